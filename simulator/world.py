@@ -121,7 +121,8 @@ class World:
         )
         return _Root(coordinator, planner)
 
-    def _behaviour(self, task: TaskSpec) -> tuple[int, bool]:
+    def behaviour(self, task: TaskSpec) -> tuple[int, bool]:
+        """Return the duration of a task in milliseconds, and whether it fails."""
         return (random.Random(f"{self.seed}/{task.node}").randint(1, 800), task.node in self.failing)  # noqa: S311  as above
 
     def _note_start(self, run: RunId, task: TaskSpec) -> None:
@@ -166,7 +167,7 @@ class World:
 
     def _boot(self, mesh: SimulatedMesh) -> None:
         if mesh.host is None:
-            mesh.host = SimulatedHost(lambda _report: None, self.clock, self._behaviour, mesh.record.mesh, self._note_start)
+            mesh.host = SimulatedHost(lambda _report: None, self.clock, self.behaviour, mesh.record.mesh, self._note_start)
         reports: list[HostReport] = []
         mesh.host.listen(reports.append)
         mesh.host.advance()  # Runs what the watchdogs do meanwhile.

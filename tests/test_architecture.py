@@ -121,6 +121,21 @@ COUNTED = frozenset({
 # fmt: on
 
 
+#: Folders of tests whose names are all short; a name is read in a line of pytest's report.
+SHORT_NAMES_IN = ("tests/unit/mesh", "tests/unit/dag", "tests/property", "tests/simulation", "tests/integration")
+NAME_CHARS_MAX = 59
+#: Folders and files of tests that use public names only.
+# fmt: off
+PUBLIC_ONLY_IN = (
+    "tests/unit/mesh/actors", "tests/unit/mesh/conformance", "tests/unit/mesh/core", "tests/unit/mesh/jobs",
+    "tests/unit/mesh/observability", "tests/unit/mesh/placement", "tests/unit/mesh/policies", "tests/unit/mesh/preemption",
+    "tests/unit/mesh/stages", "tests/unit/mesh/tasks", "tests/unit/dag", "tests/property", "tests/simulation",
+)
+# fmt: on
+#: Public in spite of their underscore: of named tuples, and of the standard library.
+PUBLIC_UNDERSCORES = frozenset({"_replace", "_asdict", "_fields", "_exit"})
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _source() -> Iterator[None]:
     yield
@@ -311,6 +326,39 @@ def test_no_test_imports_from_another_file_of_tests():
             if re.match(r"\s*(from|import) ([\w.]+\.)?(test_\w+|conftest)\b", line):
                 found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
     expect_none(found, "move what they share to a module without tests")
+
+
+def files_below(folders: tuple[str, ...]) -> list[str]:
+    return sorted(path.relative_to(ROOT).as_posix() for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def private_reads(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and text of each attribute with one underscore in front, but of `self` and `cls`."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute) or (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")):
+            continue
+        if re.match(r"_(?!_)", node.attr) and node.attr not in PUBLIC_UNDERSCORES:
+            yield node.lineno, ast.unparse(node)
+
+
+def test_names_of_tests_are_short():
+    found = [
+        f"{file}:{node.lineno}: {node.name}"
+        for file in files_below(SHORT_NAMES_IN)
+        for node in ast.walk(source(file))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test_") and len(node.name) > NAME_CHARS_MAX
+    ]
+    expect_none(found, f"use at most {NAME_CHARS_MAX} characters")
+
+
+def test_no_test_reads_a_private_attribute():
+    found = [f"{file}:{line}: {text}" for file in files_below(PUBLIC_ONLY_IN) for line, text in private_reads(source(file))]
+    expect_none(found, "assert on what callers see, or give the product a public name that users want too")
+
+
+def test_private_reads_are_seen():
+    text = "a.b._c = 1\nself._own\nnow._replace(x=1)\nx.__class__\nsuper()._made()"
+    assert list(private_reads(ast.parse(text))) == [(1, "a.b._c"), (5, "super()._made")]
 
 
 # -- public names ------------------------------------------------------------------------------------------------------

@@ -22,6 +22,11 @@ FINISHED = (
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "pyproject.toml",
+    "tests/unit/mesh",
+    "tests/unit/dag",
+    "tests/property",
+    "tests/simulation",
+    "tests/integration",
 )
 
 

@@ -133,7 +133,17 @@ class ChildMesh:
             clock=clock,
         )
 
+    @property
+    def state(self) -> ChildState:
+        """State of this mesh: its pools, admission, leases and running stages; for checks."""
+        return self._child_state
+
     # -- the session ---------------------------------------------------------------------------------------------------
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the mesh has a session at the root."""
+        return self._child_session.session is not None
 
     def due_in_ms(self) -> int:
         """Return in how many milliseconds `heartbeat_report` is due."""

@@ -330,6 +330,21 @@ class LeaseAccounting:
         version = lease.version if lease is not None else 0
         return QuotaDemand(tenant=key[0], flavor=key[1], slot=slot, slots=slots, priority=priority, version=version)
 
+    def check(self) -> list[str]:
+        """Return a message per broken invariant; empty when all hold. Cost is linear in the number of leases."""
+        accounts = self._accounts
+        over = {key for key, account in accounts.items() if not account.in_use <= account.limit}
+        checks = {
+            "sums": all(account.in_use == sum_of(account.spent.values()) for account in accounts.values()),
+            "accounts without content": not any(account.is_empty for account in accounts.values()),
+            "payers": self._payers == {stage: key for key, account in accounts.items() for stage in account.spent},
+            "holders": self._holders == {stage: key for key, account in accounts.items() for stage in account.held},
+            "loose leases": self._loose == {key for key, account in accounts.items() if account.is_loose},
+            "shrinking leases": self._shrinking == {key for key, account in accounts.items() if account.shrinks},
+            "overdrawn leases": over <= self._doubted,
+        }
+        return [f"the {name} differ from the leases" for name, holds in checks.items() if not holds]
+
 
 def sum_of(amounts: Iterable[ResourceSet]) -> ResourceSet:
     total: dict[str, int] = {}

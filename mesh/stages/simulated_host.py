@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from mesh.core.clock import Clock
-from mesh.core.ids import MeshId, NodeId, RunId, StageId
+from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
 from mesh.stages.hosting import LAST_WORD, Delivered, FoundStages, HeldStage, HostReport
 from mesh.stages.lease_deadline import DeadlineState, LeaseDeadline, Renewal
-from mesh.stages.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageMessage
+from mesh.stages.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageMessage
 from mesh.stages.spec import StageSpec, TaskSpec
 
 #: Behaviour of a simulated task: how long it takes, and whether it fails.
@@ -34,6 +34,7 @@ class _Hosted:
     slots: int
     outside: dict[NodeId, str] = field(default_factory=dict)  #: Delivered values.
     withheld: set[NodeId] = field(default_factory=set)
+    unreadable: set[NodeId] = field(default_factory=set)  #: Delivered without their bytes.
     running: dict[NodeId, int] = field(default_factory=dict)  #: End time of each running task.
     over: set[NodeId] = field(default_factory=set)  #: Reported or dropped.
     cancelled: bool = False
@@ -76,6 +77,10 @@ class SimulatedHost:
         """Whether nothing runs and no value is kept."""
         return not self._stages and not self._values
 
+    def slots_in_use(self, tenant: TenantPath) -> int:
+        """Return the slots of the tenant's stages; stages without resources use none."""
+        return sum(hosted.slots for hosted in self._stages.values() if hosted.spec.tenant == tenant and hosted.spec.slot)
+
     def start(
         self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered], note: bytes = b""
     ) -> int:
@@ -97,7 +102,9 @@ class SimulatedHost:
             hosted.withheld.add(node)
             return
         stored, data = value
-        assert data is not None
+        if data is None:
+            hosted.unreadable.add(node)
+            return
         assert hashlib.sha256(data).hexdigest() == stored.sha256
         hosted.outside[node] = json.loads(data)
 
@@ -199,12 +206,26 @@ class SimulatedHost:
             messages.extend(self._failed(hosted, tasks[node], now_ms, cancelled) for node in hosted.running)
             hosted.over.update(tasks)
             hosted.running.clear()
+        messages.extend(self._fail_readers(hosted, now_ms))
         messages.extend(self._start_ready(hosted, now_ms))
         if len(hosted.over) == len(tasks) and not hosted.running:
             messages.append(StageEnded(stage=hosted.spec.stage))
             del self._stages[hosted.spec.stage]
         if messages:
             self._send(hosted.spec.stage, tuple(messages), blobs)
+
+    def _fail_readers(self, hosted: _Hosted, now_ms: int) -> list[StageMessage]:
+        """Report unreadable inputs as lost, and fail the tasks that wait for them."""
+        messages: list[StageMessage] = []
+        for node in sorted(hosted.unreadable):
+            messages.append(InputLost(stage=hosted.spec.stage, node=node))
+            lost = Failure(reason=Reason.VALUE_LOST, type_name="ValueUnreadable", message=f"input {node} did not arrive")
+            for task in hosted.spec.tasks:
+                if node in task.inputs and task.node not in hosted.over and task.node not in hosted.running:
+                    hosted.over.add(task.node)
+                    messages.append(self._failed(hosted, task, now_ms, lost))
+        hosted.unreadable.clear()
+        return messages
 
     def _start_ready(self, hosted: _Hosted, now_ms: int) -> list[StageMessage]:
         started: list[StageMessage] = []

@@ -1,4 +1,4 @@
-"""One small Ray cluster for all tests that need one, and a runner on it whose news are read like a story."""
+"""One small Ray cluster for all tests that need one, and a runner on it with a record of its events."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from mesh.stages.messages import STAGE_MESSAGE, StageEnded, StageMessage
 from mesh.stages.spec import StageSpec, TaskSpec
 
 REPOSITORY = Path(__file__).parents[2]
-#: Longer than the processes of a runner, of a group's keeper and of a task take to begin one after the other on a busy machine.
-NEWS_S_MAX = 120.0
+#: Longer than a runner, a group's keeper and a task take to start one after the other on a busy machine.
+EVENT_S_MAX = 120.0
 TENANT = TenantPath("acme/tests")
 ONE_CPU = ResourceSet.of({"cpu": 1})
 SMALL_CLUSTER = ClusterSpec(
@@ -43,7 +43,7 @@ def ray_cluster() -> Iterator[OwnCluster]:
 
 @pytest.fixture(scope="module")
 def ray_driver(ray_cluster: OwnCluster) -> Iterator[OwnCluster]:
-    """This process as a driver of the cluster, for one module: others have clusters of their own, and a process drives one at a time."""
+    """Make this process a driver of the cluster for one module: others have their own clusters, and a process drives one at a time."""
     if ray.is_initialized():
         ray.shutdown()
     ray_cluster.connect(namespace="tests")
@@ -66,8 +66,8 @@ def two_nodes() -> Iterator[OwnCluster]:
 
 
 @dataclass
-class Story:
-    """What a runner told, stage by stage."""
+class RunnerLog:
+    """Messages of a runner, stage by stage."""
 
     actor: Any
     storage: Path
@@ -78,11 +78,11 @@ class Story:
     stages: int = 0
 
     def function(self, function: Callable[..., Any]) -> str:
-        """The key of a pickled function."""
+        """Return the key of a pickled function."""
         return f"blob:{self.argument(function)['$blob']}"
 
     def argument(self, value: Any) -> dict[str, str]:
-        """The form of a pickled argument."""
+        """Return the form of a pickled argument."""
         data = cloudpickle.dumps(value, protocol=5)
         sha256 = hashlib.sha256(data).hexdigest()
         self.code[sha256] = data
@@ -103,8 +103,8 @@ class Story:
         return stage
 
     def until(self, stage: StageId, wanted: Callable[[StageMessage], bool]) -> StageMessage:
-        """The first message of the stage that is wanted; fails when it does not come."""
-        deadline = time.monotonic() + NEWS_S_MAX
+        """Return the first matching message of the stage; fail when there is none in time."""
+        deadline = time.monotonic() + EVENT_S_MAX
         while time.monotonic() < deadline:
             found = next((message for message in self.messages.get(stage, []) if wanted(message)), None)
             if found is not None:
@@ -115,7 +115,7 @@ class Story:
         raise AssertionError(f"it did not come; of {stage} was told: {self.messages.get(stage)}")
 
     def end(self, stage: StageId) -> dict[NodeId, StageMessage]:
-        """All of the stage: the last message of each node, once the stage has ended."""
+        """Wait for the end of the stage, and return the last message of each node."""
         self.until(stage, lambda message: isinstance(message, StageEnded))
         reported = self.messages[stage]
         assert isinstance(reported[-1], StageEnded), "something came after the end"
@@ -123,33 +123,33 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def bound_runner(ray_driver: OwnCluster, tmp_path_factory: pytest.TempPathFactory) -> Story:
-    return _story_of(StageRunner.remote(), tmp_path_factory.mktemp("storage"))
+def bound_runner(ray_driver: OwnCluster, tmp_path_factory: pytest.TempPathFactory) -> RunnerLog:
+    return _log_of(StageRunner.remote(), tmp_path_factory.mktemp("storage"))
 
 
-def _story_of(actor: Any, storage: Path) -> Story:
-    task_history = Story(actor, storage)
-    ray.get(actor.bind.remote(task_history.tenant, storage.as_uri(), 64 * 1024, "here"))
-    return task_history
+def _log_of(actor: Any, storage: Path) -> RunnerLog:
+    runner_log = RunnerLog(actor, storage)
+    ray.get(actor.bind.remote(runner_log.tenant, storage.as_uri(), 64 * 1024, "here"))
+    return runner_log
 
 
 @pytest.fixture
-def story_on_slow_ray(ray_driver: OwnCluster, tmp_path: Path) -> Iterator[Story]:
-    """Of a runner in which Ray's own thread is late with all that it is handed, as on a busy machine."""
+def runner_log_on_slow_ray(ray_driver: OwnCluster, tmp_path: Path) -> Iterator[RunnerLog]:
+    """Yield the log of a runner in which Ray's own thread is late, as on a busy machine."""
     actor = StageRunner.options(runtime_env={"env_vars": {"RAY_testing_asio_delay_us": "*=20000:20000"}}).remote()
-    yield _story_of(actor, tmp_path)
+    yield _log_of(actor, tmp_path)
     ray.kill(actor)
 
 
 @pytest.fixture
-def task_history(bound_runner: Story, request: pytest.FixtureRequest) -> Iterator[Story]:
+def runner_log(bound_runner: RunnerLog, request: pytest.FixtureRequest) -> Iterator[RunnerLog]:
     yield bound_runner
     bound_runner.messages.clear()
     bound_runner.blobs.clear()
 
 
 def task_spec(node: str, function: str, *args: Any, inputs: tuple[str, ...] = (), after: tuple[str, ...] = (), **options: Any) -> TaskSpec:
-    """A task of one CPU, first attempt."""
+    """Return a task of one CPU, first attempt."""
     values: dict[str, Any] = {"attempt": 1, "resources": ONE_CPU, **options}
     return TaskSpec(
         node=NodeId(node), function=function, args=args, inputs=tuple(map(NodeId, inputs)), after=tuple(map(NodeId, after)), **values

@@ -1,4 +1,4 @@
-"""Leaders and workers for the tests of jobs. All of it waits for files, so that the tests say what happens when."""
+"""Leaders and workers for the tests of jobs. They wait for files, so tests control their progress."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 
 def wait_for(file):
-    """Until the file is there."""
+    """Wait for the file."""
     while not Path(file).exists():
         time.sleep(0.02)
 
 
 class Leader:
-    """Runs until the file is there; each start is noted."""
+    """Leader that runs until the file exists, and records each start."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
@@ -29,7 +29,7 @@ class Leader:
 
 
 class PlainLeader(Leader):
-    """Has no address of its own."""
+    """Leader without an address of its own."""
 
     address = None
 
@@ -44,7 +44,7 @@ class LeaderThatFails(Leader):
 
 
 class Worker:
-    """Notes its start and the address that it was told, and runs until the file is there."""
+    """Worker that records its start and the leader's address, and runs until the file exists."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
@@ -56,14 +56,14 @@ class Worker:
 
 
 def note(folder, role):
-    """A line per start: rank, process, and the leader's address as it was told."""
+    """Append a line for this start: rank, process, and the leader's address."""
     line = f"{os.environ['SCHEDULEMESH_RANK']} {os.getpid()} {os.environ.get('SCHEDULEMESH_LEADER_ADDRESS', '')}\n"
     with (Path(folder) / f"{role}.started").open("a") as notes:
         notes.write(line)
 
 
 def starts(folder, role):
-    """The notes: (rank, pid, address), oldest first."""
+    """Return the recorded starts: (rank, pid, address), oldest first."""
     notes = Path(folder) / f"{role}.started"
     if not notes.exists():
         return []

@@ -1,4 +1,4 @@
-"""Who listens among processes, and what a caller without a token is answered there."""
+"""Listening ports of processes, and their answers to callers without a token."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CALLS = (
     "/ray.rpc.ReporterService/GetTraceback",
     "/ray.serve.ASGIService/HandleRequest",
 )
-#: In a process of its own: the threads of gRPC and the forks of one that starts others do not go together.
+#: Run in a process of its own: gRPC's threads do not survive forks.
 _ASK = """
 import http.client, json, sys, grpc
 ports, calls = json.loads(sys.argv[1])
@@ -50,15 +50,15 @@ print(json.dumps(found))
 
 
 class Listener(NamedTuple):
-    """A socket that takes connections."""
+    """Socket that takes connections."""
 
     program: str
-    host: str  #: Where it is bound.
+    host: str  #: Address that it is bound to.
     port: int
 
 
 def listeners(sessions: Iterable[int]) -> list[Listener]:
-    """All TCP sockets that processes of these sessions listen at."""
+    """Return all TCP sockets on which processes of these sessions listen."""
     wanted, found = set(sessions), []
     for process in psutil.process_iter():
         with suppress(psutil.Error, ProcessLookupError):  # It ended meanwhile.
@@ -73,7 +73,7 @@ def listeners(sessions: Iterable[int]) -> list[Listener]:
 
 
 def answers(sockets: Iterable[Listener]) -> list[list[str]]:
-    """For each what callers without a token hear there; empty: nothing of what they ask for."""
+    """Return the answers of each to callers without a token; empty: nothing of what they request."""
     ports = [(_reached_at(socket.host), socket.port) for socket in sockets]
     asked = subprocess.run([sys.executable, "-c", _ASK, json.dumps((ports, CALLS))], stdout=subprocess.PIPE, check=True)
     said: list[list[str]] = json.loads(asked.stdout)

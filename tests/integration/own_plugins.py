@@ -1,4 +1,4 @@
-"""Plugins for the tests of a mesh: what users would write. Only a supervisor imports this; the tests name it by `module:attribute`."""
+"""Plugins as users write them. Only a supervisor imports this module, by the `module:attribute` that tests pass."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import numpy as np
 
 from mesh.plugins import Plugins
 
-# A budget is measured by the clock: on a machine with much to do a good plugin would be fenced off for being kept waiting. The
-# supervisor makes its `Plugins` when it has loaded what they are made of, and says nothing of a budget.
+# Budgets are in real time: on a busy machine a good plugin would be fenced. The supervisor makes its `Plugins` after it has
+# loaded this module, and passes no budget.
 Plugins.__init__.__kwdefaults__["budget_ms"] = 60_000.0
 
 
 class FewestCpus:
-    """Nodes with fewer CPUs first; raises when it is asked for work of a GPU."""
+    """Policy that prefers nodes with fewer CPUs; it raises for work with a GPU."""
 
     def score(self, demand, view):
         gpu = list(view.resources).index("gpu")
@@ -22,7 +22,7 @@ class FewestCpus:
 
 
 class Rules:
-    """Urgent by type of work; what is called `keep` never gives way."""
+    """Priorities by type of work; tasks called `keep` are never preempted."""
 
     def priority(self, facts):
         return 9.0 if facts.workload_type == "urgent" else facts.priority

@@ -1,4 +1,4 @@
-"""What the tests of the supervisor share: classes that tasks are made of, and patience."""
+"""Classes that tasks are made of, and waiting, shared by tests of the supervisor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PYTHON_PATH = (REPOSITORY, REPOSITORY / "tests", REPOSITORY / "tests" / "integra
 
 
 class Counter:
-    """Counts, and says where."""
+    """Counter that knows its process."""
 
     def __init__(self, start=0):
         self.value = start
@@ -30,7 +30,7 @@ class Counter:
 
 
 class Gated:
-    """Its constructor waits for a file."""
+    """Class whose constructor waits for a file."""
 
     def __init__(self, gate):
         while not Path(gate).exists():
@@ -41,7 +41,7 @@ class Gated:
 
 
 class Looper:
-    """Counts to `steps`, a checkpoint each. Before the last one it waits for the file `gate`, and gives way when asked."""
+    """Loop to `steps` with a checkpoint each. Before the last step it waits for the file `gate`, and stops on request."""
 
     def run(self, steps, gate=None, pause_s=0.02):
         import mesh
@@ -58,7 +58,7 @@ class Looper:
 
 
 class Broken:
-    """Cannot be made."""
+    """Class whose constructor raises."""
 
     def __init__(self):
         raise ValueError("the model file is missing")
@@ -66,7 +66,7 @@ class Broken:
 
 @contextmanager
 def two_nodes_running() -> Iterator[OwnCluster]:
-    """A cluster of two nodes with two CPUs each."""
+    """Run a cluster of two nodes with two CPUs each."""
     nodes = (ClusterNodeSpec(cpu=2, gpu=1, labels={"zone": "east"}), ClusterNodeSpec(cpu=2, labels={"zone": "west"}))
     spec = ClusterSpec(nodes=nodes, object_store_bytes=80 * 2**20)
     cluster = OwnCluster.start(spec, python_path=tuple(map(str, PYTHON_PATH)))

@@ -1,4 +1,4 @@
-"""Actor groups on a real cluster: who is called, who gets what, and what is left when somebody fails."""
+"""Actor groups on a real cluster: selection, dispatch, and failures of members."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SHAPE = {"pipeline": 2, "tensor": 2}
 
 @ray.remote(num_cpus=0)
 class Gate:
-    """Shut, until somebody opens it."""
+    """Gate that is shut until a test opens it."""
 
     def __init__(self):
         self.opened = asyncio.Event()
@@ -52,7 +52,7 @@ class Gate:
 
 
 class Worker:
-    """What agents host here."""
+    """Class that agents host here."""
 
     def __init__(self, rank=0):
         self.rank = rank
@@ -102,7 +102,7 @@ class Worker:
 
 @ray.remote(num_cpus=0)
 class Bare(Worker):
-    """The least that an agent is to its callers."""
+    """Minimal agent, as its callers see it."""
 
     def call(self, method, /, *args, **kwargs):
         return getattr(self, method)(*args, **kwargs)
@@ -116,7 +116,7 @@ def member(handle: Any, rank: int, **more: Any) -> GroupMember:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """What becomes true soon is waited for."""
+    """Wait until the check is true."""
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline, "it did not become true"
@@ -124,7 +124,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def has_died(handle: Any) -> bool:
-    """Does Ray say so? It takes a moment to know, and calls until then are answered, or find nobody."""
+    """Return whether Ray reports the death, which takes a moment: until then calls may be answered or lost."""
     try:
         ray.get(handle.call.remote("who"))
     except RayActorError as error:
@@ -160,7 +160,7 @@ def gate(ray_driver: OwnCluster) -> Iterator[Any]:
 
 @pytest.fixture
 def mortal(ray_driver: OwnCluster) -> Iterator[Callable[[int], ActorGroup]]:
-    """Makes groups of processes that a test may end."""
+    """Make groups of processes that a test may end."""
     made: list[Any] = []
 
     def make(count: int) -> ActorGroup:
@@ -189,7 +189,7 @@ def test_s1_a_part_of_a_part_is_a_part(group):
     assert part is group.where(pipeline=1).where(tensor=1), "whose turn it is must not be forgotten"
 
 
-def test_a_group_is_as_large_as_its_shape_and_has_each_rank_once(handles):
+def test_a_group_has_the_size_of_its_shape_and_each_rank_once(handles):
     with pytest.raises(ShapeError, match="tensor=3 needs 3 members, got 4"):
         ActorGroup([member(handle, rank) for rank, handle in enumerate(handles)], {"tensor": 3})
     with pytest.raises(ShapeError, match="the ranks 0 to 1, each once"):
@@ -227,7 +227,7 @@ def test_s2_code_and_arguments_may_differ_by_rank(group):
         group.all().who(PerRank([1, 2, 3]))
 
 
-def test_s2_errors_of_some_ranks_are_reported_together_and_the_results_of_the_others_are_kept(group):
+def test_s2_errors_of_some_ranks_are_reported_with_the_results(group):
     with pytest.raises(GroupCallFailed) as caught:
         group.all().fail_at(1, 2)
     assert caught.value.results == {0: 0, 3: 3}
@@ -235,7 +235,7 @@ def test_s2_errors_of_some_ranks_are_reported_together_and_the_results_of_the_ot
     assert "rank 1 (agent a-1, pipeline=0, tensor=1): ValueError: no luck at 1; rank 2 (" in str(caught.value)
 
 
-def test_s2_who_is_late_is_reported_and_the_results_of_the_others_are_kept(group, gate):
+def test_s2_late_ranks_are_reported_with_the_results_of_others(group, gate):
     call = group.all().hold.remote(gate, 2)
     answered(call, 3)
     with pytest.raises(GroupCallTimeout) as caught:
@@ -273,7 +273,7 @@ def test_s2_results_are_taken_as_they_come(group, gate):
     assert list(coming) == [(1, 1)]
 
 
-def test_s2_who_does_not_come_in_time_is_told_after_the_others(group, gate):
+def test_s2_a_late_rank_is_reported_after_the_others(group, gate):
     reported = []
     call = group.all().hold.remote(gate, 1)
     answered(call, 3)
@@ -283,7 +283,7 @@ def test_s2_who_does_not_come_in_time_is_told_after_the_others(group, gate):
     assert set(caught.value.errors) == {1}
 
 
-def test_s2_streams_of_all_ranks_are_merged_and_one_that_fails_ends_alone(group):
+def test_s2_merged_streams_survive_the_failure_of_one(group):
     reported = []
     with pytest.raises(GroupCallFailed, match="count: 1 of 4 ranks failed"):
         reported.extend(group.all().count.stream(3))
@@ -301,14 +301,14 @@ def test_nobody_answers_a_call_of_an_empty_group():
 
 
 def senders(references: list[Any]) -> dict[int, int]:
-    """Rank to how many of the calls it got."""
+    """Return the number of calls of each rank."""
     got = [rank for rank, *_ in ray.get(references)]
     return {rank: got.count(rank) for rank in sorted(set(got))}
 
 
 @pytest.mark.parametrize("strategy", ["least_busy", "round_robin"])
 def test_s3_twelve_calls_go_to_four_agents_three_each(group, gate, strategy):
-    held = [group.choose(strategy=strategy).hold.remote(gate) for _ in range(12)]  # Who is done sooner than others would get more.
+    held = [group.choose(strategy=strategy).hold.remote(gate) for _ in range(12)]  # A held call keeps its agent busy.
     ray.get(gate.open.remote())
     assert sorted(ray.get(held)) == sorted([0, 1, 2, 3] * 3)
     until(lambda: not any(group.loads().values()))
@@ -328,7 +328,7 @@ def test_s3_choose_takes_a_label_and_a_strategy(group):
         group.choose(strategy="busiest")
 
 
-def test_s3_a_busy_agent_is_left_alone_by_every_part_of_the_group(group, gate):
+def test_s3_a_busy_agent_is_avoided_by_every_part_of_the_group(group, gate):
     held = group.where(pipeline=0, tensor=1).choose().hold.remote(gate)
     assert 1 not in {group.choose().who()[0] for _ in range(9)}
     assert 1 not in {group.choose("gpu:a100").who()[0] for _ in range(3)}
@@ -338,7 +338,7 @@ def test_s3_a_busy_agent_is_left_alone_by_every_part_of_the_group(group, gate):
     until(lambda: not any(group.loads().values()))
 
 
-def test_s3_calls_count_until_they_end_though_nobody_keeps_their_references(group, gate):
+def test_s3_calls_count_until_they_end_without_references(group, gate):
     for _ in range(RANKS * 2):
         group.choose().hold.remote(gate)
     assert set(group.loads().values()) == {2}
@@ -399,14 +399,14 @@ def test_a_chosen_agent_streams(group):
 # -- dead members ------------------------------------------------------------------------------------------------------
 
 
-def test_a_member_that_dies_is_told_and_chosen_no_more(mortal):
+def test_a_dead_member_is_reported_and_not_chosen(mortal):
     group = mortal(2)
     with pytest.raises(MemberLost, match=r"agent a-0 \(rank 0\) is lost"):
         group.choose("round_robin").die_at(0)
     assert group.lost == ("a-0",)
     assert [group.choose("round_robin").who() for _ in range(3)] == [(1,)] * 3
     until(lambda: has_died(group.members[0].handle))
-    with pytest.raises(GroupCallFailed) as caught:  # Nobody of all is left out unnoticed.
+    with pytest.raises(GroupCallFailed) as caught:  # No member is missing unnoticed.
         group.all().who()
     assert isinstance(caught.value.errors[0], ActorDiedError)
     assert caught.value.results == {1: (1,)}
@@ -416,7 +416,7 @@ def test_a_member_that_dies_is_told_and_chosen_no_more(mortal):
         group.choose().who()
 
 
-def test_a_dead_member_does_not_draw_the_calls_of_those_who_fetch_by_themselves(mortal):
+def test_a_dead_member_attracts_no_calls_of_direct_callers(mortal):
     group = mortal(2)
     ray.kill(group.members[0].handle)
     until(lambda: has_died(group.members[0].handle))
@@ -430,7 +430,7 @@ def test_a_call_is_sent_again_only_when_that_is_asked(mortal):
     assert group.lost == ("a-0",)
 
 
-def test_a_refresh_brings_the_successor_to_the_group_and_its_parts(mortal):
+def test_a_refresh_brings_the_successor_to_group_and_parts(mortal):
     group = mortal(2)
     part = group.where(rank=[0])
     with pytest.raises(MemberLost):
@@ -445,7 +445,7 @@ def test_a_refresh_brings_the_successor_to_the_group_and_its_parts(mortal):
         group.refresh([member(successor, 7)])
 
 
-def test_who_stays_in_a_group_keeps_its_count_when_others_come_and_go(group, gate):
+def test_a_remaining_member_keeps_its_count_over_changes(group, gate):
     held = group.where(pipeline=0, tensor=1).choose().hold.remote(gate)
     fewer = group.with_members([member(group.members[place].handle, place) for place in (0, 1)])
     assert fewer.loads() == {"a-0": 0, "a-1": 1}
@@ -465,7 +465,7 @@ def test_a_dead_actor_that_a_member_meets_is_not_the_member(group, mortal):
     assert group.lost == ()
 
 
-def test_an_agent_that_hosts_the_task_no_longer_is_a_lost_member(ray_driver):
+def test_an_agent_that_no_longer_hosts_the_task_is_lost(ray_driver):
     agent = Agent.remote("tests", "nobody", "tests", "a-0")
     task = TaskId("t-0")
     assert isinstance(ray.get(agent.host.remote(HostCommand(task=task, attempt=1, code=pickled_class(Worker)))), Hosted)
@@ -510,7 +510,7 @@ def test_s4_results_are_collected_as_asked(group, dispatch, collect, value):
     assert group.shard("give", 5, dispatch_fn=dispatch, collect_fn=collect) == value
 
 
-def test_s4_a_dispatch_of_ones_own_calls_whom_it_likes_as_often_as_it_likes(group):
+def test_s4_a_custom_dispatch_calls_any_ranks_any_times(group):
     def last_two_and_twice(ranks, args, kwargs):
         for rank in (len(ranks) - 1, len(ranks) - 2, len(ranks) - 1):
             yield rank, (ranks.agents[rank], ranks.labels[rank]["gpu"], *args), kwargs
@@ -541,7 +541,7 @@ def test_s4_results_that_do_not_fit_together_are_not_lost(group):
 
 
 class Traveller:
-    """Writes down in which processes it was unpickled."""
+    """Value that records the processes in which it was unpickled."""
 
     def __init__(self, seen=()):
         self.seen = list(seen)
@@ -568,7 +568,7 @@ def test_s4_a_pipeline_hands_over_without_passing_here(group):
         assert here not in stages
 
 
-def test_s4_the_parts_of_four_workers_become_those_of_two_without_passing_here(group):
+def test_s4_parts_of_four_workers_move_directly_to_two(group):
     parts = group.shard().give.refs([Traveller() for _ in range(6)])
     assert len(parts) == RANKS
     back = group.where(pipeline=0).shard("give", parts, dispatch_fn="reshard")
@@ -587,7 +587,7 @@ def test_s4_resharding_keeps_order_and_passes_on_what_fits(group):
 
 
 class Blob:
-    """Counts how often it is pickled here."""
+    """Value that counts its pickling here."""
 
     pickled = 0
 

@@ -1,4 +1,4 @@
-"""The agent on a real cluster, with a supervisor that only writes down what it hears."""
+"""Agent on a real cluster, with a supervisor that only records reports."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Heard:
 
 
 class Listener:
-    """The supervisor, as far as an agent knows it."""
+    """Supervisor, as an agent sees it."""
 
     def __init__(self):
         self.heard = []
@@ -114,7 +114,7 @@ class RemoteBox(Box):
 
 
 class Trainer:
-    """Counts, in files that the test reads."""
+    """Counter in files that the test reads."""
 
     def train(self, steps, folder):
         task = current_task()
@@ -124,7 +124,7 @@ class Trainer:
             (Path(folder) / f"{done}-by-{task.attempt}").touch()
             task.save_checkpoint(done, progress=done / steps)
             if done == 3 and task.attempt == 1:
-                while True:  # Busy in Python, until it has to give way.
+                while True:  # Busy in Python until it is preempted.
                     task.stop_if_asked()
         return done
 
@@ -178,7 +178,7 @@ def new_agent(supervisor) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture(scope="module")
 def kept_agent(new_agent) -> Any:
-    """One process that the tests of this file use one after the other: it has to be clean again after each."""
+    """Share one process among all tests of this file: it has to be clean again after each."""
     return new_agent()
 
 
@@ -200,7 +200,7 @@ def get(ref: Any) -> Any:
 
 
 def stop(agent: Any, hosted: HostCommand | AgentStatus, **options: Any):
-    """With more time than the product gives by itself: what stops here does so however long it is held up."""
+    """Stop a task with more time than the product's default, for slow machines."""
     times = {"grace_ms": PATIENT_MS, "preserve_ms_max": PATIENT_MS}
     return ray.get(agent.stop.remote(StopCommand(task=hosted.task, attempt=hosted.attempt, **{**times, **options})), timeout=2 * PATIENCE_S)
 
@@ -243,7 +243,7 @@ def test_refs_are_values_as_arguments_and_stay_refs_within_them(agent):
     assert get(agent.call.remote("get")) == "later"
 
 
-def test_a_call_by_the_name_of_the_task_reaches_its_own_attempt_alone(agent):
+def test_a_call_by_the_name_of_a_task_reaches_its_attempt_only(agent):
     given = order(Box, 1)
     get(agent.host.remote(given))
     mine = agent.call_named.options(name=call_name(given.task, 1, "get"))
@@ -322,7 +322,7 @@ def test_several_calls_run_at_once_where_the_actor_has_threads(new_agent):
         ),
     ],
 )
-def test_a_class_that_cannot_be_made_is_told_in_full_and_the_process_is_used_again(agent, given, reason, words, frame):
+def test_a_failed_constructor_reports_and_frees_its_process(agent, given, reason, words, frame):
     given = given()
     failed = get(agent.host.remote(given))
     assert isinstance(failed, Failed)
@@ -363,7 +363,7 @@ def test_s15_an_agent_reports_every_period(agent, supervisor):
     assert stop(agent, given).reusable
 
 
-def test_the_end_of_an_entry_method_is_told_and_answered(agent, supervisor):
+def test_the_end_of_an_entry_method_is_reported_and_acked(agent, supervisor):
     given = order(Box, 7, options={"entry": "get", "entry_arguments": pickled_arguments("x")})
     get(agent.host.remote(given))
     ended, value = map(get, agent.run.remote())
@@ -379,7 +379,7 @@ def test_a_large_result_of_an_entry_method_stays_with_ray(agent):
     ended, value = agent.run.remote()
     assert (get(ended).result, get(ended).error) == (None, "")
     assert len(get(value)) == 3 * 2**20
-    again, value = agent.run.remote()  # As a supervisor does that has started again, and lost its refs.
+    again, value = agent.run.remote()  # As a restarted supervisor does, without its refs.
     assert get(again) == get(ended)
     assert len(get(value)) == 3 * 2**20
 
@@ -407,13 +407,13 @@ def test_s22_an_end_reaches_a_supervisor_that_was_away(supervisor):
 # -- stopping and resuming ---------------------------------------------------------------------------------------------
 
 
-def test_s17_a_task_gives_way_and_goes_on_elsewhere_without_losing_a_step(agent, new_agent, supervisor, tmp_path):
+def test_s17_a_preempted_task_resumes_elsewhere_at_its_step(agent, new_agent, supervisor, tmp_path):
     entry = {"entry": "train", "entry_arguments": pickled_arguments(5, str(tmp_path))}
     first = order(Trainer, options=entry)
     get(agent.host.remote(first))
     run, _ = agent.run.remote()
     eventually((tmp_path / "3-by-1").exists)
-    eventually(lambda: heard(supervisor, "checkpoint", task=first.task))  # What was not told until the stop is told with it alone.
+    eventually(lambda: heard(supervisor, "checkpoint", task=first.task))  # A late checkpoint comes with the stop only.
     stopped = stop(agent, first, reason=Reason.PREEMPTED)
     assert (stopped.how, stopped.reusable, stopped.why) == (StopHow.STOPPED, True, "")
     assert (unpickled(stopped.saved.checkpoint_bytes), stopped.saved.progress) == (3, 0.6)
@@ -429,7 +429,7 @@ def test_s17_a_task_gives_way_and_goes_on_elsewhere_without_losing_a_step(agent,
     assert sorted(file.name for file in tmp_path.iterdir()) == ["1-by-1", "2-by-1", "3-by-1", "4-by-2", "5-by-2"]
 
 
-def test_s17_the_users_handlers_keep_and_restore_the_objects_state(agent):
+def test_s17_the_users_handlers_save_and_restore_state(agent):
     handlers = register_state_handlers(
         preserver=lambda ctx: SavedState(payload=ctx.actor_state["value"]),
         restorer=lambda ctx, saved: ctx.actor_ref.put(saved.payload),
@@ -444,7 +444,7 @@ def test_s17_the_users_handlers_keep_and_restore_the_objects_state(agent):
     assert get(agent.call.remote("get")) == "grown"
 
 
-def test_s17_handlers_that_fail_give_way_to_the_default(agent):
+def test_s17_failing_handlers_fall_back_to_the_default(agent):
     @register_state_handlers(preserver=lambda _ctx: SavedState(payload=1), restorer=lambda _ctx, _saved: 1 / 0)
     class Spoiled(Box):
         pass
@@ -472,7 +472,7 @@ def test_p17_a_victim_that_does_not_stop_holds_nobody_up(new_agent, tmp_path, me
         get(call)
 
 
-def test_calls_of_a_stopped_task_are_told_to_look_elsewhere(agent):
+def test_calls_of_a_stopped_task_are_redirected(agent):
     given = order(Box, 1)
     get(agent.host.remote(given))
     stop(agent, given)
@@ -480,7 +480,7 @@ def test_calls_of_a_stopped_task_are_told_to_look_elsewhere(agent):
         get(agent.call.remote("get"))
 
 
-def test_an_order_that_was_stopped_before_it_came_is_not_carried_out(agent):
+def test_an_order_stopped_before_its_arrival_is_not_carried_out(agent):
     given = order(Box, 1)
     assert stop(agent, given).how is StopHow.NOT_HERE
     refused = get(agent.host.remote(given))
@@ -508,7 +508,7 @@ def test_p14_the_death_of_the_process_ends_the_wait_for_it(new_agent):
     hosted = get(agent.host.remote(order(Box, 1)))
     assert ray.wait([end], timeout=0)[0] == []
     os.kill(hosted.pid, signal.SIGKILL)
-    with pytest.raises(RayActorError):  # That it died, or cannot be reached: Ray does not wait long for the reason.
+    with pytest.raises(RayActorError):  # Dead or unreachable: Ray does not wait long for the reason.
         get(end)
 
 

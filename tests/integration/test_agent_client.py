@@ -1,4 +1,4 @@
-"""The door to agent processes, on a real cluster."""
+"""Client of agent processes, on a real cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.ray
 
 
 class OutOfReach:
-    """Lives; the first who waits for its end is answered as if the connection broke."""
+    """Live agent whose first waiter is answered as if the connection broke."""
 
     def __init__(self):
         self.waits = 0
@@ -40,7 +40,7 @@ class OutOfReach:
         return os.getpid()
 
 
-def test_a_process_to_which_the_connection_broke_is_not_lost_and_its_end_is_still_told(ray_driver):
+def test_a_broken_connection_loses_no_process_and_no_end(ray_driver):
     lost: list[tuple[str, str]] = []
 
     async def watched():

@@ -1,4 +1,4 @@
-"""Own Ray clusters: they come up, several at once, and nothing of them is left."""
+"""Own Ray clusters: several start at once, and nothing of them is left."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.ray
 
 END_S_MAX = 90.0
 ONE_NODE = ClusterSpec(nodes=(ClusterNodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
-#: With these, Ray alone would ask for no token.
+#: Variables that turn off Ray's token.
 OPEN = {"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "everybody-knows-it"}
 TWO_NODES = ClusterSpec(
     nodes=(ClusterNodeSpec(cpu=1, labels={"zone": "x"}), ClusterNodeSpec(cpu=1, labels={"zone": "y"})), object_store_bytes=80 * 2**20
@@ -39,37 +39,37 @@ TWO_NODES = ClusterSpec(
 def session_of(process):
     try:
         return os.getsid(process.pid)
-    except ProcessLookupError:  # It ended between the look and the question.
+    except ProcessLookupError:  # It ended between the two calls.
         return None
 
 
 def processes_of(session_ids):
-    """All processes of these sessions."""
+    """Return all processes of these sessions."""
     return [process for process in psutil.process_iter() if session_of(process) in session_ids]
 
 
 def runs(process):
-    """It has not ended; a zombie has, and waits for whoever adopted it."""
+    """Return whether the process has not ended; a zombie has."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:  # It ended between the two questions.
+    except psutil.NoSuchProcess:  # It ended between the two calls.
         return False
 
 
 def still_run(processes):
-    """Those that have not ended."""
+    """Return the processes that have not ended."""
     return [process for process in processes if runs(process)]
 
 
 def command_of(process):
     try:
         return " ".join(process.cmdline())
-    except psutil.NoSuchProcess:  # It ended after the look.
+    except psutil.NoSuchProcess:  # It ended meanwhile.
         return ""
 
 
 def programs(processes):
-    """What they run, each once: a child that has not become its own program yet is a second one like its parent."""
+    """Return the programs, each once: a child before its exec looks like a second one of its parent."""
     return " ".join({command_of(process) for process in processes})
 
 
@@ -82,12 +82,12 @@ def starters():
 
 @pytest.fixture
 def short_folder():
-    """pytest's own folders have names too long for Ray's sockets."""
+    """Return a folder with a name short enough for Ray's sockets."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 
 
-def test_nodes_have_the_resources_and_labels_that_were_asked_for(ray_driver):
+def test_nodes_have_the_requested_resources_and_labels(ray_driver):
     (node,) = [node for node in ray.nodes() if node["Alive"]]
     assert (node["Resources"]["CPU"], node["Resources"]["lamp"]) == (2.0, 1.0)
     assert node["Labels"]["zone"] == "east"
@@ -112,16 +112,16 @@ def test_a_node_comes_up_while_its_agents_are_frozen(starters, short_folder):
 
 
 def is_agent(process, folder):
-    """One of the two programs for whose ports a raylet looks when it starts, of a cluster in this folder."""
+    """Return whether this is one of the two agents of a raylet, of a cluster in this folder."""
     try:
         command = process.cmdline()
         is_here = any(str(folder) in part for part in command)
         return is_here and any(part.endswith(("/dashboard/agent.py", "/runtime_env/agent/main.py")) for part in command)
-    except psutil.Error:  # It ended.
+    except psutil.Error:  # It ended meanwhile.
         return False
 
 
-def test_two_clusters_start_at_once_and_neither_stop_nor_kill_leaves_anything(starters, monkeypatch):
+def test_two_clusters_start_at_once_and_leave_nothing(starters, monkeypatch):
     for name, value in OPEN.items():
         monkeypatch.setenv(name, value)
     stopped, killed = starters.map(OwnCluster.start, [TWO_NODES, ONE_NODE])
@@ -173,8 +173,8 @@ def test_a_cluster_dies_with_the_process_that_started_it():
     shutil.rmtree(folder)
 
 
-def test_a_cluster_whose_owner_died_waits_for_no_actor_that_nobody_ends(starters):
-    """SIGTERM is what the kernel sends it then."""
+def test_an_orphaned_cluster_ends_despite_its_actors(starters):
+    """The kernel sends SIGTERM then."""
     cluster = starters.submit(OwnCluster.start, ONE_NODE).result()
     try:
         actor = ray_actor_in(cluster)
@@ -189,7 +189,7 @@ def test_a_cluster_whose_owner_died_waits_for_no_actor_that_nobody_ends(starters
 
 
 def ray_actor_in(cluster):
-    """The process of an actor that stays when its driver has gone."""
+    """Return the process of an actor that outlives its driver."""
     driver = f"""
         import os, ray
         ray.init(address="{cluster.address}", namespace="stays", log_to_driver=False, logging_level="ERROR")
@@ -214,7 +214,7 @@ def test_the_death_of_a_raylet_shows(starters):
         cluster.stop()
 
 
-def test_a_node_that_does_not_come_up_is_told_with_the_end_of_its_log_and_leaves_nothing(short_folder):
+def test_a_node_that_fails_to_start_is_reported_with_its_log(short_folder):
     with pytest.raises(RuntimeAdapterError, match=r"before it was up(.|\n)*object.store") as reported:
         OwnCluster.start(ClusterSpec(nodes=(ClusterNodeSpec(cpu=1),), object_store_bytes=1), temp_dir_parent=short_folder)
     assert "Check that" in str(reported.value)

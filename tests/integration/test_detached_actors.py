@@ -1,4 +1,4 @@
-"""What outlives a mesh's process, on a real cluster: who is found, what it knows, what goes with whom."""
+"""Detached actors that outlive a mesh's process, on a real cluster: discovery, sessions and ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mesh.stages.spec import StageSpec, TaskSpec
 pytestmark = pytest.mark.ray
 
 eventually = partial(patience.eventually, patience_s=90.0)
-#: Of actors that have just been made: whoever looks for them waits for their processes to begin.
+#: Limit for finding new actors, whose processes may still be starting.
 ANSWER_S = 90.0
 HALF = ResourceSet.of({"cpu": 0.5})
 TENANT = TenantPath("acme")
@@ -57,7 +57,7 @@ def state_of(group: Any) -> str:
 
 
 def has_died(runner: Any) -> bool:
-    """Does Ray say so? It takes a moment to know, and calls until then are answered, or find nobody."""
+    """Return whether Ray reports the death, which takes a moment: until then calls may be answered or lost."""
     try:
         ray.get(runner.inventory.remote())
     except RayActorError as error:
@@ -66,7 +66,7 @@ def has_died(runner: Any) -> bool:
 
 
 def start(runner: Any, storage: Path, task: Callable[..., TaskSpec], note: bytes) -> StageId:
-    """A bound runner with a stage that ends at once."""
+    """Start a bound runner with a stage that ends at once."""
     ray.get(runner.bind.remote(TENANT, storage.as_uri(), 1024, MeshId("standing"), 7))
     tasks = (task("a", "call:builtins:int", 3, resources=NOTHING),)
     spec = StageSpec(stage=StageId("r.1"), run=RunId("r"), tenant=TENANT, tasks=tasks, slot=NOTHING, width=1)
@@ -75,7 +75,7 @@ def start(runner: Any, storage: Path, task: Callable[..., TaskSpec], note: bytes
 
 
 def hear_the_end(runner: Any, listener: int) -> list[Any]:
-    """All batches up to the end of the stage, none of them confirmed."""
+    """Return all batches up to the end of the stage, none of them acked."""
     heard: list[Any] = []
     while not any(isinstance(decode(STAGE_MESSAGE, message), StageEnded) for _, _, messages, _ in heard for message in messages):
         heard += ray.get(runner.next_batch.remote(5.0, listener))
@@ -98,7 +98,7 @@ def test_a_keeper_removes_what_nobody_gave_back(actors: DetachedActors) -> None:
     eventually(lambda: (state_of(one), state_of(two)) == ("CREATED", "REMOVED"))
 
 
-def test_what_is_found_tells_its_session_its_stages_and_what_nobody_has_confirmed(
+def test_a_found_runner_has_session_stages_and_unacked_messages(
     actors: DetachedActors, tmp_path: Path, task: Callable[..., TaskSpec]
 ) -> None:
     actors.new_keeper(5, 3)
@@ -118,7 +118,7 @@ def test_what_is_found_tells_its_session_its_stages_and_what_nobody_has_confirme
     assert ray.get(again.inventory.remote()).stages == ()
 
 
-def test_a_dead_runner_is_left_out_and_two_keepers_are_nothing_to_go_on_with(actors: DetachedActors) -> None:
+def test_a_dead_runner_is_omitted_and_two_keepers_are_refused(actors: DetachedActors) -> None:
     actors.new_keeper(1, 1)
     alive, dead = actors.new_runner({}, ""), actors.new_runner({}, "")
     ray.get([runner.inventory.remote() for runner in (alive, dead)])
@@ -139,12 +139,12 @@ def test_only_the_actors_of_the_mesh_itself_are_found_and_ended(actors: Detached
     eventually(lambda: others.find() is None)
 
 
-def test_a_mesh_of_another_federation_with_the_same_name_is_left_alone(actors: DetachedActors) -> None:
+def test_a_namesake_mesh_of_another_federation_is_left_alone(actors: DetachedActors) -> None:
     ours, theirs = (DetachedActors(detached_name(ledger, MeshId("standing")), {"zone": "east"}) for ledger in ("one", "two"))
     ours.new_keeper(1, 1)
     theirs.new_keeper(2, 2)
     assert (found(ours).incarnation, found(theirs).incarnation) == (1, 2)
-    actors.end_all()  # Of no federation.
+    actors.end_all()  # A mesh of no federation.
     ours.end_all()
     eventually(lambda: ours.find() is None)
     assert found(theirs).incarnation == 2

@@ -1,4 +1,4 @@
-"""The embedded server, with the real program."""
+"""Embedded Redis server, with the real program."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ time.sleep(600)
 
 
 def runs(process: psutil.Process) -> bool:
-    """It has not ended; a zombie has, and waits for whoever adopted it."""
+    """Return whether the process has not ended; a zombie has."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:  # It ended between the two questions.
+    except psutil.NoSuchProcess:  # It ended between the two calls.
         return False
 
 
@@ -65,8 +65,8 @@ def test_data_survive_a_killed_server(folder: Path):
         assert second.client().get("kept") == b"value"
 
 
-def test_a_server_dies_with_its_killed_owner_and_the_next_one_finds_the_data(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(embedded, "LOCK_WAIT_MS_MAX", 60_000)  # However long the dying server takes to be gone.
+def test_a_server_dies_with_its_owner_and_the_next_has_the_data(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(embedded, "LOCK_WAIT_MS_MAX", 60_000)  # For as long as the dying server takes to end.
     owner = subprocess.Popen([sys.executable, "-c", OWNER, str(folder)], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     pid, url = owner.stdout.readline().split()
@@ -77,10 +77,10 @@ def test_a_server_dies_with_its_killed_owner_and_the_next_one_finds_the_data(fol
     with EmbeddedRedis.start(folder) as next_one:  # waits for the lock that the dying server holds
         assert next_one.client().get("kept") == b"by a dead owner"
         assert next_one.url == url
-    gone(lambda: runs(server))  # It has let go of the lock, and may be about to end still.
+    gone(lambda: runs(server))  # It has released the lock, and may still be ending.
 
 
-def test_two_servers_run_side_by_side_and_know_nothing_of_each_other(tmp_path: Path):
+def test_two_servers_run_side_by_side_independently(tmp_path: Path):
     with EmbeddedRedis.start(tmp_path / "a") as a, EmbeddedRedis.start(tmp_path / "b") as b:
         a.client().set("key", "of a")
         assert b.client().get("key") is None
@@ -119,7 +119,7 @@ def test_a_port_that_is_snatched_after_the_look_is_tried_again(folder: Path, mon
             assert server.port != other.getsockname()[1]
 
 
-def test_nothing_is_left_running_after_stop_and_a_second_stop_is_harmless(folder: Path):
+def test_stop_leaves_nothing_and_is_idempotent(folder: Path):
     server = EmbeddedRedis.start(folder)
     process = psutil.Process(server.pid)
     server.stop()
@@ -128,7 +128,7 @@ def test_nothing_is_left_running_after_stop_and_a_second_stop_is_harmless(folder
     assert not server.alive()
 
 
-def test_the_password_is_in_no_argument_and_in_no_file_that_others_read(folder: Path):
+def test_the_password_is_in_no_argument_and_no_readable_file(folder: Path):
     with EmbeddedRedis.start(folder) as server:
         server.client().set("secret", "data")
         password = server.url.split("@", maxsplit=1)[0].rpartition(":")[2]
@@ -165,7 +165,7 @@ def test_a_file_where_the_folder_should_be_is_refused(folder: Path):
         EmbeddedRedis.start(folder)
 
 
-def test_a_damaged_file_is_told_with_the_end_of_the_log(folder: Path):
+def test_a_damaged_file_is_reported_with_the_end_of_the_log(folder: Path):
     with EmbeddedRedis.start(folder) as server:
         server.client().set("key", "value" * 100)
     data = next(path for path in folder.rglob("*aof*") if path.is_file())
@@ -208,7 +208,7 @@ def test_the_newest_program_is_taken_wherever_it_stands_on_path(tmp_path: Path, 
 
 
 def a_server_of(version: str, folder: Path) -> Path:
-    """A program that says that it is this version of Redis, and nothing else."""
+    """Make a program that claims this version of Redis and does nothing else."""
     folder.mkdir(exist_ok=True)
     program = folder / "redis-server"
     program.write_text(f"#!/bin/sh\necho 'Redis server v={version} sha=00000000:0 malloc=libc bits=64 build=0'\n")

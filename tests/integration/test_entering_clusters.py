@@ -1,4 +1,4 @@
-"""Whether a real Ray cluster asks for a token is told by the cluster itself, whatever lies in the home folder."""
+"""Detection of token authentication by the cluster itself, whatever the home folder holds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SPEC = ClusterSpec(nodes=(ClusterNodeSpec(cpu=1),), object_store_bytes=80 * 2**2
 
 @pytest.fixture
 def open_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnCluster]:
-    """One like those that people start without a token; those of `up` are none."""
+    """Start a cluster without a token, unlike those of `up`."""
     monkeypatch.setattr(clusters, "token_environment", lambda _file: {MODE_VARIABLE: "disabled"})
     cluster = OwnCluster.start(SPEC)
     yield cluster

@@ -1,4 +1,4 @@
-"""Followers and a Redis server that goes away: embedded, killed, started again over the same data."""
+"""Followers of a Redis server that is killed and started again over the same data."""
 
 import asyncio
 from pathlib import Path

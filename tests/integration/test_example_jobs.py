@@ -1,4 +1,4 @@
-"""The example of a job, run as its README says."""
+"""Example of a job, run as its README says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.ray
 REPOSITORY = Path(__file__).parents[2]
 
 
-def test_s34_s35_the_learner_and_its_actors_find_the_machine_that_pays_best(ray_cluster, tmp_path):
+def test_s34_s35_the_learner_and_actors_find_the_best_machine(ray_cluster, tmp_path):
     environment = {**os.environ, "RAY_ADDRESS": ray_cluster.address, "XDG_STATE_HOME": str(tmp_path)}
     environment |= token_environment(ray_cluster.token_file)
     ran = subprocess.run(

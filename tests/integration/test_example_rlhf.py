@@ -1,4 +1,4 @@
-"""The example of training from preferences, as a reader runs it."""
+"""Example of training from preferences, run as a reader runs it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def started(*options: str) -> subprocess.Popen[str]:
 
 @contextlib.contextmanager
 def killed_at_last(example: subprocess.Popen[str]) -> Iterator[None]:
-    """Nobody waits for one that does not end."""
+    """Kill a program that does not end."""
     try:
         yield
     finally:
@@ -43,7 +43,7 @@ def communicate(example: subprocess.Popen[str]) -> tuple[str, str]:
 def lives(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:  # It ended between the two questions.
+    except psutil.NoSuchProcess:  # It ended between the two calls.
         return False
 
 
@@ -56,8 +56,8 @@ def test_a_step_along_the_gradient_makes_the_policy_worth_more():
 
 
 @pytest.mark.ray
-def test_rollouts_give_way_to_training_and_go_on_from_where_they_were():
-    # Rollouts so long that none is over before the trainer comes, also where the last of them starts seconds after the first.
+def test_rollouts_are_preempted_for_training_and_resume():
+    # Rollouts so long that none ends before the trainer starts, even if the last of them starts seconds after the first.
     with started("--rounds", "2", "--rollout-steps", "300") as example:
         reported, complaints = communicate(example)
     assert example.returncode == 0, complaints

@@ -1,4 +1,4 @@
-"""The facade as programs use it: from the driver, from other processes, by name."""
+"""Facade as programs use it: from the driver, from other processes, by name."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 pytestmark = pytest.mark.ray
 
-#: How long a task is made to wait for room, at least.
+#: Minimum wait of a task for room.
 WAITED_MS = 500
-#: Nobody is killed for being slow to stop, and no handler is given up for being slow.
+#: No task is killed, and no handler given up, for being slow.
 PATIENT = {"settings": SchedulerSettings(grace_ms=60_000), "driver": DriverSettings(preserve_ms_max=60_000)}
-#: A job of a leader alone.
+#: A job with a leader only.
 STAYS = {"name": "stays", "pool": "mian", "leader": {"resources": {"cpu": 0.1}}, "minWorkersNum": 0}
 
 
 class Dies:
-    """Its process ends under the call."""
+    """Class whose process ends during the call."""
 
     def now(self):
         os._exit(1)
 
 
 class Script:
-    """Begins and ends as a script does."""
+    """Context that begins and ends as a script does."""
 
     def run(self):
         ray.init()
@@ -210,7 +210,7 @@ def test_a_job_of_the_same_name_with_another_class_is_refused(running, pool):
         job.result(60)
 
 
-def test_a_result_that_is_not_there_in_time_is_an_error_of_the_mesh_and_of_python(running, pool):
+def test_a_late_result_is_a_timeout_of_the_mesh_and_of_python(running, pool):
     task = running.submit_task(Counter, pool=pool, resources={"cpu": 1})
     with pytest.raises(NotOverYet, match=f"task {task.task} is") as late:
         task.result(timeout_s=0.1)
@@ -232,7 +232,7 @@ def test_a_start_that_fails_says_why_and_leaves_no_folder(running, tmp_path, opt
     assert not (tmp_path / "failed").exists()
 
 
-def test_a_start_in_a_folder_that_cannot_be_is_told(running, tmp_path):
+def test_a_start_in_an_unusable_folder_is_reported(running, tmp_path):
     (tmp_path / "file").write_text("no folder", encoding="utf-8")
     with pytest.raises(RuntimeAdapterError, match=r"state_dir .* cannot be used"):
         mesh.ScheduleMesh.start("failed", state_dir=tmp_path / "file")
@@ -250,7 +250,7 @@ def test_a_start_in_a_folder_that_cannot_be_is_told(running, tmp_path):
         pytest.param({}, "has no placement groups", id="a pool without placement groups"),
     ],
 )
-def test_s18_a_submission_without_what_it_needs_is_refused_with_the_parameters_name(running, pool, changes, words):
+def test_s18_an_incomplete_submission_names_its_parameter(running, pool, changes, words):
     whole = {"pool_name": pool, "resources": {"cpu": 1}, "actor_class": Counter, "task_id": "whole"}
     with pytest.raises(SubmissionError, match=words):
         running.submit_task_with_pg_preemption(**{**whole, **changes})
@@ -268,7 +268,7 @@ def test_s8_an_agent_is_created_restarted_measured_and_deleted(running, pool):
     assert running.delete_agent("worker").state is TaskState.CANCELLED
 
 
-def test_s8_an_agent_that_finds_no_room_in_time_is_refused_and_leaves_nothing(running, pool):
+def test_s8_an_agent_without_room_in_time_is_refused_cleanly(running, pool):
     running.resize_pool(pool, {"cpu": 1})
     running.create_agent("first", Counter, pool=pool, resources={"cpu": 1})
     refused = running.create_agent("second", Counter, pool=pool, resources={"cpu": 1}, timeout_s=0.3)
@@ -314,8 +314,8 @@ def test_s1_agents_are_called_as_a_group_with_named_dimensions(running, pool):
     assert running.choose("tier:gold").add(0) in (10, 11)
 
 
-def test_s16_figures_come_from_what_happened(running, tmp_path):
-    with mesh.running_mesh("figures", state_dir=tmp_path, standbys_per_node=0, **PATIENT) as own:  # Nobody else's tasks are in them.
+def test_s16_metrics_come_from_what_happened(running, tmp_path):
+    with mesh.running_mesh("figures", state_dir=tmp_path, standbys_per_node=0, **PATIENT) as own:  # Tasks of other tests are not in them.
         own.create_pool("small", capacity={"cpu": 1})
         at_ms = [now_ms()]
         first = own.submit_task(Counter, pool="small", resources={"cpu": 1})
@@ -337,7 +337,7 @@ def test_s16_figures_come_from_what_happened(running, tmp_path):
 
 
 def now_ms():
-    """On the clock of the test; figures are of whole milliseconds of another one, hence the one more or less."""
+    """Return the test's clock; metrics are whole milliseconds of another one, hence ±1."""
     return time.monotonic() * 1000
 
 
@@ -372,7 +372,7 @@ def test_s20_a_pool_keeps_as_many_agents_as_were_asked_for(running, pool):
         ),
     ],
 )
-def test_s17_a_handler_that_fails_is_told_and_the_default_holds(running, pool, handlers, words):
+def test_s17_a_failing_handler_is_reported_and_falls_back(running, pool, handlers, words):
     task = running.submit_task(Looper, pool=pool, resources={"cpu": 1}, state_handlers=handlers)
     eventually(lambda: task.status().state is TaskState.RUNNING)
     task.remote("run", 10_000)
@@ -392,14 +392,14 @@ def test_two_sizes_of_one_gang_are_a_contradiction(running, pool):
     assert "second-twin" not in [status.task for status in running.list_tasks()]
 
 
-def test_a_slot_that_nobody_holds_is_refused_at_commit_and_at_release(running, pool):
+def test_commit_and_release_refuse_a_slot_that_nobody_holds(running, pool):
     slot = running.reserve_agent_slot(pool, {"cpu": 1}).slot
     assert running.release_agent_slot(slot) is None
     for refused in (running.release_agent_slot(slot), running.commit_agent_slot("slot-zz")):
         assert (bool(refused), refused.reason) == (False, Reason.SLOT_UNKNOWN)
 
 
-def test_a_state_has_one_word_wherever_it_is_told(running, pool):
+def test_a_state_has_one_word_everywhere(running, pool):
     before = running.status().tasks.get("WAITING", 0)
     task = running.submit_task(Counter, pool=pool, after=["nobody"])
     assert task.status().state is TaskState.WAITING
@@ -414,14 +414,14 @@ def test_a_state_has_one_word_wherever_it_is_told(running, pool):
         pytest.param(1, "call again: the call then waits for the task's next start", id="and it starts again"),
     ],
 )
-def test_a_call_whose_agent_dies_says_whether_another_one_can_be_made(running, pool, max_restarts, words, monkeypatch):
+def test_a_call_to_a_dead_agent_says_whether_to_call_again(running, pool, max_restarts, words, monkeypatch):
     monkeypatch.setattr(task_handle, "LOSS_HEARD_S_MAX", 60.0)
     task = running.submit_task(Dies, pool=pool, resources={"cpu": 1}, max_restarts=max_restarts)
     with pytest.raises(TaskNotRunning, match=f"died during the call of now, which may have begun; .*{words}"):
         task.call("now")
 
 
-def test_a_misspelt_resource_of_a_pool_is_refused_with_the_one_that_is_meant(running):
+def test_a_misspelt_resource_of_a_pool_is_refused(running):
     with pytest.raises(SubmissionError, match="capacity of pool slip: no node has a resource 'cpus'; did you mean 'cpu'"):
         running.create_pool("slip", capacity={"cpus": 2})
     assert "slip" not in [pool.pool for pool in running.list_pools()]

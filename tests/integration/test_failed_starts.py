@@ -1,4 +1,4 @@
-"""Starts of a mesh that fail: whoever starts it is told why, and nothing of the start is left."""
+"""Failed starts of a mesh: the reason is reported, and nothing of the start is left."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Unreadable(SchedulerSettings):
 
 
 class Odd(SchedulerSettings):
-    """Settings that arrive as something else."""
+    """Settings that arrive as another type."""
 
     def __reduce__(self):
         return str, ("medium",)
@@ -50,33 +50,33 @@ def nothing_is_left(name, folder):
     assert not folder.exists()
 
 
-def test_options_that_the_scheduler_cannot_work_with_are_told(tmp_path):
+def test_options_that_the_scheduler_refuses_are_reported(tmp_path):
     with pytest.raises(StartFailed, match="mesh odd cannot be started: AttributeError: 'str' object has no"):
         mesh.ScheduleMesh.start("odd", state_dir=tmp_path / "deep" / "odd", settings=Odd())
     nothing_is_left("odd", tmp_path / "deep")
 
 
-def test_options_that_cannot_be_read_where_the_supervisor_is_are_told(tmp_path):
+def test_options_unreadable_at_the_supervisor_are_reported(tmp_path):
     with pytest.raises(StartFailed, match="ModuleNotFoundError: No module named 'test_failed_starts'"):
         mesh.ScheduleMesh.start("unread", state_dir=tmp_path / "unread", settings=Unreadable())
     nothing_is_left("unread", tmp_path / "unread")
 
 
-def test_a_state_folder_that_cannot_be_is_told(tmp_path):
+def test_an_unusable_state_folder_is_reported(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RuntimeAdapterError, match=r"state_dir .* cannot be used: .*; name a folder on the head node"):
         mesh.ScheduleMesh.start("nowhere", state_dir=tmp_path / "file" / "mesh")
     nothing_is_left("nowhere", tmp_path / "file" / "mesh")
 
 
-def test_a_file_for_traces_that_cannot_be_is_told(tmp_path):
+def test_an_unusable_trace_file_is_reported(tmp_path):
     with pytest.raises(RuntimeAdapterError, match=r"traces_file .* cannot be written: .*; name a file"):
         mesh.ScheduleMesh.start("untraced", state_dir=tmp_path / "untraced", traces_file=tmp_path / "nowhere" / "traces")
     nothing_is_left("untraced", tmp_path / "untraced")
 
 
-def test_a_port_that_is_taken_is_told_at_each_start_and_a_free_one_then_does(tmp_path):
-    (port,) = promise_ports(1)  # Outside of those that the kernel gives to anybody, for it is to be free again later.
+def test_a_taken_port_is_reported_until_a_free_one_is_given(tmp_path):
+    (port,) = promise_ports(1)  # Outside of the kernel's ephemeral ports, so that it stays free later.
     with socket.create_server(("127.0.0.1", port)):
         with pytest.raises(RuntimeAdapterError, match="metrics cannot be served"):
             mesh.ScheduleMesh.start("port", state_dir=tmp_path / "port", metrics_port=port)
@@ -90,7 +90,7 @@ def test_a_port_that_is_taken_is_told_at_each_start_and_a_free_one_then_does(tmp
 
 
 @pytest.mark.parametrize("what", ["journal", "snapshot"])
-def test_a_damaged_memory_is_told_with_its_file_and_stays_as_it_is(tmp_path, what):
+def test_a_damaged_journal_is_reported_and_stays_unchanged(tmp_path, what):
     folder = tmp_path / "damaged"
     options = {"state_dir": folder, "standbys_per_node": 0, "journal_lines_max": 10_000 if what == "journal" else 1}
     started = mesh.ScheduleMesh.start("damaged", **options)
@@ -159,7 +159,7 @@ def up_until_broken(name, folder, again_s):
 
 
 def break_down(running, folder):
-    """Its process dies, and the next one cannot start."""
+    """Kill the supervisor's process, and let the next one fail to start."""
     (folder / "broken").touch()
     os.kill(running.status().pid, signal.SIGKILL)
     eventually((folder / "tried").exists)
@@ -194,7 +194,7 @@ def test_a_mesh_whose_stopper_died_can_be_started_again_at_once(tmp_path):
     again.stop()
 
 
-def test_a_start_that_finds_a_supervisor_which_somebody_ends_makes_another(tmp_path):
+def test_a_start_replaces_a_supervisor_that_is_being_ended(tmp_path):
     class Ends:
         def status(self):
             os._exit(1)

@@ -1,4 +1,4 @@
-"""The gateway as a real server on a real Redis: streams that move, waits that wake up, clients that go away."""
+"""Gateway as a real server on a real Redis: streams, waits, and clients that disconnect."""
 
 import hashlib
 import json
@@ -45,7 +45,7 @@ from serve_apps.gateway_fixtures import RESEARCH, TENANTS, spec_of
 from serve_apps.requests.auth import issue
 from serve_apps.root.gateway import Dependencies, create_app
 
-#: No test waits as long as this when all is well.
+#: Limit that no passing test reaches.
 PATIENCE_S = 60.0
 
 
@@ -55,7 +55,7 @@ def load(count):
 
 
 class WatchedFeed(RedisEventFeed):
-    """Tells which ends are waited for, and which of these waits have come to their ends by themselves."""
+    """Feed that records which waits begin, and which of them end by themselves."""
 
     waiting: ClassVar[set[RunId]] = set()
     woken: ClassVar[set[RunId]] = set()
@@ -79,21 +79,21 @@ class Root:
     storage: Path
 
     def file_of(self, run: str, data: bytes) -> Path:
-        """A file where a value of the run would lie."""
+        """Return the path of a value of the run."""
         file = self.storage / run / "value"
         file.parent.mkdir()
         file.write_bytes(data)
         return file
 
     def client(self) -> Client:
-        """A client of research; closed with the root."""
+        """Return a client of research, closed with the root."""
         return self.open.enter_context(Client(Access(address=self.address, api_key=self.key, tenant=RESEARCH)))
 
     def http(self) -> httpx.Client:
         return httpx.Client(base_url=self.address, headers={"Authorization": f"Bearer {self.key}"}, timeout=PATIENCE_S)
 
     def move(self, run: str, state: RunState, **nodes: dict[str, object]) -> None:
-        """Write what a coordinator would."""
+        """Write as a coordinator would."""
         record = self.runs.load(RunId(run))
         before, record.state = record.state, state
         record.ended_ms = 1 if state is RunState.SUCCEEDED else 0
@@ -111,7 +111,7 @@ class Root:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
-    """A server on a free port, in a thread of this process."""
+    """Run a server on a free port, in a thread of this process."""
     storage = tmp_path_factory.mktemp("storage")
     with running_redis() as client:
         keys = Keys("gateway")
@@ -153,7 +153,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
 
 
 def in_background(act) -> tuple[threading.Thread, list[object]]:
-    """The act in a thread, and where its outcome will be."""
+    """Run the call in a thread, and return the place of its result."""
     outcome: list[object] = []
 
     def run() -> None:
@@ -189,7 +189,7 @@ def test_events_arrive_while_the_run_goes_on(root):
     assert [event.after for event in events] == ["SUCCEEDED"]
 
 
-def test_a_reader_that_goes_away_leaves_no_connection_to_redis_behind(root):
+def test_a_reader_that_leaves_frees_its_redis_connection(root):
     run = root.client().submit(load.bind(1))
     root.move(run.id, RunState.RUNNING)
     http = root.open.enter_context(root.http())

@@ -61,7 +61,7 @@ tenants:
 
 
 def eventually(check: Callable[[], T], limit_s: float = LIMIT_S) -> T:
-    """What `check` returns, as soon as it raises no AssertionError."""
+    """Return the result of `check` once it raises no AssertionError."""
     stop = stop_after_delay(limit_s)
     for attempt in Retrying(retry=retry_if_exception_type(AssertionError), stop=stop, wait=wait_fixed(0.1), reraise=True):
         with attempt:
@@ -101,7 +101,7 @@ def total(*numbers: int) -> int:
 
 
 def counted(zone: str) -> dag.Node:
-    """The size of a large value and the words of a small one, all of it in one zone."""
+    """Count the size of a large value and the words of a small one, all of it in one zone."""
     labels = {"zone": zone}
     words = dag.task(count, labels=labels).bind(dag.task(cut, labels=labels).bind("so many words"))
     data = dag.task(count, labels=labels).bind(dag.task(large, labels=labels).bind(10_000))
@@ -113,7 +113,7 @@ def run_in(client: Client, zone: str) -> int:
 
 
 def fail_first(tries: str, error: type[Exception]) -> int:
-    """How many calls there were; the first raises."""
+    """Return the number of calls; the first call raises."""
     with Path(tries).open("a+") as file:
         file.write("x")
         file.seek(0)
@@ -138,10 +138,10 @@ def settings_of(stack: Stack, mesh: str) -> str:
     return (stack._folder.path / "settings" / f"mesh-{mesh}.json").read_text()
 
 
-def test_a_mesh_with_no_key_to_the_store_runs_a_stage_from_end_to_end(stack: Stack, client: Client) -> None:
+def test_a_mesh_without_a_key_to_the_store_runs_a_stage(stack: Stack, client: Client) -> None:
     reported = settings_of(stack, "east")
     assert json.loads(reported)["store"] is None
-    assert stack._redis_url not in reported
+    assert stack.redis_url not in reported
     assert run_in(client, "east") == 10_003
     eventually(lambda: _only_east_and_no_lease(stack))
 
@@ -152,7 +152,7 @@ def _only_east_and_no_lease(stack: Stack) -> None:
     assert [(view.record.mesh, view.alive) for view in snapshot.meshes] == [("east", True)]
 
 
-def test_a_mesh_that_was_killed_comes_back_over_http_and_goes_on(stack: Stack, client: Client) -> None:
+def test_a_killed_mesh_recovers_over_http(stack: Stack, client: Client) -> None:
     stack.children["east"].kill()
     run = client.submit(counted("east"), by_value=(sys.modules[__name__],))
     eventually(lambda: _alive_again(stack))
@@ -164,7 +164,7 @@ def _alive_again(stack: Stack) -> None:
     assert stack.children["east"].alive()
 
 
-def test_a_cluster_that_is_there_already_joins_by_a_command_and_leaves_by_a_signal(stack: Stack, client: Client, tmp_path: Path) -> None:
+def test_an_existing_cluster_joins_by_command_leaves_by_signal(stack: Stack, client: Client, tmp_path: Path) -> None:
     stores = stack._stores()
     key_file = tmp_path / "key"
     key_file.touch(mode=0o600)
@@ -208,7 +208,7 @@ def test_whatever_listens_in_a_cluster_asks_for_its_token(stack: Stack) -> None:
     assert [(socket, words) for socket, words in said if socket.port != root and set(words) not in REFUSED] == []
 
 
-def test_a_process_of_the_stack_has_the_token_of_its_cluster_alone(stack: Stack) -> None:
+def test_a_process_of_the_stack_has_its_clusters_token_alone(stack: Stack) -> None:
     assert stack.root is not None
     cluster = stack.clusters["local"]
     assert stat.S_IMODE(cluster.token_file.stat().st_mode) == 0o600

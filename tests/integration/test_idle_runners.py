@@ -1,4 +1,4 @@
-"""A host ends a runner that nobody needs any more, and gives the tenant another one; on a real cluster."""
+"""End of idle runners, and their replacement, on a real cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mesh.stages.spec import StageSpec, TaskSpec
 pytestmark = pytest.mark.ray
 
 eventually = partial(patience.eventually, patience_s=90.0)
-NEWS_S_MAX = 120.0
+EVENT_S_MAX = 120.0
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def reports() -> queue.SimpleQueue[HostReport]:
 def made(
     ray_driver: Any, tmp_path: Path, reports: queue.SimpleQueue[HostReport], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[float], RayStageHost]]:
-    """Hosts of one mesh, as processes of it make them one after the other."""
-    monkeypatch.setattr(detached_actors, "ANSWER_S", NEWS_S_MAX)  # However long what was left takes to answer, it is there.
+    """Make hosts of one mesh, one after the other, as its processes do."""
+    monkeypatch.setattr(detached_actors, "ANSWER_S", EVENT_S_MAX)  # A recovered runner may answer slowly.
     hosts: list[RayStageHost] = []
 
     def make(idle_s: float) -> RayStageHost:
@@ -73,10 +73,10 @@ def runners() -> list[str]:
 
 
 def hear_the_end(host: RayStageHost, reports: queue.SimpleQueue[HostReport]) -> list[Any]:
-    """What the stage told, all of it confirmed."""
+    """Return the messages of the stage, all of them acked."""
     reported: list[Any] = []
     while not any(isinstance(message, StageEnded) for message in reported):
-        report = reports.get(timeout=NEWS_S_MAX)
+        report = reports.get(timeout=EVENT_S_MAX)
         reported += report.messages
         host.confirm(report.stage, report.number)
     return reported
@@ -87,7 +87,7 @@ def a_stage(run: str, task: Callable[..., TaskSpec]) -> StageSpec:
     return StageSpec(stage=StageId(f"{run}.1"), run=RunId(run), tenant=TenantPath("acme"), tasks=tasks, slot=NOTHING, width=1)
 
 
-def test_a_runner_goes_with_the_last_of_its_runs_and_the_next_stage_gets_another(
+def test_a_runner_ends_with_its_last_run_and_is_replaced(
     host: RayStageHost, reports: queue.SimpleQueue[HostReport], task: Callable[..., TaskSpec]
 ) -> None:
     for token, run in ((7, "r"), (9, "s")):
@@ -98,21 +98,21 @@ def test_a_runner_goes_with_the_last_of_its_runs_and_the_next_stage_gets_another
         eventually(lambda: not runners())
 
 
-def test_a_runner_that_another_process_has_left_goes_with_the_last_of_the_runs_that_it_tells_of(
+def test_a_recovered_runner_ends_with_the_last_of_its_runs(
     made: Callable[[float], RayStageHost], reports: queue.SimpleQueue[HostReport], task: Callable[..., TaskSpec]
 ) -> None:
     first = made(600.0)
     first.extend_deadline(1, 600_000, 600_000, 1)
     first.start(a_stage("r", task), 1, 7, {}, {})
-    while not any(isinstance(message, StageEnded) for message in reports.get(timeout=NEWS_S_MAX).messages):
-        pass  # And nobody confirms it.
-    heir = made(0.0)
-    assert heir.find() is not None
-    heir.go_on(frozenset({StageId("r.1")}))
-    heir.extend_deadline(2, 600_000, 600_000, 1)
-    hear_the_end(heir, reports)
-    assert heir.held() == {RunId("r"): StageId("r.1")}
-    heir.forget(RunId("another"))
+    while not any(isinstance(message, StageEnded) for message in reports.get(timeout=EVENT_S_MAX).messages):
+        pass  # It is never acked.
+    successor = made(0.0)
+    assert successor.find() is not None
+    successor.go_on(frozenset({StageId("r.1")}))
+    successor.extend_deadline(2, 600_000, 600_000, 1)
+    hear_the_end(successor, reports)
+    assert successor.held() == {RunId("r"): StageId("r.1")}
+    successor.forget(RunId("another"))
     assert len(runners()) == 1
-    heir.forget(RunId("r"))
+    successor.forget(RunId("r"))
     eventually(lambda: not runners())

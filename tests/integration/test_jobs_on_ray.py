@@ -1,4 +1,4 @@
-"""Jobs on real Ray: two nodes of two CPUs; members are killed, nodes are full, the supervisor dies."""
+"""Jobs on real Ray with two nodes of two CPUs: killed members, full nodes, and a dead supervisor."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def is_running(job, workers=2):
     return job.status().stage is Stage.RUNNING and states(job).count("Running") == workers + 1
 
 
-def test_s34_s35_workers_start_when_the_leader_is_up_and_know_its_address(running, pool, tmp_path):
+def test_s34_s35_workers_start_with_the_leaders_address(running, pool, tmp_path):
     job = submitted(running, tmp_path, job_form("pong"))
     eventually(lambda: is_running(job))
     ((_, leader_pid, reported),) = starts(tmp_path, "leader")
@@ -77,7 +77,7 @@ def test_s34_s35_workers_start_when_the_leader_is_up_and_know_its_address(runnin
     assert [view.job for view in running.list_jobs()] == ["pong"]
 
 
-def test_s35_a_leader_without_an_address_is_given_a_free_one_of_its_node(running, pool, tmp_path):
+def test_s35_a_leader_without_an_address_gets_a_free_one(running, pool, tmp_path):
     job = submitted(running, tmp_path, job_form("plain", workers=1), leader=PlainLeader)
     eventually(lambda: is_running(job, 1))
     (tmp_path / "enough").touch()
@@ -88,7 +88,7 @@ def test_s35_a_leader_without_an_address_is_given_a_free_one_of_its_node(running
     assert [of for _, _, of in starts(tmp_path, "actors")] == [address]
 
 
-def test_s35_a_worker_that_is_killed_is_started_again_at_its_place(running, pool, tmp_path):
+def test_s35_a_killed_worker_is_restarted_on_its_place(running, pool, tmp_path):
     job = submitted(running, tmp_path, job_form("killed-worker"))
     eventually(lambda: is_running(job))
     before = job.status().members[1]
@@ -99,7 +99,7 @@ def test_s35_a_worker_that_is_killed_is_started_again_at_its_place(running, pool
     assert job.status().members[0].attempt == 1
 
 
-def test_s35_when_the_leader_is_killed_its_workers_are_told_the_new_address(running, pool, tmp_path):
+def test_s35_workers_get_the_new_address_of_a_killed_leader(running, pool, tmp_path):
     job = submitted(running, tmp_path, job_form("killed-leader"))
     eventually(lambda: is_running(job))
     os.kill(starts(tmp_path, "leader")[0][1], signal.SIGKILL)
@@ -109,7 +109,7 @@ def test_s35_when_the_leader_is_killed_its_workers_are_told_the_new_address(runn
     assert [member.failures for member in job.status().members] == [1, 0, 0]
 
 
-def test_s34_a_leader_beyond_its_restart_limit_fails_the_job_with_its_error(running, pool, tmp_path):
+def test_s34_a_leader_beyond_its_restart_limit_fails_the_job(running, pool, tmp_path):
     job = submitted(running, tmp_path, job_form("hopeless", limit=1), leader=LeaderThatFails)
     with pytest.raises(JobFailed, match="the model is not to be found") as failed:
         job.result(PATIENCE_S)
@@ -118,7 +118,7 @@ def test_s34_a_leader_beyond_its_restart_limit_fails_the_job_with_its_error(runn
     assert len(starts(tmp_path, "leader")) == 2
 
 
-def test_s34_s38_a_job_starts_with_the_workers_that_fit_and_gets_the_others_when_room_comes(running, pool, tmp_path):
+def test_s34_s38_a_job_starts_partly_and_gets_late_workers(running, pool, tmp_path):
     holder = running.submit_task(Counter, pool=pool, resources={"cpu": 1})
     holder.wait_started(PATIENCE_S)
     job = submitted(running, tmp_path, job_form("late", workers=3, minimum=1))
@@ -129,7 +129,7 @@ def test_s34_s38_a_job_starts_with_the_workers_that_fit_and_gets_the_others_when
     assert job.status().schedule_state is ScheduleState.SCHEDULED_SUCCEED
 
 
-def test_s37_a_gang_waits_until_all_of_it_fits_and_holds_nothing_meanwhile(running, pool, tmp_path):
+def test_s37_a_gang_waits_until_all_of_it_fits(running, pool, tmp_path):
     holder = running.submit_task(Counter, pool=pool, resources={"cpu": 1})
     holder.wait_started(PATIENCE_S)
     job = submitted(running, tmp_path, job_form("gang", workers=3, policy="Gang"))
@@ -185,7 +185,7 @@ def test_s34_terminate_cleans_up_as_the_job_asks(running, pool, tmp_path, clean,
     eventually(lambda: "Running" not in states(job))
 
 
-def test_s35_a_leader_that_gives_way_has_its_whole_job_placed_anew(running, pool, tmp_path):
+def test_s35_a_preempted_leader_reschedules_its_whole_job(running, pool, tmp_path):
     running.change_settings(rules__min_run_ms=0)
     job = submitted(running, tmp_path, job_form("yields", workers=1, cpu=2, priority=1))
     eventually(lambda: is_running(job, 1))
@@ -212,7 +212,7 @@ def test_s22_s35_jobs_survive_the_supervisor(running, pool, tmp_path):
     assert job.result(PATIENCE_S) == {"rank": "0", "size": "4"}
 
 
-def test_s22_a_job_whose_supervisor_dies_while_it_starts_comes_up_all_the_same(running, pool, tmp_path):
+def test_s22_a_job_survives_a_supervisors_death_while_starting(running, pool, tmp_path):
     job = submitted(running, tmp_path, job_form("early"))
     os.kill(running.status().pid, signal.SIGKILL)
     eventually(lambda: is_running(job))
@@ -220,7 +220,7 @@ def test_s22_a_job_whose_supervisor_dies_while_it_starts_comes_up_all_the_same(r
     assert len(starts(tmp_path, "actors")) == 2
 
 
-def test_s34_what_is_wrong_with_a_job_is_told_before_anything_starts(running, pool, tmp_path):
+def test_s34_an_invalid_job_is_reported_before_anything_starts(running, pool, tmp_path):
     with pytest.raises(mesh.JobSpecError, match=r"minWorkersNum: 5 is more than"):
         submitted(running, tmp_path, job_form("wrong", minimum=5))
     with pytest.raises(SubmissionError, match="'actors' has no class"):

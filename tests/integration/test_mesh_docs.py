@@ -1,4 +1,4 @@
-"""The programs in the documents of the local mesh, run as a reader would run them, on a cluster of two nodes."""
+"""Programs in the documents of the local mesh, run as a reader runs them, on a cluster of two nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RUN_S_MAX = 240.0
 
 
 def program_of_the_pages() -> str:
-    """All blocks of Python of the pages about the mesh as one program, in the order in which their README lists them."""
+    """Join all Python blocks of the pages about the mesh, in the order of their README."""
     folder = REPOSITORY / "docs" / "mesh"
     readme = (folder / "README.md").read_text(encoding="utf-8")
     names = ["README", *re.findall(r"^\| \[\w+\]\((\w+)\.md\)", readme, flags=re.MULTILINE)]
@@ -31,13 +31,13 @@ def program_of_the_pages() -> str:
 
 
 def with_steps(program: str, few: int, many: int) -> str:
-    """What gives way in it takes more steps: else it could be over before it is asked to, on a machine with much to do."""
+    """Give the preempted task more steps, so that it is still running when it is preempted on a busy machine."""
     assert program.count(f"({few},)") == 1
     return program.replace(f"({few},)", f"({many},)")
 
 
-def told_by(program: str, folder: Path, cluster: OwnCluster) -> str:
-    """What the program prints, run as a file of its own by a driver of that cluster."""
+def output_of(program: str, folder: Path, cluster: OwnCluster) -> str:
+    """Run the program as a file of its own by a driver of that cluster, and return its output."""
     file = folder / "program.py"
     file.write_text(program, encoding="utf-8")
     environment = {**os.environ, "RAY_ADDRESS": cluster.address, "XDG_STATE_HOME": str(folder), "PYTHONPATH": str(REPOSITORY)}
@@ -53,7 +53,7 @@ def agents_left() -> list[str]:
 
 def test_the_example_of_a_preemption_leaves_nothing(two_nodes, tmp_path):
     program = with_steps((REPOSITORY / "examples" / "preempt.py").read_text(encoding="utf-8"), 300, 800)
-    reported = told_by(program, tmp_path, two_nodes)
+    reported = output_of(program, tmp_path, two_nodes)
     why, urgent, long = reported.strip().splitlines()
     assert re.match(r"[A-Z_]+: ", why)
     assert urgent == "urgent went through steps 0 to 20 in attempt 1"
@@ -64,7 +64,7 @@ def test_the_example_of_a_preemption_leaves_nothing(two_nodes, tmp_path):
 
 
 def test_the_program_of_the_pages_runs_and_leaves_nothing(two_nodes, tmp_path):
-    reported = told_by(with_steps(program_of_the_pages(), 250, 800), tmp_path, two_nodes)
+    reported = output_of(with_steps(program_of_the_pages(), 250, 800), tmp_path, two_nodes)
     assert re.match(r"(RESERVED_LAYER|GROUP_CREATED) \[\{'CPU': 1.0\}\]\n", reported)
     assert "POOL_TOO_SMALL: pool main has 3 cpu in total, 4 requested." in reported
     assert re.search(r"low went on at step \d+, in attempt 2", reported)

@@ -1,4 +1,4 @@
-"""A mesh with plugins, small snapshots, telemetry and charts, on real Ray."""
+"""Mesh with plugins, small snapshots, telemetry and charts, on real Ray."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mesh.ray.local.status_values import MeshEventKind
 
 pytestmark = pytest.mark.ray
 
-#: Imported by the supervisor alone, whose budgets it raises.
+#: Imported by the supervisor only, whose budgets it raises.
 PLUGINS = {"fewest_cpus": "own_plugins:FewestCpus", "rules": "own_plugins:Rules"}
 
 
@@ -56,7 +56,7 @@ def recent_events(running, kind):
     return [one for one in running.events() if one.kind is kind]
 
 
-def test_s13_a_plugin_orders_and_says_who_gives_way(running, pool):
+def test_s13_a_plugin_orders_and_scores_victims(running, pool):
     for name in ("keep-1", "keep-2", "other"):
         running.submit_task(Counter, pool=pool, resources={"cpu": 1}, task_id=name, priority=2).wait_started(PATIENCE_S)
     last = running.submit_task(Counter, pool=pool, resources={"cpu": 1}, task_id="keep-3", priority=1)
@@ -70,7 +70,7 @@ def test_s13_a_plugin_orders_and_says_who_gives_way(running, pool):
     assert again.task == urgent.task
 
 
-def test_s13_a_plugin_that_raises_is_fenced_off_with_an_event_and_stays_so_over_a_restart(running, pool):
+def test_s13_a_raising_plugin_is_fenced_over_a_restart(running, pool):
     task = running.submit_task(Counter, pool=pool, resources={"cpu": 1, "gpu": 1})
     assert task.wait_started(PATIENCE_S).state is mesh.TaskState.RUNNING
     (fenced,) = recent_events(running, MeshEventKind.PLUGIN_FENCED)
@@ -82,16 +82,16 @@ def test_s13_a_plugin_that_raises_is_fenced_off_with_an_event_and_stays_so_over_
     assert other.wait_started(PATIENCE_S).state is mesh.TaskState.RUNNING
     assert [reported.words for reported in recent_events(running, MeshEventKind.PLUGIN_FENCED)] == [
         fenced.words
-    ]  # It holds still, so it is told again.
+    ]  # It does not change, so it is reported again.
 
 
-def test_s13_a_plugin_that_cannot_be_loaded_is_told_and_leaves_no_mesh(two_nodes, tmp_path):
+def test_s13_an_unloadable_plugin_is_reported_without_a_mesh(two_nodes, tmp_path):
     with pytest.raises(PluginError, match="does not import"):
         mesh.ScheduleMesh.start("without", state_dir=tmp_path, plugins={"mine": "not_there:Mine"})
     eventually(lambda: "schedulemesh:without" not in [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)])
 
 
-def test_s22_a_snapshot_and_the_journal_after_it_bring_a_mesh_back(running, pool, folder):
+def test_s22_a_snapshot_and_its_journal_restore_a_mesh(running, pool, folder):
     tasks = [running.submit_task(Counter, pool=pool, resources={"cpu": 1}) for _ in range(6)]
     up = [task for task in tasks[:4] if task.wait_started(PATIENCE_S)]
     counted = [task.call("add") for task in up]
@@ -103,7 +103,7 @@ def test_s22_a_snapshot_and_the_journal_after_it_bring_a_mesh_back(running, pool
     assert tasks[4].wait_started(PATIENCE_S).state is mesh.TaskState.RUNNING
 
 
-def test_s14_s22_what_the_supervisor_cannot_take_in_has_not_happened_and_it_goes_on(running, pool):
+def test_s14_s22_a_rejected_event_has_no_effect(running, pool):
     before = running.status()
     with pytest.raises(Exception, match="availability_of_beer"):
         running.change_settings(availability_of_beer=1.0)
@@ -111,7 +111,7 @@ def test_s14_s22_what_the_supervisor_cannot_take_in_has_not_happened_and_it_goes
     assert running.status().pid == before.pid
 
 
-def test_s15_s16_figures_are_served_drawn_and_shown_and_a_silent_agent_is_an_alarm(running, pool, tmp_path):
+def test_s15_s16_metrics_are_served_and_silence_is_an_alarm(running, pool, tmp_path):
     task = running.submit_task(Counter, pool=pool, resources={"cpu": 1}, metrics_period_ms=3_600_000)
     task.wait_started(PATIENCE_S)
     eventually(lambda: [one for one in recent_events(running, MeshEventKind.ALARM) if one.about == "agent_heartbeat_gap"])
@@ -129,14 +129,14 @@ def test_s15_s16_figures_are_served_drawn_and_shown_and_a_silent_agent_is_an_ala
     eventually(lambda: recent_events(running, MeshEventKind.ALARM_OVER))
 
 
-def test_s23_each_task_that_is_over_leaves_a_trace_with_its_steps(running, pool, folder):
+def test_s23_each_ended_task_leaves_a_trace_with_its_steps(running, pool, folder):
     task = running.submit_task(Counter, pool=pool, resources={"cpu": 1}, task_id="traced")
     task.wait_started(PATIENCE_S)
     task.finish()
 
     def spans():
         kept = folder / "traces.jsonl"
-        whole = kept.read_text().rpartition("\n")[0] if kept.exists() else ""  # The last line may be on its way.
+        whole = kept.read_text().rpartition("\n")[0] if kept.exists() else ""  # The last line may not be flushed yet.
         lines = [json.loads(line) for line in whole.splitlines()]
         return {span["name"] for span in lines if span["attributes"].get("schedulemesh.task") == "traced"} and {
             span["name"] for span in lines
@@ -145,12 +145,12 @@ def test_s23_each_task_that_is_over_leaves_a_trace_with_its_steps(running, pool,
     assert eventually(lambda: {"task", "placing", "starting", "running"} <= (spans() or set()))
 
 
-def test_a_port_that_is_taken_is_told_and_leaves_no_mesh(running, tmp_path):
+def test_a_taken_port_is_reported_and_leaves_no_mesh(running, tmp_path):
     with pytest.raises(RuntimeAdapterError, match="metrics cannot be served"):
         mesh.ScheduleMesh.start("port", state_dir=tmp_path, metrics_port=running.status().metrics_port)
 
 
-def test_s17_what_is_kept_of_a_cancelled_task_is_its_reason_and_state(running, pool):
+def test_s17_a_cancelled_task_keeps_its_reason_and_state(running, pool):
     task = running.submit_task(Counter, pool=pool, resources={"cpu": 1}, args=(5,))
     task.wait_started(PATIENCE_S)
     task.cancel()

@@ -1,4 +1,4 @@
-"""Calls made from the OpenAPI description, right and wrong ones, to a real server on a real Redis: each answer is one that it tells."""
+"""Conformance of a real server on a real Redis to its OpenAPI description, for right and wrong calls."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ ELSEWHERE = ("unknown_route", "method_not_allowed")
 RUN = "night"
 MODES = {"right": "POSITIVE", "wrong": "NEGATIVE"}
 DESCRIBED = GatewayWorld().app.openapi()
-#: Whose key: of a tenant, of an operator, of a mesh on the link; and once without any.
+#: By key: of a tenant, of an operator, of a mesh on the link; and once without any.
 OPERATIONS = [
     (method, path, who, mode)
     for path, methods in DESCRIBED["paths"].items()
     for method in methods
     for who in (["mesh"] if path.startswith(LINK_PATH) else ["tenant", "operator"]) + ["nobody"]
     for mode in MODES
-    if (who, mode) != ("nobody", "wrong") and not (mode == "wrong" and path == "/healthz")  # Of which nothing can be wrong.
+    if (who, mode) != ("nobody", "wrong") and not (mode == "wrong" and path == "/healthz")  # Nothing in these calls can be wrong.
 ]
 
 
 @pytest.fixture(scope="module")
 def root() -> Iterator[tuple[str, dict[str, str]]]:
-    """The address of a gateway, and a key of each kind; nobody uses up a budget."""
+    """Serve a gateway; yield its address and a key of each kind, with unlimited budgets."""
     with pytest.MonkeyPatch.context() as patch, running_redis() as client:
         for name in ("CALLS_BURST", "SNAPSHOTS_BURST", "WRONG_BURST"):
             patch.setattr(dependencies, name, 10**9)
@@ -91,7 +91,7 @@ def root() -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def put_right(part: Any) -> Any:
-    """What is named is there, and nothing waits."""
+    """Name existing things in the call, without waits."""
     if isinstance(part, list):
         return [put_right(each) for each in part]
     if not isinstance(part, dict):
@@ -126,7 +126,7 @@ def test_every_answer_is_one_that_is_described(root, method, path, who, mode):
 
 
 def fuzz(cases: Any, ask: Callable[[Any], None]) -> None:
-    """The same cases each time."""
+    """Make the same calls each time."""
 
     @seed(SEED)
     @settings(

@@ -1,4 +1,4 @@
-"""A cluster whose processes are another user's: what tenants' code reaches from there, and that its work is done all the same."""
+"""Cluster whose processes belong to another user: the reach of tenants' code, and its work."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ tenants:
 
 @dataclass(frozen=True)
 class Place:
-    """A stack that runs, by another process."""
+    """Stack that another process runs."""
 
     state: Path
     values: Path
@@ -62,7 +62,7 @@ def environment_of(**more: str) -> dict[str, str]:
 
 
 def python_for_everybody() -> str:
-    """A Python of this release that the user can run with this package, or the test is skipped. One below a home is none."""
+    """Return a Python of this release that the user can run with this package, or skip the test."""
     for python in filter(None, (os.environ.get(PYTHON_VARIABLE), sys.executable, shutil.which("python3", path=os.defpath))):
         look = [python, "-c", "import sys, serve_apps.cli.app; print(sys.version_info[:2])"]
         with suppress(OSError):
@@ -80,7 +80,7 @@ def place() -> Iterator[Place]:
         pytest.skip("only root may start processes of another user")
     python = python_for_everybody()
     environment = environment_of(SCHEDULEMESH_API_KEY="secret")
-    folder = Path(tempfile.mkdtemp(prefix="walls-"))  # Not below pytest's own, which only its owner enters.
+    folder = Path(tempfile.mkdtemp(prefix="walls-"))  # Not below pytest's folder, which only its owner may enter.
     folder.chmod(0o755)
     state, values = folder / "state", folder / "values"
     (folder / "walls.yaml").write_text(CONFIG.format(repository=REPOSITORY, values=values, user=USER))
@@ -103,7 +103,7 @@ def place() -> Iterator[Place]:
 
 
 def attack(files: list[str], pids: list[int], redis_port: int) -> dict[str, Any]:
-    """What a task reaches: the files that it can read, the processes that it can signal, what Redis answers, who it is."""
+    """Return the reach of a task: readable files, processes it can signal, answers of Redis, its user."""
     import os
     from pathlib import Path
 

@@ -34,7 +34,7 @@ def state_of(group):
     return placement_group_table(group)["state"]
 
 
-def test_a_group_that_was_given_back_is_used_again_for_the_same_shape(pool):
+def test_a_released_group_is_reused_for_the_same_shape(pool):
     first = pool.take(HALF, 2)
     pool.give_back(first)
     assert pool.take(HALF, 2).id == first.id
@@ -64,7 +64,7 @@ def test_a_group_that_is_not_to_be_reused_is_removed(pool):
     assert state_of(first) == "REMOVED"
 
 
-def test_closing_removes_taken_and_kept_groups_and_the_pool_can_be_used_again(pool):
+def test_closing_removes_all_groups_and_the_pool_is_reusable(pool):
     taken, kept = pool.take(HALF, 1), pool.take(HALF, 2)
     pool.give_back(kept)
     pool.close()
@@ -78,20 +78,20 @@ def where_am_i():
     return group.id.hex() if group else None
 
 
-def test_tasks_of_a_stage_run_inside_its_group(pool, task_history, task):
+def test_tasks_of_a_stage_run_inside_its_group(pool, runner_log, task):
     group = pool.take(WHOLE, 1)
-    stage = task_history.start(task("a", task_history.function(where_am_i), export=True), run="inside", group=group)
-    reported = task_history.end(stage)["a"]
-    assert json.loads(task_history.blobs[reported.stored.sha256]) == group.id.hex()
+    stage = runner_log.start(task("a", runner_log.function(where_am_i), export=True), run="inside", group=group)
+    reported = runner_log.end(stage)["a"]
+    assert json.loads(runner_log.blobs[reported.stored.sha256]) == group.id.hex()
 
 
-def test_tasks_that_ask_for_nothing_run_in_a_group_of_nothing(pool, task_history, task):
+def test_tasks_that_ask_for_nothing_run_in_a_group_of_nothing(pool, runner_log, task):
     group = pool.take(NOTHING, 1)
-    stage = task_history.start(*(task(f"n{n}", "call:builtins:int", n, resources=NOTHING) for n in range(20)), run="nothing", group=group)
-    assert all(isinstance(message, NodeSucceeded) for message in task_history.end(stage).values())
+    stage = runner_log.start(*(task(f"n{n}", "call:builtins:int", n, resources=NOTHING) for n in range(20)), run="nothing", group=group)
+    assert all(isinstance(message, NodeSucceeded) for message in runner_log.end(stage).values())
 
 
-def test_a_task_that_no_slot_could_hold_fails_with_words(pool, task_history, task):
+def test_a_task_that_no_slot_could_hold_fails_with_words(pool, runner_log, task):
     group = pool.take(HALF, 1)
-    stage = task_history.start(task("a", "call:builtins:int", 1, resources=WHOLE), run="too-large", group=group)
-    assert "cannot fit into any bundles" in task_history.end(stage)["a"].failure.message
+    stage = runner_log.start(task("a", "call:builtins:int", 1, resources=WHOLE), run="too-large", group=group)
+    assert "cannot fit into any bundles" in runner_log.end(stage)["a"].failure.message

@@ -1,4 +1,4 @@
-"""The ledger over TLS: one server and a cluster that speak it themselves, and a server behind one that does."""
+"""Ledger over TLS: a server and a cluster that speak TLS, and a server behind a TLS proxy."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from federation.store.redis.ledger import RedisLedger
 from federation.tenants import TenantTree
 from mesh.core.ids import RunId
 
-#: How long a server that will answer may be held up.
+#: Limit for a slow server.
 PATIENCE_MS = 60_000
-#: No node is given up by the others: one that is held up for two seconds is there all the same.
+#: Long enough that no slow node is given up by the others.
 STEADY = {"cluster_node_timeout": "15000"}
 TERMS = LeaseTerms(ttl_ms=30_000, grace_ms=10_000)
 #: This machine's servers that were built with TLS; the wheel's is not.
@@ -38,7 +38,7 @@ FORMS = ["behind another", *(f"{name}: {form}" for name in SPEAKING for form in 
 
 
 class Front:
-    """Speaks TLS to whoever comes, and plainly to a server behind it."""
+    """TLS proxy before a plain server."""
 
     def __init__(self, port_behind: int, context: ssl.SSLContext) -> None:
         self._behind = port_behind
@@ -50,10 +50,10 @@ class Front:
         self._threads[0].start()
 
     def _welcome(self) -> None:
-        with contextlib.suppress(OSError):  # The door was closed.
+        with contextlib.suppress(OSError):  # The socket was closed.
             while True:
                 came, _ = self._client.accept()
-                with contextlib.suppress(OSError):  # Who does not believe this certificate goes away.
+                with contextlib.suppress(OSError):  # A client that rejects this certificate disconnects.
                     speaking = self._context.wrap_socket(came, server_side=True)
                     behind = socket.create_connection(("127.0.0.1", self._behind))
                     self._open += [speaking, behind]
@@ -79,7 +79,7 @@ def _carry(there: socket.socket, back: socket.socket) -> None:
 
 
 class Bed:
-    """An authority, and files that a server and its clients read."""
+    """An authority, and the files of a server and its clients."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -89,7 +89,7 @@ class Bed:
         self._closing = ExitStack()
 
     def certificate(self, host: str) -> tuple[str, str]:
-        """Files of a key and of a certificate for the host."""
+        """Make the files of a key and a certificate for the host."""
         issued = self.authority.issue_cert(host)
         key, chain = self.folder / f"{host}.key", self.folder / f"{host}.pem"
         issued.private_key_pem.write_to_path(str(key))
@@ -97,7 +97,7 @@ class Bed:
         return str(key), str(chain)
 
     def settings(self, host: str = "127.0.0.1") -> dict[str, str]:
-        """Of a server that speaks TLS, on a port of its own."""
+        """Return the settings of a server that speaks TLS on a port of its own."""
         key, chain = self.certificate(host)
         return {
             "tls_port": str(free_port()),
@@ -108,7 +108,7 @@ class Bed:
         }
 
     def open(self, form: str, host: str = "127.0.0.1") -> str:
-        """Start servers in the form, whose certificate is for the host; their URL, without options."""
+        """Start servers in this form with a certificate for the host; return their URL without options."""
         name, _, how = form.partition(": ")
         if form == "behind another":
             return self._behind_another(host)
@@ -144,7 +144,7 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
 
 
 def configured_on(url: str, *, timeout_ms: int = 3_000) -> int:
-    """The version of the tree after one was put in force over the URL."""
+    """Configure a tree over the URL and return its version."""
     with connect(url, timeout_ms=timeout_ms) as client:
         return RedisLedger(client, Keys(), terms=TERMS, uid="ours").configure(TenantTree(())).version
 
@@ -158,7 +158,7 @@ async def follow(url: str) -> None:
 def test_a_server_is_believed_by_the_file_of_its_authority(bed: Bed, form: str):
     url = f"{bed.open(form)}?ssl_ca_certs={bed.ca_file}"
     assert configured_on(url, timeout_ms=PATIENCE_MS) == 1
-    with pytest.raises(UnknownRun):  # It was asked, and answered.
+    with pytest.raises(UnknownRun):  # It was called, and answered.
         asyncio.run(follow(url))
 
 

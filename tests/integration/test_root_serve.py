@@ -88,7 +88,7 @@ def test_a_proxy_without_a_root_says_when_to_come_again(port):
 
 
 def asked(port, wanted):
-    """The answer comes about; no other than these two does meanwhile."""
+    """Wait for the expected answer; only these two may come before it."""
 
     def look():
         reported = httpx.get(f"http://{HERE}:{port}/v1/runs/night", timeout=ANSWER_S)
@@ -98,7 +98,7 @@ def asked(port, wanted):
     eventually(look)
 
 
-def test_the_next_root_answers_at_its_own_port_when_the_one_before_it_ended(port):
+def test_the_next_root_serves_on_its_own_port_after_an_end(port):
     start_serve(HERE, promise_ports(1)[0], ours=OURS)
     deploy(OURS[0])
     end_serve(ours=OURS, cluster_stays=True)
@@ -107,7 +107,7 @@ def test_the_next_root_answers_at_its_own_port_when_the_one_before_it_ended(port
     assert answer(port) == "good day"
 
 
-def test_the_next_root_answers_at_its_own_port_when_the_one_before_it_was_killed(port):
+def test_the_next_root_serves_on_its_own_port_after_a_kill(port):
     start_serve(HERE, promise_ports(1)[0], ours=OURS)
     deploy(OURS[0])
     start_serve(HERE, port, ours=OURS)
@@ -115,7 +115,7 @@ def test_the_next_root_answers_at_its_own_port_when_the_one_before_it_was_killed
     assert answer(port) == "good day"
 
 
-def test_a_root_that_comes_back_at_the_same_port_finds_its_applications(port):
+def test_a_root_back_on_the_same_port_finds_its_applications(port):
     start_serve(HERE, port, ours=OURS)
     deploy(OURS[0])
     start_serve(HERE, port, ours=OURS)

@@ -1,4 +1,4 @@
-"""A mesh on real Ray: two nodes of two CPUs, its own cluster."""
+"""Mesh on its own real Ray cluster of two nodes with two CPUs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_s8_a_submitted_class_is_hosted_and_answers_calls(running, pool):
     assert task.finish().state is TaskState.SUCCEEDED
 
 
-def test_a_constructor_that_raises_fails_its_task_with_the_users_traceback_and_gives_everything_back(running, pool):
+def test_a_raising_constructor_fails_its_task_and_frees_all(running, pool):
     task = running.submit_task(Broken, pool=pool, resources={"cpu": 1})
     with pytest.raises(TaskFailed, match="the model file is missing"):
         task.result(60)
@@ -47,13 +47,13 @@ def test_a_constructor_that_raises_fails_its_task_with_the_users_traceback_and_g
     eventually(running.audit)
 
 
-def test_what_no_node_has_is_told_as_infeasible_at_once(running, pool):
+def test_an_infeasible_task_is_reported_at_once(running, pool):
     running.resize_pool(pool, {"cpu": 100, "gpu": 1})
     status = running.submit_task(Counter, pool=pool, resources={"cpu": 50}).status()
     assert (status.state, status.reason) == (TaskState.INFEASIBLE, Reason.NO_NODE_FITS)
 
 
-def test_the_same_submission_twice_is_one_task_and_another_of_its_name_is_an_error(running, pool):
+def test_a_submission_is_idempotent_and_its_name_unique(running, pool):
     first = running.submit_task(Counter, pool=pool, resources={"cpu": 1}, task_id="twin")
     assert running.submit_task(Counter, pool=pool, resources={"cpu": 1}, task_id="twin").task == first.task
     with pytest.raises(TaskExists, match="twin"):
@@ -75,7 +75,7 @@ def shapes(count):
     return [{"cpu": 1}] * count
 
 
-def test_s7_an_urgent_task_takes_a_reserved_group_and_an_idle_group_is_used_again(running, pool):
+def test_s7_an_urgent_task_takes_a_reserved_group(running, pool):
     running.configure_pool(pool, high_priority_pg_specs=shapes(1), max_dynamic_pgs=2)
     reserved = eventually(lambda: [group for group in running.list_groups() if group.layer == "RESERVED" and group.state == "IDLE"])
     urgent = running.submit_task(Counter, pool=pool, resources={"cpu": 1}, priority=9)
@@ -89,7 +89,7 @@ def test_s7_an_urgent_task_takes_a_reserved_group_and_an_idle_group_is_used_agai
     assert eventually(running.audit)
 
 
-def test_s7_allocate_pg_gives_a_group_of_rays_and_release_keeps_or_destroys_it(running, pool):
+def test_s7_allocate_pg_gives_a_group_and_release_ends_it(running, pool):
     import ray
 
     running.configure_pool(pool, max_dynamic_pgs=1)
@@ -103,7 +103,7 @@ def test_s7_allocate_pg_gives_a_group_of_rays_and_release_keeps_or_destroys_it(r
     eventually(lambda: not running.list_groups())
 
 
-def test_a_group_that_somebody_else_removes_is_noticed_and_its_task_starts_elsewhere(running, pool):
+def test_a_task_whose_group_was_removed_starts_elsewhere(running, pool):
     import ray
 
     running.configure_pool(pool, max_dynamic_pgs=2)
@@ -114,7 +114,7 @@ def test_a_group_that_somebody_else_removes_is_noticed_and_its_task_starts_elsew
     assert moved.group != group
 
 
-def test_s6_a_slot_is_reserved_committed_and_released_in_the_pools_ledger(running, pool):
+def test_s6_a_slot_is_reserved_committed_and_released(running, pool):
     slot = running.reserve_agent_slot(pool, {"cpu": 3})
     assert not running.reserve_agent_slot(pool, {"cpu": 2})
     running.commit_agent_slot(slot.slot)
@@ -124,7 +124,7 @@ def test_s6_a_slot_is_reserved_committed_and_released_in_the_pools_ledger(runnin
     assert running.commit_agent_slot("nobody").reason is Reason.SLOT_UNKNOWN
 
 
-def test_s18_a_preemptor_gets_the_group_of_its_victim_which_keeps_its_state_and_goes_on_later(running, pool, tmp_path):
+def test_s18_a_preemptor_gets_its_victims_group_which_resumes(running, pool, tmp_path):
     running.configure_pool(pool, max_dynamic_pgs=1)
     running.resize_pool(pool, {"cpu": 1})
     running.change_settings(rules__min_run_ms=0)

@@ -1,4 +1,4 @@
-"""The supervisor's process is killed in every state of an agent's creation; afterwards the ledgers and Ray agree, and clients go on."""
+"""Kills of the supervisor in every state of an agent's creation: ledgers and Ray agree afterwards, and clients resume."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def kill_supervisor(mesh):
 
 
 @pytest.mark.parametrize("pool", ["main", "grouped"])
-def test_s22_a_supervisor_that_dies_before_an_agent_is_up_starts_it_all_the_same(running, tmp_path, pool):
+def test_s22_an_agent_starts_although_its_supervisor_died(running, tmp_path, pool):
     gate = tmp_path / "gate"
     task = running.submit_task(Gated, pool=pool, resources={"cpu": 1}, args=(str(gate),), task_id="gated")
     eventually(lambda: task.status().state is TaskState.SWAP)
@@ -54,7 +54,7 @@ def test_s22_the_order_to_make_a_group_survives_the_supervisor(running):
     assert eventually(running.audit)
 
 
-def test_s22_running_agents_keep_their_state_and_waiting_tasks_their_place(running):
+def test_s22_running_agents_keep_state_and_waiting_tasks_order(running):
     up = running.submit_task(Counter, pool="main", resources={"cpu": 2})
     up.call("add", 7)
     also = running.submit_task(Counter, pool="main", resources={"cpu": 2})
@@ -68,14 +68,14 @@ def test_s22_running_agents_keep_their_state_and_waiting_tasks_their_place(runni
     assert eventually(running.audit)
 
 
-def test_s22_a_result_that_comes_while_no_supervisor_is_there_is_not_lost(running):
+def test_s22_a_result_without_a_supervisor_is_not_lost(running):
     task = running.submit_task(Looper, pool="main", resources={"cpu": 1}, method="run", method_args=(30,))
     task.wait_started(60)
     kill_supervisor(running)
     assert task.result(60) == (0, 30)
 
 
-def test_s22_an_agent_that_dies_with_the_supervisor_is_started_again(running):
+def test_s22_an_agent_lost_with_the_supervisor_is_restarted(running):
     task = running.submit_task(Counter, pool="main", resources={"cpu": 1}, max_restarts=1)
     agent = task.call("pid")
     kill_supervisor(running)
@@ -84,7 +84,7 @@ def test_s22_an_agent_that_dies_with_the_supervisor_is_started_again(running):
     assert eventually(running.audit)
 
 
-def test_s22_a_call_that_is_under_way_is_answered_by_the_next_supervisor(running, tmp_path):
+def test_s22_an_open_call_is_answered_by_the_next_supervisor(running, tmp_path):
     gate = tmp_path / "gate"
     task = running.submit_task(Gated, pool="main", resources={"cpu": 1}, args=(str(gate),))
     answers = []

@@ -1,4 +1,4 @@
-"""`schedulemesh up` as a process of its own: what SIGTERM leaves of a start, and how often it says a warning."""
+"""`schedulemesh up` as a process of its own: SIGTERM during a start, and warnings said once."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 MARK = "SCHEDULEMESH_TEST_MARK"
-#: Which ports were given out lately, for all starts of the machine: it stays.
+#: Reserved ports of all starts on the machine: it stays.
 PORTS = "schedulemesh-ports-"
-#: How long a start or a stop may take on a busy machine before the test gives up on it.
+#: Limit for a start or a stop on a busy machine.
 LIMIT_S = 120.0
 #: Its root is on the cluster of its tenants, which is worth a warning and no more.
 CONFIG = """
@@ -36,7 +36,7 @@ tenants: {{lab: {{quotas: {{standard: {{cpu: {{nominal: 1}}}}}}}}}}
 
 @pytest.fixture
 def temporary() -> Iterator[Path]:
-    """Where the processes of the test put what is temporary: short, for the sockets of Ray."""
+    """Return a folder for temporary files, short enough for Ray's sockets."""
     folder = Path(tempfile.mkdtemp(prefix="up"))
     yield folder
     shutil.rmtree(folder)
@@ -44,7 +44,7 @@ def temporary() -> Iterator[Path]:
 
 @pytest.fixture
 def environment(temporary: Path) -> Iterator[Mapping[str, str]]:
-    """Of the processes of the test, which are known by it; none outlives the test."""
+    """Return the environment that marks the test's processes; none outlives the test."""
     reported = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(temporary), MARK: uuid.uuid4().hex}
     reported.pop("SCHEDULEMESH_STATE", None)
     yield reported
@@ -54,7 +54,7 @@ def environment(temporary: Path) -> Iterator[Mapping[str, str]]:
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """All processes that were started with this mark, by whomever."""
+    """Return all processes with this mark."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -64,7 +64,7 @@ def marked(mark: str) -> list[psutil.Process]:
 
 
 def up(tmp_path: Path, environment: Mapping[str, str], origin: str, *options: str) -> subprocess.Popen[str]:
-    """`schedulemesh up`, begun; its words come through a pipe."""
+    """Start `schedulemesh up`, with its output in a pipe."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -79,7 +79,7 @@ def test_sigterm_ends_a_start_whole(tmp_path, temporary, environment, options):
     started = up(tmp_path, environment, "{nodes: [{cpu: 1}], object_store: 80MiB, shared: true}", *options)
     assert started.stdout is not None
     said = ""
-    while "starting Ray" not in said:  # Ends with the process, if that says nothing of the kind.
+    while "starting Ray" not in said:  # Ends with the process, if there is no such line.
         line = started.stdout.readline()
         assert line, said
         said += line

@@ -1,4 +1,4 @@
-"""The watchdog of a node: a real process that watches real processes, and guards on real raylets."""
+"""Watchdog of a node: a real process that watches real processes, and guards real raylets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LIMIT_S = 90.0
 eventually = partial(patience.eventually, patience_s=LIMIT_S)
 MESH = MeshId("watched")
 LONG_MS = 600_000
-#: Shorter than a test waits for the end of what is not proved any more.
+#: Shorter than a test waits for the end of unrenewed work.
 STOP_MS = 3_000
 
 
@@ -38,7 +38,7 @@ def is_gone(process: subprocess.Popen[bytes]) -> bool:
 
 
 class Bed:
-    """A watchdog with a keeper and workers that are processes of the test."""
+    """Watchdog with a keeper and workers that are processes of the test."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -66,7 +66,7 @@ class Bed:
         return process
 
     def ask(self, **question: Any) -> dict[str, Any]:
-        """Again when there is no answer: a watchdog does not wait long for the question of one who has connected."""
+        """Send the request until it is answered: a watchdog closes slow connections soon."""
         answer: dict[str, Any] = eventually(lambda: self.try_to_ask(json.dumps(question).encode() + b"\n"))
         return answer
 
@@ -110,7 +110,7 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
     bed.end()
 
 
-def test_a_worker_whose_leases_are_not_proved_is_killed_even_one_that_ignores_the_request(bed: Bed) -> None:
+def test_a_worker_without_renewed_leases_is_killed(bed: Bed) -> None:
     assert bed.extend_deadline()
     ready = bed.folder / "ready"
     begin = "import pathlib, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
@@ -144,11 +144,11 @@ while True:  # `signal.pause()` would not hear what came a moment before.
     assert reported.read_text() == str(-signal.SIGTERM)
 
 
-def test_the_first_proof_of_a_later_session_ends_what_an_earlier_one_began(bed: Bed) -> None:
+def test_a_later_sessions_first_renewal_ends_earlier_work(bed: Bed) -> None:
     assert bed.extend_deadline(incarnation=1)
     earlier = bed.worker()
     clock_ms = bed.read_clock()
-    later = bed.worker()  # Begun after the stamp: the new session's own.
+    later = bed.worker()  # Started after the renewal: the new session's own.
     assert bed.extend_deadline(incarnation=1, clock_ms=clock_ms)
     assert earlier.poll() is None
     assert bed.extend_deadline(incarnation=2, clock_ms=clock_ms)
@@ -157,7 +157,7 @@ def test_the_first_proof_of_a_later_session_ends_what_an_earlier_one_began(bed: 
     assert later.poll() is None
 
 
-def test_a_later_session_that_went_on_with_the_work_of_an_earlier_one_leaves_it_running(bed: Bed) -> None:
+def test_a_later_session_keeps_the_work_that_it_recovered(bed: Bed) -> None:
     assert bed.extend_deadline(incarnation=3)
     earlier = bed.worker()
     clock_ms = bed.read_clock()
@@ -169,16 +169,16 @@ def test_a_later_session_that_went_on_with_the_work_of_an_earlier_one_leaves_it_
     assert earlier.wait(LIMIT_S) == -signal.SIGKILL
 
 
-def test_a_process_that_got_the_number_of_a_worker_later_is_left_alone(bed: Bed) -> None:
+def test_a_process_that_reuses_a_workers_pid_is_left_alone(bed: Bed) -> None:
     stranger = bed.run("import time; time.sleep(600)")
     (workers_of(bed.folder) / str(stranger.pid)).write_text(start_mark(bed.keeper.pid))
     ours = bed.worker()
-    assert ours.wait(LIMIT_S) == -signal.SIGKILL  # Nothing was proved.
+    assert ours.wait(LIMIT_S) == -signal.SIGKILL  # Nothing was renewed.
     assert stranger.poll() is None
     eventually(lambda: not list(workers_of(bed.folder).iterdir()))
 
 
-def test_when_the_keeper_ends_what_is_left_is_killed_and_the_watchdog_ends(bed: Bed) -> None:
+def test_the_watchdog_kills_the_rest_and_ends_with_its_keeper(bed: Bed) -> None:
     assert bed.extend_deadline()
     worker = bed.worker()
     bed.keeper.kill()
@@ -187,7 +187,7 @@ def test_when_the_keeper_ends_what_is_left_is_killed_and_the_watchdog_ends(bed: 
     assert not socket_of(bed.folder).exists()
 
 
-def test_it_leaves_when_its_session_says_so_and_not_when_an_earlier_one_does(bed: Bed) -> None:
+def test_the_watchdog_ends_on_its_own_sessions_word_only(bed: Bed) -> None:
     assert bed.extend_deadline(incarnation=5)
     assert not bed.ask(ask="leave", incarnation=4)["accepted"]
     assert bed.watchdog.poll() is None
@@ -195,7 +195,7 @@ def test_it_leaves_when_its_session_says_so_and_not_when_an_earlier_one_does(bed
     assert bed.watchdog.wait(LIMIT_S) == 0
 
 
-def test_a_second_watchdog_of_a_folder_ends_at_once_and_touches_nothing(bed: Bed) -> None:
+def test_a_second_watchdog_of_a_folder_ends_without_effect(bed: Bed) -> None:
     assert bed.extend_deadline()
     worker = bed.worker()
     second = bed.spawn(sys.executable, "-m", "mesh.ray.stage_runner.watchdog", str(bed.folder), str(bed.keeper.pid))
@@ -228,10 +228,10 @@ def test_one_who_connects_and_says_nothing_holds_up_nobody(bed: Bed) -> None:
 
 
 def watchdogs_of(folder: Path) -> list[psutil.Process]:
-    """More than one while another one is started: it ends by itself, since the folder is taken."""
+    """Return the watchdogs of a folder; one that finds it taken ends by itself."""
     found = []
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):  # One that has ended between the look and the question, or is a zombie.
+        with contextlib.suppress(psutil.Error):  # It ended meanwhile, or is a zombie.
             command = process.cmdline()
             if "mesh.ray.stage_runner.watchdog" in command and str(folder) in command:
                 found.append(process)
@@ -239,7 +239,7 @@ def watchdogs_of(folder: Path) -> list[psutil.Process]:
 
 
 def the_watchdog_of(folder: Path) -> psutil.Process:
-    """The only one, once it is that."""
+    """Wait until there is one watchdog, and return it."""
     found: list[psutil.Process] = eventually(lambda: watchdogs if len(watchdogs := watchdogs_of(folder)) == 1 else None)
     return found[0]
 
@@ -253,7 +253,7 @@ def work(mesh: MeshId) -> int:
 
 @ray.remote(num_cpus=0)
 class Agent:
-    """Holds the guards as the process of a mesh would, and can be killed and frozen like one."""
+    """Actor that holds the guards as the process of a mesh would; tests kill and freeze it."""
 
     def __init__(self) -> None:
         self.guards = NodeGuards(MESH, {})
@@ -262,7 +262,7 @@ class Agent:
         return os.getpid()
 
     def extend_deadline(self, incarnation: int, after_ms: int, since: int = 0) -> bool:
-        """Has the node's watchdog taken it? Not when it does so later than the guards wait for that."""
+        """Return whether the node's watchdog accepted it within the guards' limit."""
         self.guards.read_clock()
         self.guards.extend_deadline(incarnation, after_ms, after_ms, since)
         return not self.guards.unguarded()
@@ -272,12 +272,12 @@ class Agent:
             ray.kill(guard)
 
     def leave(self, incarnation: int) -> None:
-        node_guards.ANSWER_S = LIMIT_S  # In this process alone: the answers are waited for, however late they come.
+        node_guards.ANSWER_S = LIMIT_S  # In this process only: wait for late answers.
         self.guards.leave(incarnation)
 
 
 @pytest.mark.ray
-def test_a_frozen_agent_cannot_keep_work_alive_and_a_killed_one_finds_its_watchdogs_again(ray_driver: Any) -> None:
+def test_a_frozen_agents_work_ends_and_a_killed_one_recovers(ray_driver: Any) -> None:
     folder = watch_folder(MESH)
     agent = Agent.remote()
     eventually(lambda: ray.get(agent.extend_deadline.remote(1, LONG_MS)))
@@ -290,7 +290,7 @@ def test_a_frozen_agent_cannot_keep_work_alive_and_a_killed_one_finds_its_watchd
     running = work.remote(MESH)
     eventually(lambda: any(file.name.isdigit() for file in workers_of(folder).glob("*")))
     pid = ray.get(second.pid.remote())
-    eventually(lambda: ray.get(second.extend_deadline.remote(3, STOP_MS, since=2)))  # The last proof before it freezes.
+    eventually(lambda: ray.get(second.extend_deadline.remote(3, STOP_MS, since=2)))  # The last renewal before it freezes.
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(ray.exceptions.WorkerCrashedError):
@@ -302,12 +302,12 @@ def test_a_frozen_agent_cannot_keep_work_alive_and_a_killed_one_finds_its_watchd
 
 
 @pytest.mark.ray
-def test_a_watchdog_that_was_killed_and_a_guard_that_has_died_are_replaced(ray_driver: Any) -> None:
+def test_a_killed_watchdog_and_a_dead_guard_are_replaced(ray_driver: Any) -> None:
     folder = watch_folder(MESH)
     agent = Agent.remote()
     eventually(lambda: ray.get(agent.extend_deadline.remote(1, LONG_MS)))
     first = the_watchdog_of(folder)
-    first.suspend()  # From here to its end it takes nothing; a dead one might be replaced before the proof comes.
+    first.suspend()  # From here on it accepts nothing; a dead one might be replaced before the renewal.
     try:
         assert not ray.get(agent.extend_deadline.remote(1, LONG_MS))
     finally:

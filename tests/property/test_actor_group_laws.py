@@ -1,4 +1,4 @@
-"""What holds for every shape, every value and every number of ranks."""
+"""Laws of actor groups, for every shape, value and number of ranks."""
 
 from itertools import pairwise
 
@@ -29,7 +29,7 @@ def view(dimensions):
 
 
 def through(dispatch, dimensions, value):
-    """The value, dealt out to agents that give back what they get, and collected."""
+    """Dispatch the value to agents that return their arguments, and collect the results."""
     calls = list(dispatch(view(dimensions), (value,), {}))
     return collected(natural_collect(dispatch), tuple(call[1][0] for call in calls), tuple(call[0] for call in calls), dimensions)
 
@@ -49,7 +49,7 @@ def test_a_grid_of_blocks_is_put_together_as_it_was_cut(rows, columns, dimension
 
 
 @given(st.integers(1, 4), st.integers(0, 12), st.integers(1, 5))
-def test_sequences_come_back_whole_and_padding_stands_at_their_end(batch, length, places):
+def test_sequences_come_back_whole_with_padding_at_the_end(batch, length, places):
     array = np.arange(1, batch * length + 1).reshape(batch, length)
     back = through(SequenceSplit(pad=0), Dimensions({"sequence": places}), array)
     assert back.shape[1] % places == 0
@@ -59,7 +59,7 @@ def test_sequences_come_back_whole_and_padding_stands_at_their_end(batch, length
 
 
 @given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 6))
-def test_no_rank_has_more_tokens_than_an_even_share_and_the_longest_sequence(lengths, count):
+def test_ranks_get_an_even_share_up_to_the_longest_sequence(lengths, count):
     bounds = weighted_bounds(lengths, count)
     assert bounds[0] == 0
     assert bounds[-1] == len(lengths)
@@ -127,7 +127,7 @@ def test_going_there_and_back_along_a_dimension_leads_home(dimensions, by, data)
     st.integers(0, 20),
     st.randoms(use_true_random=False),
 )
-def test_least_busy_and_priority_choose_nobody_while_a_better_one_is_there(rows, turn, random_stream):
+def test_least_busy_and_priority_pick_the_best(rows, turn, random_stream):
     loads = [Load(in_flight=sent, elsewhere=others, priority=priority) for sent, others, priority in rows]
     chosen = loads[STRATEGIES["least_busy"](loads, turn, random_stream.randrange)]
     assert chosen.waiting == min(load.waiting for load in loads)

@@ -1,4 +1,4 @@
-"""The mesh scheduler under any interleaving: its books are never broken, and nothing that could be admitted is forgotten."""
+"""Laws of admission under any interleaving: consistent state, and no admissible work forgotten."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ slots = st.builds(lambda cpu, gpu: ResourceSet({"cpu": cpu, "gpu": gpu}), st.int
 
 
 class AnyInterleaving(RuleBasedStateMachine):
-    """Holds what the scheduler has decided so far: leases asked for and not answered, work started and not ended."""
+    """Open decisions of the scheduler: leases requested and not answered, work started and not ended."""
 
     names = Bundle("names")
     preemption = PreemptionPolicy(flavors=("f1",))
@@ -122,7 +122,7 @@ class AnyInterleaving(RuleBasedStateMachine):
         self.report(LeaseCameFree(tenant=tenant))
 
     @invariant()
-    def the_books_are_in_order(self):
+    def the_state_is_consistent(self):
         assert violations(self.scheduler) == []
 
     @invariant()
@@ -168,7 +168,7 @@ class AnyInterleaving(RuleBasedStateMachine):
 
 
 class InOrder(AnyInterleaving):
-    """The same, where the tenant's stages start in order: but for whom others stop, the first in line is the only one that is tried."""
+    """The same in strict order: besides those for whom others stop, only the head is tried."""
 
     preemption = PreemptionPolicy(flavors=("f1",), in_order=True)
 

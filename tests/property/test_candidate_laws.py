@@ -1,4 +1,4 @@
-"""Kept scores are those that a new look at every node would give (ADR 0014)."""
+"""Laws of cached scores: equal to a fresh look at every node (ADR 0014)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def looked_at(table: NodeTable, name: str) -> Candidates:
 
 
 def change(table: NodeTable, held: list[NodeName], verb: str, number: int) -> None:
-    """One thing that happens to a table; `held` are the nodes where something was promised, once for each time."""
+    """Make one change to a table; `held` lists the nodes with reservations, once for each."""
     node = NodeName(f"n{number % 6}")
     if verb == "join" and node not in table:
         table.join(node, ResourceSet.of({"cpu": 1 + number % 4, "memory": "4GiB"}), {"zone": ZONES[number % 2]})

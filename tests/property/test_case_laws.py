@@ -1,4 +1,4 @@
-"""Laws over the quota cases of `tests/conformance`: what changes nothing in a case, or only its names, changes nothing in the answer."""
+"""Laws over the quota cases of `tests/conformance`: equivalent cases and renamed ones have equal results."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ def nodes(case: Case) -> list[Case]:
 
 
 def works(case: Case) -> list[Case]:
-    """What runs and what waits."""
+    """Return the running and the waiting workloads."""
     incoming = case.get("incoming") or []
     waiting = incoming if isinstance(incoming, list) else [incoming]
     return [*case["admitted"], *waiting, *case.get("history", {}).get("requests", {}).values()]
 
 
 def requests(case: Case) -> Iterator[dict[str, int]]:
-    """Units by resource, to be changed in place."""
+    """Yield the mappings of units by resource, to be changed in place."""
     for work in works(case):
         yield from work.get("requests", {}).values()
         yield from (one["requests"] for one in work.get("pod_sets", ()))
 
 
 def shuffled(case: Case, random_stream: Random) -> None:
-    """In which order things are declared says nothing."""
+    """Declare everything in another order."""
     lists = [case["cohorts"], case["queues"], case["admitted"], *(node["quotas"] for node in nodes(case))]
     for listed in [*lists, case["incoming"]] if case["kind"] == "admit" else lists:
         random_stream.shuffle(listed)
 
 
 def renamed(case: Case, random_stream: Random) -> None:
-    """Other names of nodes, in another order of the alphabet."""
+    """Rename the nodes, in another order of the alphabet."""
 
     def names(listed: list[Case], notification: str) -> dict[str, str]:
         numbers = random_stream.sample(range(len(listed)), len(listed))
@@ -75,7 +75,7 @@ def renamed(case: Case, random_stream: Random) -> None:
 
 
 def scaled(case: Case, random_stream: Random) -> None:
-    """Other units; pods are counted, and stay."""
+    """Change the units; pods are counted, and stay."""
     factor = random_stream.choice([2, 7, 1000])
     for quota in (quota for node in nodes(case) for quota in node["quotas"] if quota["resource"] != "pods"):
         for name in ("nominal", "borrowing_limit", "lending_limit"):
@@ -89,14 +89,14 @@ def scaled(case: Case, random_stream: Random) -> None:
 
 
 def earlier(case: Case, random_stream: Random) -> None:
-    """All happened longer ago."""
+    """Move all times into the past."""
     ago = random_stream.choice([1, 500, 1e6])
     for work in works(case):
         work.update({name: work[name] - ago for name in ("created", "reserved_at") if name in work})
 
 
 def with_a_cohort_above(case: Case, random_stream: Random) -> None:
-    """The top of the tree is not the top, and has no siblings. A top has no share and lets through what is oversubscribed."""
+    """Add a cohort above the top. A top has no share and admits what is oversubscribed."""
     del random_stream
     if case["kind"] in ("share", "admit"):
         return
@@ -106,7 +106,7 @@ def with_a_cohort_above(case: Case, random_stream: Random) -> None:
 
 
 def with_a_cohort_between(case: Case, random_stream: Random) -> None:
-    """Some queues have a cohort of their own, of their weight, that holds nothing. Its own share is asked for by nobody."""
+    """Give some queues a cohort of their own, of their weight, without quota. Nobody asks for its own share."""
     if case["kind"] == "share":
         return
     for queue in (queue for queue in case["queues"] if queue["cohort"] is not None and random_stream.random() < 0.7):
@@ -116,7 +116,7 @@ def with_a_cohort_between(case: Case, random_stream: Random) -> None:
 
 
 def with_a_tree_beside(case: Case, random_stream: Random) -> None:
-    """Strangers with work of theirs; only whom one would ask first, of all, is then another question."""
+    """Add a tree of strangers with work of theirs, which changes only a choice among all trees."""
     if not case["queues"]:
         return
     quota = {
@@ -135,7 +135,7 @@ def with_a_tree_beside(case: Case, random_stream: Random) -> None:
 
 
 def with_what_nobody_wants(case: Case, random_stream: Random) -> None:
-    """A resource more that all have and nobody asks for. What a cohort could lend is then more."""
+    """Add a resource that all have and nobody requests. A cohort could then lend more."""
     if any("lendable" in metric_values for metric_values in case["expect"].values() if isinstance(metric_values, dict)):
         return
     for node in nodes(case):
@@ -144,7 +144,7 @@ def with_what_nobody_wants(case: Case, random_stream: Random) -> None:
 
 
 def answered(case: Case, rules: Any) -> Case:
-    """The case with what comes of it as its expectation."""
+    """Return the case with its results as its expectation."""
     asked = case["expect"]
     return {**copy.deepcopy(case), "expect": run_case(rules, Fields(case, case["id"]), asked)}
 
@@ -168,9 +168,7 @@ def answered(case: Case, rules: Any) -> Case:
 )
 @settings(max_examples=60)
 @given(case=st.sampled_from(CASES), seed=st.integers(0, 2**32))
-def test_what_changes_nothing_in_a_case_changes_nothing_in_what_comes_of_it(
-    vary: Callable[[Case, Random], None], rules: Any, case: Case, seed: int
-):
+def test_equivalent_cases_give_equal_results(vary: Callable[[Case, Random], None], rules: Any, case: Case, seed: int):
     varied = answered(case, rules)
     vary(varied, Random(seed))
     (verdict,) = run_all([varied], partial(run_case, rules))
@@ -178,7 +176,7 @@ def test_what_changes_nothing_in_a_case_changes_nothing_in_what_comes_of_it(
 
 
 def flawed(value: Any, random_stream: Random) -> Any:
-    """The value with one thing in it changed, dropped, doubled or added, wherever chance leads."""
+    """Change, drop, double or add one part of the value, anywhere."""
     inside = value if isinstance(value, (dict, list)) and value and random_stream.random() < 0.8 else None
     if isinstance(inside, dict):
         key = random_stream.choice(sorted(inside))

@@ -1,6 +1,6 @@
-"""Whatever happens to meshes: what a coordinator sends goes to none that is drained, nor to one sooner than its probation ends.
+"""Laws of closed meshes: a coordinator sends nothing to a drained mesh, or to one on probation.
 
-Judged without the code that is tested: by when meshes were made to join, and by what was drained, as the test did it.
+The test judges by its own record of joins and drains, without the tested code.
 """
 
 import json
@@ -29,7 +29,7 @@ POOL = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"c
 
 
 class Federation(RuleBasedStateMachine):
-    """Meshes that come and go under a coordinator that is replaced at will; runs that nobody executes."""
+    """Meshes that come and go under a coordinator that is replaced at will, with runs that nobody executes."""
 
     @initialize()
     def begin(self):
@@ -90,7 +90,7 @@ class Federation(RuleBasedStateMachine):
     @rule(mesh=st.sampled_from(MESHES))
     def a_mesh_is_lost_and_comes_back(self, mesh):
         if {*self.unseen, mesh} == set(MESHES):
-            return  # All at once would be nobody's fault.
+            return  # A loss of all at once is no flapping.
         self.unseen.add(mesh)
         self._join(mesh)  # The earlier session ends with it.
         self.due_ms[mesh] = self.clock.now_ms + RULES.probation_ms

@@ -1,4 +1,4 @@
-"""Laws of reading a federation file: whatever stands at whatever key, the answer is a configuration or complaints with their places."""
+"""Laws of reading a federation file: any value at any key gives a configuration or errors with paths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEPTH_MAX = 7
 
 
 def places(form: JsonSchema, above: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Every key that the schema knows; a mapping by name gets one name."""
+    """Yield every key of the schema; a mapping by name gets one name."""
     if len(above) == DEPTH_MAX:
         return
     for choice in resolved(form):
@@ -42,7 +42,7 @@ def places(form: JsonSchema, above: tuple[str | int, ...] = ()) -> Iterator[tupl
 
 
 def written(place: tuple[str | int, ...], value: object) -> str:
-    """The small file with the value at the place; what is not there on the way is made."""
+    """Return the small file with the value at the path; missing parents are made."""
     whole: Any = yaml.safe_load(SMALL)
     part = whole
     for key, following in pairwise(place):
@@ -59,7 +59,7 @@ VALUES = st.one_of(QUANTITIES, st.text("0123456789.-/=!(), abms", max_size=12), 
 
 
 def complaints(text: str) -> list[str]:
-    """What is said of the file; nothing when it is read. Any other error comes through."""
+    """Return the errors about the file; none when it is valid. Any other exception propagates."""
     try:
         load_config(text, source="x.yaml")
     except ConfigError as refused:
@@ -69,11 +69,11 @@ def complaints(text: str) -> list[str]:
 
 @settings(max_examples=200)
 @given(place=st.sampled_from(sorted(set(places(schema())), key=str)), value=VALUES)
-def test_any_value_at_any_key_is_read_or_complained_of_with_its_place(place: tuple[str | int, ...], value: object):
+def test_any_value_at_any_key_is_read_or_reported_with_its_path(place: tuple[str | int, ...], value: object):
     assert all(line.startswith("x.yaml:") for line in complaints(written(place, value)))
 
 
-def test_a_time_or_amount_of_nothing_at_any_key_is_read_or_complained_of():
+def test_a_zero_time_or_amount_is_read_or_reported():
     for place in sorted(set(places(schema())), key=str):
         for nothing in ("0s", 0):
             assert all(line.startswith("x.yaml:") for line in complaints(written(place, nothing))), place

@@ -1,4 +1,4 @@
-"""What holds however meshes come and go: by a world that is looked at once in a while, against the plain definition."""
+"""Laws of flap detection: a world of meshes, sampled now and then, against the plain definition."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +9,7 @@ from mesh.core.ids import MeshId
 MESHES = [MeshId("east"), MeshId("north"), MeshId("west")]
 RULES = FlapRules(probation_ms=1_000, probation_ms_max=8_000, window_ms=20_000)
 
-#: One look: how long after the last, and what has become of each mesh since then.
+#: One look: the time since the last one, and the changes of each mesh since then.
 looks = st.lists(
     st.tuples(
         st.integers(1, 4_000) | st.just(WATCH_GAP_MS + 1),
@@ -39,7 +39,7 @@ class Meshes:
 
 
 def played(history):
-    """Every look: when, how long after the last one, what was known before, what was seen, what is known now."""
+    """Yield each look: its time, the interval, the known state before, the sessions seen, the known state after."""
     meshes, known, now_ms, watched_ms = Meshes(), {}, 10**6, 10**6
     for after_ms, fates in history:
         now_ms += after_ms
@@ -53,7 +53,7 @@ def played(history):
 
 @settings(max_examples=60)
 @given(looks)
-def test_a_mesh_lost_alone_is_steady_no_sooner_than_its_time_after_the_return(history):
+def test_a_mesh_lost_alone_is_steady_after_its_probation(history):
     due_ms = dict.fromkeys(MESHES, 0)
     owed = dict.fromkeys(MESHES, False)
     for now_ms, gap_ms, before, seen, after in played(history):
@@ -71,7 +71,7 @@ def test_a_mesh_lost_alone_is_steady_no_sooner_than_its_time_after_the_return(hi
 
 @settings(max_examples=60)
 @given(looks)
-def test_nobody_is_kept_waiting_for_longer_than_the_longest_probation_nor_without_a_loss(history):
+def test_probation_is_bounded_and_needs_a_loss(history):
     for now_ms, _, _, _, after in played(history):
         for kept in after.values():
             assert kept.remaining_ms(now_ms) <= RULES.probation_ms_max
@@ -80,14 +80,14 @@ def test_nobody_is_kept_waiting_for_longer_than_the_longest_probation_nor_withou
 
 @settings(max_examples=60)
 @given(looks)
-def test_a_probation_once_told_never_gets_shorter(history):
+def test_a_reported_probation_never_gets_shorter(history):
     for _, _, before, _, after in played(history):
         assert all(after[mesh].stable_ms >= kept.stable_ms for mesh, kept in before.items())
 
 
 @settings(max_examples=60)
 @given(looks, st.randoms(use_true_random=False))
-def test_the_order_of_meshes_changes_nothing_and_a_second_look_at_once_adds_nothing(history, random_stream):
+def test_the_order_of_meshes_and_a_repeated_look_change_nothing(history, random_stream):
     for now_ms, after_ms, before, seen, after in played(history):
         shuffled = list(seen.items())
         random_stream.shuffle(shuffled)

@@ -1,4 +1,4 @@
-"""A gang is whole or nothing, nobody is stopped for one that does not start, and a stream of small work starves none."""
+"""Laws of gangs: whole or nothing, no victim in vain, no starvation by small work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cpus(count: float) -> ResourceSet:
 
 
 class Cluster:
-    """Nodes of some CPUs, and a mesh that is told at once what becomes of its starts."""
+    """Nodes of some CPUs, and a mesh that hears of its starts at once."""
 
     def __init__(self, sizes: list[int], rules: SchedulerSettings) -> None:
         self.mesh = MeshScheduler(rules)
@@ -61,7 +61,7 @@ class Cluster:
     order=st.randoms(use_true_random=False),
 )
 @settings(max_examples=120)
-def test_whoever_is_stopped_for_a_gang_is_stopped_for_one_that_starts_whole(sizes, low, members, several, strategy, order):
+def test_victims_of_a_gang_stop_for_one_that_starts_whole(sizes, low, members, several, strategy, order):
     cluster = Cluster(sizes, SchedulerSettings(rules=RULES))
     for index, (count, priority, preemptible) in enumerate(low):
         cluster.submit(f"low{index}", count, float(priority), preemptible=preemptible)
@@ -92,7 +92,7 @@ def test_whoever_is_stopped_for_a_gang_is_stopped_for_one_that_starts_whole(size
     estimates=st.lists(st.sampled_from([None, 1, 40, 4_000]), min_size=1, max_size=5),
 )
 @settings(max_examples=60)
-def test_a_gang_starts_within_as_many_ends_of_small_tasks_as_there_are_small_places(count, members, order, estimates):
+def test_a_gang_starts_within_as_many_ends_as_small_slots(count, members, order, estimates):
     cluster = Cluster([4, 4, 4], SchedulerSettings(rules=RULES, reserve_after_ms=50))
     small = [f"s{index}" for index in range(12)]
     for index, name in enumerate(small):
@@ -100,7 +100,7 @@ def test_a_gang_starts_within_as_many_ends_of_small_tasks_as_there_are_small_pla
     size = min(members, 3 * (4 // count))
     for index in range(size):
         cluster.submit(f"g{index}", count, 5.0, gang="g", gang_size=size)
-    cluster.now_ms += 100  # A second wait too: nothing is lent any more.
+    cluster.now_ms += 100  # After a second wait nothing is lent any more.
     cluster.report(events.Ticked(at_ms=cluster.now_ms))
     cluster.now_ms += 100
     cluster.report(events.Ticked(at_ms=cluster.now_ms))
@@ -109,7 +109,7 @@ def test_a_gang_starts_within_as_many_ends_of_small_tasks_as_there_are_small_pla
             break
         running = [task for task, record in cluster.mesh.state.records.items() if record.node is not None]
         cluster.submit(f"next{turn}", 1, 5.0, preemptible=False, estimated_ms=estimates[turn % len(estimates)])
-        # Places of one CPU come free anywhere; a node is empty once those have ended that ran there first.
+        # Single CPUs come free anywhere; a node is empty once its first tasks have ended.
         cluster.over(events.TaskEnded, order.choice(running) if count == 1 else running[0])
     assert "g0" in cluster.started
     assert not cluster.mesh.state.reservations or cluster.mesh.state.reservations[POOL].task != "g0"

@@ -1,4 +1,4 @@
-"""The ledger of placement groups under any interleaving of making, taking, giving back, removing and losing."""
+"""Laws of the ledger of placement groups, under any interleaving of its operations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def covers(has, wanted):
 
 
 class AnyGroups(RuleBasedStateMachine):
-    """Counts what was ordered and what is gone; everything else is read from the ledger."""
+    """Model that counts orders and losses, and reads all else from the ledger."""
 
     @initialize()
     def begin(self):
@@ -140,7 +140,7 @@ class AnyGroups(RuleBasedStateMachine):
 
     @rule(pool=st.none() | pools, needed=bundles, node=st.sampled_from(NODES))
     def make_way(self, pool, needed, node):
-        """Enough, none for nothing, and none at all where all would not be enough."""
+        """Removal suffices, removes none for nothing, and none at all where all would not suffice."""
         chosen = [record.amounts_on(node) for record in self.ledger.in_the_way(pool, needed, node)]
         everything = sum((record.amounts_on(node) for record in self.ledger.idle(pool)), start=NOTHING)
         assert needed <= sum(chosen, start=NOTHING) if needed <= everything else not chosen
@@ -160,7 +160,7 @@ class AnyGroups(RuleBasedStateMachine):
         assert len(self.ledger.idle(pool)) - len(expired) >= min(min_idle, len(self.ledger.idle(pool)))
 
     @invariant()
-    def the_books_are_right(self):
+    def the_state_is_consistent(self):
         assert self.ledger.check() == []
 
     @invariant()

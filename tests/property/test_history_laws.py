@@ -1,4 +1,4 @@
-"""Where the past counts, who used much before is behind until others have used as much; through the planner's seat, over hours."""
+"""Laws of fair shares with history, through the planner loop over hours: heavy users wait until others have caught up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ACME, HOG, CALM = TenantPath("acme"), TenantPath("acme/hog"), TenantPath("acme/c
 
 
 class Hours:
-    """Two tenants without quota of their own want all that their parent has; what runs ends with every minute."""
+    """Two tenants without nominal quota that request all of their parent's; what runs ends with every minute."""
 
     def __init__(self, slots: int, rules: Rules) -> None:
         self.slots, self.clock = slots, ManualClock(LONG_MS)
@@ -41,7 +41,7 @@ class Hours:
         return self.mesh.lease(tenant, RED).held["gpu"] // GPU["gpu"]
 
     def minute(self, *tenants: TenantPath) -> None:
-        """These wait for all that there is, the first of them longest; then what runs ends, and the planner says who is next."""
+        """Let these wait for everything, the first the longest; end what runs, and ask the planner for the next."""
         for tenant in tenants:
             self.mesh.acquire(tenant, RED, GPU, self.slots)
         self.clock.advance(MINUTE_MS)
@@ -52,7 +52,7 @@ class Hours:
         self.mesh.heartbeat()
 
     def minutes(self, count: int, *tenants: TenantPath) -> dict[TenantPath, int]:
-        """Minutes of slots that each of them had."""
+        """Return the slot minutes of each tenant."""
         had = dict.fromkeys(tenants, 0)
         for _ in range(count):
             self.minute(*tenants)
@@ -67,7 +67,7 @@ def rules(half_life_min: int, *, fair_sharing: bool) -> Rules:
 
 @given(slots=st.integers(1, 4), half_life_min=st.integers(5, 40), fair_sharing=st.booleans())
 @settings(max_examples=12)
-def test_who_hogged_before_is_behind_at_first_and_within_hours_both_have_the_same(slots: int, half_life_min: int, fair_sharing: bool):
+def test_a_past_hog_is_behind_at_first_and_even_within_hours(slots: int, half_life_min: int, fair_sharing: bool):
     hours = Hours(slots, rules(half_life_min, fair_sharing=fair_sharing))
     hours.minutes(HOUR_MIN, HOG)
     had = hours.minutes(2 * HOUR_MIN - 10, HOG, CALM)
@@ -80,7 +80,7 @@ def test_who_hogged_before_is_behind_at_first_and_within_hours_both_have_the_sam
     ("slots", "fair_sharing"),
     [pytest.param(1, True, id="by shares, where one slot makes them unequal"), pytest.param(4, False, id="without shares, however many")],
 )
-def test_within_an_hour_the_calm_catches_up_with_the_hog_and_then_they_take_turns(slots: int, fair_sharing: bool):
+def test_the_calm_catches_up_within_an_hour_then_alternates(slots: int, fair_sharing: bool):
     hours = Hours(slots, rules(30, fair_sharing=fair_sharing))
     hours.minutes(HOUR_MIN, HOG)
     tens = [hours.minutes(10, HOG, CALM) for _ in range(6)]

@@ -1,4 +1,4 @@
-"""Laws of instances: nothing is lost, glued or lent twice, whatever the order of events."""
+"""Laws of instances: none is lost, merged or lent twice, under any order of events."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_what_is_taken_and_what_is_left_are_what_there_was(count, demands):
 
 @sixty
 @given(st.integers(0, 6), steps)
-def test_the_books_of_a_pool_are_right_after_every_step(count, taken_steps):
+def test_a_pool_is_consistent_after_every_step(count, taken_steps):
     pool = InstancePool(Amount(count * UNITS_PER_WHOLE))
     held: list[ResourceIds] = []
     for verb, argument in taken_steps:

@@ -1,4 +1,4 @@
-"""Laws of jobs, on random stories: events in any order, late, twice, and of attempts that are long gone."""
+"""Laws of jobs under random events: reordered, late, repeated, and of attempts long gone."""
 
 from __future__ import annotations
 
@@ -67,17 +67,17 @@ def specs(draw, name):
 
 
 class World:
-    """A cluster that does what is ordered, and whose news comes when it likes."""
+    """Cluster that carries out orders, and reports in any order."""
 
     def __init__(self, cpus):
         self.nodes, self.controller = NodeTable(), JobController()
         for index, count in enumerate(cpus):
             self.nodes.join(f"n{index}", cpu(count), {})
         self.live = {}  # (job, member) -> attempt, node, units
-        self.new_events = []  # All events that were ever told, to be told again.
+        self.new_events = []  # All past events, to be repeated.
         self.specs = {}
         self.at_ms = 0
-        self.is_late = False  #: An answer of an earlier round was taken: the controller may hold places that are gone.
+        self.is_late = False  #: An answer of an earlier round was applied: the controller may hold places that are gone.
         self.crowded_out = []
 
     def report(self, event):
@@ -96,7 +96,7 @@ class World:
         return decisions
 
     def start(self, response):
-        """One attempt of a member at a time, the leader first, and nobody on room that another has."""
+        """Start one attempt of a member at a time, the leader first, and never on room that is taken."""
         assert (response.job, response.member) not in self.live
         assert response.member.is_leader or response.env[LEADER_ADDRESS] == self.address(response.job)
         spec = self.specs[response.job]
@@ -106,7 +106,7 @@ class World:
         try:
             self.nodes.promise(self.nodes.row(response.node), units)
         except LedgerError:
-            assert self.is_late  # Only an answer that came late may name room which others have by now.
+            assert self.is_late  # Only a late answer may name room that is taken by now.
             self.live[response.job, response.member] = (response.attempt, response.node, units * 0)
             self.crowded_out.append((response.job, response.member))
 
@@ -126,7 +126,7 @@ class World:
             self.report(MembersAllocated(at_ms=self.at_ms, allocation=each))
 
     def check(self, found):
-        """A gang, and the smallest part of any job, is placed whole or not at all."""
+        """A gang, and the minimum of any job, is placed whole or not at all."""
         job = self.controller.jobs[found.job]
         if found.schedule_state in (ScheduleState.UNSCHEDULED, ScheduleState.SCHEDULED_FAILED):
             assert found.places == ()
@@ -156,7 +156,7 @@ class World:
 
 @settings(max_examples=80)
 @given(st.data())
-def test_whatever_happens_in_whatever_order_every_invariant_holds(data):
+def test_every_invariant_holds_under_any_order_of_events(data):
     draw = data.draw
     world = World(draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))
     may_be_late = draw(st.booleans())
@@ -176,7 +176,7 @@ STEPS = ("round", "round", "start", "start", "start", "end", "again", "terminate
 
 
 def go_on(world, draw, *, may_be_late):
-    """Something happens."""
+    """Make one of the possible events happen."""
     step = draw(st.sampled_from(STEPS))
     if step == "round":
         world.round(draw)
@@ -201,7 +201,7 @@ def go_on(world, draw, *, may_be_late):
 
 
 def take_late(world, event):
-    """An answer of an earlier round comes, or comes again; whoever finds no room any more has lost its place."""
+    """Apply an answer of an earlier round, late or again; a member without room has lost its place."""
     world.is_late = True
     world.report(event)
     while world.crowded_out:
@@ -212,7 +212,7 @@ def take_late(world, event):
 
 
 def repeat(world, event, *, may_be_late):
-    """Old news of members and old places are nothing: only what somebody wishes anew may move a job again."""
+    """Repeat old events of members and old places: only a new request may move a job again."""
     if isinstance(event, MembersAllocated) and may_be_late:
         take_late(world, event)
     elif not isinstance(event, (JobRescheduled, JobsTicked, NodeGone, JobTerminated, MembersAllocated)):
@@ -238,7 +238,7 @@ def test_an_event_that_comes_twice_counts_once(spec, cpus):
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=4))
-def test_filling_by_shares_leaves_nobody_behind_who_could_still_get_a_member(cpus, gpus, shapes):
+def test_fair_filling_leaves_no_job_that_could_get_a_member(cpus, gpus, shapes):
     capacity = ResourceSet({"cpu": cpus, "gpu": gpus})
     wanted = {str(index): ResourceSet({"cpu": each[0], "gpu": each[1]}) for index, each in enumerate(shapes)}
     filling = fill_by_shares(capacity, wanted)
@@ -265,7 +265,7 @@ def small_demands(draw):
 
 
 def by_brute_force(response, free, limit):
-    """Is there any arrangement at all? Every member on every node, or left out."""
+    """Return whether an arrangement exists, trying every member on every node, or left out."""
     parts = [response.leader, *(each for each in response.sets for _ in range(each.count))]
 
     def fits(index, free, limit, left):

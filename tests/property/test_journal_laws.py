@@ -1,4 +1,4 @@
-"""Whatever the scheduler hears or decides comes back from its line exactly, and no damage to a line goes unseen."""
+"""Laws of the journal: every event and decision is read back exactly, and damage to a line is detected."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_every_kind_comes_back_as_it_was(cls):
         line = encode(batch.version, batch.events, batch.decisions)
         again = decode(line)
         assert again == batch
-        assert encode(again.version, again.events, again.decisions) == line  # 1 and 1.0 are equal, and yet not the same.
+        assert encode(again.version, again.events, again.decisions) == line  # 1 and 1.0 are equal, but differ in type.
 
     check()
 
@@ -108,8 +108,8 @@ histories = st.lists(
 
 @given(histories, st.integers(0, 3))
 @settings(max_examples=40)
-def test_s14_the_scheduler_replays_its_journal_to_the_same_decisions(history, seed):
-    """Chance included: it is seeded, so what was picked at random is picked again."""
+def test_s14_a_replayed_journal_gives_the_same_decisions(history, seed):
+    """Random picks included: the generator is seeded."""
     scheduler, lines, at_ms = MeshScheduler(seed=seed), [], 0
     waiting = [PoolConfigured(at_ms=0, spec=PoolSpec(pool="p", capacity=ResourceSet.of({"cpu": 4}))), *history]
     while waiting:

@@ -1,4 +1,4 @@
-"""A leap of the server's clock gives nobody's quota away before its holder has stopped, whatever terms a file may name."""
+"""Safety of leases under leaps of the server's clock: no quota is granted before its holder has stopped, for any terms of a file."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ def record(mesh: str) -> MeshRecord:
     leap_at=st.integers(0, 100),
     steps=st.integers(40, 80),
 )
-def test_what_is_granted_anew_after_a_leap_its_holder_has_stopped_to_use(
-    ttl_ms: int, grace_ms: int, leap_ms: int, leap_at: int, steps: int
-) -> None:
+def test_a_grant_after_a_clock_leap_is_not_in_use_elsewhere(ttl_ms: int, grace_ms: int, leap_ms: int, leap_at: int, steps: int) -> None:
     terms = LeaseTerms.of(ttl_ms, grace_ms)
     clock = ManualClock()
     store = MemoryStore(clock=clock, ttl_ms=ttl_ms, grace_ms=grace_ms, max_step_ms=terms.max_step_ms)
@@ -44,7 +42,7 @@ def test_what_is_granted_anew_after_a_leap_its_holder_has_stopped_to_use(
     silent.heartbeat()
     over_ms, step_ms = Deadlines.of(ttl_ms).over_ms, max(1, min(terms.max_step_ms, ttl_ms // steps))
     true_ms, leapt = 0, False
-    while true_ms + step_ms < over_ms:  # All the time during which the silent mesh may still use what it holds.
+    while true_ms + step_ms < over_ms:  # The whole time in which the silent mesh may use what it holds.
         true_ms += step_ms
         clock.advance(step_ms)
         if not leapt and true_ms * 100 >= over_ms * leap_at:

@@ -1,9 +1,9 @@
-"""Redis and memory, driven side by side: the same operations give the same replies and leave the same state.
+"""Laws of the ledger: Redis and memory, driven side by side, give the same replies and keep the same state.
 
-Servers restart and lose writes, clocks leap and are set back, calls come late and twice. Tokens differ between the two (each
-follows its own clock), so they are compared by what they must be: never used for two things. After every step the use of
-every tenant is counted again from the leases alone, and what meshes may believe to hold is held against the quota: a
-mesh believes what it was told last, until its session's time has passed on the clock on its own wall.
+Servers restart and lose writes, clocks leap and are set back, calls come late and twice. Tokens differ between the two,
+because each follows its own clock; each token is used for one thing only. After every step the use of every tenant is
+counted again from the leases, and the leases that meshes believe in are checked against the quota: a mesh believes its last
+reply until its own clock ends its session.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ from mesh.errors import MeshError
 from mesh.stages.messages import NodeStarted, StageEnded, StageLost
 from mesh.stages.spec import StageSpec
 
-# No sum of steps comes near a limit, so the real time that Redis adds to them decides nothing.
+# No sum of steps comes near a limit, so the real time in Redis has no effect.
 TTL_MS, GRACE_MS, STEP_MS, MAX_STEP_MS, LEAP_MS, BACK_MS = 333_000, 111_000, 60_000, 100_000, 7_200_000, 17_000
 KEYS = Keys("machine")
 FLAVORS = [FlavorName("red"), FlavorName("blue")]
@@ -52,7 +52,7 @@ meshes = st.sampled_from(MESHES)
 tenants = st.sampled_from(list(map(TenantPath, PARENTS)))
 slots = st.dictionaries(st.sampled_from(RESOURCES), st.integers(1, 3), min_size=1).map(ResourceSet)
 amounts = st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 6)).map(ResourceSet)
-wants_told = st.lists(
+reported_demands = st.lists(
     st.builds(
         QuotaDemand,
         tenant=tenants,
@@ -65,12 +65,14 @@ wants_told = st.lists(
     ),
     max_size=3,
 ).map(tuple)
-pays_told = st.lists(st.builds(LeaseUse, tenant=tenants, flavor=st.just(FLAVORS[0]), priority=st.integers(-1, 2)), max_size=2).map(tuple)
+reported_uses = st.lists(st.builds(LeaseUse, tenant=tenants, flavor=st.just(FLAVORS[0]), priority=st.integers(-1, 2)), max_size=2).map(
+    tuple
+)
 
 
 @st.composite
 def trees(draw) -> TenantTree:
-    """The five tenants, some left out, with any limits."""
+    """Return a tree of the five tenants, some left out, with any limits."""
     left_out = draw(st.sets(st.sampled_from(["a/b/c", "a/d", "e"]), max_size=1))
     found = []
     for path, parent in PARENTS.items():
@@ -95,12 +97,12 @@ def run_of(stage: StageId) -> RunId:
 
 
 def patience(lease):
-    """Whether it has to shrink, and has longer for that than any plan but one that waits leaves it; real time is a few seconds at most."""
+    """Return a lease's time to shrink, longer than any plan but a waiting one leaves; real time is a few seconds at most."""
     return None if lease.shrink_ms is None else lease.shrink_ms > TTL_MS
 
 
 def comparable(reply):
-    """The reply, as far as it must be the same on both sides: without tokens, and without what real time adds."""
+    """Return the reply without tokens and without what real time adds."""
     if isinstance(reply, MeshError):
         return type(reply)
     if isinstance(reply, ClaimedStage):
@@ -117,15 +119,15 @@ def comparable(reply):
 
 @dataclass
 class Twins:
-    """A mesh, once at each ledger, and until when its present session is good on its own clock."""
+    """A mesh at both ledgers, and the end of its session on its own clock."""
 
     hands: tuple[ManualMesh, ManualMesh]
     good_until_ms: int
-    sent: list[tuple[tuple[Session, Session], str, tuple[object, object]]] = field(default_factory=list)  #: Calls that may come again.
+    sent: list[tuple[tuple[Session, Session], str, tuple[object, object]]] = field(default_factory=list)  #: Calls that may be repeated.
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Both stores, the meshes that talk to them, and the claims that they gave out."""
+    """Both stores, the meshes that use them, and the claims that they granted."""
 
     client = None
 
@@ -133,22 +135,22 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         self.client.flushall()
         self.clock = ManualClock(now_ms=1_000_000_000)
-        self.true_ms = 0  #: The time that has really passed, whatever the server's clock says.
+        self.true_ms = 0  #: The real time, whatever the server's clock says.
         self.memory = MemoryStore(clock=self.clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS, max_step_ms=MAX_STEP_MS)
         terms = LeaseTerms(ttl_ms=TTL_MS, grace_ms=GRACE_MS, max_step_ms=MAX_STEP_MS)
         self.ledger = RedisLedger(self.client, KEYS, terms=terms, founding=True)
         self.queue = RedisStageQueue(self.client, KEYS)
         self.twins: dict[MeshId, Twins] = {}
         self.claims: list[tuple[Claim, Claim]] = []
-        self.paid = {}  #: Of a claim at memory: what paid for it at both, and the digest of its spec.
-        self.uses: dict[tuple[int, MeshId, int], object] = {}  #: What a token or version was used for.
+        self.paid = {}  #: Claim in memory to its lease at both ledgers, and the digest of its spec.
+        self.uses: dict[tuple[int, MeshId, int], object] = {}  #: Token or version to its use.
         self.copies = None
         self.cut = False  #: The tree was replaced while leases were held, so they may exceed the present limits.
 
     # -- saying the same to both ---------------------------------------------------------------------------------------
 
     def both(self, verb, *arguments, **named):
-        """Say the same to both; pairs among the arguments are (to memory, to Redis). Returns both replies, that are alike."""
+        """Call both; pairs among the arguments are (memory, Redis). Return both replies, which must be alike."""
         replies = []
         for side, store in enumerate((self.memory, self.ledger if hasattr(self.ledger, verb) else self.queue)):
             own = [argument[side] if isinstance(argument, tuple) and len(argument) == 2 else argument for argument in arguments]
@@ -158,7 +160,7 @@ class LedgerMachine(RuleBasedStateMachine):
         return replies[0], replies[1]
 
     def hands(self, mesh, verb, *arguments, **named):
-        """Let both hands of a mesh do the same; what they are told is noted. A lost session ends all that it held."""
+        """Let both hands of a mesh do the same, and record the replies. A lost session ends all that it held."""
         twins = self.twins[mesh]
         before_ms = self.true_ms
         replies = [tried(getattr(hand, verb), *arguments, **named) for hand in twins.hands]
@@ -171,13 +173,13 @@ class LedgerMachine(RuleBasedStateMachine):
         return replies
 
     def stop(self, mesh):
-        """The mesh stops all its work, and knows that it holds nothing."""
+        """Stop all work of the mesh, which then knows that it holds nothing."""
         for hand in self.twins[mesh].hands:
             hand.leases.clear()
         self.twins[mesh].good_until_ms = 0
 
     def note_tokens(self, mesh):
-        """A token is that of one row, a version that of one state of it."""
+        """Check that a token belongs to one row, and a version to one state of it."""
         for side, hand in enumerate(self.twins[mesh].hands):
             for key, lease in hand.leases.items():
                 state = (key, lease.held, lease.target)
@@ -211,7 +213,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(mesh=meshes, tenant=tenants, slot=slots, demand=st.integers(1, 3), priority=st.integers(-1, 2))
     def acquire(self, mesh, tenant, slot, demand, priority):
-        """As a mesh in good order does."""
+        """Acquire as a correct mesh does."""
         twins = self.twins[mesh]
         asked = tuple(
             (QuotaDemand(tenant=tenant, flavor=FLAVORS[0], slot=slot, slots=demand, version=hand.lease(tenant, FLAVORS[0]).version),)
@@ -226,7 +228,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(mesh=meshes, tenant=st.sampled_from([*PARENTS, "x"]), flavor=st.sampled_from(FLAVORS), slot=slots)
     def acquire_oddly(self, mesh, tenant, flavor, slot):
-        """For a tenant that may not exist, of a flavor without quota."""
+        """Acquire for a tenant that may not exist, of a flavor without quota."""
         self.hands(mesh, "acquire", TenantPath(tenant), flavor, slot, 1)
 
     @rule(mesh=meshes, data=st.data(), held=amounts)
@@ -241,7 +243,7 @@ class LedgerMachine(RuleBasedStateMachine):
         keys = sorted(self.twins[mesh].hands[0].leases) or [(TenantPath("a"), FLAVORS[0])]
         self.hands(mesh, "obey", *data.draw(st.sampled_from(keys)))
 
-    @rule(mesh=meshes, response=st.none() | wants_told, lease_uses=pays_told)
+    @rule(mesh=meshes, response=st.none() | reported_demands, lease_uses=reported_uses)
     def heartbeat(self, mesh, response, lease_uses):
         twins = self.twins[mesh]
         beats = tuple(HeartbeatReport(number=hand.number + 1, claims=tuple(hand.leases.values())) for hand in twins.hands)
@@ -249,14 +251,14 @@ class LedgerMachine(RuleBasedStateMachine):
         self.hands(mesh, "heartbeat", demands=response, lease_uses=lease_uses)
 
     @rule(mesh=meshes)
-    def tell_all(self, mesh):
-        """As a mesh does that is told of another epoch, or that the ledger learns."""
+    def report_all(self, mesh):
+        """Report all leases, as a mesh does in a new epoch or while the ledger recovers."""
         self.hands(mesh, "claim_all")
 
     @precondition(lambda self: any(twins.sent for twins in self.twins.values()))
     @rule(data=st.data())
     def something_comes_late_or_twice(self, data):
-        """From this session or an earlier one, of this epoch or an earlier one; nobody waits for the answer any more."""
+        """Repeat a call of this or an earlier session or epoch, whose answer nobody awaits any more."""
         mesh = data.draw(st.sampled_from([mesh for mesh in MESHES if self.twins[mesh].sent]))
         sessions, verb, said = data.draw(st.sampled_from(self.twins[mesh].sent[-6:]))
         self.both(verb, sessions, *([record(mesh)] if verb == "heartbeat" else []), Pair(said))
@@ -300,7 +302,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(steps=st.integers(1, 5), beats=st.sets(meshes, max_size=1))
     def time_passes(self, steps, beats):
-        """For one mesh or for both without a heartbeat; sometimes beyond the grace."""
+        """Let time pass for one mesh or both without a heartbeat, sometimes beyond the grace."""
         for _ in range(steps):
             self.move(STEP_MS, STEP_MS)
             for mesh in beats:
@@ -327,16 +329,16 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.copies is not None)
     @rule()
     def writes_are_lost(self):
-        """All that was written since it last reached the disk; the restart takes its time."""
+        """Lose all writes since the last one on disk; the restart takes its time."""
         self.move(STEP_MS, STEP_MS)
         self.memory.lose_writes(self.copies[0])
         lose_writes(self.client, KEYS, self.copies[1])
-        self.cut = True  # Of two trees one is back.
+        self.cut = True  # One of two trees is back.
         self.both("sweep")
 
     @rule(mesh=meshes, how=st.sampled_from(["run out", "adopt", "leave"]), tree=trees(), again=st.integers(0, 3))
     def turn_over(self, mesh, how, tree, again):
-        """What ends sessions, and changes the tree."""
+        """End sessions and change the tree."""
         if again == 0:
             self.cut = self.cut or bool(self.memory.snapshot().leases)
             self.both("configure", tree)
@@ -350,7 +352,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.join(mesh)
 
     def adopt(self, mesh, incarnations):
-        """Go on with the work of the present session; False when both ledgers refuse that, and nothing has changed."""
+        """Recover the work of the present session; return False when both ledgers refuse, without a change."""
         if isinstance(self.both("join", record(mesh), adopt=incarnations)[0], MeshError):
             return False
         self.join(mesh, adopt=incarnations)  # The first answer was lost.
@@ -365,7 +367,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(mesh=meshes, stage=stages, slot=st.just(NOTHING) | slots)
     def run_stage(self, mesh, stage, slot):
-        """Submit, pay and claim in one, so that claims are not rare."""
+        """Submit, pay and claim in one step, so that claims are not rare."""
         spec = StageSpec(stage=stage, run=run_of(stage), tenant=TenantPath("a"), tasks=(), slot=slot, width=1)
         self.both("submit", mesh, spec)
         if slot:
@@ -384,7 +386,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(data=st.data(), is_whole=st.sampled_from([True, True, False]), has_ended=st.booleans())
     def resume(self, data, is_whole, has_ended):
-        """As a mesh does that is told of another epoch: with a claim that stands, was closed, or was lost with the last writes."""
+        """Resume a claim in a new epoch, be it open, closed, or lost with the last writes."""
         pair = data.draw(st.sampled_from(self.claims))
         leases, spec = self.paid[pair[0]]
         held = tuple(
@@ -394,10 +396,10 @@ class LedgerMachine(RuleBasedStateMachine):
         before = self.present(pair[0].stage)
         self.both("resume", self.sessions(pair[0].mesh), held)
         after = self.present(pair[0].stage)
-        assert before in (after, (None, None))  # Whoever has the stage keeps it, under its own token.
+        assert before in (after, (None, None))  # The holder of the stage keeps it, under its own token.
 
     def present(self, stage):
-        """The present claims on a stage, at both."""
+        """Return the present claims on a stage, at both."""
         found = [None, None]
         for side, store in enumerate((self.memory, self.queue)):
             for mesh in self.twins:
@@ -463,7 +465,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 assert use <= tree.own_quota(path, (flavor, resource)) + limit
 
     def no_mesh_may_use_what_the_ledger_does_not_charge(self, side, snapshot):
-        """Each believes what it was last told until its own clock says that its session is over."""
+        """Each mesh trusts its last reply until its own clock ends its session."""
         charged: Counter[tuple[MeshId, TenantPath, FlavorName, str]] = Counter()
         for view in snapshot.leases:
             for resource, units in view.amounts.items():
@@ -476,7 +478,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 for resource, units in lease.spendable.items()
             }
         )
-        assert believed <= charged or snapshot.learn_ms  # A ledger that learns has yet to be told.
+        assert believed <= charged or snapshot.learn_ms  # A recovering ledger lacks reports.
 
 
 class Pair(tuple):
@@ -486,7 +488,7 @@ class Pair(tuple):
 
 
 def tried(call, *arguments, **named):
-    """The reply, or the error that it raised."""
+    """Return the reply, or the error that was raised."""
     try:
         return call(*arguments, **named)
     except MeshError as response:
@@ -518,7 +520,7 @@ def notifications(queue, mesh):
 
 
 def said(queue):
-    """The whole inbox, without incarnations; acknowledged, so that it does not grow."""
+    """Return the whole inbox without incarnations, and acknowledge it, so that it stays small."""
     entries = queue.inbox(0)
     queue.acknowledge(tuple(entry.entry for entry in entries))
     return [

@@ -1,4 +1,4 @@
-"""Stages of a tenant that start in order: what the root says of those that wait is what their mesh says."""
+"""Laws of strict order: root and mesh give the same reasons to a tenant's waiting stages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ works = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2)), min_size=1, ma
 
 
 def admitted(cpus: int, quota: int, work: list[tuple[int, int]]) -> tuple[StageAdmission, int]:
-    """The mesh when it has tried all of it; and how many CPUs run."""
+    """Return the mesh after it has tried all the work, and the number of CPUs in use."""
     admission, used = StageAdmission((PoolSpec(pool=POOL, flavor=STD, capacity=CPU.times(cpus)),)), 0
     offers = [
         WorkloadOffered(
@@ -61,7 +61,7 @@ def admitted(cpus: int, quota: int, work: list[tuple[int, int]]) -> tuple[StageA
 
 @settings(max_examples=60)
 @given(cpus=st.integers(1, 6), quota=st.integers(1, 6), work=works)
-def test_those_behind_the_first_are_the_same_to_the_root_and_to_the_mesh(cpus, quota, work):
+def test_root_and_mesh_agree_on_who_is_behind_the_head(cpus, quota, work):
     admission, used = admitted(cpus, quota, work)
     waiting = sorted((one for one in admission.workloads.values() if one.state is WorkloadState.QUEUED), key=lambda one: one.turn)
     store = MemoryStore(clock=ManualClock(1_700_000_000_000), ttl_ms=30_000, grace_ms=10_000)

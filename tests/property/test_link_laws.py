@@ -1,4 +1,4 @@
-"""Whatever a stranger sends to a verb is either exactly what it takes, or refused by name; what is said arrives as it was meant."""
+"""Laws of the link's verbs: any input is valid or refused by name, and values arrive unchanged."""
 
 import json
 
@@ -66,7 +66,7 @@ LEASES = st.builds(
     shrink_ms=st.none() | TOKENS,
     receipt=NAMES,
 )
-TOLD = st.builds(
+RESPONSES = st.builds(
     LedgerResponse, epoch=TOKENS, learn_ms=TOKENS, mark=TOKENS, others_wait=st.booleans(), leases=st.lists(LEASES, max_size=3).map(tuple)
 )
 ANSWERS = st.one_of(
@@ -109,7 +109,7 @@ def test_what_is_asked_arrives_as_it_was_meant(asked):
 
 
 @settings(max_examples=50)
-@given(answered=st.builds(Acquired, answers=st.lists(ANSWERS, max_size=4).map(tuple), response=TOLD))
+@given(answered=st.builds(Acquired, answers=st.lists(ANSWERS, max_size=4).map(tuple), response=RESPONSES))
 def test_what_is_answered_arrives_as_it_was_meant(answered):
     assert decode(ACQUIRE.answered, encode(answered, ACQUIRE.answered)) == answered
 
@@ -117,10 +117,10 @@ def test_what_is_answered_arrives_as_it_was_meant(answered):
 @settings(max_examples=50)
 @given(
     session=st.builds(
-        Session, mesh=st.just(EAST), incarnation=TOKENS, ttl_ms=TOKENS, epoch=TOKENS, ledger=NAMES, mark=TOKENS, response=TOLD
+        Session, mesh=st.just(EAST), incarnation=TOKENS, ttl_ms=TOKENS, epoch=TOKENS, ledger=NAMES, mark=TOKENS, response=RESPONSES
     )
 )
-def test_a_session_arrives_with_what_its_join_was_told(session):
+def test_a_session_arrives_with_the_values_of_its_join(session):
     arrived = decode(JOIN.answered, encode(session, JOIN.answered))
     assert (arrived, arrived.response) == (session, session.response)
 

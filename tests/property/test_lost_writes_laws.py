@@ -1,4 +1,4 @@
-"""A whole federation whose store loses what it has just written: production's coordinator, gateway's keeping, and child meshes, by hand."""
+"""Laws of a federation whose store loses recent writes: the real coordinator, gateway and child meshes, driven by hand."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from mesh.stages.simulated_host import SimulatedHost
 from serve_apps.requests.accepted_runs import AcceptedRuns
 
 TTL_MS, GRACE_MS, HEARTBEAT_MS, WORK_MS = 3_000, 1_000, 700, 400
-#: Longer than any run of a case takes, learning included.
+#: Longer than any run of a case, recovery included.
 TURNS_MAX = 200
 
 
 class World:
-    """A root, its meshes, and the runs that were submitted."""
+    """A root, its meshes, and the submitted runs."""
 
     def __init__(self, *meshes):
         self.clock = ManualClock(1_000_000_000)
@@ -53,7 +53,7 @@ class World:
             clear=lambda _run, _keep: None,
             retention_ms=10**9,
         )
-        self.did = Counter()  #: How often each node was begun.
+        self.did = Counter()  #: Number of starts of each node.
         self.meshes = [self.mesh(name) for name in meshes]
         self.submitted = []
 
@@ -74,7 +74,7 @@ class World:
         return [name, child, host, reports, self.store.notifications(name, "", 0)[0]]
 
     def submit(self, zones):
-        """A chain, each node in its zone."""
+        """Submit a chain, each node in its zone."""
         run = f"r{len(self.submitted)}"
         nodes = {}
         for number, zone in enumerate(zones):
@@ -87,7 +87,7 @@ class World:
         self.submitted.append(run)
 
     def turn(self, by_ms=100):
-        """A moment of everybody's life."""
+        """Let every part of the world take one step."""
         self.clock.advance(by_ms)
         self.accepted.look()
         self.coordinator.tick()
@@ -124,7 +124,7 @@ class World:
 
 
 def live(world, chains, turns, lost):
-    """Runs come one after the other; of each pair in `lost`, what was written between two turns is lost."""
+    """Submit runs one by one; for each pair in `lost`, drop the writes between these two turns."""
     kept = {}
     for turn in range(turns):
         if turn < len(chains):
@@ -143,7 +143,7 @@ spans = st.tuples(st.integers(0, 20), st.integers(0, 8)).map(lambda span: (span[
 
 
 @pytest.mark.parametrize("first", range(6))
-def test_between_whichever_two_moments_of_a_run_writes_are_lost_it_runs_once(first):
+def test_a_run_that_loses_writes_between_two_moments_runs_once(first):
     for last in range(first, 12):
         world = World("east")
         live(world, [["east"]], 15, [(first, last)])
@@ -152,7 +152,7 @@ def test_between_whichever_two_moments_of_a_run_writes_are_lost_it_runs_once(fir
 
 @settings(max_examples=25, deadline=None)
 @given(chains=st.lists(st.lists(st.just("east"), min_size=1, max_size=3), min_size=1, max_size=3), span=spans)
-def test_where_nobody_but_the_store_forgets_nothing_is_lost_and_nothing_runs_twice(chains, span):
+def test_if_only_the_store_forgets_nothing_is_lost_or_run_twice(chains, span):
     world = World("east")
     live(world, chains, 20, [span])
     assert set(world.states().values()) == {RunState.SUCCEEDED}
@@ -166,7 +166,7 @@ def test_where_nobody_but_the_store_forgets_nothing_is_lost_and_nothing_runs_twi
     chains=st.lists(st.lists(st.sampled_from(["east", "west"]), min_size=1, max_size=4), min_size=1, max_size=3),
     lost=st.lists(spans, min_size=1, max_size=3, unique=True),
 )
-def test_however_often_and_wherever_writes_are_lost_each_run_ends_well(chains, lost):
+def test_lost_writes_never_keep_a_run_from_ending_well(chains, lost):
     world = World("east", "west")
     live(world, chains, 25, lost)
     assert set(world.states().values()) == {RunState.SUCCEEDED}

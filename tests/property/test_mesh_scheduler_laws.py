@@ -1,4 +1,4 @@
-"""Whatever comes in whatever order: the ledgers agree, nothing is lost, nothing runs twice."""
+"""Laws of the local scheduler under any order of events: consistent ledgers, nothing lost, nothing run twice."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ PLAIN = PoolSpec(pool=PoolName("plain"), capacity=cpus(5), policy="binpack")
 
 @dataclass
 class World:
-    """A mesh and a cluster that carries its orders out in any order, or not at all."""
+    """A mesh and a cluster that carries out its orders in any order, or not at all."""
 
     mesh: MeshScheduler
-    twin: MeshScheduler | None = None  #: Made from a snapshot of the mesh; it has to decide alike.
+    twin: MeshScheduler | None = None  #: Restored from a snapshot of the mesh; it must decide alike.
     now_ms: int = 0
     orders: list[Decision] = field(default_factory=list)
-    running: dict[str, int] = field(default_factory=dict)  #: Task to its attempt: what runs for real.
+    running: dict[str, int] = field(default_factory=dict)  #: Task to its running attempt.
     submitted: set[str] = field(default_factory=set)
     ended: list[str] = field(default_factory=list)
 
@@ -112,7 +112,7 @@ STEPS = (
 
 @given(st.data(), st.integers(0, 3))
 @settings(max_examples=150)
-def test_s12_no_task_is_lost_or_run_twice_and_all_ledgers_agree_whatever_happens(data: st.DataObject, seed: int):
+def test_s12_no_task_is_lost_or_run_twice_and_ledgers_agree(data: st.DataObject, seed: int):
     world = World(MeshScheduler(EAGER, seed=seed))
     world.report(
         *(events.NodeJoined(at_ms=0, node=NodeName(f"n{index}"), total=cpus(4), labels={"zone": "ab"[index % 2]}) for index in range(2)),
@@ -162,7 +162,7 @@ def _step(world: World, data: st.DataObject) -> None:  # noqa: C901  a table of 
 
 
 def _lose_node(world: World, node: NodeName) -> None:
-    groups = {group.group for group in world.mesh.state.groups.on_node(node)}  # With one of its bundles a task of several goes.
+    groups = {group.group for group in world.mesh.state.groups.on_node(node)}  # A task of several bundles is lost with one of them.
     for task in [task for task, record in world.mesh.state.records.items() if record.node == node or record.group in groups]:
         world.running.pop(task, None)
     world.report(events.NodeLeft(at_ms=world.now_ms, node=node))
@@ -195,7 +195,7 @@ def _submissions(world: World, data: st.DataObject) -> list[events.Event]:
 
 
 def _finish(world: World) -> None:
-    """Room comes, and everything goes well from here on: what can run ends, and nothing is held then but what is reserved."""
+    """Add room and let everything succeed: all that can run ends, and only reservations are held then."""
     world.report(
         events.NodeJoined(at_ms=world.now_ms, node=NodeName("n8"), total=cpus(60), labels={"zone": "a"}),
         *(events.PoolConfigured(at_ms=world.now_ms, spec=replace(spec, capacity=cpus(60))) for spec in (GROUPED, PLAIN)),

@@ -1,4 +1,4 @@
-"""Laws of the planner over random trees, leases and wants."""
+"""Laws of the planner over random trees, leases and demands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ limits = st.none() | st.integers(0, 6)
 
 @st.composite
 def forests(draw: st.DrawFn) -> QuotaForest:
-    """One root, up to three groups, up to three teams in each, all named by their place."""
+    """Return a tree of one root, up to three groups, and up to three teams in each, named by position."""
 
     def quotas(*, is_root: bool = False) -> dict[tuple[str, str], Quota]:
         return {
@@ -50,7 +50,7 @@ def forests(draw: st.DrawFn) -> QuotaForest:
 
 @st.composite
 def worlds(draw: st.DrawFn, *, is_one_mesh_each: bool = False) -> tuple[QuotaForest, list[PlannerDemand]]:
-    """A tree, and what everybody would like to have in all, one want per (mesh, tenant), or per tenant."""
+    """Return a tree and total demands, one per (mesh, tenant) or per tenant."""
     forest = draw(forests())
     teams = [forest.names[node] for node in forest.queues]
     place = st.tuples(st.sampled_from(["east", "west"]), st.sampled_from(teams))
@@ -71,7 +71,7 @@ def worlds(draw: st.DrawFn, *, is_one_mesh_each: bool = False) -> tuple[QuotaFor
 
 
 class Federation:
-    """Leases that follow every plan at once, and wants that stay; less than a slot is given back."""
+    """Leases that follow every plan at once, and demands that stay; less than a slot is returned."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Federation:
 
 @given(world=worlds())
 @settings(max_examples=150)
-def test_targets_never_exceed_what_the_limits_allow_nor_what_is_wanted(world: tuple[QuotaForest, list[PlannerDemand]]):
+def test_targets_never_exceed_limits_or_demand(world: tuple[QuotaForest, list[PlannerDemand]]):
     federation = Federation(*world)
     for _ in range(3):
         federation.round()
@@ -154,7 +154,7 @@ def test_targets_never_exceed_what_the_limits_allow_nor_what_is_wanted(world: tu
 
 
 def rests(federation: Federation) -> bool:
-    """Does a round within the first few change nothing?"""
+    """Return whether one of the first rounds changes nothing."""
     answers = (federation.round() for _ in range(ROUNDS_MAX))
     return any(not answer.lowered and not answer.raised for answer in answers)
 
@@ -162,7 +162,7 @@ def rests(federation: Federation) -> bool:
 @given(world=worlds(is_one_mesh_each=True))
 @settings(max_examples=150)
 def test_rounds_come_to_rest_nobody_takes_in_turns(world: tuple[QuotaForest, list[PlannerDemand]]):
-    """Of tenants with work on one mesh each: with several leases of one tenant, three claims can still beat each other in a ring."""
+    """Each tenant has work on one mesh: with several leases of one tenant, three claims can still rotate."""
     federation = Federation(*world)
     assert rests(federation), f"still moving after {ROUNDS_MAX} rounds: {federation.round()}"
 
@@ -170,7 +170,7 @@ def test_rounds_come_to_rest_nobody_takes_in_turns(world: tuple[QuotaForest, lis
 def small_world(
     nodes: dict[str, tuple[int, int, int]], demands: list[tuple[str, str, int, int, int]]
 ) -> tuple[QuotaForest, list[PlannerDemand]]:
-    """Nodes, named by their place, to own CPU, own GPU and weight; mesh, tenant, CPU and GPU of a slot, and slots of each want."""
+    """Return nodes by position (own CPU, own GPU, weight) and demands (mesh, tenant, CPU and GPU of a slot, slots)."""
     tree = [
         ForestNode(
             name=name,
@@ -187,17 +187,17 @@ def small_world(
     ]
 
 
-def test_what_a_group_uses_of_its_own_is_not_taken_by_share_for_what_it_borrows_of_another_resource():
+def test_own_use_of_one_resource_is_safe_from_a_loan_of_another():
     nodes = {"r": (0, 0, 1), "g1": (2, 0, 1), "t10": (0, 0, 1), "t11": (0, 0, 1), "g2": (0, 0, 1), "t20": (0, 2, 1)}
     assert rests(Federation(*small_world(nodes, [("east", "t10", 0, 1, 1), ("east", "t11", 1, 0, 2), ("west", "t20", 1, 1, 1)])))
 
 
-def test_of_equal_dominant_shares_nobody_takes_the_other_resource_in_turns():
+def test_equal_dominant_shares_do_not_reclaim_in_turns():
     nodes = {"r": (0, 2, 1), "g0": (0, 0, 1), "t00": (0, 0, 1), "g1": (3, 0, 1), "t10": (0, 0, 1)}
     assert rests(Federation(*small_world(nodes, [("east", "t00", 1, 1, 1), ("east", "t10", 3, 1, 1)])))
 
 
-def test_who_gives_way_is_measured_by_what_is_left_of_all_resources_of_its_work():
+def test_a_victims_measure_is_the_rest_of_all_its_resources():
     nodes = {"r": (0, 0, 1), "g0": (5, 0, 1), "t00": (0, 3, 2), "t01": (0, 0, 1)}
     assert rests(Federation(*small_world(nodes, [("west", "t01", 1, 1, 2), ("east", "t00", 1, 0, 1), ("west", "t00", 2, 0, 2)])))
 
@@ -213,9 +213,7 @@ borrowing = st.builds(
 
 @given(world=worlds(), policies=st.lists(borrowing, min_size=9, max_size=9))
 @settings(max_examples=150)
-def test_rounds_come_to_rest_where_urgent_borrowers_take_from_others(
-    world: tuple[QuotaForest, list[PlannerDemand]], policies: list[Policies]
-):
+def test_rounds_settle_under_urgent_borrowers(world: tuple[QuotaForest, list[PlannerDemand]], policies: list[Policies]):
     forest, _ = world
     tenant_policies = {forest.names[node]: QueueSettings(policies=own) for node, own in zip(forest.queues, policies, strict=False)}
     federation = Federation(*world, Rules(fair_sharing=False), tenant_policies)
@@ -240,7 +238,7 @@ def test_at_rest_nobody_waits_for_what_is_free(world: tuple[QuotaForest, list[Pl
 
 @given(world=worlds(), order=st.randoms(use_true_random=False))
 @settings(max_examples=60)
-def test_a_plan_depends_on_nothing_but_what_it_is_told_once_in_any_order(world: tuple[QuotaForest, list[PlannerDemand]], order):
+def test_a_plan_depends_on_its_inputs_alone_in_any_order(world: tuple[QuotaForest, list[PlannerDemand]], order):
     federation = Federation(*world)
     federation.round()
     holdings, demands = federation.holdings(), federation.missing()

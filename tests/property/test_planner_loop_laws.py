@@ -1,4 +1,4 @@
-"""Whatever quota was cut, and whoever came and went: the ledger takes every target that a planner alone with it sets."""
+"""Laws of the planner loop: after any quota cuts and membership changes, the ledger accepts every target of a sole planner."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.core.resources import ResourceSet
 
 RED = FlavorName("red")
-LONG_MS = 10**9  #: No session ends and no seat is lost by itself.
+LONG_MS = 10**9  #: No session and no leadership ends by itself.
 PARENTS = {"a": None, "a/b": "a", "a/b/c": "a/b", "a/b/d": "a/b", "a/e": "a", "f": None, "f/g": "f"}
 TENANTS = [TenantPath(path) for path in PARENTS]
 MESHES = ["east", "west"]
@@ -28,7 +28,7 @@ slots = st.dictionaries(st.sampled_from(["cpu", "gpu"]), st.integers(1, 2), min_
 
 @st.composite
 def trees(draw: st.DrawFn) -> TenantTree:
-    """The seven tenants with any limits, one of them perhaps taken out."""
+    """Return a tree of the seven tenants with any limits, one of them perhaps missing."""
     out = draw(st.sampled_from([None, "a/b/c", "a/e", "f/g"]))
     tenants = []
     for path in (path for path in PARENTS if path != out):

@@ -1,4 +1,4 @@
-"""Laws of all node policies: rows are scored alone, picks are rows with room, gangs fit or are not placed."""
+"""Laws of all node policies: independent scores, picks that fit, gangs that fit or are not placed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_rows_score_is_its_own_and_the_view_stays_as_it_was(name: str, cluster
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=20)
 @given(cluster=clusters, wanted=demands, seed=st.integers(0, 99))
-def test_a_pick_is_a_row_with_room_and_there_is_one_when_any_row_may_be_had(name: str, cluster: list, wanted: NodeDemand, seed: int):
+def test_a_pick_fits_and_exists_whenever_a_row_fits(name: str, cluster: list, wanted: NodeDemand, seed: int):
     nodes = view(*cluster)
     fits = (nodes.free >= wanted.wanted).all(axis=1)
     scores = np.where(fits, node_policy(name).score(wanted, nodes), -np.inf)
@@ -90,7 +90,7 @@ def test_a_pick_is_a_row_with_room_and_there_is_one_when_any_row_may_be_had(name
     strategy=st.sampled_from(STRATEGIES),
     name=st.sampled_from(["gang", "spread", "hybrid", "weighted"]),
 )
-def test_a_gang_that_is_placed_fits_all_at_once_and_keeps_its_strategy(cluster: list, members: list[NodeDemand], strategy: str, name: str):
+def test_a_placed_gang_fits_at_once_and_keeps_its_strategy(cluster: list, members: list[NodeDemand], strategy: str, name: str):
     nodes = view(*cluster)
     placed = place_all(members, nodes, node_policy(name), lambda _: 0, strategy=strategy)
     if placed is None:
@@ -115,7 +115,7 @@ def test_the_index_is_from_0_to_1_and_0_on_a_single_node(free: list[tuple[int, i
 
 @settings(max_examples=20)
 @given(cluster=clusters, wanted=demands)
-def test_the_term_for_fragmentation_is_from_0_to_1_wherever_the_demand_fits(cluster: list, wanted: NodeDemand):
+def test_the_fragmentation_term_is_between_0_and_1(cluster: list, wanted: NodeDemand):
     nodes = view(*cluster)
     fits = (nodes.free >= wanted.wanted).all(axis=1)
     weights = Weights(availability=0.0, fragmentation=1.0, locality=0.0, contention=0.0)

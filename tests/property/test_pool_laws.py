@@ -1,4 +1,4 @@
-"""The quota ledger under any interleaving: what is held is what was given, and the sums never lie."""
+"""Laws of the pool ledger under any interleaving: its sums equal what is held."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pools, holders = st.sampled_from(POOLS), st.sampled_from(HOLDERS)
 
 
 class AnyLedger(RuleBasedStateMachine):
-    """Holds each entry by itself, and adds them up by the long way."""
+    """Model that keeps each entry by itself, and sums them anew."""
 
     @initialize(capacity=amounts)
     def begin(self, capacity):

@@ -1,4 +1,4 @@
-"""What holds of every choice of victims: it suffices, none of them can be spared, the own label goes first, nobody in circles."""
+"""Laws of victims: sufficient, minimal, own label first, never in cycles."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ amounts = st.builds(
 
 @st.composite
 def crowds(draw: st.DrawFn) -> list[Candidate]:
-    """Running tasks in two pools, under three labels, of which one may not be taken from."""
+    """Return running tasks in two pools, under three labels, one of them protected."""
     return [
         Candidate(
             task=f"t{place}",
@@ -52,7 +52,7 @@ def crowds(draw: st.DrawFn) -> list[Candidate]:
 
 @st.composite
 def questions(draw: st.DrawFn) -> dict:
-    """Arguments of `plan`."""
+    """Return arguments of `plan`."""
     wanted = draw(amounts.filter(len))
     crowd = draw(crowds())
     rules = replace(RULES, per_minute_max=draw(st.sampled_from([None, None, 1, 2])))
@@ -69,7 +69,7 @@ def questions(draw: st.DrawFn) -> dict:
 
 
 def covers(question: dict, row: int, victims: list[Candidate]) -> bool:
-    """Independent of the search: does stopping these let the demand in on that row?"""
+    """Return, without the search, whether stopping these admits the demand on that row."""
     here = sum((one.resources for one in victims if one.row == row), start=NOTHING) + ResourceSet(dict(question["free_by_row"][row]))
     of_pool = sum((one.resources for one in victims if one.pool == question["pool"]), start=NOTHING)
     return question["wanted"] <= here and question["pool_short"] <= of_pool
@@ -96,7 +96,7 @@ def test_a_plan_suffices_and_none_of_its_victims_can_be_spared(question):
 
 @given(questions())
 @settings(max_examples=300)
-def test_a_plan_is_found_whenever_all_who_may_give_way_together_would_do(question):
+def test_a_plan_is_found_whenever_all_candidates_would_suffice(question):
     question["rules"] = replace(question["rules"], per_minute_max=None)
     found = plan(**question)
     everybody = who_may_be_asked(question)
@@ -108,7 +108,7 @@ def test_a_plan_is_found_whenever_all_who_may_give_way_together_would_do(questio
 
 @given(questions())
 @settings(max_examples=300)
-def test_no_other_label_gives_way_where_the_own_would_do(question):
+def test_no_other_label_is_preempted_where_the_own_suffices(question):
     question["rules"] = replace(question["rules"], per_minute_max=None)
     own = [one for one in who_may_be_asked(question) if one.label == "own"]
     found = plan(**question)
@@ -126,8 +126,8 @@ def test_the_same_question_has_the_same_answer_in_any_order(question):
 
 @given(st.lists(st.tuples(st.integers(0, 7), crowds(), st.sampled_from(["own", "other"])), max_size=20), st.data())
 @settings(max_examples=100)
-def test_no_history_of_plans_lets_tasks_evict_each_other_in_a_circle(history, data):
-    """A task keeps its priority through all its turns; who preempts whom then has an order that never turns."""
+def test_no_history_of_plans_evicts_in_a_cycle(history, data):
+    """A task keeps its priority over all restarts, so preemption follows an order."""
     priorities = {f"t{place}": data.draw(st.sampled_from([0.0, 1.0, 1.0, 5.0, 9.0]), label=f"priority of t{place}") for place in range(8)}
     rules = replace(RULES, cross_label={"*": ("*",)}, threshold=-100.0)
     evicted = nx.DiGraph()
@@ -150,7 +150,7 @@ def test_no_history_of_plans_lets_tasks_evict_each_other_in_a_circle(history, da
 
 @given(crowds(), st.sampled_from([0.0, 2.0, 6.0]), st.sampled_from([None, 1]), st.booleans())
 @settings(max_examples=100)
-def test_whoever_is_found_eligible_without_the_rest_is_who_the_dry_run_says(crowd, threshold, per_minute_max, cross_pool):
+def test_the_short_eligibility_check_agrees_with_the_dry_run(crowd, threshold, per_minute_max, cross_pool):
     rules = replace(RULES, threshold=threshold, per_minute_max=per_minute_max, cross_pool=cross_pool)
     recent_preemptions = {"own": 1}
     response = evaluate(PREEMPTOR, crowd, rules, NOW_MS, recent_preemptions=recent_preemptions)

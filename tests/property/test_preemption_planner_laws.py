@@ -1,6 +1,6 @@
-"""Stages of one tenant that stop for each other on a mesh: each choice leads upward, so there are no circles; nobody stops in vain.
+"""Laws of preemption within a tenant on a mesh: each choice raises priorities, so there are no cycles; no stage stops in vain.
 
-What is driven is the whole chain of the mesh: the books, the choice, the promise, the end of who stops, its return to the queue.
+The tests drive the whole chain of the mesh: state, choice, reservation, end of the victim, and its return to the queue.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ def test_enough_stop_or_nobody_does_and_none_of_them_in_vain(rows, priority, roo
         assert makes_good(victims, room, quota)
     for one in victims:
         assert not makes_good([other for other in victims if other is not one], room, quota)
-    if victims:  # Nobody is stopped who is more urgent than has to be.
+    if victims:  # No victim is more urgent than necessary.
         levels = sorted({one.priority for one in able})
         least = next(level for level in levels if makes_good([one for one in able if one.priority <= level], room, quota))
         assert max(one.priority for one in victims) == least
 
 
 class Mesh:
-    """One pool and one lease that grows no more; what stops is offered again, with its old priority."""
+    """One pool and one lease that grows no more; a stopped stage is offered again with its old priority."""
 
     def __init__(self, cpus, quota):
         self.admission = StageAdmission((PoolSpec(pool="p", flavor="standard", capacity=ResourceSet({"cpu": cpus})),))
@@ -123,7 +123,7 @@ class Mesh:
         return PreemptionPlanner(admission=self.admission, accounting=self.accounting, occupants=asked, leaving=(), now_ms=0)
 
     def round(self):
-        """One choice, carried out to its end; False when nobody has to stop for anybody."""
+        """Carry out one choice to its end; return False when nobody has to stop."""
         self.handle(RoomMayHaveCome())
         preemption_planner = self.preemption_planner()
         ways = (preemption_planner.preempt_for(workload, lambda *_: False) for workload in preemption_planner.waiting())
@@ -144,7 +144,7 @@ class Mesh:
 
 
 def rises(before, after):
-    """The order of multisets: whatever is gone is outweighed by something greater that came."""
+    """Return whether the multiset rises: each removed element is outweighed by a greater new one."""
     gone, came = before - after, after - before
     return bool(came) and all(any(new > old for new in came) for old in gone)
 
@@ -155,7 +155,7 @@ def rises(before, after):
     quota=st.integers(2, 8),
     work=st.lists(st.tuples(sizes, priorities), min_size=1, max_size=10),
 )
-def test_each_round_strictly_raises_the_priorities_that_run_so_rounds_end(cpus, quota, work):
+def test_each_round_raises_running_priorities_so_rounds_end(cpus, quota, work):
     mesh = Mesh(cpus, quota)
     for units, priority in work:
         mesh.offer(units, priority)

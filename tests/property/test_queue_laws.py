@@ -1,4 +1,4 @@
-"""The order of label queues, under any history, against sorting everything anew by the formula."""
+"""Laws of the order of label queues: under any history, equal to a fresh sort by the formula."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from mesh.tasks.queues import LabelQueues, LabelSettings
 from mesh.tasks.task_queues import SchedulingQueues
 
 LABELS = ["", "gold", "plain"]
-eighths = st.integers(-16, 80)  # Of a point: exact in binary, so the formula can be worked out beside the queues.
-thousandths = st.sampled_from([0, 1, 10, 333, 5000])  # Of a point per second.
+eighths = st.integers(-16, 80)  # Eighths of a point: exact in binary, so the formula has no rounding.
+thousandths = st.sampled_from([0, 1, 10, 333, 5000])  # Thousandths of a point per second.
 moments = st.integers(0, 2_000_000)
 
 
 class AnyQueue(RuleBasedStateMachine):
-    """Holds every queued task with its own facts, and each label's settings."""
+    """Model of every queued task with its own facts, and of each label's settings."""
 
     @initialize()
     def begin(self):
@@ -77,7 +77,7 @@ class AnyQueue(RuleBasedStateMachine):
 
     @rule(now_ms=moments, fitting=st.sets(st.tuples(st.sampled_from(LABELS), st.integers(0, 2))), most=st.integers(0, 6))
     def admit_what_fits(self, now_ms, fitting, most):
-        """Until enough was admitted: of a bucket that does not fit one task is looked at, of the others each."""
+        """Admit until the limit: one task of an unfitting bucket is tried, and each task of the others."""
         turn, looked_at, expected, closed = self.queues.round(now_ms), [], [], set()
         for task in self.sorted_anew(now_ms):
             bucket = self.facts[task][:2]
@@ -101,7 +101,7 @@ class AnyQueue(RuleBasedStateMachine):
 
     @rule(one_ms=moments, other_ms=moments, label=st.sampled_from(LABELS))
     def compare_two_moments(self, one_ms, other_ms, label):
-        """Within a label the order never changes."""
+        """Check that the order within a label never changes."""
         orders = [[task for task in self.queues.walk(now_ms) if self.facts[task][0] == label] for now_ms in (one_ms, other_ms)]
         assert orders[0] == orders[1]
 
@@ -110,7 +110,7 @@ class AnyQueue(RuleBasedStateMachine):
         assert list(self.queues.walk(1_000_000)) == self.sorted_anew(1_000_000)
 
     @invariant()
-    def the_books_are_right(self):
+    def the_state_is_consistent(self):
         assert self.queues.check() == []
         assert len(self.queues) == len(self.facts)
         assert set(self.queues.buckets()) == {facts[:2] for facts in self.facts.values()}

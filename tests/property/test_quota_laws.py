@@ -37,12 +37,12 @@ def chance_of(seed: int) -> Random:
     return Random(seed)
 
 
-#: Worlds are drawn by a seeded `Random`: hypothesis draws the seed, as drawing each number itself takes longer than the tests.
+#: Worlds come from a seeded `Random`, and hypothesis draws the seed: drawing each number takes longer than the tests.
 chances = st.builds(chance_of, st.integers(0, 2**32))
 
 
 def any_quota(random_stream: Random) -> Quota:
-    """Any limits, small ones."""
+    """Return any limits, small ones."""
 
     def limit() -> int | None:
         return random_stream.choice([None, random_stream.randint(0, 12)])
@@ -51,7 +51,7 @@ def any_quota(random_stream: Random) -> Quota:
 
 
 def any_forest(random_stream: Random) -> QuotaForest:
-    """Up to four cohorts under each other or side by side, up to six queues in them or alone."""
+    """Return up to four cohorts, nested or not, with up to six queues in them or alone."""
     nodes: list[ForestNode] = []
     for number in range(random_stream.randint(1, 4)):
         parent = random_stream.choice([None, *(node.name for node in nodes)])
@@ -68,7 +68,7 @@ def any_forest(random_stream: Random) -> QuotaForest:
 
 
 def any_use(random_stream: Random) -> tuple[QuotaForest, QuotaLedger, list]:
-    """A forest, charges that came and went, and the ledger that counted them."""
+    """Return a forest, charges that came and went, and the ledger that counted them."""
     forest = any_forest(random_stream)
     ledger = QuotaLedger(forest, keeps_local=random_stream.random() < 0.5)
     charges: list = []
@@ -86,7 +86,7 @@ def any_use(random_stream: Random) -> tuple[QuotaForest, QuotaLedger, list]:
 
 
 def any_world(random_stream: Random) -> tuple[QuotaScheduler, list[Workload]]:
-    """A scheduler with any queues and rules, and work to submit to it."""
+    """Return a scheduler with any queues and rules, and work to submit to it."""
     forest = any_forest(random_stream)
     settings = {
         queue: QueueSettings(
@@ -127,7 +127,7 @@ def any_work(random_stream: Random, forest: QuotaForest, name: str) -> Workload:
 
 
 def busy_world(random_stream: Random) -> tuple[QuotaScheduler, list[list[Workload]]]:
-    """A small tree in which nearly everybody may take from everybody, and waves of work that wants all of it."""
+    """Return a small tree in which nearly all may preempt each other, and waves of work that requests all of it."""
     nodes = [ForestNode(name="c0", quotas={RED: Quota(nominal=random_stream.randint(0, 3))})]
     if random_stream.random() < 0.5:
         nodes.append(ForestNode(name="c1", parent="c0", quotas={RED: Quota(nominal=random_stream.randint(0, 3))}))
@@ -167,7 +167,7 @@ def busy_world(random_stream: Random) -> tuple[QuotaScheduler, list[list[Workloa
 
 
 def reclaiming_world(random_stream: Random) -> tuple[QuotaScheduler, list[list[Workload]]]:
-    """Large borrowers, owners who take a part of theirs back, and small work that would fit only where a borrower has left."""
+    """Return large borrowers, owners that reclaim a part, and small work that fits only into a borrower's room."""
     nodes = [ForestNode(name="c0"), ForestNode(name="c1", parent="c0")]
     for number in range(random_stream.randint(3, 5)):
         borrowing = random_stream.choice([None, None, random_stream.randint(2, 12)])
@@ -205,7 +205,7 @@ reclaiming = st.builds(reclaiming_world, chances)
 
 
 def deficits(scheduler: QuotaScheduler) -> dict[tuple[int, object], int]:
-    """What running work, holds aside, uses beyond the limits at each node."""
+    """Return the use beyond the limits at each node, without the running holds."""
     ledger = QuotaLedger(scheduler.forest, keeps_local=False)
     for node, several in scheduler.snapshot.running.items():
         for running in several.values():
@@ -213,8 +213,8 @@ def deficits(scheduler: QuotaScheduler) -> dict[tuple[int, object], int]:
     return {(node, key): ledger.deficit(node, key) for node in range(len(scheduler.forest.names)) for key in KEYS}
 
 
-def books_agree(scheduler: QuotaScheduler) -> None:
-    """What was counted step by step is what running work and holds come to."""
+def state_is_consistent(scheduler: QuotaScheduler) -> None:
+    """Check that the incremental sums equal those of running work and holds."""
     charges = [(node, one.amounts) for node, several in scheduler.snapshot.running.items() for one in several.values()]
     held = [(scheduler.forest.index[hold.workload.queue], hold.assignment.amounts) for hold in scheduler.holds.values()]
     assert scheduler.snapshot.ledger.usage() == recompute(scheduler.forest, [*charges, *held])
@@ -229,7 +229,7 @@ def leaving(scheduler: QuotaScheduler) -> list[str]:
 
 
 @given(used)
-def test_use_that_was_counted_step_by_step_is_the_use_from_scratch(case):
+def test_incremental_use_equals_use_from_scratch(case):
     forest, ledger, charges = case
     assert ledger.usage() == recompute(forest, charges)
 
@@ -250,7 +250,7 @@ def test_many_charges_at_once_are_counted_as_one_by_one(case, times):
 
 
 @given(used, st.sampled_from(KEYS), st.integers(1, 9))
-def test_what_more_would_borrow_is_what_is_borrowed_more_with_it_and_back(case, key, units):
+def test_the_loan_of_more_use_equals_the_loan_after_it(case, key, units):
     forest, ledger, _ = case
     for queue in forest.queues:
         before, more = ledger.borrowed(queue), ledger.borrowed_more(queue, key, units)
@@ -262,7 +262,7 @@ def test_what_more_would_borrow_is_what_is_borrowed_more_with_it_and_back(case, 
 
 
 @given(used, st.sampled_from(KEYS), st.integers(0, 9))
-def test_all_nodes_of_a_way_have_borrowed_what_the_one_has_that_has_least(case, key, most):
+def test_all_nodes_of_a_path_borrow_as_its_scarcest(case, key, most):
     forest, ledger, _ = case
     for queue in forest.queues:
         way = forest.paths[queue]
@@ -285,7 +285,7 @@ def test_what_is_available_can_be_charged_and_no_more(case, key):
 
 
 @given(used, st.sampled_from(KEYS), st.integers(1, 9))
-def test_what_is_missing_for_so_much_is_none_where_it_fits_and_else_what_would_be_too_much_with_it(case, key, units):
+def test_the_shortfall_is_none_exactly_where_the_amount_fits(case, key, units):
     forest, ledger, _ = case
     for queue in forest.queues:
         missing = ledger.missing(queue, key, units)
@@ -299,7 +299,7 @@ def test_what_is_missing_for_so_much_is_none_where_it_fits_and_else_what_would_b
 
 
 @given(used, st.sampled_from(KEYS))
-def test_what_a_node_keeps_is_there_for_it_whatever_deficit_stands_above(case, key):
+def test_a_nodes_guarantee_survives_any_deficit_above(case, key):
     forest, ledger, _ = case
     for queue in forest.queues:
         if ledger.keeps_local:
@@ -308,7 +308,7 @@ def test_what_a_node_keeps_is_there_for_it_whatever_deficit_stands_above(case, k
 
 
 @given(used, st.sampled_from(KEYS), st.integers(1, 9))
-def test_a_share_never_falls_when_more_is_used_and_never_rises_when_less_is(case, key, more):
+def test_a_share_is_monotonic_in_use(case, key, more):
     forest, ledger, _ = case
     for queue in forest.queues:
         before = [dominant_share(ledger, step).key for step in forest.paths[queue]]
@@ -320,7 +320,7 @@ def test_a_share_never_falls_when_more_is_used_and_never_rises_when_less_is(case
 
 
 @given(scheduled, chances)
-def test_nothing_is_granted_beyond_any_limit_whatever_comes_and_goes(case, random_stream):
+def test_nothing_is_granted_beyond_any_limit(case, random_stream):
     scheduler, works = case
     for now_ms in range(0, 120, 10):
         if works and random_stream.random() < 0.5:
@@ -328,7 +328,7 @@ def test_nothing_is_granted_beyond_any_limit_whatever_comes_and_goes(case, rando
         for decision in scheduler.round(now_ms):
             if isinstance(decision, Admit):
                 assert not any(deficits(scheduler).values())
-        books_agree(scheduler)
+        state_is_consistent(scheduler)
         assert not any(deficits(scheduler).values())
         for name in leaving(scheduler):
             if random_stream.random() < 0.5:
@@ -336,11 +336,11 @@ def test_nothing_is_granted_beyond_any_limit_whatever_comes_and_goes(case, rando
         running = sorted(name for several in scheduler.snapshot.running.values() for name in several)
         if running and random_stream.random() < 0.5:
             scheduler.end(random_stream.choice(running), now_ms)
-        books_agree(scheduler)
+        state_is_consistent(scheduler)
 
 
 def evictions_of(scheduler: QuotaScheduler, waves: list[list[Workload]], rounds: int) -> list[tuple[int, str, str, Reason]]:
-    """Round, taker, victim and right of every eviction, while the waves come and then nothing comes and nothing ends."""
+    """Return round, preemptor, victim and right of every eviction, during the waves and a quiet time after them."""
     found = []
     for number in range(rounds):
         for work in waves[number] if number < len(waves) else ():
@@ -363,22 +363,22 @@ def test_evictions_end_when_nothing_comes_and_nothing_ends(case):
 
 
 @given(busy)
-def test_two_workloads_never_evict_each_other_but_for_what_is_their_queues_own(case):
+def test_workloads_evict_each_other_only_within_their_queue(case):
     pairs = {(by, victim) for _, by, victim, reason in evictions_of(*case, 20) if reason is not Reason.QUOTA_RECLAIMED}
     assert not {(victim, by) for by, victim in pairs} & pairs
 
 
 @given(busy)
-def test_nothing_is_granted_beyond_any_limit_while_work_gives_way(case):
+def test_preemption_grants_nothing_beyond_any_limit(case):
     scheduler, waves = case
     for number in range(12):
         evictions_of(scheduler, waves[number : number + 1], 1)
-        books_agree(scheduler)
+        state_is_consistent(scheduler)
         assert not any(deficits(scheduler).values())
 
 
 @given(st.one_of(reclaiming, busy), chances)
-def test_at_no_step_does_more_run_than_any_limit_allows_those_who_give_way_included(case, random_stream):
+def test_victims_count_against_limits_until_they_stop(case, random_stream):
     scheduler, waves = case
     for number in range(len(waves) + 6):
         for work in waves[number] if number < len(waves) else ():
@@ -407,7 +407,7 @@ def test_the_same_calls_give_the_same_decisions(case):
 
 
 @given(scheduled)
-def test_an_explanation_changes_nothing_and_every_wait_has_a_reason(case):
+def test_an_explanation_changes_nothing_and_covers_every_wait(case):
     scheduler, works = case
     for work in works:
         scheduler.submit(work)
@@ -453,11 +453,11 @@ def test_after_a_cut_what_is_beyond_the_limits_only_falls(case, random_stream):
         now = deficits(scheduler)
         assert all(now[place] <= before[place] for place in now)
         before = now
-        books_agree(scheduler)
+        state_is_consistent(scheduler)
 
 
 def contest(snapshot: QuotaSnapshot, node: int, heads: dict[int, Nomination]) -> Nomination | None:
-    """The winner below a node, by the definition: all shares anew, each with the request of who stands for the child."""
+    """Return the winner below a node by the definition: all shares anew, each with its child's request."""
     if node in heads:
         return heads[node]
     conditions = []
@@ -475,7 +475,7 @@ def contest(snapshot: QuotaSnapshot, node: int, heads: dict[int, Nomination]) ->
 
 
 @given(scheduled, chances)
-def test_the_order_by_shares_is_that_of_contests_held_anew_for_each_turn(case, random_stream):
+def test_the_fair_order_equals_repeated_tournaments(case, random_stream):
     scheduler, works = case
     snapshot = scheduler.snapshot
     for queue in scheduler.forest.queues:
@@ -493,7 +493,7 @@ def test_the_order_by_shares_is_that_of_contests_held_anew_for_each_turn(case, r
     assert next(order, None) is None
 
 
-def test_by_the_rules_of_kueue_more_may_run_until_those_who_give_way_have_stopped():
+def test_by_kueues_rules_victims_may_overlap_with_preemptors():
     beyond = 0
     for seed in range(60):
         known, waves = reclaiming_world(Random(seed))
@@ -508,7 +508,7 @@ def test_by_the_rules_of_kueue_more_may_run_until_those_who_give_way_have_stoppe
 
 @pytest.mark.parametrize("seed", [2827, 2875])
 def test_worlds_that_would_go_in_circles_come_to_rest(seed: int):
-    """Found by search: a workload takes back its quota, loses it to its own queue, which then borrows and is taken from."""
+    """Found by search: a workload reclaims its quota, and loses it to its own queue, which then borrows and is reclaimed from."""
     scheduler, waves = busy_world(Random(seed))
     assert all(number < 40 for number, *_ in evictions_of(scheduler, waves, 60))
     other, waves = busy_world(Random(seed))

@@ -1,4 +1,4 @@
-"""The planner reclaims as a plain reading of the rules would, which sorts all leases anew for each lease that it asks."""
+"""Laws of reclaiming: the planner equals a plain reading of the rules that sorts all leases anew for each one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FLAVORS, RESOURCES, MESHES = ("a100", "t4"), ("cpu", "gpu"), ("east", "north", "
 
 
 class PlainBoard(PlanningState):
-    """Whether nothing above the leaves is scarce is tried out with all claims of a flavor in a tree, and then they come one by one."""
+    """Board that tries whether anything above the leaves is scarce: all claims of a flavor in a tree, then one by one."""
 
     def raise_unopposed(self, claims, reason):
         rivals = {(self.forest.root(claim.node), claim.demand.flavor): None for claim in claims}
@@ -43,9 +43,7 @@ class PlainBoard(PlanningState):
             return claims
         for claim in claims:
             self.charge(claim.node, claim.amounts(claim.slots))
-        above = [
-            (node, key) for claim in claims for node in self.forest.paths[claim.node][1:2] for key in claim.slot
-        ]  # And what it draws on.
+        above = [(node, key) for claim in claims for node in self.forest.paths[claim.node][1:2] for key in claim.slot]  # And its sources.
         is_scarce = any(self.ledger.deficit(*one) > 0 or self.ledger.room(*one) < 0 for one in above)
         limited = {claim.node for claim in claims for key in claim.slot if self.ledger.deficit(claim.node, key) > 0}
         for claim in claims:
@@ -57,7 +55,7 @@ class PlainBoard(PlanningState):
 
 
 class PlainReclaiming:
-    """Shares are fractions, and nothing is kept from one question to the next but which had no answer."""
+    """Reclaiming with shares as fractions, and without state between requests but the unanswered ones."""
 
     def __init__(
         self, planning_state: PlanningState, rules: Rules, reclaim_candidates: ReclaimCandidates, settings: Mapping[str, QueueSettings]
@@ -66,7 +64,7 @@ class PlainReclaiming:
         self.hopeless: list[object] = []
 
     def most(self, claim: PlannedDemand) -> int:
-        """What the leaf's own limits leave: nobody else gives beyond them."""
+        """Return the room within the leaf's own limits, beyond which nobody lends."""
         if claim.demand.is_crowded or self.less_urgent(claim):
             return claim.slots
         slots = claim.slots
@@ -127,7 +125,7 @@ class PlainReclaiming:
         )
 
     def room_left(self, claim: PlannedDemand) -> dict[str, int]:
-        """On the claim's mesh, less all that was given there in this round, and with all that was taken."""
+        """Return the room on the claim's mesh, less the grants of this round, plus all that was reclaimed."""
         there = [
             lease
             for lease in self.planning_state.leases.values()
@@ -145,7 +143,7 @@ class PlainReclaiming:
         return {key: units for key, units in short.items() if units > 0}
 
     def missing(self, node: int, key: FlavorResource, units: int) -> int:
-        """All that would be too much with it; where it fits, that is the affair of others."""
+        """Return all resources that would exceed a limit; none where the claim fits."""
         ledger = self.planning_state.ledger
         if ledger.fits(node, {key: units}) or not self.rules.keeps_local:
             return units - ledger.room(node, key)
@@ -164,7 +162,7 @@ class PlainReclaiming:
         yield from ((lease, None, (), ()) for lease in sorted(self.less_urgent(claim), key=lambda lease: self.rank(lease, claim.node)))
         for steps, (below, ancestor) in enumerate(pairwise(self.planning_state.forest.paths[claim.node]), start=1):
             if not claim.demand.is_crowded and not self.planning_state.ledger.fits(claim.node, needed, steps):
-                return  # A limit below the ancestor stands, whoever gives way.
+                return  # A limit below the ancestor holds for any victims.
             if not any(self.planning_state.ledger.would_borrow(below, key, units) for key, units in needed.items()):
                 yield from ((lease, None, (), self.way(lease, ancestor)) for lease in self.in_turn(claim, below, ancestor, needed))
             elif not self.rules.fair_sharing:
@@ -213,14 +211,14 @@ class PlainReclaiming:
         return holding.priority, -is_endless, -share, lost_ms, -holding.token, lease.key
 
     def shares(self, node: int, extra: dict[FlavorResource, int]) -> list[ShareKey]:
-        """Of every resource by itself, the largest first; the first is the dominant share."""
+        """Return the share of each resource, the largest first: the dominant share."""
         forest, borrowed = self.planning_state.forest, self.planning_state.ledger.borrowed(node, extra)
         weight, most = forest.weights[node], forest.lendable(forest.parents[node])
         ratios = [Fraction(borrowed.get(name, 0), most[name]) for name in RESOURCES if most.get(name, 0) > 0]
         return sorted(((int(ratio > 0 and not weight), ratio / (weight or 1)) for ratio in ratios), reverse=True)
 
     def lost(self, lease: PlannedLease, part: Mapping[str, int]) -> dict[FlavorResource, int]:
-        """As if each piece of its work took the same: what is left of the resource of which the least is left is left of all."""
+        """Return the loss if each piece of work used equal amounts: the scarcest resource counts for all."""
         held = lease.holding.target
         left = min(Fraction(lease.target[name] - units, held[name]) for name, units in part.items())
         return named(lease.key[2], {name: min(0, int(left * units) - lease.target[name]) for name, units in held.items()})
@@ -233,7 +231,7 @@ class PlainReclaiming:
 
 
 def world(random_stream: random.Random) -> dict[str, object]:
-    """A tree of up to four levels, leases and wants at most of its leaves, and rules."""
+    """Return a tree of up to four levels, leases and demands at most of its leaves, and rules."""
 
     def limit() -> int | None:
         return random_stream.choice((None, None, 0, 1, 2, 4, 6))
@@ -316,7 +314,7 @@ def world(random_stream: random.Random) -> dict[str, object]:
 
 
 def said(answer: Plan) -> list[list[str]]:
-    """What a plan decides, in an order of its own; the words about what is not met tell the moment too."""
+    """Return the decisions of a plan in an order of its own, and the time in reasons for unmet demand."""
     unmet = [(repr(one.demand), one.slots, one.reason) for one in answer.unmet]
     return [sorted(map(repr, part)) for part in (answer.lowered, answer.raised, unmet)]
 

@@ -1,4 +1,4 @@
-"""Laws of amounts and bags of amounts."""
+"""Laws of amounts and resource sets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_to_hold_at_least_as_much_is_a_partial_order(a, b, c):
 
 
 @given(small_sets, small_sets)
-def test_one_set_can_be_taken_from_another_exactly_when_it_is_covered(a, b):
+def test_a_set_can_be_subtracted_exactly_when_it_is_covered(a, b):
     if a <= b:
         assert (b - a) + a == b
     else:
@@ -56,7 +56,7 @@ def test_a_join_covers_both_and_nothing_less_does(a, b, other):
 
 
 @given(small_sets, small_sets)
-def test_as_many_copies_fit_as_are_told_and_not_one_more(slot, room):
+def test_exactly_the_computed_number_of_copies_fits(slot, room):
     copies = slot.copies_in(room)
     if copies is None:
         assert slot == NOTHING
@@ -77,7 +77,7 @@ def test_no_zero_is_kept_and_no_order_counts(a):
 
 
 @given(st.sampled_from(NAMES), st.integers(0, AMOUNT_MAX))
-def test_what_is_told_to_people_is_read_back_exactly(name, units):
+def test_printed_amounts_are_read_back_exactly(name, units):
     assert to_units(name, format_units(name, units)) == units
 
 

@@ -1,4 +1,4 @@
-"""What holds for every snapshot and every demand."""
+"""Laws of routing, for every snapshot and demand."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ NAMES = [MeshId(name) for name in ("east", "north", "south", "west")]
 
 
 def mostly(usual, *others):
-    """Hypothesis likes the first; most meshes have to be open, or nothing is ever routed."""
+    """Return mostly open meshes: hypothesis prefers the first, and nothing would ever be routed."""
     return st.sampled_from([usual] * 4 + list(others))
 
 
@@ -118,7 +118,7 @@ def test_a_chosen_mesh_meets_every_hard_demand(demand, snapshot, planned):
 
 
 def could_start(demand: RoutingRequest, view: MeshView, snapshot: FederationSnapshot) -> bool:
-    """By the definition, without the router: open to the work, and a pool with room and quota for one slot."""
+    """Decide by the definition, without the router: open to the work, with a pool and quota for one slot."""
     record = view.record
     is_wanted = view.can_start and not view.is_draining and not view.flapping_ms(snapshot.at_ms)
     is_open = is_wanted and may_use(record.tenants, demand.tenant) and demand.mesh in (None, record.mesh)
@@ -137,7 +137,7 @@ def could_start(demand: RoutingRequest, view: MeshView, snapshot: FederationSnap
 
 
 @given(demands, snapshots(), plans)
-def test_a_mesh_that_could_start_the_work_has_nothing_against_it(demand, snapshot, planned):
+def test_a_mesh_that_can_start_the_work_has_no_objection(demand, snapshot, planned):
     answer = route(demand, snapshot, planned)
     ready = {view.record.mesh for view in snapshot.meshes if could_start(demand, view, snapshot)}
     assert ready == {verdict.mesh for verdict in answer.verdicts if verdict.reason is None}
@@ -145,7 +145,7 @@ def test_a_mesh_that_could_start_the_work_has_nothing_against_it(demand, snapsho
 
 
 @given(demands, snapshots(), plans)
-def test_the_chosen_mesh_accepts_and_none_that_accepts_costs_less_time(demand, snapshot, planned):
+def test_the_chosen_mesh_accepts_and_is_the_fastest(demand, snapshot, planned):
     answer = route(demand, snapshot, planned, CostRules(bandwidth_bytes_per_s=2**20))
     if isinstance(answer, Routed):
         costs_ms = {verdict.mesh: verdict.wait_ms + verdict.transfer_ms for verdict in answer.verdicts if verdict.accepts}
@@ -154,7 +154,7 @@ def test_the_chosen_mesh_accepts_and_none_that_accepts_costs_less_time(demand, s
 
 
 @given(demands, snapshots(), plans)
-def test_times_are_whole_and_never_negative_and_what_could_start_with_nobody_before_it_does_not_wait(demand, snapshot, planned):
+def test_times_are_whole_and_work_with_room_does_not_wait(demand, snapshot, planned):
     waiting = {view.record.mesh: view.waiting for view in snapshot.meshes}
     for verdict in route(demand, snapshot, planned).verdicts:
         assert (type(verdict.wait_ms), type(verdict.transfer_ms)) == (int, int)
@@ -180,7 +180,7 @@ tenant_policies = st.builds(
 
 @st.composite
 def choices(draw):
-    """Work that any mesh may take, and meshes of one flavor or the other: so that there is something to choose."""
+    """Return work that any mesh may run, and meshes of two flavors, so that there is a choice."""
     snapshot = draw(snapshots())
     pool = st.builds(
         PoolRecord,
@@ -205,7 +205,7 @@ def choices(draw):
 
 
 def needs_borrowing(demand: RoutingRequest, flavor: FlavorName, snapshot: FederationSnapshot) -> bool:
-    """By the definition: one slot more is more than the tenant itself brings."""
+    """Decide by the definition: one slot more exceeds the tenant's own quota."""
     tree, path = snapshot.tree, demand.tenant
     return any(
         snapshot.usage.get((path, flavor, name), 0) + units > tree.own_quota(path, (flavor, name)) for name, units in demand.slot.items()
@@ -213,7 +213,7 @@ def needs_borrowing(demand: RoutingRequest, flavor: FlavorName, snapshot: Federa
 
 
 @given(choices())
-def test_no_later_flavor_is_taken_where_an_earlier_one_would_do_and_not_begin_much_later(choice):
+def test_no_later_flavor_wins_where_an_earlier_one_is_in_time(choice):
     demand, snapshot, settings = choice
     answer = route(
         replace(demand, settings=settings), snapshot, rules=CostRules(bandwidth_bytes_per_s=2**20, flavor_delay_ms=FLAVOR_WORTH_MS)
@@ -230,7 +230,7 @@ def test_no_later_flavor_is_taken_where_an_earlier_one_would_do_and_not_begin_mu
 
 
 @given(choices())
-def test_a_flavor_costs_no_more_time_than_it_is_worth_but_for_those_who_give_way(choice):
+def test_a_flavor_costs_no_more_time_than_it_is_worth(choice):
     demand, snapshot, settings = choice
     rules = CostRules(bandwidth_bytes_per_s=2**20, flavor_delay_ms=FLAVOR_WORTH_MS)
     answer = route(replace(demand, settings=settings), snapshot, rules=rules)
@@ -260,7 +260,7 @@ def test_with_one_flavor_the_search_changes_nothing(demand, snapshot, settings):
 
 
 @given(demands, snapshots(), plans, st.randoms(use_true_random=False))
-def test_the_answer_does_not_depend_on_the_order_in_which_meshes_are_listed(demand, snapshot, planned, random_stream):
+def test_the_route_does_not_depend_on_the_order_of_meshes(demand, snapshot, planned, random_stream):
     shuffled = list(snapshot.meshes)
     random_stream.shuffle(shuffled)
     other = FederationSnapshot(at_ms=NOW_MS, tree=snapshot.tree, usage=snapshot.usage, meshes=tuple(shuffled))
@@ -268,7 +268,7 @@ def test_the_answer_does_not_depend_on_the_order_in_which_meshes_are_listed(dema
 
 
 @given(demands, snapshots(), plans)
-def test_every_mesh_has_its_say_and_refusals_are_told(demand, snapshot, planned):
+def test_every_mesh_is_considered_and_refusals_are_reported(demand, snapshot, planned):
     answer = route(demand, snapshot, planned)
     assert [verdict.mesh for verdict in answer.verdicts] == sorted(view.record.mesh for view in snapshot.meshes)
     assert all(verdict.detail for verdict in answer.verdicts)

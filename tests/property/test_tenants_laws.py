@@ -24,7 +24,7 @@ limit = st.none() | units
 
 @st.composite
 def trees(draw) -> TenantTree:
-    """Up to eight tenants, one or more roots, any limits."""
+    """Return up to eight tenants with one or more roots and any limits."""
     tenants: list[Tenant] = []
     for number in range(draw(st.integers(1, 8))):
         parent = draw(st.none() | st.sampled_from([tenant.path for tenant in tenants])) if tenants else None
@@ -36,7 +36,7 @@ def trees(draw) -> TenantTree:
 
 @st.composite
 def leased(draw):
-    """A tree, leases that were granted as far as `available` allowed and partly given back, and the usage counted on the way."""
+    """Return a tree, leases granted within `available` and partly returned, and the usage counted on the way."""
     tree, usage, leases = draw(trees()), {}, []
     for step in range(draw(st.integers(0, 25))):
         if leases and draw(st.booleans()):
@@ -54,7 +54,7 @@ def leased(draw):
 
 
 def held(tree, leases, key, within) -> int:
-    """Units of the leases whose tenant satisfies `within`."""
+    """Return the units of leases whose tenant satisfies `within`."""
     return sum(lease.amounts[key[1]] for lease in leases if lease.flavor == key[0] and within(lease.tenant))
 
 
@@ -63,13 +63,13 @@ def nominal(tree, key, within) -> int:
 
 
 @given(leased())
-def test_usage_that_was_counted_step_by_step_is_the_usage_from_scratch(case):
+def test_incremental_usage_equals_usage_from_scratch(case):
     tree, leases, usage = case
     assert usage == tree.recompute(leases)
 
 
 @given(leased())
-def test_a_subtree_never_holds_more_than_its_nominal_quotas_and_its_borrowing_limit(case):
+def test_a_subtree_holds_at_most_nominal_quota_plus_its_limit(case):
     tree, leases, _ = case
     for path, tenant in tree.tenants.items():
         for key in KEYS:
@@ -127,8 +127,8 @@ def test_use_falls_to_nothing_when_everything_is_given_back(case):
 
 
 @given(leased(), st.data())
-def test_moving_to_another_tree_counts_as_if_it_had_always_been_that_tree(case, data):
-    """What `configure` does: the use of live leases under other limits, from scratch and then step by step."""
+def test_a_move_to_another_tree_equals_having_been_there(case, data):
+    """As in `configure`: use of live leases under other limits, from scratch and then step by step."""
     tree, leases, _ = case
     other = TenantTree(
         Tenant(path=path, parent=tenant.parent, quotas={} if data.draw(st.booleans()) else tenant.quotas)
@@ -142,7 +142,7 @@ def test_moving_to_another_tree_counts_as_if_it_had_always_been_that_tree(case, 
 
 
 @given(leased(), st.integers(1, 30))
-def test_the_borrowing_level_of_a_leaf_is_the_height_that_the_quota_core_finds(case, wanted):
+def test_the_borrowing_level_of_a_leaf_matches_the_quota_core(case, wanted):
     tree, leases, usage = case
     forest = QuotaForest.of_tenants(tree)
     ledger = QuotaLedger(forest, keeps_local=True)
@@ -161,8 +161,8 @@ def test_the_borrowing_level_of_a_leaf_is_the_height_that_the_quota_core_finds(c
 
 
 @given(trees(), st.data())
-def test_a_tenant_is_offered_what_the_planner_reckons_with_also_after_cuts(tree, data):
-    """Whatever is held: the limits may have been any others when it was granted."""
+def test_an_offer_equals_what_the_planner_counts_with(tree, data):
+    """For any use, since the limits may have been others when it was granted."""
     forest, usage = QuotaForest.of_tenants(tree), {}
     planned = QuotaLedger(forest, keeps_local=True)
     for path in tree.tenants:
@@ -176,7 +176,7 @@ def test_a_tenant_is_offered_what_the_planner_reckons_with_also_after_cuts(tree,
 
 
 @given(leased(), st.integers(1, 4), st.data())
-def test_an_audit_tenant_by_tenant_finds_something_where_one_of_all_does_and_nothing_where_it_does_not(case, at_once, data):
+def test_audits_by_tenant_and_of_all_agree(case, at_once, data):
     tree, leases, usage = case
     if data.draw(st.booleans()):
         row = (data.draw(st.sampled_from(list(tree.tenants))), *data.draw(st.sampled_from(KEYS)))
@@ -193,7 +193,7 @@ def test_an_audit_tenant_by_tenant_finds_something_where_one_of_all_does_and_not
 
 
 @given(trees(), st.data())
-def test_a_tree_with_vanished_tenants_is_the_tree_that_is_made_of_all_of_them(tree, data):
+def test_a_tree_with_removed_tenants_equals_a_fresh_one(tree, data):
     parents = {}
     for number in range(data.draw(st.integers(0, 4))):
         parents[TenantPath(f"a{number}")] = data.draw(st.none() | st.sampled_from([*tree.tenants, *parents]))
@@ -203,7 +203,7 @@ def test_a_tree_with_vanished_tenants_is_the_tree_that_is_made_of_all_of_them(tr
 
 
 @given(trees(), st.data())
-def test_a_tree_with_a_tenant_under_another_parent_is_the_tree_that_is_made_of_these(tree, data):
+def test_a_tree_with_a_moved_tenant_equals_a_fresh_one(tree, data):
     path = data.draw(st.sampled_from(list(tree.tenants)))
     others = [other for other in tree.tenants if not tree.is_within(other, path)]
     parent = data.draw(st.sampled_from([None, *others]))
@@ -220,7 +220,7 @@ def test_a_tree_with_a_tenant_under_another_parent_is_the_tree_that_is_made_of_t
 
 
 @given(trees(), trees())
-def test_what_amends_one_tree_makes_all_rows_of_the_other_of_its_rows(before, after):
+def test_an_amendment_turns_one_tree_into_the_other(before, after):
     changes = tree_diff(before, after)
     assert changes is not None
     rows = {**dict(rows_of(before)), **changes.rows}

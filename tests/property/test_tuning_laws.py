@@ -1,4 +1,4 @@
-"""Whatever the figures do, the tuner stays within its bounds, takes its time, and does not swing."""
+"""Laws of the tuner: bounded, slow, and without oscillation under any metrics."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ started = st.fixed_dictionaries(
 
 @given(histories, started)
 @settings(max_examples=60)
-def test_settings_stay_in_bounds_and_move_by_steps_with_rests_between(history, first):
+def test_settings_stay_in_bounds_and_rest_between_steps(history, first):
     current, replicas, now_ms, tuner = SchedulerSettings().changed(first), 1, 0, Tuner(TARGETS)
     base = {knob.name: 1.0 if knob.name == REPLICAS else attrgetter(knob.name)(current) for knob in KNOBS}
     moved_ms = dict.fromkeys(base, -REST_MS)
@@ -54,8 +54,8 @@ def test_settings_stay_in_bounds_and_move_by_steps_with_rests_between(history, f
 
 @given(st.floats(1.0, 4.0), st.floats(0.0, 99.0))
 @settings(max_examples=25)
-def test_a_target_that_hangs_on_the_setting_does_not_make_it_swing(needed, calm_latency_ms):
-    """The worst case: missed below a value, calm above it. Each return waits twice as long, so turns grow with the logarithm of time."""
+def test_a_target_that_follows_its_setting_does_not_oscillate(needed, calm_latency_ms):
+    """The worst case: missed below a value, calm above it. Each return waits twice as long, so turns are logarithmic in time."""
     current, now_ms, tuner, turns, last = SchedulerSettings(weights=Weights(availability=1.0)), 0, Tuner(TARGETS), 0, 0.0
     periods = 3_000
     for _ in range(periods):

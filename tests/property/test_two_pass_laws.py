@@ -41,7 +41,7 @@ def tasks_of(written: list[tuple[ResourceSet, dict[str, str]]], prefix: str = "t
 
 @sixty
 @given(nodes, demands, st.integers(0, 2**32))
-def test_every_task_is_placed_waiting_or_infeasible_and_every_load_is_charged(written, demand, seed):
+def test_tasks_are_placed_waiting_or_infeasible_and_charged(written, demand, seed):
     table, tasks = table_of(written), tasks_of(demand)
     placed = schedule(tasks, table, RandomStream(seed).draw)
     assert {*placed.nodes, *placed.infeasible} == {task.task for task in tasks}
@@ -82,7 +82,7 @@ def test_the_words_and_the_masks_agree(written, wanted, selector, promised):
 
 @sixty
 @given(sets, demands, demands)
-def test_a_node_gets_all_infeasible_tasks_that_it_could_hold_and_at_most_one_ready_task(total, infeasible, ready):
+def test_a_node_retries_infeasible_tasks_and_one_ready_task(total, infeasible, ready):
     table = table_of([(total, {})])
     stuck, waiting = tasks_of(infeasible, "i"), tasks_of(ready, "r")
     spilled = spill_over(stuck, waiting, table, NodeName("n0"))
@@ -92,7 +92,7 @@ def test_a_node_gets_all_infeasible_tasks_that_it_could_hold_and_at_most_one_rea
 
 
 def explain_one(table: NodeTable, task: TaskRequest) -> bool:
-    """The node could never run it."""
+    """Explain a node that could never run the task."""
     (verdict,) = explain(table, task.resources, task.selector)
     return verdict.fit is NodeFit.INFEASIBLE
 

@@ -1,10 +1,10 @@
-"""The seeds of worlds: the same ones each time, and a new one where new ones are asked for."""
+"""Seeds of worlds: fixed ones, and a fresh one on request."""
 
 import pytest
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`@pytest.mark.seeds(n)`: the test runs for each `seed` below `n`; by `make fresh` also for the one that it tells."""
+    """Run tests marked `@pytest.mark.seeds(n)` for each `seed` below `n`, and by `make fresh` for the given seed."""
     marker = metafunc.definition.get_closest_marker("seeds")
     if marker is None:
         return

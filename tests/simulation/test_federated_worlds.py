@@ -1,5 +1,7 @@
-"""Tenants that borrow from each other over several meshes, with the real planner: quota holds at every step, claims are served, and
-what gave way ends later, and right."""
+"""Simulation of tenants that borrow from each other over several meshes, with the real planner.
+
+Quota holds at every step, claims are served, and preempted work ends later with the right values.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,12 @@ from simulator.world import GRACE_MS, LEASE_TTL_MS, Faults, World
 CPU = (FlavorName("standard"), "cpu")
 OWNER, GUEST, OTHER = TenantPath("shared/owner"), TenantPath("shared/guest"), TenantPath("shared/other")
 STEPS_MAX = 8_000
-#: Of tasks that take 0.8 s at most, so that some end by themselves before it is over.
+#: Grace for tasks of 0.8 s at most, so some end by themselves in time.
 MIN_RUN_MS = 600
 
 
 def tree() -> TenantTree:
-    """Four CPUs: three of the owner, one of another; the guest has none, and borrows."""
+    """Return a tree of four CPUs: three of the owner, one of another tenant; the guest has none, and borrows."""
     shared = TenantPath("shared")
 
     def tenant(path: TenantPath, cpus: int, limit: int | None = None) -> Tenant:
@@ -54,7 +56,7 @@ def world(seed: int, faults: Faults | None = None) -> World:
 
 
 def fan(name: str, tenant: TenantPath, tasks: int, *zones: str) -> dict[str, object]:
-    """Tasks that need nothing of each other, in the zones in turn, and one that needs all of them."""
+    """Return independent tasks in alternating zones, and one that needs all of them."""
     nodes: dict[str, object] = {}
     for number in range(tasks):
         labels = {"labels": {"zone": zones[number % len(zones)]}} if zones else {}
@@ -71,7 +73,7 @@ def submit(to: World, spec: dict[str, object]) -> RunId:
 
 
 def step(through: World) -> None:
-    """One step, after which quota holds at every tenant, nothing is counted wrong, and no mesh runs more than it holds."""
+    """Take one step, then check quota of every tenant, all counts, and that no mesh runs more than it holds."""
     through.step()
     snapshot = through.store.snapshot()
     assert through.store.audit() == ()
@@ -79,19 +81,19 @@ def step(through: World) -> None:
         assert snapshot.tree.available(snapshot.usage, path, CPU) >= 0, f"seed {through.seed}: {path} has more than it may"
     for simulated in through.meshes.values():
         if simulated.child is not None:
-            assert violations(simulated.child._child_state.admission) == []
+            assert violations(simulated.child.state.admission) == []
     check_paid(through)
 
 
 def check_paid(through: World) -> None:
-    """All that meshes run, while they are awake and hold a session, is paid for in the ledger."""
+    """Check that the ledger charges all that meshes run while they are awake and in a session."""
     held = {(lease.mesh, lease.tenant): lease.amounts["cpu"] for lease in through.store.snapshot().leases if lease.incarnation is None}
     for name, simulated in through.meshes.items():
         child, host = simulated.child, simulated.host
-        if child is None or host is None or through.clock.now_ms < simulated.resumes_ms or child._child_session.session is None:
+        if child is None or host is None or through.clock.now_ms < simulated.resumes_ms or not child.is_joined:
             continue
         for tenant in (OWNER, GUEST, OTHER):
-            runs = sum(hosted.slots * 10_000 for hosted in host._stages.values() if hosted.spec.tenant == tenant and hosted.spec.slot)
+            runs = host.slots_in_use(tenant) * 10_000
             assert runs <= held.get((name, tenant), 0), f"seed {through.seed}: {name} runs what {tenant} does not hold"
 
 
@@ -140,7 +142,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("faults", [pytest.param(faults, id=name) for name, faults in FAULTS.items()])
 @pytest.mark.seeds(5)
-def test_an_owner_gets_its_quota_back_over_meshes_and_nobody_loses_anything(seed: int, faults: Faults) -> None:
+def test_an_owner_reclaims_quota_over_meshes_without_a_loss(seed: int, faults: Faults) -> None:
     through = world(seed, replace(faults))
     borrows, claims = fan("borrows", GUEST, 24, "east", "west"), fan("claims", OWNER, 6, "east")
     late = submit(through, borrows)
@@ -149,29 +151,29 @@ def test_an_owner_gets_its_quota_back_over_meshes_and_nobody_loses_anything(seed
     records = run_all(through, [late, soon])
     check_values(through, borrows, records[late])
     check_values(through, claims, records[soon])
-    assert reclaimed(through, soon) == 0  # Nobody takes from who is within its own.
+    assert reclaimed(through, soon) == 0  # A tenant within its own quota loses nothing.
     if faults == FAULTS["all goes well"]:
         assert reclaimed(through, late) > 0
         assert records[soon].ended_ms < records[late].ended_ms
 
 
 class LongWork(World):
-    """Nothing comes back by itself."""
+    """Work that never ends by itself."""
 
-    def _behaviour(self, task: TaskSpec) -> tuple[int, bool]:
-        _, fails = super()._behaviour(task)
+    def behaviour(self, task: TaskSpec) -> tuple[int, bool]:
+        _, fails = super().behaviour(task)
         return 600_000, fails
 
 
 @pytest.mark.parametrize("faults", [Faults(), Faults(coordinator_crash=0.03, second_coordinator=0.1)], ids=["all goes well", "two roots"])
 @pytest.mark.seeds(4)
-def test_owned_wants_are_met_within_twice_the_time_to_live_and_the_grace(seed: int, faults: Faults) -> None:
+def test_owned_demand_is_met_within_two_ttls_and_the_grace(seed: int, faults: Faults) -> None:
     quotas = {OWNER: 20, GUEST: 0}
     shared = TenantPath("shared")
     teams = (Tenant(path=path, parent=shared, quotas={CPU: Quota(nominal=own * 10_000)}, functions=("*",)) for path, own in quotas.items())
     through = LongWork(seed, TenantTree((Tenant(path=shared, parent=None), *teams)), (mesh("east", 24), mesh("west", 24)), replace(faults))
     through.tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=0)))
-    for number in range(20):  # Each of them a stage of its own.
+    for number in range(20):  # Each is a stage of its own.
         submit(through, fan(f"borrows{number}", GUEST, 1, "west"))
     until_borrowed(through, 20 * 10_000)
     claims = [submit(through, fan(f"claims{number}", OWNER, 1, "east")) for number in range(30)]
@@ -184,8 +186,8 @@ def test_owned_wants_are_met_within_twice_the_time_to_live_and_the_grace(seed: i
 
 @pytest.mark.parametrize("faults", [Faults(), Faults(coordinator_crash=0.03, second_coordinator=0.1)], ids=["all goes well", "two roots"])
 @pytest.mark.seeds(4)
-def test_nothing_is_taken_back_from_before_it_has_run_for_its_minimum_time(seed: int, faults: Faults) -> None:
-    """However old the lease is: stage after stage has begun under it."""
+def test_nothing_is_preempted_before_its_minimum_run_time(seed: int, faults: Faults) -> None:
+    """The age of the lease does not count: stage after stage has started under it."""
     through = world(seed, replace(faults))
     through.tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=MIN_RUN_MS)))
     late = [submit(through, fan(f"borrows{number}", GUEST, 1)) for number in range(60)]
@@ -197,7 +199,7 @@ def test_nothing_is_taken_back_from_before_it_has_run_for_its_minimum_time(seed:
     for _ in range(STEPS_MAX):
         step(through)
         for simulated in through.meshes.values():
-            for stage, running in simulated.child._child_state.running.items() if simulated.child is not None else ():
+            for stage, running in simulated.child.state.running.items() if simulated.child is not None else ():
                 if running.is_preempted:
                     ages_ms.setdefault((stage, running.claim.token), through.clock.monotonic_ms() - running.started_ms)
         if not through.runs.active():
@@ -208,7 +210,7 @@ def test_nothing_is_taken_back_from_before_it_has_run_for_its_minimum_time(seed:
 
 
 def until(through: World, holds: Callable[[FederationSnapshot], bool]) -> int:
-    """When it does."""
+    """Return the time when it becomes true."""
     for _ in range(STEPS_MAX):
         if holds(through.store.snapshot()):
             return through.clock.now_ms
@@ -244,7 +246,7 @@ def test_after_the_end_nothing_is_held_and_nothing_aimed_at(seed: int) -> None:
     through = world(seed, Faults(kill=0.003, pause=0.003, second_coordinator=0.05, budget=2))
     run_all(through, [submit(through, fan("one", GUEST, 10)), submit(through, fan("two", OWNER, 10))])
     through.faults.budget = 0
-    for _ in range(300):  # Until everybody is back and has given back what lies idle.
+    for _ in range(300):  # Until all meshes are back and have returned idle leases.
         step(through)
     snapshot = through.store.snapshot()
     assert (snapshot.leases, dict(snapshot.usage)) == ((), {})

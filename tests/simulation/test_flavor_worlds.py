@@ -1,4 +1,4 @@
-"""Two flavors on two meshes, with the real coordinator, children, ledger and planner: a tenant's scheduling is what happens."""
+"""Simulation of two flavors on two meshes, with the real coordinator, children, ledger and planner."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEPS_MAX = 8_000
 
 
 def world(seed: int, *, is_strict: bool = False, flavors: tuple[str, ...] = (SPOT, STANDARD), **search: TryOn) -> World:
-    """The owner has two CPUs of each flavor; the guest has none, and borrows spots only."""
+    """Return a world: the owner has two CPUs of each flavor; the guest has none, and borrows spots only."""
 
     def tenant(path: TenantPath, cpus: int, standard_limit: int | None) -> Tenant:
         quotas = {
@@ -48,7 +48,7 @@ def world(seed: int, *, is_strict: bool = False, flavors: tuple[str, ...] = (SPO
 
 
 def submit(to: World, name: str, tenant: TenantPath, *cpus: int, zone: str | None = None, priority: int = 0) -> RunId:
-    """A task for each number of CPUs; none needs another."""
+    """Submit a task for each number of CPUs, all independent."""
     labels = {"labels": {"zone": zone}} if zone else {}
     options = [{"num_cpus": count, "priority": priority, **labels} for count in cpus]
     nodes = {f"{name}{number}": {"call": "work:do", "args": [], "options": each} for number, each in enumerate(options)}
@@ -76,7 +76,7 @@ def run_all(through: World) -> dict[RunId, RunRecord]:
 
 
 def first_placed(through: World, run: RunId) -> tuple[str, str]:
-    """The first mesh of the run's first stage, and why."""
+    """Return the first mesh of the run's first stage, and the reason."""
     for _ in range(STEPS_MAX):
         record = through.runs.load(run)
         if record is not None and record.stages:
@@ -87,7 +87,7 @@ def first_placed(through: World, run: RunId) -> tuple[str, str]:
 
 
 def borrowed(seed: int, **search: TryOn) -> World:
-    """A world in which the guest has borrowed all spots."""
+    """Return a world in which the guest has borrowed all spots."""
     through = world(seed, **search)
     joined(through)
     submit(through, "borrows", GUEST, *[1] * 30, zone="spots")
@@ -108,7 +108,7 @@ def test_work_goes_to_the_first_flavor_that_has_room(seed: int) -> None:
 
 
 @pytest.mark.seeds(3)
-def test_who_owns_a_flavor_that_others_have_borrowed_goes_to_the_next_one_and_nobody_gives_way(seed: int) -> None:
+def test_an_owner_of_a_lent_flavor_uses_the_next_one(seed: int) -> None:
     through = borrowed(seed)
     run = submit(through, "claims", OWNER, 1)
     assert first_placed(through, run)[0] == "usual"
@@ -118,7 +118,7 @@ def test_who_owns_a_flavor_that_others_have_borrowed_goes_to_the_next_one_and_no
 
 
 @pytest.mark.seeds(3)
-def test_with_on_preempt_stop_it_takes_the_first_flavor_and_those_who_borrowed_give_way(seed: int) -> None:
+def test_with_on_preempt_stop_an_owner_preempts_borrowers(seed: int) -> None:
     through = borrowed(seed, on_preempt=TryOn.STOP)
     run = submit(through, "claims", OWNER, 2)
     mesh, why = first_placed(through, run)
@@ -130,7 +130,7 @@ def test_with_on_preempt_stop_it_takes_the_first_flavor_and_those_who_borrowed_g
 
 
 @pytest.mark.seeds(4)
-def test_in_strict_order_small_work_waits_behind_large_work_that_came_first(seed: int) -> None:
+def test_in_strict_order_small_work_waits_behind_large_work(seed: int) -> None:
     through = world(seed, is_strict=True)
     joined(through)
     runs = [submit(through, f"r{number}", OWNER, cpus, zone="spots") for number, cpus in enumerate((1, 2, 1, 2, 1, 1))]

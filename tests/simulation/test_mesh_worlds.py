@@ -1,4 +1,4 @@
-"""One mesh under faults, for fixed seeds: everything ends, nothing runs twice, nothing is left."""
+"""Simulation of one mesh under faults, for fixed seeds: all work ends, nothing runs twice, nothing is left."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def arrivals_of(seed: int, count: int) -> list[Arrival]:
 
 
 def gangs_of(seed: int, count: int) -> list[Arrival]:
-    """Urgent gangs of three, and tasks of two bundles, among small ones."""
+    """Return urgent gangs of three, and tasks of two bundles, among small ones."""
     random_stream = random.Random(seed)
     arrivals = []
     for index in range(count):
@@ -83,8 +83,8 @@ def gangs_of(seed: int, count: int) -> list[Arrival]:
 
 
 @pytest.mark.seeds(6)
-def test_gangs_among_small_work_all_end_under_faults_and_nothing_is_held_then(seed: int):
-    # Nodes stay: the world takes a task for gone only when the node of its first bundle is.
+def test_gangs_and_small_work_end_under_faults_and_free_all(seed: int):
+    # Nodes stay: the world ends a task only with the node of its first bundle.
     world = world_of(seed, replace(FAULTS, lose_node=0.0))
     arrivals = [*arrivals_of(seed, 80), *gangs_of(seed, 8)]
     world.run(arrivals, until_ms=3_600_000)
@@ -145,7 +145,7 @@ def test_a_world_is_the_same_again_from_its_seed():
     assert ends[0] == ends[1]
 
 
-def test_urgent_work_gets_its_place_by_preemption_and_what_was_kept_is_not_done_again():
+def test_urgent_work_preempts_and_saved_work_is_not_repeated():
     world = world_of(5, MeshFaults())
     low = [
         Arrival(

@@ -1,4 +1,4 @@
-"""Runs through worlds where processes die, sleep and double: nothing lost, nothing leaked, the right values."""
+"""Simulation of runs while processes die, sleep and double: nothing lost, nothing leaked, the right values."""
 
 import hashlib
 import json
@@ -41,7 +41,7 @@ def mesh(name: str, cpus: int = 2, **labels: str) -> MeshRecord:
 
 
 def graph(seed: int, *, nodes: int = 30, pinned: float = 0.3) -> dict[str, object]:
-    """A random graph; some of its nodes ask for a zone."""
+    """Return a random graph with requested zones for some nodes."""
     random_stream = random.Random(f"graph {seed}")
     spec: dict[str, dict[str, object]] = {}
     for number in range(nodes):
@@ -88,7 +88,7 @@ def check_every_step(world: World) -> None:
     assert held <= snapshot.tree.own_quota(TENANT, CPU)
     for simulated in world.meshes.values():
         if simulated.child is not None:
-            assert violations(simulated.child._child_state.admission) == []
+            assert violations(simulated.child.state.admission) == []
 
 
 def history(world: World, run: RunId) -> str:
@@ -120,18 +120,18 @@ def check_end(world: World, spec: dict[str, object], record: RunRecord) -> None:
 
 def check_nothing_left(world: World) -> None:
     world.faults.budget = 0
-    for _ in range(200):  # Until everybody who was paused or dead has come back and heard of the end.
+    for _ in range(200):  # Until all paused or dead processes are back and know of the end.
         world.step()
     assert world.store.snapshot().leases == ()
     for simulated in world.meshes.values():
         assert simulated.host is not None
         assert simulated.host.is_empty
         assert simulated.child is not None
-        assert simulated.child._child_state.admission.workloads == {}
+        assert simulated.child.state.admission.workloads == {}
 
 
 @pytest.mark.seeds(10)
-def test_a_run_over_two_meshes_gives_the_right_values_and_leaves_nothing(seed: int) -> None:
+def test_a_run_over_two_meshes_is_right_and_leaves_nothing(seed: int) -> None:
     world = World(seed, tree(), (mesh("east"), mesh("west")))
     spec = graph(seed)
     check_end(world, spec, run_to_the_end(world, submit(world, spec).run))
@@ -145,7 +145,7 @@ def test_a_run_survives_killed_and_paused_meshes(seed: int) -> None:
 
 
 @pytest.mark.seeds(20)
-def test_work_goes_on_where_only_the_process_of_a_mesh_is_killed(seed: int) -> None:
+def test_work_survives_the_kill_of_a_meshs_process(seed: int) -> None:
     world = World(seed, tree(), (mesh("east"), mesh("west")), Faults(kill_process=0.02, pause=0.003, budget=6))
     spec = graph(seed)
     check_end(world, spec, run_to_the_end(world, submit(world, spec).run))
@@ -172,7 +172,7 @@ def test_several_runs_share_a_small_quota_and_all_end(seed: int) -> None:
 
 
 @pytest.mark.seeds(10)
-def test_a_failing_node_fails_the_run_and_skips_what_depends_on_it(seed: int) -> None:
+def test_a_failing_node_fails_the_run_and_skips_dependents(seed: int) -> None:
     spec = graph(seed)
     world = World(seed, tree(), (mesh("east"), mesh("west")), failing=frozenset({"n5"}))
     record = run_to_the_end(world, submit(world, spec).run)
@@ -186,7 +186,7 @@ def test_a_failing_node_fails_the_run_and_skips_what_depends_on_it(seed: int) ->
 
 
 @pytest.mark.seeds(10)
-def test_with_continue_everything_that_does_not_depend_on_the_failure_runs(seed: int) -> None:
+def test_with_continue_all_independent_nodes_run(seed: int) -> None:
     spec = {**graph(seed), "on_error": "continue"}
     world = World(seed, tree(), (mesh("east"), mesh("west")), Faults(kill=0.005, budget=1), failing=frozenset({"n3"}))
     record = run_to_the_end(world, submit(world, spec).run)
@@ -247,7 +247,7 @@ def step_until(world: World, run: RunId, state: StageState) -> None:
     [pytest.param(Faults(), id="all goes well"), pytest.param(Faults(kill=0.005, pause=0.005, budget=2), id="meshes die and sleep")],
 )
 @pytest.mark.seeds(6)
-def test_urgent_work_stops_less_urgent_work_of_its_tenant_which_ends_later_and_right(seed: int, faults: Faults) -> None:
+def test_urgent_work_preempts_its_tenants_work_which_ends_later(seed: int, faults: Faults) -> None:
     world = World(seed, tree(2), (mesh("east"),), replace(faults))
     lets_urgent_work_pass(world)
     patient = with_priority(graph(seed, pinned=0), "patient", 0)

@@ -105,10 +105,10 @@ class Nodes:
                 start_new_session=True,
                 **({"cwd": self.folder / RAY_FOLDER, **self.run_as.process()} if self.run_as is not None else {}),
             )
-        return process, partial(_publish_agent_ports, self.folder / SESSION, node_id, ports, self.environment, self.run_as)
+        return process, partial(publish_agent_ports, self.folder / SESSION, node_id, ports, self.environment, self.run_as)
 
 
-def _publish_agent_ports(session: Path, node_id: str, ports: Sequence[int], environment: Mapping[str, str], run_as: RunAs | None) -> None:
+def publish_agent_ports(session: Path, node_id: str, ports: Sequence[int], environment: Mapping[str, str], run_as: RunAs | None) -> None:
     """Write the port files that the agents of the node write when they are up, before its raylet reads them.
 
     Without the files the raylet ends itself after 15 s, for which Ray has no setting, and an agent takes longer on a busy machine. The

@@ -262,8 +262,12 @@ class OwnCluster:
         """Return running processes of these sessions. With `by_folder` also those that have left the sessions, by the folder's name."""
         if not sessions:
             return set()
-        folder = str(self.folder) if by_folder else None
-        return {process.pid for process in psutil.process_iter() if _belongs(process, sessions, folder)}
+        return processes_of(sessions, str(self.folder) if by_folder else None)
+
+
+def processes_of(sessions: frozenset[int], folder: str | None) -> set[int]:
+    """Return the running processes of these sessions, and those that name the folder."""
+    return {process.pid for process in psutil.process_iter() if _belongs(process, sessions, folder)}
 
 
 def _reaped(leaders: Sequence[subprocess.Popen[bytes]]) -> bool:

@@ -1,4 +1,4 @@
-"""Nodes to a spec, and a spec to plans."""
+"""Compilation of nodes to a spec, and of a spec to plans."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dag.store.remote import Client
 from mesh.core.resources import ResourceSet
 from mesh.stages.arguments import resolve
 
-#: Its faces, as far as nobody is asked.
+#: Its capabilities, without a request to the root.
 CLIENT = Client(Access(address="http://127.0.0.1:1", api_key="none", tenant=None))
 
 
@@ -39,12 +39,12 @@ def add(a, b=0, *rest, **more):
 
 
 def sent(outputs: Any, **options: Any) -> DagSpec:
-    """The spec as the root reads it."""
+    """Return the spec as the root reads it."""
     return parse(json.dumps(compile_graph(outputs, **options)).encode())
 
 
 def run(spec: DagSpec) -> dict[str, Any]:
-    """The values of all nodes, computed here: functions and arguments as a worker would have them."""
+    """Compute the values of all nodes here, from functions and arguments as a worker reads them."""
     blobs = {sha256: pickle.loads(data) for sha256, data in spec.blob_bytes().items()}  # noqa: S301  our own bytes
     values: dict[str, Any] = {}
     for node, plan in plans_of(spec).items():
@@ -94,7 +94,7 @@ def test_outputs_that_are_no_nodes_are_refused(outputs):
         compile_graph(outputs)
 
 
-def test_outputs_that_were_not_bound_are_told_how():
+def test_unbound_outputs_are_reported_with_the_remedy():
     for outputs in (double, [double]):
         with pytest.raises(GraphTypeError, match=r"not bound: give f\.bind"):
             compile_graph(outputs)
@@ -119,7 +119,7 @@ def test_a_function_is_sent_once():
 
 
 class Point:
-    """Something that JSON does not know."""
+    """Value that JSON does not know."""
 
     def __init__(self, x):
         self.x = x
@@ -246,7 +246,7 @@ def test_a_list_that_holds_itself_is_an_argument_like_any_other():
     assert back[1] is back
 
 
-def test_lists_that_hold_each_other_many_times_are_found_in_time():
+def test_lists_that_share_each_other_are_read_in_linear_time():
     node = double.bind(1)
     knot: list[Any] = [node]
     for _ in range(30):
@@ -290,7 +290,7 @@ def test_a_parameter_that_is_no_plain_data_is_refused():
 
 @pytest.fixture
 def unknown_module():
-    """A module that no worker can import."""
+    """Return a module that no worker can import."""
     module = ModuleType("not_on_any_worker")
     exec("def triple(x):\n    return 3 * x\n", module.__dict__)  # noqa: S102  it has no file
     sys.modules[module.__name__] = module
@@ -307,7 +307,7 @@ def test_a_module_can_be_sent_along(unknown_module):
 
 
 class Meets:
-    """Says that it is being pickled, and is pickled once the other event has come."""
+    """Value that announces its pickling, and is pickled after the other event."""
 
     def __init__(self, own: threading.Event, other: threading.Event) -> None:
         self._own, self._other = own, other
@@ -388,7 +388,7 @@ def parsed(**reported: Any) -> DagSpec:
     return parse(json.dumps({"spec": "dag/1", "outputs": {"r": {"$ref": "a"}}, **reported}).encode())
 
 
-def test_plans_come_in_topological_order_whatever_the_order_of_the_spec():
+def test_plans_are_in_topological_order():
     spec = parsed(nodes={"c": {"call": "m:f", "args": [{"$ref": "b"}]}, "b": {"call": "m:f", "after": ["a"]}, "a": {"call": "m:f"}})
     assert list(plans_of(spec)) == ["a", "b", "c"]
     assert [plan.is_output for plan in plans_of(spec).values()] == [True, False, False]
@@ -414,7 +414,7 @@ def test_a_nodes_option_replaces_the_default_whole():
     assert (plans["b"].labels, plans["b"].retries) == ({"zone": "eu", "disk": "ssd"}, 3)
 
 
-def test_a_task_holds_one_cpu_unless_told_otherwise():
+def test_a_task_requests_one_cpu_by_default():
     spec = parsed(nodes={"a": {"call": "m:f"}, "b": {"call": "m:f", "options": {"num_cpus": 0, "num_gpus": 1}}})
     assert [plan.task.resources for plan in plans_of(spec).values()] == [ResourceSet.of({"cpu": 1}), ResourceSet.of({"gpu": 1})]
 

@@ -1,4 +1,4 @@
-"""Where the stages of a run would go."""
+"""Dry run: the mesh of each stage of a run."""
 
 import json
 
@@ -16,7 +16,7 @@ TREE = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"):
 
 
 def record_of(**nodes):
-    """Nodes by the node that each needs, and the zone that it asks for: `a="@east"`, `b="a@west"`."""
+    """Return a record of nodes by need and requested zone: `a="@east"`, `b="a@west"`."""
     spec = {"spec": "dag/1", "nodes": {}, "outputs": {}}
     for node, reported in nodes.items():
         need, _, zone = reported.partition("@")
@@ -39,7 +39,7 @@ def rehearsed(record):
     return dry_run(record, FederationSnapshot(at_ms=5, tree=TREE, meshes=(mesh("east"), mesh("west"))), CostRules())
 
 
-def test_the_stages_are_told_with_mesh_slot_priority_and_which_go_first():
+def test_stages_are_listed_with_mesh_slot_and_priority():
     reported = rehearsed(record_of(a="@east", b="a@west"))
     assert [(stage.stage, stage.mesh, stage.state) for stage, _ in reported.stages] == [
         ("new.1", "east", StageState.QUEUED),
@@ -48,6 +48,6 @@ def test_the_stages_are_told_with_mesh_slot_priority_and_which_go_first():
     assert {(sent.slot, sent.priority) for _, sent in reported.stages} == {(ResourceSet.of({"cpu": 2}), 3)}
 
 
-def test_what_no_mesh_takes_is_told_with_the_reason():
+def test_a_rejected_stage_is_listed_with_the_reason():
     reported = rehearsed(record_of(a="@north"))
     assert (reported.stages, reported.blockages["a"].reason) == ((), Reason.LABEL_MISMATCH)

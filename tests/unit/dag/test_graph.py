@@ -1,4 +1,4 @@
-"""Order, levels, circles and reachability."""
+"""Order, levels, cycles and reachability of a graph."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def test_levels_are_the_longest_way():
     assert levels(DIAMOND, topological_order(DIAMOND)) == {"start": 0, "left": 1, "right": 1, "end": 2, "alone": 0}
 
 
-def test_reachability_is_told_in_the_given_order():
+def test_reachable_nodes_keep_the_given_order():
     assert ancestors(DIAMOND, "end") == ("left", "right", "start")
     assert descendants(DIAMOND, "start") == ("end", "left", "right")
     assert descendants(DIAMOND, "alone") == ()
@@ -40,11 +40,11 @@ def test_a_graph_without_circle_has_none():
         pytest.param(
             {"x": (), "b": ("a",), "c": ("b",), "a": ("c", "x")},
             ("b", "c", "a"),
-            id="three, told along the flow from the first in the spec",
+            id="three, reported along the flow from the first in the spec",
         ),
     ],
 )
-def test_a_circle_is_told_node_by_node(needs, circle):
+def test_a_cycle_is_reported_node_by_node(needs, circle):
     assert find_circle(Graph(needs)) == circle
     with pytest.raises(CycleError, match=" -> ".join((*circle, circle[0]))):
         topological_order(Graph(needs))
@@ -54,7 +54,7 @@ def test_each_knot_gives_one_circle():
     assert list(circles(Graph({"d": ("c",), "c": ("d",), "b": ("a", "d"), "a": ("b",)}))) == [("d", "c"), ("b", "a")]
 
 
-def test_a_long_circle_is_found_without_recursion_and_told_without_its_middle():
+def test_a_long_cycle_is_found_and_abbreviated():
     count = 20_000
     circle = find_circle(Graph({str(index): (str((index - 1) % count),) for index in range(count)}))
     assert circle is not None

@@ -1,4 +1,4 @@
-"""Where the parts of a JSON text stand."""
+"""Line and column of the parts of a JSON text."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The run machine, told by hand what meshes would tell."""
+"""Run machine, driven by messages that the tests write by hand."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dag.run.events import Blockage, CancelRequested, MeshClosed, MeshGone, Node
 from dag.run.machine import RunMachine
 from dag.run.retrying import RETRY_RULES
 from dag.run.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunRecord, SendStage
+from dag.run.state_writer import StateWriter
 from dag.run.states import NODE_ENDS, NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
 from dag.spec.plans import NodePlan
 from mesh.core.reasons import Reason
@@ -39,7 +40,7 @@ PREVIOUS_HOLDER, HOLDER = 70, 77
 
 
 def plans_of(*nodes, outputs=(), **reported):
-    """A node: `name: needs`; a need with `~` is only waited for. `reported`: fields of nodes, as `a={"retries": 1}`."""
+    """Return plans. A node: `name: needs`; a need with `~` is only waited for. `reported`: fields of nodes, as `a={"retries": 1}`."""
     plans = {}
     for text in nodes:
         node, _, needs = text.partition(":")
@@ -58,17 +59,17 @@ def plans_of(*nodes, outputs=(), **reported):
 
 
 class Driven:
-    """A run, what it decided, and the words of its meshes. Stages are found by a node that is in them."""
+    """Run, its decisions, and messages of its meshes. A stage is named by any of its nodes."""
 
     def __init__(self, *nodes, on_error="fail_fast", **reported):
         self.record = RunRecord(run="r", tenant="acme", digest="", spec=b"")
         self.machine = RunMachine(self.record, plans_of(*nodes, **reported), runtime_env={"pip": []}, on_error=on_error)
         self.decisions = []
         self.events = []
-        self.always = ()  #: Told with every step.
+        self.always = ()  #: Fields of every step's report.
 
     def take(self, *events, after_ms=0):
-        """The change; decisions and events are kept as well."""
+        """Apply the events and return the change; decisions and events are recorded."""
         change = self.machine.handle((*events, *self.always), NOW_MS + after_ms)
         self.decisions = list(change.decisions)
         self.events.extend(change.events)
@@ -78,7 +79,7 @@ class Driven:
     # -- what is told
 
     def place(self, **meshes):
-        """`place(a="east")`; a mesh may be given to several at once: `place(a_b="east")`."""
+        """Place nodes: `place(a="east")`, or several at once: `place(a_b="east")`."""
         where = {node: mesh for names, mesh in meshes.items() for node in names.split("_")}
         return self.take(NodesPlaced(placements={node: Placement(mesh=mesh, why=f"why {mesh}") for node, mesh in where.items()}))
 
@@ -93,7 +94,7 @@ class Driven:
         return NodeStarted(**self.attempt(node), started_ms=1)
 
     def done(self, node, stored=None):
-        """It succeeded; what is exported was stored."""
+        """Return the success of a node; an exported value is stored."""
         stored = stored or (value(node) if self.node(node).exported else None)
         return NodeSucceeded(**self.attempt(node), started_ms=1, finished_ms=2, worker="host:1", stored=stored)
 
@@ -113,7 +114,7 @@ class Driven:
         return self.take(self.started(node, holder))
 
     def finish(self, *nodes):
-        """Each started (its stage too, if need be) and succeeded."""
+        """Start each node (with its stage if need be) and let it succeed."""
         for node in nodes:
             if self.stage(node).state is StageState.QUEUED:
                 self.start(node)
@@ -140,11 +141,11 @@ class Driven:
         return [self.node(node).state.value for node in nodes or self.record.nodes]
 
     def sent(self):
-        """What the last step sent: mesh and nodes of each stage."""
+        """Return mesh and nodes of each stage that the last step sent."""
         return [(each.mesh, [task.node for task in each.spec.tasks]) for each in self.decisions if isinstance(each, SendStage)]
 
     def delivered(self):
-        """What the last step delivered: stage, node, and whether it is a value or the word that none will come."""
+        """Return the last step's deliveries: stage, node, and whether a value comes or none will."""
         return [(each.stage, each.node, each.value is not None) for each in self.decisions if isinstance(each, DeliverInput)]
 
     def cancelled(self):
@@ -174,7 +175,7 @@ def test_what_was_placed_together_on_one_mesh_goes_as_one_stage():
     assert run.stage("a").why_here == "why east"
 
 
-def test_a_sent_stage_carries_what_its_tasks_need_and_covers_the_largest():
+def test_a_sent_stage_has_the_inputs_and_size_of_its_tasks():
     run = Driven(
         "a0:",
         "a:",
@@ -193,7 +194,7 @@ def test_a_sent_stage_carries_what_its_tasks_need_and_covers_the_largest():
     assert [task.export for task in spec.tasks if task.node != "b"] == [False, False]
 
 
-def test_what_another_mesh_reads_is_exported_and_what_the_own_mesh_reads_is_not():
+def test_only_values_read_by_other_meshes_are_exported():
     run = Driven("a:", "b:", "c: a", "d: b")
     run.place(a_b_d="east", c="west")
     (sent,) = [each for each in run.decisions if each.mesh == "east"]
@@ -203,7 +204,7 @@ def test_what_another_mesh_reads_is_exported_and_what_the_own_mesh_reads_is_not(
 
 
 def relayed(*more, on_error="fail_fast", **reported):
-    """`a` was sent to the east; `b`, which reads it, and `c`, which does not, are one stage in the west."""
+    """Return a run: `a` is sent to the east; `b`, which reads it, and `c`, which does not, are one stage in the west."""
     run = Driven("a:", "b: a", "c:", *more, on_error=on_error, **reported)
     run.place(a="east")
     run.place(b_c="west")
@@ -216,7 +217,7 @@ def test_no_stage_is_sent_while_an_input_of_it_waits_in_a_queue():
     assert run.stage("b").state is StageState.PLANNED
 
 
-def test_a_stage_is_sent_while_its_input_is_computed_if_some_node_of_it_can_start():
+def test_a_stage_is_sent_early_if_one_of_its_nodes_can_start():
     run = relayed()
     run.start("a")
     assert run.sent() == [("west", ["b", "c"])]
@@ -235,7 +236,7 @@ def test_a_stage_of_which_nothing_can_start_waits_for_the_value():
     assert run.delivered() == [(run.node("b").stage, "a", True)]
 
 
-def test_an_order_across_meshes_is_kept_by_sending_later_and_passes_no_value():
+def test_an_order_edge_across_meshes_delays_and_passes_no_value():
     run = Driven("a:", "b: ~a", outputs="b")
     run.place(a="east", b="west")
     assert run.sent() == [("east", ["a"])]
@@ -258,7 +259,7 @@ def test_an_order_between_two_stages_of_one_mesh_is_kept_too():
     assert run.sent() == [("east", ["b"])]
 
 
-def test_a_blocked_node_tells_why_and_moves_on_when_a_mesh_takes_it():
+def test_a_blocked_node_has_its_reason_until_a_mesh_accepts_it():
     run = Driven("a:", "b: a")
     run.block("a", Reason.LABEL_MISMATCH, "no gpu")
     assert (run.states("a"), run.node("a").reason, run.node("a").detail) == (["BLOCKED"], Reason.LABEL_MISMATCH, "no gpu")
@@ -268,7 +269,7 @@ def test_a_blocked_node_tells_why_and_moves_on_when_a_mesh_takes_it():
     assert run.node("a").reason is None
 
 
-def test_the_same_blockage_is_recorded_once_and_another_one_anew():
+def test_a_blockage_is_recorded_once_and_a_new_one_again():
     run = Driven("a:")
     run.block("a")
     assert run.block("a").events == ()
@@ -279,7 +280,7 @@ def test_the_same_blockage_is_recorded_once_and_another_one_anew():
 # -- the straight way ------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_ends_when_its_last_stage_has_ended_not_with_its_last_node():
+def test_a_run_ends_with_its_last_stage_not_its_last_node():
     run = Driven("a:", "b: a", outputs="b")
     run.place(a_b="east")
     run.finish("a", "b")
@@ -289,7 +290,7 @@ def test_a_run_ends_when_its_last_stage_has_ended_not_with_its_last_node():
     assert run.decisions == [ForgetRun(meshes=("east",), keep=(value("b").sha256,))]
 
 
-def test_the_end_names_meshes_files_to_delete_and_values_to_keep():
+def test_the_end_lists_meshes_files_and_kept_values():
     file = StoredValue(sha256="f" * 64, size_bytes=9, encoding=Encoding.JSON, uri="file:///big")
     kept = StoredValue(sha256="e" * 64, size_bytes=9, encoding=Encoding.JSON, uri="file:///result")
     run = Driven("a:", "b: a", outputs="b")
@@ -301,7 +302,7 @@ def test_the_end_names_meshes_files_to_delete_and_values_to_keep():
     assert run.decisions == [ForgetRun(meshes=("east", "west"), uris=("file:///big",), keep=("e" * 64,))]
 
 
-def test_a_value_is_delivered_once_to_each_stage_elsewhere_that_reads_it():
+def test_a_value_is_delivered_once_to_each_reading_stage():
     run = Driven("a:", "b: a", "c: a", "k:", "d: a", "e: a", "l:")
     run.place(a="east")
     run.start("a")
@@ -313,7 +314,7 @@ def test_a_value_is_delivered_once_to_each_stage_elsewhere_that_reads_it():
     assert run.sent() == [("east", ["d"])]
 
 
-def test_a_stage_under_the_same_holder_is_not_given_what_the_holder_has():
+def test_a_value_is_not_delivered_to_its_own_holder():
     run = Driven("a:", "m: a", "b: a m", outputs="b")
     run.place(a_b="east", m="west")
     run.finish("a", "m")
@@ -369,7 +370,7 @@ def test_a_task_that_was_never_seen_to_start_may_succeed():
 
 
 def unchanged(run, *events):
-    """These events change nothing at all."""
+    """Assert that these events change nothing at all."""
     before = copy.deepcopy(run.record)
     change = run.take(*events)
     assert (change.nodes, change.stages, change.events, change.decisions) == ((), (), (), ())
@@ -445,7 +446,7 @@ def test_nothing_changes_a_run_that_has_ended():
     assert run.machine.unplaced(MUCH_LATER_MS) == ()
 
 
-def test_the_same_events_on_the_same_record_give_the_same_change():
+def test_the_machine_is_deterministic():
     run, twin = Driven("a:", "b: a", outputs="b"), Driven("a:", "b: a", outputs="b")
     placed = NodesPlaced(placements={node: Placement(mesh="east", why="") for node in "ab"})
     assert run.take(placed) == twin.take(placed)
@@ -458,16 +459,16 @@ def test_a_machine_goes_on_from_a_stored_record():
     run = Driven("a:", "b: a", outputs="b")
     run.place(a="east", b="west")
     run.finish("a")
-    heir = RunMachine(copy.deepcopy(run.record), run.machine.plans, runtime_env={"pip": []}, on_error="fail_fast")
+    copied = RunMachine(copy.deepcopy(run.record), run.machine.plans, runtime_env={"pip": []}, on_error="fail_fast")
     events = (run.started("b"), run.begun("b"), run.done("b"), run.ended("a"), run.ended("b"))
-    assert heir.handle(events, NOW_MS) == run.machine.handle(events, NOW_MS)
-    assert heir.record.state is RunState.SUCCEEDED
+    assert copied.handle(events, NOW_MS) == run.machine.handle(events, NOW_MS)
+    assert copied.record.state is RunState.SUCCEEDED
 
 
 # -- failures and retries --------------------------------------------------------------------------------------------------
 
 
-def test_an_error_is_retried_as_often_as_was_asked_and_no_oftener():
+def test_an_error_is_retried_exactly_as_often_as_allowed():
     run = Driven("a:", a={"retries": 2})
     for attempt in (1, 2, 3):
         run.place(a="east")
@@ -492,7 +493,7 @@ def test_a_retried_node_takes_back_what_was_sent_to_wait_for_it():
     assert run.machine.unplaced(MUCH_LATER_MS) == ("a", "b", "d")
 
 
-def test_an_input_is_withheld_from_a_stage_once_however_many_read_it():
+def test_an_input_is_refused_to_a_stage_once():
     run = Driven("a:", "b: a", "c:", "d: a", a={"retries": 1})
     run.place(a="east")
     run.place(b_c_d="west")
@@ -547,7 +548,7 @@ def test_only_the_errors_that_were_named_are_retried(kind, reason, state):
     assert run.states() == [state]
 
 
-def test_retries_gather_no_records_of_stages_that_nobody_was_sent():
+def test_retries_leave_no_records_of_unsent_stages():
     run = Driven("a:", "b: a", "c: b", a={"retries": 30})
     run.place(a_c="east", b="west")
     planned = len(run.record.stages)
@@ -594,7 +595,7 @@ def test_two_parents_that_fail_in_one_batch_are_both_listed(on_error):
     assert run.node("c").roots == run.node("d").roots == ("a", "b")
 
 
-def test_a_failure_elsewhere_is_told_to_the_stage_that_waits_for_the_value():
+def test_a_failure_elsewhere_reaches_the_waiting_stage():
     run = relayed(on_error="continue")
     run.start("a")
     run.take(run.failed("a"))
@@ -602,7 +603,7 @@ def test_a_failure_elsewhere_is_told_to_the_stage_that_waits_for_the_value():
     assert run.states() == ["FAILED", "SKIPPED", "ASSIGNED"]
 
 
-def test_a_planned_stage_goes_without_the_nodes_that_were_skipped_and_an_empty_one_not_at_all():
+def test_a_planned_stage_omits_skipped_nodes_or_is_dropped():
     run = Driven("a:", "k:", "b: a", "c: k", "d: a", on_error="continue")
     run.place(a_k="east", b_c="west", d="north")
     run.start("a")
@@ -652,7 +653,7 @@ def test_a_lost_worker_or_value_costs_no_retry(reason, losses, kills):
 
 
 def failing(*nodes, reason=Reason.USER_ERROR, **reported):
-    """A run whose node `a` has failed once."""
+    """Return a run whose node `a` has failed once."""
     run = Driven(*nodes, **reported)
     run.place(**{"_".join(run.record.nodes): "east"})
     run.start("a")
@@ -689,7 +690,7 @@ def test_each_further_failure_waits_longer():
     assert waits == [RETRY_RULES.wait_after_ms("r:a", failures) for failures in (1, 2, 3)]
 
 
-def test_a_node_under_which_worker_after_worker_dies_is_poison_and_its_neighbour_is_not():
+def test_a_node_that_kills_workers_is_poison_not_its_neighbour():
     run = failing("a:", "b:", on_error="continue", reason=Reason.WORKER_LOST)
     run.take(run.begun("b"), run.done("b", value("b")), run.ended("b"))
     for _ in range(RETRY_RULES.kills_max - 1):
@@ -703,7 +704,7 @@ def test_a_node_under_which_worker_after_worker_dies_is_poison_and_its_neighbour
     assert "exit 139" in letter.message
 
 
-def test_a_dead_runner_is_held_against_those_that_ran_and_not_against_those_that_waited():
+def test_a_dead_runner_counts_against_running_nodes_only():
     run = Driven("a:", "b: a", "c:")
     run.place(a_b_c="east")
     run.start("a")
@@ -729,7 +730,7 @@ def test_a_stage_that_took_too_long_is_a_loss_that_waits():
     assert run.machine.unplaced(NOW_MS) == ()
 
 
-def test_who_fails_for_good_becomes_a_dead_letter_and_who_is_skipped_does_not():
+def test_final_failures_are_dead_letters_and_skipped_nodes_not():
     run = Driven("a:", "b: a")
     run.place(a_b="east")
     run.start("a")
@@ -740,7 +741,7 @@ def test_who_fails_for_good_becomes_a_dead_letter_and_who_is_skipped_does_not():
     assert run.take().dead == ()
 
 
-def test_a_value_that_was_lost_with_its_holder_is_computed_again_with_what_that_takes():
+def test_a_value_lost_with_its_holder_is_recomputed():
     run = Driven("a:", "b: a", "m:", "c: b ~m", "x:")
     run.place(a_b_c_x="east", m="west")
     run.finish("a", "b")
@@ -758,7 +759,7 @@ def test_a_value_that_was_stored_is_not_computed_again():
     assert run.states() == ["SUCCEEDED", "WAITING", "ASSIGNED"]
 
 
-def test_a_value_that_nobody_will_read_any_more_is_not_computed_again():
+def test_a_lost_value_without_readers_is_not_recomputed():
     run = Driven("a:", "b: a", "x:", outputs="b")
     run.place(a_b_x="east")
     run.finish("a", "b")
@@ -778,7 +779,7 @@ def test_values_of_another_holder_of_the_mesh_survive():
     assert run.states("a", "x") == ["SUCCEEDED", "WAITING"]
 
 
-def test_a_value_whose_holder_is_gone_is_missed_when_the_reader_starts_under_another():
+def test_a_reader_under_a_new_holder_misses_the_old_value():
     run = Driven("a:", "m: ~a", "b: a ~m")
     run.place(a_b="east", m="west")
     run.start("a", PREVIOUS_HOLDER)
@@ -791,7 +792,7 @@ def test_a_value_whose_holder_is_gone_is_missed_when_the_reader_starts_under_ano
     assert run.delivered() == [(stage, "a", False)]
 
 
-def test_a_value_that_comes_under_another_holder_than_its_waiting_reader_is_computed_again():
+def test_a_value_from_another_holder_is_recomputed():
     run = Driven("a:", "m:", "b: a ~m", "c: ~m")
     run.place(a_b_c="east", m="west")
     run.start("a", PREVIOUS_HOLDER)
@@ -815,7 +816,7 @@ def test_an_input_that_the_runner_lost_is_computed_again():
     assert run.delivered() == [(stage, "a", False)]
 
 
-def test_an_input_that_the_runner_lost_and_that_was_stored_is_delivered():
+def test_a_stored_input_that_the_runner_lost_is_delivered():
     run = Driven("a:", "m: a", "b: a ~m")
     run.place(a_b="east", m="west")
     run.finish("a", "m")
@@ -826,7 +827,7 @@ def test_an_input_that_the_runner_lost_and_that_was_stored_is_delivered():
     assert run.delivered() == [(stage, "a", True)]
 
 
-def test_a_stored_value_that_was_handed_over_and_could_not_be_read_is_computed_again():
+def test_a_stored_value_that_cannot_be_read_is_recomputed():
     run = Driven("a:", "b: a")
     run.place(a="east", b="west")
     run.finish("a")
@@ -840,7 +841,7 @@ def test_a_stored_value_that_was_handed_over_and_could_not_be_read_is_computed_a
     assert run.delivered() == [(run.node("b").stage, "a", True)]
 
 
-def test_the_late_complaint_of_a_stage_that_was_refused_an_input_does_not_cost_the_new_value():
+def test_a_late_complaint_does_not_cost_the_new_value():
     run = relayed(a={"retries": 1})
     run.start("a")
     complaint = InputLost(stage=run.node("b").stage, node="a")
@@ -851,7 +852,7 @@ def test_the_late_complaint_of_a_stage_that_was_refused_an_input_does_not_cost_t
     unchanged(run, complaint)
 
 
-def test_a_value_that_cannot_leave_its_mesh_is_computed_again_for_a_reader_elsewhere():
+def test_a_value_stuck_on_its_mesh_is_recomputed_for_a_reader():
     run = Driven("a:", "b: a")
     run.place(a_b="east")
     run.start("a")
@@ -864,7 +865,7 @@ def test_a_value_that_cannot_leave_its_mesh_is_computed_again_for_a_reader_elsew
     assert run.node("a").exported
 
 
-def test_losses_are_borne_as_often_as_allowed_and_then_fail_the_node():
+def test_losses_beyond_the_limit_fail_the_node():
     run = Driven("a:", "b: a")
     for loss in range(1, LOSSES_MAX + 2):
         assert run.states("a") == ["WAITING"]
@@ -879,7 +880,7 @@ def test_losses_are_borne_as_often_as_allowed_and_then_fail_the_node():
     assert run.record.state is RunState.FAILED
 
 
-def test_losses_used_up_in_one_lost_stage_stop_a_fail_fast_run_without_leftovers():
+def test_losses_at_the_limit_stop_a_fail_fast_run_cleanly():
     run = Driven("a:", "b:", "c:")
     for _ in range(LOSSES_MAX + 1):
         run.place(a_b_c="east")
@@ -915,7 +916,7 @@ def test_what_a_stage_leaves_undone_at_its_end_is_placed_again():
 # -- meshes that go --------------------------------------------------------------------------------------------------------
 
 
-def test_a_gone_mesh_loses_what_it_has_not_begun_and_keeps_what_it_runs():
+def test_a_lost_mesh_loses_unstarted_and_keeps_running_stages():
     run = Driven("a:", "b:", "c: b", "d:")
     run.place(a="gone")
     run.start("a")
@@ -930,7 +931,7 @@ def test_a_gone_mesh_loses_what_it_has_not_begun_and_keeps_what_it_runs():
     assert run.machine.unplaced(MUCH_LATER_MS) == ("c", "d")
 
 
-def test_a_closed_mesh_keeps_what_it_was_sent_and_what_was_only_planned_for_it_is_placed_anew():
+def test_a_closed_mesh_keeps_sent_stages_and_loses_planned_ones():
     run = Driven("a:", "b: a", "c: b", "d:")
     run.place(d="closed", b="east", c="closed")
     queued, planned = run.node("d").stage, run.node("c").stage
@@ -938,7 +939,7 @@ def test_a_closed_mesh_keeps_what_it_was_sent_and_what_was_only_planned_for_it_i
     assert (run.record.stages[queued].state, run.record.stages[planned].state) == (StageState.QUEUED, StageState.ENDED)
     assert run.node("d").state is NodeState.ASSIGNED
     assert run.cancelled() == []
-    assert run.machine.unplaced(MUCH_LATER_MS) == ("a", "b", "c")  # Those that were not sent are placed together.
+    assert run.machine.unplaced(MUCH_LATER_MS) == ("a", "b", "c")  # Unsent nodes are placed together.
 
 
 def test_a_second_word_of_the_gone_mesh_changes_nothing():
@@ -948,7 +949,7 @@ def test_a_second_word_of_the_gone_mesh_changes_nothing():
     unchanged(run, MeshGone(mesh="gone"))
 
 
-def test_the_rest_of_an_old_split_is_placed_anew_together_with_what_was_lost():
+def test_the_rest_of_a_split_is_replanned_with_lost_nodes():
     run = Driven("a:", "b: a", "c: b", "d:")
     run.place(a_c="east", b="west")
     run.place(d="west")
@@ -974,7 +975,7 @@ def test_a_run_with_blocked_nodes_only_is_cancelled_at_once():
     assert (run.record.state, run.states()) == (RunState.CANCELLED, ["CANCELLED", "CANCELLED"])
 
 
-def test_a_running_run_is_cancelled_when_its_stages_have_stopped():
+def test_a_run_is_cancelled_once_its_stages_have_stopped():
     run = Driven("a:", "b: a", "c:", "d: c")
     run.place(a_b="east", c="west", d="east")
     run.start("a")
@@ -1016,7 +1017,7 @@ def test_whatever_comes_while_cancelling_nothing_is_begun_again(last):
     assert (run.record.state, run.states()) == (RunState.CANCELLED, ["CANCELLED", "CANCELLED"])
 
 
-def test_what_finishes_while_the_run_is_cancelled_keeps_its_success():
+def test_a_node_that_finishes_during_a_cancel_keeps_its_success():
     run = Driven("a:", outputs="a")
     run.place(a="east")
     run.start("a")
@@ -1067,7 +1068,7 @@ def at_a_limit(**reported):
         pytest.param(at_a_limit, "RUNNING_LIMIT, acme runs 1 at a time", id="at a limit of its tenant"),
     ],
 )
-def test_what_waits_longer_than_it_may_fails_and_says_how_long_and_for_what(waiting, last):
+def test_a_wait_beyond_the_maximum_fails_with_time_and_reason(waiting, last):
     run = waiting(a={"retries": 3})
     run.refuse_after(2_000, waited_ms=2_000)
     assert run.states("a") != ["FAILED"]
@@ -1078,7 +1079,7 @@ def test_what_waits_longer_than_it_may_fails_and_says_how_long_and_for_what(wait
     assert [letter.node for letter in change.dead] == ["a"]
 
 
-def test_a_queued_stage_that_is_refused_leaves_its_queue_and_the_run_ends_with_the_reason():
+def test_a_refused_queued_stage_ends_the_run_with_the_reason():
     run = in_queue()
     stage = run.stage("a").stage
     run.refuse_after(2_000, waited_ms=2_500)
@@ -1087,7 +1088,7 @@ def test_a_queued_stage_that_is_refused_leaves_its_queue_and_the_run_ends_with_t
     assert (run.record.state, run.record.reason) == (RunState.FAILED, Reason.WAITED_TOO_LONG)
 
 
-def test_what_was_sent_along_and_does_not_need_it_is_placed_anew():
+def test_independent_nodes_of_a_refused_stage_are_replanned():
     run = Driven("a:", "b:", "c: a", on_error="continue")
     run.place(a_b_c="east")
     run.node("b").waits_since_ms += 1_000
@@ -1126,7 +1127,7 @@ def test_waiting_for_what_it_needs_does_not_count():
     assert run.states("b") == ["FAILED"]
 
 
-def test_waiting_in_a_queue_for_what_it_needs_does_not_count_either():
+def test_waiting_for_an_input_in_a_queue_does_not_count():
     run = Driven("a:", "b1:", "b2: a", on_error="continue", outputs=("a", "b1", "b2"))
     run.place(a="east")
     run.start("a")
@@ -1136,7 +1137,7 @@ def test_waiting_in_a_queue_for_what_it_needs_does_not_count_either():
     assert run.states("b1", "b2") == ["FAILED", "WAITING"]
 
 
-def test_the_time_in_which_its_tenant_takes_in_nothing_does_not_count():
+def test_time_on_hold_does_not_count():
     run = in_queue()
     run.take(StartsAllowed(under_way_max=0, reason=Reason.TENANT_SUSPENDED, is_shut=True), after_ms=1_500)
     run.block("a", Reason.TENANT_SUSPENDED)
@@ -1163,7 +1164,7 @@ def test_what_gave_way_waits_anew_and_loses_no_attempt(reason):
     assert (stage.state, stage.reason) == (StageState.STOPPED, reason)
 
 
-def test_a_lost_stage_keeps_why_it_was_lost_and_not_why_it_had_waited():
+def test_a_lost_stage_keeps_the_reason_of_its_loss():
     run = in_queue()
     stage = run.stage("a")
     run.take(StageWaiting(stage=stage.stage, reason=Reason.QUOTA_EXHAUSTED, detail="none left"))
@@ -1171,7 +1172,7 @@ def test_a_lost_stage_keeps_why_it_was_lost_and_not_why_it_had_waited():
     assert (stage.state, stage.reason, stage.detail) == (StageState.LOST, Reason.MESH_UNREACHABLE, "")
 
 
-def test_a_stage_that_ended_in_its_queue_waits_for_nothing_any_more():
+def test_a_stage_that_ended_in_its_queue_waits_no_more():
     run = in_queue()
     stage = run.stage("a")
     run.cancel()
@@ -1179,7 +1180,7 @@ def test_a_stage_that_ended_in_its_queue_waits_for_nothing_any_more():
     assert (stage.state, stage.reason) == (StageState.ENDED, None)
 
 
-def test_a_stage_takes_along_what_holds_among_the_stages_of_its_tenant():
+def test_a_stage_carries_the_order_of_its_tenant():
     run = Driven("a:")
     rules = PreemptionPolicy(takes=True, min_run_ms=7, reservation_timeout_ms=9)
     run.take(StartsAllowed(preemption=rules), NodesPlaced(placements={"a": Placement(mesh="east", why="")}))
@@ -1191,7 +1192,7 @@ def test_a_stage_takes_along_what_holds_among_the_stages_of_its_tenant():
 
 
 def drive(*steps, nodes=("a:", "b: a"), on_error="fail_fast", **reported):
-    """A run after the steps."""
+    """Return a run after the steps."""
     run = Driven(*nodes, on_error=on_error, **reported)
     for step in steps:
         step(run)
@@ -1215,7 +1216,7 @@ def begun_a(run):
 
 
 def reported(name, *args):
-    """A step: tell the machine what `Driven` words so."""
+    """Return a step that hands this message of `Driven` to the machine."""
     return lambda run: run.take(getattr(run, name)(*args))
 
 
@@ -1298,17 +1299,17 @@ def test_every_row_of_the_tables_is_taken(kind, row, way):
 
 def _move_node(run, before, after):
     run.node("a").state = before
-    run.machine._writer.node(run.node("a"), after)
+    StateWriter(run.record).node(run.node("a"), after)
 
 
 def _move_stage(run, before, after):
     run.stage("a").state = before
-    run.machine._writer.stage(run.stage("a"), after)
+    StateWriter(run.record).stage(run.stage("a"), after)
 
 
 def _move_run(run, before, after):
     run.record.state = before
-    run.machine._writer.run(after)
+    StateWriter(run.record).run(after)
 
 
 @pytest.mark.parametrize(
@@ -1334,7 +1335,7 @@ def test_a_node_that_ends_stays_ended():
     assert run.record.nodes["a"].state is NodeState.SUCCEEDED
 
 
-def test_waiting_in_queues_of_meshes_that_go_away_costs_no_attempt():
+def test_waiting_on_meshes_that_are_lost_costs_no_attempt():
     run = Driven("a:")
     for _ in range(LOSSES_MAX + 2):
         run.place(a="gone")

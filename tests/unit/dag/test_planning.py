@@ -1,3 +1,5 @@
+"""Planning of nodes on meshes: routes, blocked nodes and reasons."""
+
 from __future__ import annotations
 
 import pytest
@@ -16,7 +18,7 @@ TREE = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"):
 
 
 class Run:
-    """A run of which some nodes are placed already. A node: `name: needs`; a need with `~` is only waited for."""
+    """Run with some nodes placed. A node: `name: needs`; a need with `~` is only waited for."""
 
     def __init__(self, *nodes, at=None, stays_at=None, sizes=None, **reported):
         self.plans = {}
@@ -56,7 +58,7 @@ def mesh(name, *, cpus=8, used=0, alive=True, flavor="standard", **labels):
 
 
 def placed(run, *meshes):
-    """Node to mesh, and node to the reason why none takes it."""
+    """Return the mesh of each placed node, and the reason of each blocked one."""
     answer = place(run, "acme", FederationSnapshot(at_ms=0, tree=TREE, meshes=meshes), now_ms=0)
     where = {node: placement.mesh for node, placement in answer.placements.items()}
     return where, {node: blockage.reason for node, blockage in answer.blockages.items()}
@@ -100,14 +102,14 @@ def test_bytes_decide_and_not_the_number_of_inputs():
     assert placed(run, EAST, WEST)[0] == {"d": "east"}
 
 
-def test_of_many_other_meshes_a_few_are_told_and_the_rest_counted():
+def test_a_few_of_many_other_meshes_are_named_the_rest_counted():
     others = [mesh(f"m{number:02}", alive=False) for number in range(30)]
     answer = place(Run("a:"), "acme", FederationSnapshot(at_ms=0, tree=TREE, meshes=(EAST, *others)), now_ms=0)
     assert answer.placements["a"].why.count("its heartbeat is overdue") == 8
     assert answer.placements["a"].why.endswith("; 22 others)")
 
 
-def test_another_mesh_where_the_node_would_wait_says_for_how_long():
+def test_a_mesh_where_the_node_would_wait_reports_for_how_long():
     answer = place(Run("a:"), "acme", FederationSnapshot(at_ms=0, tree=TREE, meshes=(EAST, mesh("west", used=8))), now_ms=0)
     assert "west: would wait in pool general: it is full now" in answer.placements["a"].why
     assert "for about 1000 ms" in answer.placements["a"].why
@@ -117,7 +119,7 @@ def test_an_order_pulls_nothing_to_a_mesh():
     assert placed(Run("a:", "b: ~a", at={"a": "west"}), EAST, WEST)[0] == {"b": "east"}
 
 
-def test_a_value_that_cannot_leave_keeps_its_reader_even_where_it_has_to_wait():
+def test_a_value_that_cannot_move_keeps_its_reader_waiting():
     run = Run("a:", "b: a", at={"a": "west"}, stays_at={"a": "west"})
     assert placed(run, EAST, mesh("west", cpus=1, used=1))[0] == {"b": "west"}
 
@@ -132,22 +134,22 @@ def test_labels_come_before_a_value_that_cannot_leave():
     assert placed(run, EAST, WEST)[0] == {"b": "east"}
 
 
-def test_the_one_mesh_that_a_node_asks_for_comes_before_a_value_that_cannot_leave():
+def test_a_required_mesh_comes_before_a_value_that_cannot_move():
     run = Run("a:", "b: a", at={"a": "west"}, stays_at={"a": "west"}, b={"mesh": "east"})
     assert placed(run, EAST, WEST) == ({"b": "east"}, {})
 
 
-def test_a_node_that_asks_for_a_mesh_that_is_gone_is_blocked_and_goes_nowhere_else():
+def test_a_node_that_requires_a_lost_mesh_is_blocked():
     run = Run("a:", "b: a", at={"a": "west"}, stays_at={"a": "west"}, b={"mesh": "east"})
     assert placed(run, mesh("east", alive=False), WEST) == ({}, {"b": Reason.MESH_UNREACHABLE})
 
 
-def test_below_a_blocked_node_nothing_is_placed_and_beside_it_everything_is():
+def test_only_nodes_below_a_blocked_one_are_left_unplaced():
     run = Run("a:", "b: a", "c: ~b", "d:", "e: d", a={"labels": {"gpu": "a100"}})
     assert placed(run, EAST, WEST) == ({"d": "east", "e": "east"}, {"a": Reason.LABEL_MISMATCH})
 
 
-def test_a_node_below_a_blocked_one_of_an_earlier_round_is_left_too():
+def test_a_node_below_an_earlier_blocked_one_is_left_too():
     run = Run("a:", "b: a", "c: a b", b={"labels": {"gpu": "a100"}}, at={"a": "east"})
     assert placed(run, EAST) == ({}, {"b": Reason.LABEL_MISMATCH})
 
@@ -164,7 +166,7 @@ def test_a_node_that_no_mesh_takes_says_why(reported, reason):
     assert placed(Run("a:", a=reported), EAST, WEST) == ({}, {"a": reason})
 
 
-def test_without_any_mesh_everything_that_could_be_first_is_blocked():
+def test_without_any_mesh_every_first_node_is_blocked():
     assert placed(Run("a:", "b:", "c: a")) == ({}, {"a": Reason.NO_MESH_FITS, "b": Reason.NO_MESH_FITS})
 
 
@@ -181,7 +183,7 @@ SPOT_FIRST = QueueSettings(groups=(ResourceGroup(resources=("cpu",), flavors=("s
 
 
 def by_flavor(run, *meshes, settings=SPOT_FIRST):
-    """Node to the words why."""
+    """Return the explanation of each node."""
     answer = place(run, "acme", FederationSnapshot(at_ms=0, tree=BOTH, meshes=meshes), settings=settings, now_ms=0)
     return {node: placement.why for node, placement in answer.placements.items()}
 
@@ -192,7 +194,7 @@ def test_the_words_tell_which_flavor_was_taken_and_why():
     assert by_flavor(Run("a:"), mesh("spots", cpus=2, flavor="spot"), EAST, settings=QueueSettings()) == {"a": "MOST_HEADROOM east/general"}
 
 
-def test_a_fan_goes_to_a_flavor_with_room_for_all_of_it_and_a_chain_to_the_first():
+def test_a_fan_takes_a_flavor_with_room_and_a_chain_the_first():
     spots = mesh("spots", cpus=2, flavor="spot")
     fan = by_flavor(Run("a:", "b:", "c:", "d: a b c"), spots, EAST)
     assert [fan[node].split()[1].partition("/")[0] for node in "abcd"] == ["east"] * 3 + ["spots"]

@@ -1,4 +1,4 @@
-"""The Python client, against a gateway in this process, and against roots that misbehave."""
+"""Python client against a gateway in this process, and against failing roots."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from serve_apps.root import proxy_responses
 
 
 class BadRate(ValueError):
-    """An exception of the user's own."""
+    """Exception of the user's own."""
 
 
 @dag.task
@@ -45,7 +45,7 @@ def client(world) -> Client:
 
 
 def answering(*answers: httpx.Response | Exception, patience_s: float = 5) -> tuple[Client, list[httpx.Request]]:
-    """A client of a root that gives these answers in turn, the last one for ever; and what it was asked."""
+    """Return a client of a root with these answers in turn, the last one for ever; and the requests."""
     asked: list[httpx.Request] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -92,7 +92,7 @@ def test_a_tenant_can_be_named_and_is_else_the_default(world):
 
 
 @pytest.mark.parametrize("ask", ["submit_spec", "plan"])
-def test_a_default_tenant_that_is_gone_is_told_with_where_its_name_comes_from(world, ask):
+def test_an_unknown_default_tenant_is_reported_with_its_source(world, ask):
     client = world.client("acme/lap")
     with pytest.raises(
         ApiError, match=r"there is no tenant 'acme/lap'.* is the default tenant in client\.json of the running stack: name another one"
@@ -113,7 +113,7 @@ def test_a_refused_graph_tells_every_problem(client):
     assert refused.value.problems
 
 
-def test_a_request_that_was_lost_on_the_way_is_sent_again_with_the_same_id():
+def test_a_lost_request_is_sent_again_with_the_same_id():
     accepted = httpx.Response(201, json={"id": "x", "tenant": "acme", "state": "PENDING", "created": True})
     away = httpx.Response(503, text="Service Unavailable")
     client, asked = answering(httpx.ConnectError("refused"), httpx.RemoteProtocolError("cut"), away, accepted)
@@ -154,7 +154,7 @@ def test_a_timeout_bounds_the_wait_for_a_root_that_is_away(ask, answer):
     assert ("does not answer" in str(reported.value)) == (answer == "nobody")
 
 
-def test_a_root_that_never_answers_is_told_in_one_line():
+def test_a_root_that_never_answers_is_reported_in_one_line():
     client, _ = answering(httpx.ConnectError("refused"), patience_s=0)
     with pytest.raises(ApiError, match=r"does not answer \(refused\)") as reported:
         client.run("night")
@@ -172,7 +172,7 @@ def test_a_client_that_has_used_up_its_calls_waits_for_more():
     assert len(asked) == 2
 
 
-def test_a_client_that_gets_no_more_calls_is_told_so():
+def test_a_rate_limited_client_is_reported():
     client, _ = answering(too_many(), patience_s=0)
     with pytest.raises(ApiError, match=r"^used up$") as reported:
         client.run("night")
@@ -213,7 +213,7 @@ def test_events_come_in_order_and_end_with_the_run(world, client):
     assert list(run.events(after=4)) == []
 
 
-def test_events_go_on_after_the_last_one_seen_when_the_stream_is_cut():
+def test_events_resume_after_the_last_one_of_a_broken_stream():
     def reported(seq: int, kind: str, after: str) -> str:
         return (
             f"id: {seq}\nevent: {kind}\ndata: "
@@ -272,7 +272,7 @@ def test_a_result_can_be_awaited(world, client):
     assert asyncio.run(get()) == [1]
 
 
-def test_a_failed_run_raises_with_the_users_own_exception_as_cause(world, client):
+def test_a_failed_run_raises_with_the_users_exception_as_cause(world, client):
     run = client.submit(add.bind(load.bind(1)))
     world.fail(run.id, "load", BadRate("too large"), skipped=("add-up",))
     with pytest.raises(RunFailed) as failed:
@@ -315,7 +315,7 @@ def test_waiting_asks_again_until_the_run_has_ended():
     assert all(float(request.url.params["wait_s"]) > 0 for request in asked)
 
 
-def test_a_value_that_did_not_arrive_as_it_was_written_is_refused():
+def test_a_corrupted_value_is_refused():
     output = {"encoding": "pickle", "sha256": "0" * 64, "size_bytes": 1, "href": "/x", "inline": True, "data": "AAAA", "path": []}
     result = httpx.Response(200, json={"id": "night", "state": "SUCCEEDED", "outputs": {"a": output}})
     client, _ = answering(result)
@@ -331,21 +331,21 @@ def published(folder, **facts: str):
     (folder / ".schedulemesh" / "client.json").write_text(json.dumps(facts))
 
 
-def test_the_file_of_a_running_stack_is_found_from_any_folder_below(tmp_path):
+def test_the_client_file_is_found_from_any_folder_below(tmp_path):
     published(tmp_path, address="http://h:1/", api_key="k", tenant="acme")
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
     assert find_access(None, None, environment={}, folder=below) == Access(address="http://h:1", api_key="k", tenant="acme")
 
 
-def test_what_is_given_goes_before_the_environment_and_that_before_the_file(tmp_path):
+def test_arguments_come_before_environment_before_file(tmp_path):
     published(tmp_path, address="http://file:1", api_key="f")
     environment = {"SCHEDULEMESH_ADDRESS": "http://env:1", "SCHEDULEMESH_API_KEY": "e"}
     assert find_access("http://given:1", "g", environment=environment, folder=tmp_path) == Access(address="http://given:1", api_key="g")
     assert find_access(None, None, environment=environment, folder=tmp_path) == Access(address="http://env:1", api_key="e")
 
 
-def test_the_state_folder_of_the_environment_goes_before_those_above(tmp_path):
+def test_the_state_folder_of_the_environment_comes_first(tmp_path):
     published(tmp_path, address="http://above:1", api_key="a")
     elsewhere = tmp_path / "elsewhere"
     environment = {"SCHEDULEMESH_STATE": str(elsewhere)}
@@ -387,7 +387,7 @@ def test_the_key_in_the_file_is_never_sent_to_another_address(tmp_path):
         ("http://root:8000/?run=1", "query or a fragment after the path"),
     ],
 )
-def test_what_is_no_address_is_told_with_where_it_was_given_and_the_right_form(tmp_path, given, why):
+def test_an_invalid_address_is_reported_with_source_and_form(tmp_path, given, why):
     with pytest.raises(ApiError) as refused:
         find_access(given, "k", environment={}, folder=tmp_path, asked=IN_TERMINAL)
     assert str(refused.value).startswith(f"--address {given!r} is not an address")
@@ -395,7 +395,7 @@ def test_what_is_no_address_is_told_with_where_it_was_given_and_the_right_form(t
     assert str(refused.value).endswith("write it like http://127.0.0.1:8000")
 
 
-def test_an_address_in_the_environment_that_is_none_is_told_by_its_name(tmp_path):
+def test_an_invalid_address_in_the_environment_is_named(tmp_path):
     with pytest.raises(ApiError, match=r"^SCHEDULEMESH_ADDRESS 'root' is not an address"):
         find_access(None, "k", environment={"SCHEDULEMESH_ADDRESS": "root"}, folder=tmp_path)
 
@@ -405,7 +405,7 @@ def test_an_address_is_taken_as_it_was_given(tmp_path, given):
     assert find_access(given, "k", environment={}, folder=tmp_path).address == given.rstrip("/")
 
 
-def test_without_any_address_every_way_is_told(tmp_path):
+def test_without_an_address_every_way_to_set_one_is_listed(tmp_path):
     with pytest.raises(ApiError) as reported:
         find_access(None, None, environment={}, folder=tmp_path)
     for way in ("schedulemesh up", "SCHEDULEMESH_ADDRESS", "address="):

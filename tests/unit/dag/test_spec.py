@@ -1,4 +1,4 @@
-"""`dag/1`: what is read, and every reason why not."""
+"""Format `dag/1`: valid specs, and every reason for a refusal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OTHER_SHA = hashlib.sha256(b"other").hexdigest()
 
 
 def graph(**changes: Any) -> dict[str, Any]:
-    """A small graph that is right, changed at the top."""
+    """Return a small valid graph with changes at its top level."""
     reported = {
         "spec": "dag/1",
         "nodes": {
@@ -52,7 +52,7 @@ def test_a_right_graph_is_read():
     assert spec.outputs["scores"].node == "score"
 
 
-def test_inputs_are_told_in_reading_order_and_order_edges_apart():
+def test_inputs_are_in_reading_order_and_order_edges_apart():
     node = {
         "call": "a:b",
         "args": [[{"$ref": "c"}, {"k": {"$tuple": [{"$ref": "a"}]}}]],
@@ -67,7 +67,7 @@ def test_inputs_are_told_in_reading_order_and_order_edges_apart():
 @pytest.mark.parametrize(
     ("reported", "place", "words"),
     [
-        pytest.param(b'{"spec": "dag/1",}', "", "not JSON: .*line 1, column 1[78]", id="broken JSON is told with line and column"),
+        pytest.param(b'{"spec": "dag/1",}', "", "not JSON: .*line 1, column 1[78]", id="broken JSON is reported with line and column"),
         pytest.param(b"\xff{}", "", "not UTF-8: byte 0", id="bytes that are no text"),
         pytest.param(b'{"spec": NaN}', "", "NaN is not a JSON number", id="a number that JSON does not have"),
         pytest.param(b'{"params": {"x": 1e999}}', "/params/x", "larger than a float", id="a number beyond floats"),
@@ -198,13 +198,13 @@ def test_text_that_is_not_one_clear_value_is_refused(reported, place, words):
         pytest.param(graph(blobs={SHA: "***"}), (f"/blobs/{SHA}", "is not base64"), id="a blob that is no base64"),
     ],
 )
-def test_every_problem_is_told_with_its_place(reported, problem):
+def test_every_problem_is_reported_with_its_path(reported, problem):
     place, words = problem
     found = problems_of(reported)
     assert [text for where, text in found if where == place and words in text], found
 
 
-def test_all_problems_are_told_at_once_each_once():
+def test_all_problems_are_reported_at_once_each_once():
     reported = with_node(call="x", args=[{"$ref": "nobody"}], options={"num_gpu": 1}, mup=1)
     reported["outputs"] = {"r": {"$ref": "noone"}}
     assert {place for place, _ in problems_of(reported)} == {
@@ -262,7 +262,7 @@ def test_a_node_may_shun_labels(labels):
     assert parse(body_of(with_node(call="m:f", options={"labels": labels}))).nodes["more"].options.labels == labels
 
 
-def test_a_wish_about_labels_that_cannot_be_read_is_refused_with_its_place():
+def test_an_invalid_label_selector_is_refused_with_its_path():
     with pytest.raises(SpecError) as refused:
         parse(body_of(with_node(call="m:f", options={"labels": {"zone": "!in(eu"}})))
     ((place, problem),) = refused.value.problems

@@ -1,4 +1,4 @@
-"""The (mesh, level) rule, on small graphs and on recorded workflows."""
+"""Rule of one stage for each mesh and level, on small graphs and recorded workflows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dag.spec.graph import Graph, topological_order
 
 WORKFLOWS = Path(__file__).parents[4] / "shared" / "workflows"
 
-#: Stands in where the recorded workflows are not there: two producers, a reader of both on the other mesh, and one back.
+#: Substitute for missing recorded workflows: two producers, a reader of both on the other mesh, and one back.
 WRITTEN_HERE = {
     "tasks": [
         {"id": "one_1", "name": "one_1", "parents": [], "inputFiles": [], "outputFiles": ["f1", "f2"]},
@@ -28,15 +28,15 @@ WRITTEN_HERE = {
     ]
 }
 #: `one` goes to C and `two` to A, so there are three levels of one stage each; f1 crosses once for its two readers.
-WRITTEN_HERE_FIGURES = {"stages_mesh_level": 3, "cut_edges": 4, "transfers_distinct": 4, "hops": 2}
+WRITTEN_HERE_COUNTS = {"stages_mesh_level": 3, "cut_edges": 4, "transfers_distinct": 4, "hops": 2}
 
 
 def recorded() -> list[Any]:
     if not (WORKFLOWS / "INDEX.json").exists():
-        return [pytest.param(WRITTEN_HERE, WRITTEN_HERE_FIGURES, id="a graph written here")]
+        return [pytest.param(WRITTEN_HERE, WRITTEN_HERE_COUNTS, id="a graph written here")]
     index = json.loads((WORKFLOWS / "INDEX.json").read_text(encoding="utf-8"))
     return [
-        pytest.param(WRITTEN_HERE, WRITTEN_HERE_FIGURES, id="a graph written here"),
+        pytest.param(WRITTEN_HERE, WRITTEN_HERE_COUNTS, id="a graph written here"),
         *(pytest.param(reported["name"], reported["by_type_mesh"], id=reported["name"]) for reported in index["instances"]),
     ]
 
@@ -52,31 +52,31 @@ def stages_of(order, edges, mesh_of):
 
 
 def mesh_by_type(name: str) -> str:
-    """The rule of INDEX.json: the name without its instance number, hashed."""
+    """Apply the rule of INDEX.json: hash the name without its instance number."""
     kind = name.split(" (", maxsplit=1)[0]
     kind = kind.rsplit(".", 1)[-1] if kind.startswith("NFCORE") else kind
     kind = re.split(r"_ID\d+|\.", kind)[0].rstrip("0123456789").rstrip("_")
     return "ABC"[zlib.crc32(kind.encode()) % 3]
 
 
-@pytest.mark.parametrize(("source", "figures"), recorded())
-def test_recorded_workflows_split_as_counted_by_others(source, figures):
+@pytest.mark.parametrize(("source", "counts"), recorded())
+def test_recorded_workflows_split_as_counted_by_others(source, counts):
     tasks = tasks_of_workflow(source)
     mesh_of = {reported["id"]: mesh_by_type(reported["name"]) for reported in tasks}
     needs = {reported["id"]: tuple(reported["parents"]) for reported in tasks}
     edges = [(parent, node) for node, parents in needs.items() for parent in parents]
     written = {reported["id"]: reported["outputFiles"] for reported in tasks}
     read = {reported["id"]: set(reported["inputFiles"]) for reported in tasks}
-    # Our nodes have one value each; the figures count files, so each file of a node is an edge of its own.
+    # Our nodes have one value each; the counts count files, so each file of a node is an edge of its own.
     file_edges = [(file, node) for parent, node in edges for file in written[parent] if file in read[node]]
     mesh_of_files = {file: mesh_of[node] for node, files in written.items() for file in files}
 
     stages = stages_of(topological_order(Graph(needs)), edges, mesh_of)
 
-    assert len(stages) == figures["stages_mesh_level"]
-    assert max(stage.level for stage in stages) == figures["hops"]
-    assert sum(mesh_of[parent] != mesh_of[node] for parent, node in edges) == figures["cut_edges"]
-    assert len(transfers(file_edges, {**mesh_of_files, **mesh_of})) == figures["transfers_distinct"]
+    assert len(stages) == counts["stages_mesh_level"]
+    assert max(stage.level for stage in stages) == counts["hops"]
+    assert sum(mesh_of[parent] != mesh_of[node] for parent, node in edges) == counts["cut_edges"]
+    assert len(transfers(file_edges, {**mesh_of_files, **mesh_of})) == counts["transfers_distinct"]
 
 
 def test_a_chain_on_one_mesh_is_one_stage_of_width_one():
@@ -101,7 +101,7 @@ def test_independent_lanes_of_one_mesh_and_level_share_a_stage():
     assert [(stage.mesh, stage.nodes, stage.width) for stage in stages] == [("east", ("a", "c"), 2), ("west", ("b", "d"), 2)]
 
 
-def test_stages_of_one_level_come_in_the_order_of_their_first_nodes():
+def test_stages_of_a_level_are_ordered_by_their_first_nodes():
     assert [stage.mesh for stage in stages_of("abc", [], {"a": "west", "b": "east", "c": "west"})] == ["west", "east"]
 
 

@@ -1,3 +1,5 @@
+"""Tables of the states of runs, stages and nodes."""
+
 from __future__ import annotations
 
 import pytest
@@ -37,7 +39,7 @@ def test_every_state_has_a_row_and_can_be_reached(kind, table, start, ends):
 
 
 @pytest.mark.parametrize(("kind", "table", "start", "ends"), TABLES)
-def test_every_state_leads_to_an_end_and_nothing_leads_out_of_one(kind, table, start, ends):
+def test_every_state_leads_to_an_end_and_no_end_leads_on(kind, table, start, ends):
     for state in kind:
         assert reachable(table, state) & ends
     assert all(reachable(table, end) == {end} for end in ends)

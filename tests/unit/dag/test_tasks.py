@@ -1,4 +1,4 @@
-"""`task`, `bind`, options: what a user writes."""
+"""Interface for users: `task`, `bind` and options."""
 
 import asyncio
 import collections.abc
@@ -109,7 +109,7 @@ def test_values_that_are_not_of_their_kind_are_refused_at_once(options):
         task(add).options(**options)
 
 
-def test_arguments_that_the_function_does_not_take_are_refused_by_bind():
+def test_bind_refuses_arguments_that_the_function_lacks():
     with pytest.raises(TypeError, match=r"add\(\): missing a required argument: 'a'"):
         task(add).bind()
     with pytest.raises(TypeError, match=r"add\(\): got an unexpected keyword argument 'c'"):
@@ -123,7 +123,7 @@ def test_bind_takes_plain_functions_tasks_and_builtins():
 
 
 class FakeRemote:
-    """The part of Ray's RemoteFunction that is looked at."""
+    """The part of Ray's RemoteFunction that is read."""
 
     def __init__(self, function, **options):
         self._function = function
@@ -147,7 +147,7 @@ def yields():
 
 
 class Yields:
-    """An object that is called like a generator function."""
+    """Object that is called like a generator function."""
 
     def __call__(self):
         yield 1
@@ -234,7 +234,7 @@ def test_a_node_is_not_its_value(use, remedy):
     assert remedy in str(reported.value)
 
 
-#: Of what any object is, not of what a value can do: how it is made, found, shown, looked into and kept in a class.
+#: Methods of every object, not operations of a value: creation, lookup, representation, introspection, class layout.
 KEPT = frozenset(
     f"__{name}__"
     for name in (
@@ -245,7 +245,7 @@ KEPT = frozenset(
 
 
 def special_methods():
-    """All that the language's own reference describes, and those that its abstract classes are made of."""
+    """Return all methods that the language reference describes, and those of its abstract classes."""
     reported = set(re.findall(r"\bobject\.(__\w+__)\(", "".join(topics.values())))
     kinds = [kind for module in (collections.abc, contextlib, numbers, os) for kind in vars(module).values() if isinstance(kind, type)]
     asked = {name for kind in kinds for name in getattr(kind, "__abstractmethods__", ())}
@@ -303,13 +303,13 @@ def test_a_task_has_no_remote_and_says_what_to_write():
         pytest.param("columns", "dag.bind(getattr, node, 'columns')", id="an attribute of its value"),
     ],
 )
-def test_what_a_node_has_not_is_told_with_its_remedy(name, remedy):
+def test_a_missing_attribute_is_reported_with_its_remedy(name, remedy):
     with pytest.raises(AttributeError) as reported:
         getattr(task(add).bind(1), name)
     assert remedy in str(reported.value)
 
 
-def test_an_option_among_the_arguments_is_told_where_it_belongs():
+def test_an_option_among_arguments_is_reported_with_its_place():
     with pytest.raises(GraphTypeError, match=r"an option is given by dag\.task\(f\)\.options\(num_cpus=2\)"):
         dag.bind(add, 1, num_cpus=2)
 

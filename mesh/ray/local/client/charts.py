@@ -139,7 +139,7 @@ def _title(mesh: str, series: Sequence[MetricValues]) -> str:
 
 def _queue_wait(axes: Axes, minutes: list[float], series: Sequence[MetricValues], targets: Targets) -> None:
     _frame(axes, "Queueing time of tasks (p99)", "seconds")
-    lines = _lines(series, lambda f: f.queue_wait_time_p99_ms, 1e-3)
+    lines = lines_by_name(series, lambda f: f.queue_wait_time_p99_ms, 1e-3)
     _draw(axes, minutes, lines)
     for place, tier in enumerate(lines):
         target_ms = targets.queue_wait_time_p99_ms.get(tier)
@@ -150,7 +150,7 @@ def _queue_wait(axes: Axes, minutes: list[float], series: Sequence[MetricValues]
 
 def _latency(axes: Axes, minutes: list[float], series: Sequence[MetricValues], targets: Targets) -> None:
     _frame(axes, "Decision time of the scheduler (p95)", "milliseconds")
-    lines = _lines(series, lambda f: {"latency": f.schedule_latency_p95_ms})
+    lines = lines_by_name(series, lambda f: {"latency": f.schedule_latency_p95_ms})
     _draw(axes, minutes, lines, fill=True)
     _bound(axes, targets.schedule_latency_p95_ms, f"target: {targets.schedule_latency_p95_ms:g} ms")
     _tint(axes, minutes, lines, targets.schedule_latency_p95_ms)
@@ -158,14 +158,14 @@ def _latency(axes: Axes, minutes: list[float], series: Sequence[MetricValues], t
 
 def _pool_use(axes: Axes, minutes: list[float], series: Sequence[MetricValues], _: Targets) -> None:
     _frame(axes, "Share of each pool's quota that is held", "")
-    _draw(axes, minutes, _lines(series, lambda f: f.use), is_named=True)
+    _draw(axes, minutes, lines_by_name(series, lambda f: f.use), is_named=True)
     axes.set_ylim(0, 1.04)
     _as_percent(axes)
 
 
 def _preemptions(axes: Axes, minutes: list[float], series: Sequence[MetricValues], targets: Targets) -> None:
     _frame(axes, "Preempted tasks, by label", "in the last minute")
-    _draw(axes, minutes, _lines(series, lambda f: f.preemption_count), fill=True, is_named=True)
+    _draw(axes, minutes, lines_by_name(series, lambda f: f.preemption_count), fill=True, is_named=True)
     axes.set_ylim(0, max(axes.get_ylim()[1], 4))
     _ticks(axes.yaxis, lambda count: f"{count:g}" if count == int(count) else "")
     if targets.preemptions_per_min is not None:
@@ -174,7 +174,7 @@ def _preemptions(axes: Axes, minutes: list[float], series: Sequence[MetricValues
 
 def _fragmentation(axes: Axes, minutes: list[float], series: Sequence[MetricValues], targets: Targets) -> None:
     _frame(axes, "Free room that fits no usual shape", "")
-    lines = _lines(series, lambda f: {"fragmentation": f.resource_fragmentation})
+    lines = lines_by_name(series, lambda f: {"fragmentation": f.resource_fragmentation})
     _draw(axes, minutes, lines, fill=True)
     bound, baseline = targets.of("resource_fragmentation", ""), targets.fragmentation_baseline
     axes.set_ylim(0, max(axes.get_ylim()[1], 0.1, 1.25 * (baseline or 0)))
@@ -187,7 +187,7 @@ def _fragmentation(axes: Axes, minutes: list[float], series: Sequence[MetricValu
 
 def _heartbeats(axes: Axes, minutes: list[float], series: Sequence[MetricValues], targets: Targets) -> None:
     _frame(axes, "Longest silence of an agent", "seconds")
-    lines = _lines(series, lambda f: {"silence": f.agent_heartbeat_gap_ms}, 1e-3)
+    lines = lines_by_name(series, lambda f: {"silence": f.agent_heartbeat_gap_ms}, 1e-3)
     bound = targets.agent_heartbeat_gap_ms / _MS_PER_S
     _draw(axes, minutes, lines, fill=True)
     _bound(axes, bound, f"alarm: {bound:g} s")
@@ -197,7 +197,7 @@ def _heartbeats(axes: Axes, minutes: list[float], series: Sequence[MetricValues]
 _CHARTS = (_queue_wait, _latency, _pool_use, _preemptions, _fragmentation, _heartbeats)
 
 
-def _lines(series: Sequence[MetricValues], pick: Pick, scale: float = 1.0) -> Lines:
+def lines_by_name(series: Sequence[MetricValues], pick: Pick, scale: float = 1.0) -> Lines:
     """Return each name with its value at each moment; NaN where unknown, which leaves a gap."""
     names = list(dict.fromkeys(name for metric_values in series for name in pick(metric_values)))
     found = {name: [_number(pick(metric_values).get(name), scale) for metric_values in series] for name in names}
@@ -255,7 +255,7 @@ def _legend(axes: Axes, names: Sequence[str]) -> None:
     rows = math.ceil(len(names) / _LEGEND_COLUMNS)
     columns = math.ceil(len(names) / rows)
     room = _LEGEND_CHARS // columns - _SAMPLE_CHARS
-    described = [_without_middle(name or "no label", room) for name in names]
+    described = [without_middle(name or "no label", room) for name in names]
     place = {"loc": "lower left", "bbox_to_anchor": (-0.012, 1.0), "ncols": columns, "borderpad": 0.3}
     legend = axes.legend(axes.get_lines(), described, **place, fontsize=8.5, frameon=False, handlelength=1.2, labelspacing=0.2)
     legend.set_in_layout(False)
@@ -263,7 +263,7 @@ def _legend(axes: Axes, names: Sequence[str]) -> None:
         axes.set_title(axes.get_title(loc="left"), loc="left", fontsize=11, color=_INK, pad=24 + 12 * (rows - 1))
 
 
-def _without_middle(name: str, room: int) -> str:
+def without_middle(name: str, room: int) -> str:
     """Shorten the name in the middle to this many characters; its ends identify it better than its beginning."""
     if len(name) <= room:
         return name

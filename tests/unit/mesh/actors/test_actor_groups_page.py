@@ -1,4 +1,4 @@
-"""The page about actor groups tells of every strategy, dispatch and collector, and of no other."""
+"""Completeness of the page about actor groups: every strategy, dispatch and collector, and no other."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ PAGE = (Path(__file__).parents[4] / "docs" / "actor_groups.md").read_text(encodi
 
 
 def first_cells(heading: str) -> set[str]:
-    """What the table under this head names in its first column."""
+    """Return the first column of the table under this heading."""
     table = PAGE.partition(f"| {heading} |")[2].partition("\n\n")[0]
     cells = [line.split(" | ")[0] for line in table.splitlines()[2:]]
     return {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}

@@ -1,4 +1,4 @@
-"""From n parts to m."""
+"""Resharding from n parts to m."""
 
 from mesh.actors.resharding import Stretch, assembled, plan_reshard, whole_part
 
@@ -11,7 +11,7 @@ def test_s4_two_workers_parts_become_three():
     assert plan_reshard([4, 3], 3) == [[Stretch(0, 0, 3)], [Stretch(0, 3, 4), Stretch(1, 0, 1)], [Stretch(1, 1, 3)]]
 
 
-def test_a_target_for_which_nothing_is_left_gets_the_empty_stretch():
+def test_a_target_with_nothing_left_gets_an_empty_slice():
     assert plan_reshard([1], 2) == [[Stretch(0, 0, 1)], [Stretch(0, 0, 0)]]
     assert plan_reshard([], 2) == [[], []]
 

@@ -1,4 +1,4 @@
-"""How results become one value."""
+"""Collectors: the results of all ranks as one value."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_s4_sums_go_by_element_and_by_key():
     assert mean(results({"loss": 1.0}, {"loss": 2.0})) == {"loss": 1.5}
 
 
-def test_s4_results_are_joined_along_the_dimensions_that_are_named():
+def test_s4_results_are_joined_along_the_named_dimensions():
     blocks = results(*(np.array([[at]]) for at in range(4)), data=2, tensor=2)
     np.testing.assert_array_equal(Concat({"data": 0, "tensor": 1})(blocks), [[0, 1], [2, 3]])
     np.testing.assert_array_equal(Concat({"tensor": 1})(blocks), [[0, 1]])
@@ -75,7 +75,7 @@ def test_what_cannot_be_collected_keeps_the_results(collect, found, reported):
     assert caught.value.results == found.values
 
 
-def test_an_unknown_collector_is_told_with_those_that_are_known():
+def test_an_unknown_collector_error_lists_the_known_ones():
     with pytest.raises(DispatchError, match="no collect_fn 'concate'; known: concat, gather"):
         collector_named("concate")
     assert collector_named(gather) is gather

@@ -1,4 +1,4 @@
-"""Named dimensions: who stands where, and what is said when nobody does."""
+"""Named dimensions: positions of ranks, slices, neighbours and errors of shapes."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def test_s1_pipeline_tensor_and_sequence_make_one_mesh():
         pytest.param({"pipeline": 1, "tensor": 2}, (5,), {}, id="all coordinates leave one member without dimensions"),
     ],
 )
-def test_a_part_has_the_ranks_at_its_places_and_the_dimensions_that_remain(choices, ranks, sizes):
+def test_a_slice_has_the_ranks_and_dimensions_that_remain(choices, ranks, sizes):
     assert MESH.where(choices) == (ranks, Dimensions(sizes))
 
 
@@ -53,13 +53,13 @@ def test_a_part_has_the_ranks_at_its_places_and_the_dimensions_that_remain(choic
         pytest.param(lambda: Dimensions({"tensor": 0}), "a size of at least 1", id="a dimension without places"),
     ],
 )
-def test_what_is_wrong_with_a_shape_is_told_with_the_dimension_and_its_size(ask, reported):
+def test_a_shape_error_names_the_dimension_and_its_size(ask, reported):
     with pytest.raises(ShapeError) as caught:
         ask()
     assert reported in str(caught.value)
 
 
-def test_neighbours_stand_one_place_further_along_a_dimension_and_nowhere_beyond_its_end():
+def test_neighbours_are_one_step_along_a_dimension():
     assert MESH.neighbour(1, "pipeline") == 4
     assert MESH.neighbour(4, "pipeline") is None
     assert MESH.neighbour(4, "pipeline", wrap=True) == 1

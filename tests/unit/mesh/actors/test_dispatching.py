@@ -1,4 +1,4 @@
-"""Who gets what."""
+"""Dispatches: the arguments that each rank gets."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def view(count=0, **sizes):
 
 
 def dealt(dispatch, ranks, *args, **kwargs):
-    """Rank to its arguments, as lists."""
+    """Return the arguments of each rank, as lists."""
     return [(rank, *_plain(own), dict(_plain(named))) for rank, own, named in (call[:3] for call in dispatch(ranks, args, kwargs))]
 
 
@@ -39,7 +39,7 @@ def _plain(value):
     return tuple(map(_plain, value)) if isinstance(value, tuple) else value
 
 
-def test_s4_split_cuts_the_first_argument_and_gives_the_others_to_all():
+def test_s4_split_cuts_the_first_argument_only():
     assert dealt(Split(), view(2), [1, 2, 3], "all", lr=0.1) == [(0, [1, 2], "all", {"lr": 0.1}), (1, [3], "all", {"lr": 0.1})]
 
 
@@ -48,7 +48,7 @@ def test_s4_split_cuts_each_argument_that_is_named():
     assert dealt(split, view(2), "ab", weights=[1, 2]) == [(0, "a", {"weights": [1]}), (1, "b", {"weights": [2]})]
 
 
-def test_s4_every_rank_is_called_though_there_is_nothing_left_for_it():
+def test_s4_every_rank_is_called_even_with_an_empty_part():
     assert [call[:2] for call in dealt(Split(), view(4), [1, 2])] == [(0, [1]), (1, [2]), (2, []), (3, [])]
     assert [call[:2] for call in dealt(Split(), view(2), [])] == [(0, []), (1, [])]
 
@@ -59,7 +59,7 @@ def test_ranks_with_nothing_are_left_out_when_that_is_asked():
     assert dealt(Split(skip_empty=True), view(2), {"x": []}) == []
 
 
-def test_s4_tensor_cuts_columns_along_its_dimension_and_stages_get_the_same():
+def test_s4_tensor_cuts_columns_and_stages_get_the_same():
     rows = [[1, 2, 3, 4], [5, 6, 7, 8]]
     left, right = [[1, 2], [5, 6]], [[3, 4], [7, 8]]
     calls = dealt(dispatcher_named("tensor"), view(pipeline=2, tensor=2), np.array(rows))
@@ -71,7 +71,7 @@ def test_s4_a_grid_cuts_along_two_dimensions():
     assert [call[1] for call in calls] == [[[1]], [[2]], [[3]], [[4]]]
 
 
-def test_s4_sequence_pads_to_pieces_of_one_length_and_tells_how_much_is_valid():
+def test_s4_sequence_pads_to_one_length_and_reports_it():
     dispatch = SequenceSplit(pad=0, valid_count="valid")
     calls = dealt(dispatch, view(sequence=4), np.array([[1, 2, 3, 4, 5]]))
     assert calls == [(0, [[1, 2]], {"valid": 2}), (1, [[3, 4]], {"valid": 2}), (2, [[5, 0]], {"valid": 1}), (3, [[0, 0]], {"valid": 0})]
@@ -82,7 +82,7 @@ def test_s4_sequence_without_padding_cuts_as_it_comes_out():
     assert [call[1] for call in calls] == [[[1, 2]], [[1, 2]], [[3]], [[3]]]
 
 
-def test_s4_by_length_gives_each_rank_about_the_same_number_of_tokens():
+def test_s4_by_length_balances_tokens_between_ranks():
     sequences = ["a" * 8, "b", "c", "d" * 2, "e" * 4]
     assert [call[1] for call in dealt(ByLength(), view(2), sequences)] == [["a" * 8], ["b", "c", "d" * 2, "e" * 4]]
 
@@ -102,7 +102,7 @@ def test_s4_parts_are_given_as_they_were_cut():
     assert [call[:2] for call in dealt(Parts(), view(2), ["x", "y"])] == [(0, "x"), (1, "y")]
 
 
-def test_s4_the_pipeline_hands_each_result_to_the_next_stage_and_keeps_the_last_ones():
+def test_s4_pipeline_passes_results_on_and_keeps_the_last():
     calls = HandOver(chunks=2)(view(pipeline=3), ([1, 2], "mask"), {})
     sent = [next(calls)]
     sent += [calls.send(f"ref-{number}") for number in range(1, 6)]
@@ -129,14 +129,14 @@ def test_s4_the_pipeline_hands_each_result_to_the_next_stage_and_keeps_the_last_
         pytest.param(HandOver(), view(2), ([1],), ShapeError, "no dimension 'pipeline'", id="no stages"),
     ],
 )
-def test_what_cannot_be_dealt_out_is_refused_before_anybody_is_called(dispatch, ranks, args, error, reported):
+def test_an_impossible_dispatch_is_refused_before_any_call(dispatch, ranks, args, error, reported):
     calls = iter(dispatch(ranks, args, {}))
     with pytest.raises(error) as caught:
         next(calls)
     assert reported in str(caught.value)
 
 
-def test_an_unknown_dispatch_is_told_with_those_that_are_known():
+def test_an_unknown_dispatch_error_lists_the_known_ones():
     with pytest.raises(DispatchError, match="no dispatch_fn 'spilt'; known: split, broadcast"):
         dispatcher_named("spilt")
 

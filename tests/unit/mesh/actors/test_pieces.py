@@ -1,4 +1,4 @@
-"""Cutting and joining."""
+"""Cutting and joining of values."""
 
 import numpy as np
 import pytest
@@ -76,7 +76,7 @@ def test_pieces_are_put_together_in_order(pieces, value):
         pytest.param([np.zeros(()), np.zeros(())], "ndarray", id="arrays of one number"),
     ],
 )
-def test_what_cannot_be_put_together_is_told_with_what_helps(pieces, reported):
+def test_an_impossible_join_error_names_the_remedy(pieces, reported):
     with pytest.raises(DispatchError) as caught:
         join(pieces)
     assert reported in str(caught.value)

@@ -1,4 +1,4 @@
-"""Whom a call goes to, by what each has to do."""
+"""Selection of the agent for a call, by the open calls of each."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def nothing_drawn(count):
 
 
 def sent(strategy, candidates, calls, draw=nothing_drawn):
-    """Who gets so many calls, when none of them comes back."""
+    """Return the agents of so many calls, none of which ends."""
     chosen, turn = [], 0
     for _ in range(calls):
         index = strategy(candidates, turn, draw)
@@ -34,7 +34,7 @@ def test_s3_least_busy_spreads_calls_that_are_under_way():
     assert sorted(sent(least_busy, loads(0, 0, 0, 0), 12)) == sorted([0, 1, 2, 3] * 3)
 
 
-def test_s3_least_busy_gives_idle_agents_their_turn_when_calls_come_back_at_once():
+def test_s3_least_busy_rotates_over_idle_agents():
     idle, chosen, turn = loads(0, 0, 0), [], 0
     for _ in range(6):
         index = least_busy(idle, turn, nothing_drawn)
@@ -77,7 +77,7 @@ def test_s3_random_takes_whom_chance_names():
         pytest.param((1, 1), 1, id="the less busy one came first"),
     ],
 )
-def test_s3_power_of_two_takes_the_less_busy_of_two_different_ones(drawn, chosen):
+def test_s3_power_of_two_takes_the_less_busy_of_two(drawn, chosen):
     assert power_of_two(loads(4, 1, 7), 0, drawing(*drawn)) == chosen
 
 
@@ -85,7 +85,7 @@ def test_power_of_two_needs_no_second_one_where_there_is_none():
     assert power_of_two(loads(3), 0, drawing(0)) == 0
 
 
-def test_s3_priority_takes_the_highest_and_of_these_the_least_busy():
+def test_s3_priority_takes_the_least_busy_of_the_highest():
     candidates = loads(0, 2, 1, 0, priorities=[1.0, 9.0, 9.0, 5.0])
     assert sent(priority, candidates, 4) == [2, 1, 2, 1]
 
@@ -97,7 +97,7 @@ def test_every_strategy_chooses_somebody_who_is_there(name, count):
     assert set(chosen) <= set(range(count))
 
 
-def test_an_unknown_strategy_is_told_with_those_that_are_known():
+def test_an_unknown_strategy_error_lists_the_known_ones():
     with pytest.raises(GroupError, match=r"no strategy 'lest_busy'; known: least_busy, random, round_robin, power_of_two, priority"):
         strategy_named("lest_busy")
 

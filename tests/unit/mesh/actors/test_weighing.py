@@ -1,4 +1,4 @@
-"""Is an argument large?"""
+"""Detection of large arguments."""
 
 from types import SimpleNamespace
 

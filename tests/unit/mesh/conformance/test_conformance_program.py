@@ -1,3 +1,5 @@
+"""Program that runs files of conformance cases: reports, exit codes and errors."""
+
 from __future__ import annotations
 
 import io
@@ -71,7 +73,7 @@ def test_all_passed_is_exit_code_zero_and_the_sum_can_be_json(tmp_path):
         pytest.param(f'{{"format": "{FORMAT}", "cases": [], "casez": []}}', 1, "unknown keys ['casez']", id="an unknown key"),
     ],
 )
-def test_an_unreadable_file_is_told_with_its_line_and_exit_code_two(tmp_path, text, place, words):
+def test_an_unreadable_file_is_reported_with_its_line(tmp_path, text, place, words):
     file = file_of(tmp_path, text)
     code, lines, errors = run(file)
     assert (code, lines) == (2, [])
@@ -79,13 +81,13 @@ def test_an_unreadable_file_is_told_with_its_line_and_exit_code_two(tmp_path, te
     assert words in errors
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path):
+def test_a_missing_file_is_reported(tmp_path):
     code, _, errors = run(str(tmp_path / "nowhere.json"))
     assert code == 2
     assert "nowhere.json:1: cannot be read" in errors
 
 
-def test_a_file_that_is_no_text_is_told(tmp_path):
+def test_a_binary_file_is_reported(tmp_path):
     (tmp_path / "cases.json").write_bytes(b"\xff\xfe\x00")
     code, _, errors = run(str(tmp_path / "cases.json"))
     assert (code, "UTF-8" in errors) == (2, True)
@@ -114,7 +116,7 @@ def test_a_file_that_is_no_text_is_told(tmp_path):
         ),
     ],
 )
-def test_a_case_that_breaks_has_failed_with_its_reason_and_stops_nothing(case, why):
+def test_a_broken_case_fails_with_its_reason_and_others_run(case, why):
     broken, good = run_all([case, {**GOOD, "id": "next"}])
     assert (broken.passed, good.passed) == (False, True)
     assert why in broken.got["broken"]
@@ -138,7 +140,7 @@ def test_an_id_that_came_before_fails():
         pytest.param({**GOOD, "id": 7}, "`id` must be a text that is not empty and unique, got 7", id="an id that is no text"),
     ],
 )
-def test_a_case_without_an_id_fails_and_is_told_by_its_place(case, why):
+def test_a_case_without_an_id_fails_under_its_position(case, why):
     verdict = checks(case)
     assert (verdict.id, verdict.passed) == ("case 0", False)
     assert why in verdict.got["broken"]
@@ -173,7 +175,7 @@ def test_the_fields_of_an_object_are_taken_by_name():
         pytest.param(None, "here is NoneType, not an object", id="no object"),
     ],
 )
-def test_wrong_fields_are_told_with_their_place(written, words):
+def test_wrong_fields_are_reported_with_their_path(written, words):
     with pytest.raises(CaseError, match=re.escape(words)), Fields(written, "here") as fields:
         fields.take("a")
 
@@ -205,7 +207,7 @@ def test_the_file_on_the_page_can_be_read():
     assert all(verdict.passed for verdict in run_all(read_cases(example)))
 
 
-def test_a_key_of_a_step_that_is_misspelt_is_told_with_its_step():
+def test_a_misspelt_key_of_a_step_is_reported_with_its_step():
     steps = [{"reserve": "a", "pool": "p", "amounts": {"cpu": 1}}, {"reserve": "b", "pol": "p", "amounts": {"cpu": 1}}]
     given = {"pools": [{"pool": "p", "capacity": {"cpu": 2}}]}
     verdict = checks({"id": "x", "kind": "pool", "given": given, "steps": steps, "expect": {"answers": ["done", "done"]}})

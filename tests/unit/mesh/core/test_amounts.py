@@ -1,3 +1,5 @@
+"""Amounts in integer units."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,4 @@
-"""Clocks: what an enduring one makes of others that are set, and of a machine that slept."""
+"""Clocks, and one that endures changes of the wall clock and sleep of the machine."""
 
 import time
 
@@ -9,7 +9,7 @@ from mesh.core.clock import EnduringClock
 
 @pytest.fixture
 def clocks(monkeypatch):
-    """The machine's two clocks, in seconds, to be moved by hand."""
+    """Replace both clocks of the machine, in seconds, by ones set by hand."""
     now = {"boot": 100.0, "wall": 1_000_000.0}
     monkeypatch.setattr(time, "clock_gettime_ns", lambda _: int(now["boot"] * 1e9))
     monkeypatch.setattr(time, "time_ns", lambda: int(now["wall"] * 1e9))
@@ -26,7 +26,7 @@ def clocks(monkeypatch):
         pytest.param(30, 5, 30_000, id="the wall clock lost time"),
     ],
 )
-def test_an_enduring_clock_counts_what_the_clock_that_saw_more_saw(clocks, boot_s, wall_s, elapsed_ms):
+def test_a_resumed_clock_follows_the_clock_that_saw_more(clocks, boot_s, wall_s, elapsed_ms):
     clock = EnduringClock()
     clocks["boot"] += boot_s
     clocks["wall"] += wall_s

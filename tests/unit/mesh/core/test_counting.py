@@ -1,4 +1,4 @@
-"""Counts in words; that all go through them is a lint of `test_architecture.py`."""
+"""Counts in words. A lint in `test_architecture.py` proves that all counts use them."""
 
 import pytest
 
@@ -21,5 +21,5 @@ def test_a_count_has_its_word_in_the_number_that_goes_with_it(words, reported):
     assert counted(*words) == reported
 
 
-def test_what_happens_once_is_told_so():
+def test_a_count_of_one_is_singular():
     assert [times(count) for count in (1, 2)] == ["once", "2 times"]

@@ -1,3 +1,5 @@
+"""Instances of all resources of a node, as one set."""
+
 from __future__ import annotations
 
 import pytest
@@ -71,7 +73,7 @@ def test_s26_resources_are_added_changed_and_deleted_in_use():
     assert (node.total, node.to_set(), node.backlog("licence")) == (some(cpu=1), some(cpu=1), 0)
 
 
-def test_s26_a_release_is_constrained_to_what_the_node_still_has():
+def test_s26_a_release_is_limited_to_what_the_node_still_has():
     node = ResourceIdSet(some(cpu=2, licence=2))
     taken = taken_of(node, cpu=1, licence=1)
     node.release_constrained(taken, some(cpu=2))
@@ -88,7 +90,7 @@ def test_s26_everything_can_be_cleared_while_it_is_held():
     assert (node.to_set(), node.backlog("memory")) == (NOTHING, 0)
 
 
-def test_memory_that_was_lowered_below_its_use_is_not_lent_again_too_early():
+def test_memory_lowered_below_its_use_is_not_lent_again_early():
     node = ResourceIdSet(some(memory="4GiB"))
     half, other = taken_of(node, memory="2GiB"), taken_of(node, memory="2GiB")
     node.add_or_update("memory", 2**30)

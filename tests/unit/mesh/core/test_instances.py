@@ -1,3 +1,5 @@
+"""Instances of one resource: allocation, release and changes of capacity."""
+
 from __future__ import annotations
 
 import pytest
@@ -60,7 +62,7 @@ def test_s26_two_halves_are_never_glued():
     assert halves.acquire(Amount.of(0.75)) is None
 
 
-def test_s26_a_partly_used_instance_is_taken_before_a_whole_one_is_split():
+def test_s26_a_partly_used_instance_is_taken_before_a_whole_one():
     taken, left = acquired(ResourceIds(whole=(0,), parts=((1, HALF),)), 0.4)
     assert (taken, left) == (parts(_1=0.4), ResourceIds(whole=(0,), parts=((1, Amount.of(0.1)),)))
     taken, left = acquired(left, 0.4)
@@ -120,14 +122,14 @@ def test_s26_a_raised_capacity_brings_the_lowest_new_numbers():
     assert pool.check() == []
 
 
-def test_s26_a_lowered_capacity_takes_free_instances_at_once_the_highest_first():
+def test_s26_a_lowered_capacity_takes_the_highest_free_first():
     pool = InstancePool(Amount.of(4))
     lent(pool, 1)
     pool.update_capacity(Amount.of(2))
     assert (pool.free, pool.backlog) == (ResourceIds(whole=(1,)), Amount(0))
 
 
-def test_s26_what_cannot_go_yet_is_a_backlog_that_later_releases_serve():
+def test_s26_a_backlog_of_removals_is_served_by_releases():
     pool = InstancePool(Amount.of(3))
     first, second, third = (lent(pool, 1) for _ in range(3))
     pool.update_capacity(Amount.of(1))
@@ -140,7 +142,7 @@ def test_s26_what_cannot_go_yet_is_a_backlog_that_later_releases_serve():
     assert pool.check() == []
 
 
-def test_s26_nothing_is_lent_beyond_a_lowered_capacity_while_its_backlog_waits():
+def test_s26_nothing_is_lent_beyond_capacity_during_a_backlog():
     pool = InstancePool(Amount.of(2))
     small, other = lent(pool, 0.5), lent(pool, 0.6)
     pool.update_capacity(ONE)
@@ -194,7 +196,7 @@ def test_what_nobody_holds_cannot_come_back():
     assert pool.free == ResourceIds(whole=(0,))
 
 
-def test_wrong_books_are_told():
+def test_inconsistent_state_is_reported():
     pool = InstancePool(ONE)
     pool.held = ResourceIds(whole=(0,))
     pool.backlog = ONE

@@ -1,3 +1,5 @@
+"""Label selectors and their errors."""
+
 from __future__ import annotations
 
 import pytest
@@ -47,7 +49,7 @@ def test_demands_are_met(wanted, labels):
         pytest.param({"z": "!in(a,b)"}, {"z": "b"}, "z=b is excluded", id="one of a shunned list"),
     ],
 )
-def test_the_first_unmet_demand_is_told_in_words(wanted, labels, words):
+def test_the_first_unmet_selector_is_described(wanted, labels, words):
     assert mismatch(wanted, labels) == words
     assert not matches(wanted, labels)
 

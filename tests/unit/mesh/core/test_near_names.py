@@ -1,4 +1,4 @@
-"""What a wrong name was meant to be."""
+"""Suggestions for misspelt names."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_a_resource_is_near_one_that_it_differs_from_by(name, meant):
     assert near_resource(name, KNOWN) == meant
 
 
-def test_a_resource_that_nobody_has_is_told_with_what_is_near_or_there():
+def test_an_unknown_resource_is_reported_with_near_names():
     assert unheld("no mesh has", "TPU", {"cpu", "tpu"}) == "no mesh has TPU; did you mean tpu?"
     assert unheld("no mesh has", "lamp", {"tpu", "cpu"}) == "no mesh has lamp; there is cpu, tpu"
     assert unheld("no mesh has", "lamp", ()) == "no mesh has lamp; there is none"

@@ -1,3 +1,5 @@
+"""Node table: totals, availability, foreign use, labels and rows."""
+
 from __future__ import annotations
 
 import pytest
@@ -42,7 +44,7 @@ def test_s27_a_custom_resource_is_added_at_run_time():
     assert table.resources_of(TWO).total == some(cpu=4)
 
 
-def test_s27_what_is_available_follows_a_changed_total_and_is_never_below_zero():
+def test_s27_available_follows_a_changed_total_never_below_zero():
     table = table_of(one=some(licence=5))
     run_on(table, ONE, some(licence=4))
     table.update_resource(ONE, "licence", 30_000)
@@ -51,7 +53,7 @@ def test_s27_what_is_available_follows_a_changed_total_and_is_never_below_zero()
     assert table.resources_of(ONE).available == some(licence=2)
 
 
-def test_s27_what_comes_back_to_a_lowered_total_does_not_exceed_it():
+def test_s27_a_release_never_exceeds_a_lowered_total():
     table = table_of(one=some(licence=5))
     run_on(table, ONE, some(licence=4))
     table.update_resource(ONE, "licence", 30_000)
@@ -69,14 +71,14 @@ def test_s27_a_custom_resource_is_deleted_in_use():
     assert table.resources_of(ONE) == NodeResources(total=some(cpu=1), available=some(cpu=1), load=NOTHING)
 
 
-def test_deleting_a_resource_that_no_node_ever_had_changes_nothing():
+def test_deleting_an_unknown_resource_changes_nothing():
     table = table_of(one=some(cpu=1))
     before = table.shape_version
     table.delete_resource(ONE, "licence")
     assert (table.resources, table.shape_version) == (("cpu",), before)
 
 
-def test_a_changed_resource_is_told_to_whoever_keeps_scores():
+def test_a_changed_resource_is_reported_to_score_caches():
     table = table_of(one=some(cpu=1), two=some(cpu=1))
     seen = len(table.touched)
     table.update_resource(TWO, "cpu", 20_000)
@@ -91,7 +93,7 @@ def test_a_total_that_cannot_be_is_refused(units):
     assert table.resources_of(ONE).total == some(cpu=1)
 
 
-def test_a_promise_is_charged_at_once_and_never_beyond_what_is_free():
+def test_a_reservation_is_charged_at_once_within_what_is_free():
     table = table_of(one=some(cpu=2))
     row, wanted = table.row(ONE), table.vector(some(cpu=1))
     table.promise(row, wanted)
@@ -103,7 +105,7 @@ def test_a_promise_is_charged_at_once_and_never_beyond_what_is_free():
     table.promise(row, wanted)
 
 
-def test_a_node_that_is_over_committed_in_one_resource_still_lends_another():
+def test_an_over_committed_node_still_lends_other_resources():
     table = table_of(one=some(cpu=2, gpu=1))
     run_on(table, ONE, some(cpu=2))
     table.update_resource(ONE, "cpu", 10_000)
@@ -129,7 +131,7 @@ def test_nobody_gives_back_what_nobody_has(verb):
     assert table.resources_of(ONE) == NodeResources(total=some(cpu=1), available=some(cpu=1), load=NOTHING)
 
 
-def test_a_node_that_leaves_takes_everything_with_it_and_its_row_goes_to_the_next():
+def test_a_node_that_leaves_frees_its_row_for_the_next():
     table = table_of(one=some(cpu=1), two=some(cpu=1), three=some(cpu=1))
     run_on(table, TWO, some(cpu=1))
     gone = [table.row(name) for name in (TWO, ONE)]
@@ -159,7 +161,7 @@ def test_the_unknown_is_an_error():
         table.name(0)
 
 
-def test_new_labels_and_new_columns_are_new_shapes_and_new_totals_are_not():
+def test_labels_and_columns_change_the_shape_totals_do_not():
     table = table_of(one=some(cpu=1))
     versions = [table.shape_version]
     table.join(ONE, some(cpu=2), {})
@@ -171,7 +173,7 @@ def test_new_labels_and_new_columns_are_new_shapes_and_new_totals_are_not():
     assert versions[0] == versions[1] < versions[2] < versions[3]
 
 
-def test_what_others_use_can_still_be_told_when_a_resource_has_come_since():
+def test_foreign_use_is_accepted_after_a_new_resource_came():
     table = table_of(one=some(cpu=4))
     table.see_foreign(ONE, table.vector(some(cpu=1)))
     table.vector(some(licence=1))

@@ -1,3 +1,5 @@
+"""Pool ledger: reserve, commit, release and over-commitment."""
+
 from __future__ import annotations
 
 import pytest
@@ -61,7 +63,7 @@ def test_committing_less_than_was_reserved_frees_the_rest(ledger):
     assert (ledger.pools["general"].free, ledger.pools["general"].in_use, ledger.pools["general"].reservations) == (cpu(3), cpu(1), {})
 
 
-def test_committing_more_than_was_reserved_is_refused_and_changes_nothing(ledger):
+def test_committing_more_than_reserved_is_refused(ledger):
     ledger.reserve("general", "s1", cpu(1))
     with pytest.raises(LedgerError):
         ledger.commit("general", "s1", cpu(2))
@@ -83,7 +85,7 @@ def test_nothing_can_be_committed_twice(ledger):
         ledger.commit("general", "s1", cpu(1))
 
 
-def test_release_gives_back_what_is_reserved_and_what_is_used_in_every_pool(ledger):
+def test_release_frees_reserved_and_used_in_every_pool(ledger):
     ledger.reserve("general", "s1", cpu(1))
     ledger.reserve("spot", "s1", cpu(1))
     ledger.commit("spot", "s1", cpu(1))
@@ -91,7 +93,7 @@ def test_release_gives_back_what_is_reserved_and_what_is_used_in_every_pool(ledg
     assert (ledger.pools["general"].free, ledger.pools["spot"].free) == (cpu(4), cpu(2))
 
 
-def test_release_of_the_unknown_and_a_second_release_give_nothing_back(ledger):
+def test_an_unknown_or_second_release_frees_nothing(ledger):
     ledger.reserve("general", "s1", cpu(1))
     assert not ledger.release("s2")
     assert ledger.release("s1")
@@ -107,7 +109,7 @@ def test_an_entry_of_nothing_is_an_entry_all_the_same(ledger):
 # -- configured while in use -------------------------------------------------------------------------------------------
 
 
-def test_s6_a_pool_tells_capacity_used_reserved_and_target_agents():
+def test_s6_a_pool_reports_capacity_used_reserved_and_target():
     ledger = PoolLedger((PoolSpec(pool="general", capacity=cpu(8), target_agents=3),))
     ledger.reserve("general", "task:a", cpu(1))
     ledger.reserve("general", "task:b", cpu(2))
@@ -122,7 +124,7 @@ def test_s6_a_pool_grows_while_in_use(ledger):
     assert ledger.pool("general").free == cpu(2)
 
 
-def test_s6_a_pool_that_is_lowered_below_what_is_held_kills_nobody_and_sells_nothing(ledger):
+def test_s6_a_pool_lowered_below_its_use_kills_nothing(ledger):
     ledger.reserve("general", "a", cpu(1))
     ledger.reserve("general", "b", cpu(3))
     ledger.commit("general", "b")
@@ -133,7 +135,7 @@ def test_s6_a_pool_that_is_lowered_below_what_is_held_kills_nobody_and_sells_not
         ledger.reserve("general", "c", ResourceSet({"cpu": 1}))
 
 
-def test_what_comes_back_to_an_over_committed_pool_shrinks_the_excess_first(ledger):
+def test_a_release_to_an_over_committed_pool_shrinks_the_excess(ledger):
     for holder in ("a", "b", "c", "d"):
         ledger.reserve("general", holder, cpu(1))
     ledger.configure(PoolSpec(pool="general", capacity=cpu(2)))
@@ -144,14 +146,14 @@ def test_what_comes_back_to_an_over_committed_pool_shrinks_the_excess_first(ledg
     assert seen == [(cpu(1), NOTHING), (NOTHING, NOTHING), (NOTHING, cpu(1))]
 
 
-def test_what_was_reserved_before_the_capacity_was_lowered_can_still_be_used(ledger):
+def test_a_reservation_made_before_a_cut_can_still_be_committed(ledger):
     ledger.reserve("general", "a", cpu(4))
     ledger.configure(PoolSpec(pool="general", capacity=cpu(1)))
     ledger.commit("general", "a")
     assert (ledger.pool("general").used, ledger.pool("general").excess) == (cpu(4), cpu(3))
 
 
-def test_an_excess_of_one_resource_does_not_hide_what_is_free_of_another(ledger):
+def test_an_excess_of_one_resource_does_not_hide_another(ledger):
     ledger.configure(PoolSpec(pool="mixed", capacity=ResourceSet({"cpu": 5, "gpu": 5})))
     ledger.reserve("mixed", "a", ResourceSet({"cpu": 4}))
     ledger.configure(PoolSpec(pool="mixed", capacity=ResourceSet({"cpu": 1, "gpu": 5})))
@@ -159,7 +161,7 @@ def test_an_excess_of_one_resource_does_not_hide_what_is_free_of_another(ledger)
     ledger.reserve("mixed", "b", ResourceSet({"gpu": 5}))
 
 
-def test_a_resource_that_is_configured_away_while_held_is_all_excess(ledger):
+def test_a_removed_resource_that_is_held_is_all_excess(ledger):
     ledger.reserve("general", "a", cpu(2))
     ledger.configure(PoolSpec(pool="general", capacity=NOTHING))
     assert (ledger.pool("general").excess, ledger.pool("general").free) == (cpu(2), NOTHING)
@@ -182,7 +184,7 @@ def test_an_unknown_pool_is_named_with_those_there_are(ledger):
 # -- deleted -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_empty_pool_is_deleted_at_once_and_again_without_harm(ledger):
+def test_an_empty_pool_is_deleted_at_once_and_idempotently(ledger):
     assert ledger.delete("spot")
     assert list(ledger.pools) == ["general"]
     assert ledger.delete("spot")
@@ -248,15 +250,15 @@ def test_a_move_to_one_who_holds_something_elsewhere_adds_to_it(ledger):
 # -- what the nearest peer got wrong -----------------------------------------------------------------------------------
 
 
-def test_a_pool_of_a_tenth_of_a_cpu_for_each_of_four_agents_takes_all_four():
-    """With floats the last of them found no room: 0.1 * 4 - 0.1 - 0.1 - 0.1 < 0.1."""
+def test_a_pool_for_four_agents_of_a_tenth_takes_all_four():
+    """With floats the last one does not fit: 0.1 * 4 - 0.1 - 0.1 - 0.1 < 0.1."""
     ledger = PoolLedger((PoolSpec(pool="small", capacity=cpu(0.1).times(4)),))
     for agent in range(4):
         ledger.reserve("small", f"agent {agent}", cpu(0.1))
     assert ledger.pool("small").free == NOTHING
 
 
-def test_seven_tenths_and_one_tenth_given_back_leave_nothing_behind():
+def test_released_tenths_leave_nothing_behind():
     ledger = PoolLedger((PoolSpec(pool="small", capacity=cpu(0.8)),))
     for holder, amount in (("a", 0.7), ("b", 0.1)):
         ledger.reserve("small", holder, cpu(amount))
@@ -266,13 +268,13 @@ def test_seven_tenths_and_one_tenth_given_back_leave_nothing_behind():
     assert (ledger.pool("small").free, ledger.pool("small").used) == (cpu(0.8), NOTHING)
 
 
-def test_memory_is_counted_in_the_bytes_that_a_cluster_counts_it_in():
+def test_memory_is_counted_in_the_bytes_of_the_cluster():
     ledger = PoolLedger((PoolSpec(pool="small", capacity=ResourceSet.of({"memory": "4GiB"})),))
     with pytest.raises(LedgerError):
         ledger.reserve("small", "a", ResourceSet({"memory": 2**32 + 1}))
 
 
-def test_a_second_release_cannot_take_what_another_one_reserved_meanwhile(ledger):
+def test_a_second_release_frees_nothing_of_a_new_reservation(ledger):
     ledger.reserve("general", "a", cpu(4))
     ledger.release("a")
     ledger.reserve("general", "b", cpu(4))
@@ -291,13 +293,13 @@ def test_a_pool_tells_what_is_short(ledger):
     assert pool.short_of(ResourceSet.of({"gpu": 1})) == ResourceSet.of({"gpu": 1})
 
 
-def test_what_has_to_come_back_to_an_over_committed_pool_counts_the_excess_too(ledger):
+def test_what_an_over_committed_pool_awaits_includes_the_excess(ledger):
     ledger.reserve("general", "a", cpu(4))
     ledger.configure(PoolSpec(pool="general", capacity=cpu(1)))
     assert ledger.pool("general").short_of(cpu(1)) == cpu(4)
 
 
-def test_broken_books_of_a_pool_are_told_by_its_check(ledger):
+def test_the_check_of_a_pool_reports_inconsistent_state(ledger):
     ledger.reserve("general", "a", cpu(1))
     assert ledger.check() == []
     ledger.pool("general").uses["a"] = cpu(1)

@@ -1,4 +1,4 @@
-"""Which characters names may hold, and how texts show the others."""
+"""Characters that names may hold, and escapes of all others in texts."""
 
 import json
 

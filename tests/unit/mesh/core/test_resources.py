@@ -1,3 +1,5 @@
+"""Resource sets: parsing, units, arithmetic and comparison."""
+
 from __future__ import annotations
 
 import os
@@ -108,11 +110,11 @@ def test_what_is_no_amount_is_refused(name, amount):
         pytest.param("memory", 0, "0B", id="no memory"),
     ],
 )
-def test_units_are_told_exactly(name, units, words):
+def test_units_are_exact(name, units, words):
     assert format_units(name, units) == words
 
 
-def test_whole_amounts_come_back_as_integers_and_others_as_fractions():
+def test_whole_amounts_are_integers_and_others_fractions():
     assert from_units("cpu", 20_000) == 2
     assert isinstance(from_units("cpu", 20_000), int)
     assert from_units("cpu", 2_500) == 0.25
@@ -150,14 +152,14 @@ def test_adding_beyond_what_a_ledger_holds_is_refused():
         ResourceSet({"cpu": AMOUNT_MAX}) + ResourceSet({"cpu": 1})
 
 
-def test_sets_that_each_have_more_of_something_are_not_comparable():
+def test_sets_with_more_of_different_resources_do_not_compare():
     cpus, gpus = ResourceSet({"cpu": 2}), ResourceSet({"gpu": 1})
     assert not cpus <= gpus
     assert not gpus <= cpus
     assert cpus >= NOTHING
 
 
-def test_copies_are_bounded_by_the_scarcest_resource_and_nothing_fits_any_number_of_times():
+def test_copies_are_bounded_by_the_scarcest_resource():
     slot = ResourceSet({"cpu": 2, "gpu": 1})
     assert slot.copies_in(ResourceSet({"cpu": 9, "gpu": 3})) == 3
     assert slot.copies_in(ResourceSet({"cpu": 9})) == 0
@@ -176,7 +178,7 @@ def test_on_the_wire_a_set_is_an_object_of_whole_units():
     assert decode(ResourceSet, b'{"memory":7,"cpu":5000}') == amounts
 
 
-def test_s25_a_set_is_a_subset_when_the_other_has_as_much_of_everything():
+def test_s25_a_subset_has_no_more_of_any_resource():
     small, large = ResourceSet.of({"cpu": 1}), ResourceSet.of({"cpu": 2, "gpu": 1})
     assert (small.is_subset_of(large), large.is_superset_of(small), large.is_subset_of(small)) == (True, True, False)
     assert small.is_subset_of(ResourceSet.of({"cpu": 1}))
@@ -188,7 +190,7 @@ def test_s25_a_bounded_sum_is_never_above_the_total():
     assert free.add_bounded(back, total) == ResourceSet.of({"cpu": 4, "gpu": 1})
 
 
-def test_s25_a_bounded_sum_leaves_out_what_the_total_has_no_more():
+def test_s25_a_bounded_sum_omits_removed_resources():
     assert ResourceSet.of({"cpu": 1}).add_bounded(ResourceSet.of({"licence": 1}), ResourceSet.of({"cpu": 4})) == ResourceSet.of({"cpu": 1})
 
 
@@ -206,7 +208,7 @@ def test_s25_one_resource_is_read_set_and_deleted_by_its_label():
     assert amounts.without("tpu") == amounts
 
 
-def test_a_pool_of_four_tenths_has_room_for_four_agents_of_a_tenth():
+def test_a_pool_of_four_tenths_fits_four_agents_of_a_tenth():
     room, agent = ResourceSet.of({"cpu": 0.4}), ResourceSet.of({"cpu": 0.1})
     assert agent.copies_in(room) == 4
     for _ in range(4):
@@ -220,7 +222,7 @@ def test_a_set_from_another_process_is_found_among_equal_ones():
         "sent = pickle.loads(bytes.fromhex(sys.argv[1])); print(sent in {ResourceSet.of({'cpu': 1, 'gpu': 2})})"
     )
     sent = pickle.dumps(ResourceSet.of({"cpu": 1, "gpu": 2})).hex()
-    for seed in ("1", "2"):  # Python draws it for each process: the same string has another hash there.
+    for seed in ("1", "2"):  # Python salts hashes per process.
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         found = subprocess.run([sys.executable, "-c", program, sent], env=environment, capture_output=True, text=True, check=True)
         assert found.stdout == "True\n"
@@ -236,6 +238,6 @@ def test_a_set_from_another_process_is_found_among_equal_ones():
         pytest.param(0.00001, "cpu: 1e-05 is finer than the ledger's unit", id="finer than the unit"),
     ],
 )
-def test_an_amount_that_cannot_be_is_told_by_what_is_wrong_with_it(amount, words):
+def test_the_error_of_an_impossible_amount_says_what_is_wrong(amount, words):
     with pytest.raises(AmountError, match=words):
         to_units("cpu", amount)

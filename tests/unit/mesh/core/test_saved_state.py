@@ -1,4 +1,4 @@
-"""State handlers as values and as decorators, and what is left of a snapshot without its bytes."""
+"""State handlers as values and as decorators, and snapshots without their bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def restore(ctx, saved):
 
 
 class RemoteClass:
-    """What `@ray.remote` makes of a class, as far as it matters here."""
+    """Fake of the class that `@ray.remote` makes."""
 
     def __init__(self, modified_class):
         self.__ray_metadata__ = type("Metadata", (), {"modified_class": modified_class})
@@ -71,7 +71,7 @@ def test_a_saved_state_needs_its_payload_alone():
     assert SavedState(payload=b"x").notes == {}
 
 
-def test_without_its_bytes_a_snapshot_keeps_what_is_known_of_the_work():
+def test_a_snapshot_without_its_bytes_keeps_its_metadata():
     snapshot = StateSnapshot(
         task=TaskId("t"),
         attempt=3,

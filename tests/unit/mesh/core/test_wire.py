@@ -1,3 +1,5 @@
+"""Values as JSON and back."""
+
 from __future__ import annotations
 
 import pytest
@@ -59,7 +61,7 @@ def test_text_and_bytes_are_read_alike():
         pytest.param(b'{"sha256": "a", "size_bytes": 1.5, "encoding": "json"}', id="a fraction where a whole number belongs"),
         pytest.param(b'{"sha256": "a", "size_bytes": true, "encoding": "json"}', id="a truth value where a number belongs"),
         pytest.param(b'{"sha256": "a", "size_bytes": 1, "encoding": "yaml"}', id="an unknown word"),
-        pytest.param(b'{"sha256": "a", "size_bytes": 1, "encoding": "json", "more": 1}', id="a key that nobody knows"),
+        pytest.param(b'{"sha256": "a", "size_bytes": 1, "encoding": "json", "more": 1}', id="an unknown key"),
     ],
 )
 def test_garbage_is_refused_and_named(data):
@@ -70,9 +72,9 @@ def test_garbage_is_refused_and_named(data):
 @pytest.mark.parametrize(
     "data",
     [
-        pytest.param(b'[{"kind": "stage_party", "stage": "s"}]', id="a kind that nobody knows"),
+        pytest.param(b'[{"kind": "stage_party", "stage": "s"}]', id="an unknown kind"),
         pytest.param(b'[{"stage": "s"}]', id="no kind"),
-        pytest.param(b'[{"kind": "stage_ended", "stage": "s", "more": 1}]', id="a key that nobody knows, inside a list"),
+        pytest.param(b'[{"kind": "stage_ended", "stage": "s", "more": 1}]', id="an unknown key, inside a list"),
         pytest.param(b'{"kind": "stage_ended", "stage": "s"}', id="a message without its list"),
     ],
 )

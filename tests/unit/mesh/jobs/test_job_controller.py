@@ -1,3 +1,5 @@
+"""Job controller: states of jobs and members, restarts, loss and recovery."""
+
 from __future__ import annotations
 
 import json
@@ -43,8 +45,8 @@ def spec(*, workers=2, job="pong", **reported):
     return JobSpec(job=job, pool="train", leader=ReplicaSpec(), worker_sets=(WorkerSetSpec(name="actors", counts=workers),), **reported)
 
 
-class Story:
-    """One job and what is ordered for it; looks at every invariant after every event."""
+class Scenario:
+    """One job and its orders; checks every invariant after every event."""
 
     def __init__(self, reported):
         self.spec = reported
@@ -81,7 +83,7 @@ class Story:
         return self.send(MemberFailed, member, detail="it raised", **reported)
 
     def lost(self, member=LEADER, **reported):
-        return self.send(MemberLost, member, detail="gave way", **reported)
+        return self.send(MemberLost, member, detail="preempted", **reported)
 
     def stopped(self, member=LEADER, **reported):
         return self.send(MemberStopped, member, **reported)
@@ -94,7 +96,7 @@ class Story:
         return self.now_ms
 
     def wait(self):
-        """Nothing happens for a minute."""
+        """Let a minute pass without events."""
         self.now_ms += 60_000
         return self.take(JobsTicked(at_ms=self.now_ms))
 
@@ -111,34 +113,34 @@ def reported_for(decision):
 
 
 def running(**reported):
-    """A job with all its members up."""
-    task_history = Story(spec(**reported))
-    task_history.allocate(*members_of(task_history.spec))
-    task_history.started()
-    for member in members_of(task_history.spec)[1:]:
-        task_history.started(member)
-    assert task_history.job.stage is Stage.RUNNING
-    return task_history
+    """Return a job whose members all run."""
+    scenario = Scenario(spec(**reported))
+    scenario.allocate(*members_of(scenario.spec))
+    scenario.started()
+    for member in members_of(scenario.spec)[1:]:
+        scenario.started(member)
+    assert scenario.job.stage is Stage.RUNNING
+    return scenario
 
 
 # -- the stages of the seed --------------------------------------------------------------------------------------------
 
 
-def test_s35_a_job_goes_from_pending_to_succeeded_by_way_of_its_leader():
-    task_history = Story(spec())
-    assert (task_history.job.stage, task_history.job.schedule_state) == (Stage.PENDING, ScheduleState.UNSCHEDULED)
-    assert task_history.allocate(LEADER, worker(0), worker(1)) == [("start", "leader", 1)]
-    assert task_history.job.stage is Stage.STARTING
-    assert task_history.started() == [("start", "actors-0", 1), ("start", "actors-1", 1)]
-    assert task_history.started(worker(1)) == []
-    assert task_history.job.stage is Stage.RUNNING
-    task_history.started(worker(0))
-    assert task_history.succeeded() == [
+def test_s35_a_job_goes_from_pending_to_succeeded_by_its_leader():
+    scenario = Scenario(spec())
+    assert (scenario.job.stage, scenario.job.schedule_state) == (Stage.PENDING, ScheduleState.UNSCHEDULED)
+    assert scenario.allocate(LEADER, worker(0), worker(1)) == [("start", "leader", 1)]
+    assert scenario.job.stage is Stage.STARTING
+    assert scenario.started() == [("start", "actors-0", 1), ("start", "actors-1", 1)]
+    assert scenario.started(worker(1)) == []
+    assert scenario.job.stage is Stage.RUNNING
+    scenario.started(worker(0))
+    assert scenario.succeeded() == [
         ("stop", "actors-1", Reason.JOB_ENDED),
         ("stop", "actors-0", Reason.JOB_ENDED),
         ("let go", "leader", Reason.JOB_ENDED),
     ]
-    assert task_history.reports == [
+    assert scenario.reports == [
         (Stage.PENDING, ScheduleState.UNSCHEDULED),
         (Stage.STARTING, ScheduleState.SCHEDULED_SUCCEED),
         (Stage.RUNNING, ScheduleState.SCHEDULED_SUCCEED),
@@ -146,20 +148,20 @@ def test_s35_a_job_goes_from_pending_to_succeeded_by_way_of_its_leader():
     ]
 
 
-def test_s35_a_job_that_has_no_places_stays_pending_and_says_why():
-    task_history = Story(spec())
-    assert task_history.allocate(state=ScheduleState.UNSCHEDULED, reason=Reason.NODES_BUSY) == []
-    assert (task_history.job.stage, task_history.job.reason) == (Stage.PENDING, Reason.NODES_BUSY)
+def test_s35_an_unplaced_job_stays_pending_with_its_reason():
+    scenario = Scenario(spec())
+    assert scenario.allocate(state=ScheduleState.UNSCHEDULED, reason=Reason.NODES_BUSY) == []
+    assert (scenario.job.stage, scenario.job.reason) == (Stage.PENDING, Reason.NODES_BUSY)
 
 
 def test_s35_a_job_that_can_never_be_placed_fails():
-    task_history = Story(spec())
-    task_history.allocate(state=ScheduleState.SCHEDULED_FAILED, reason=Reason.NO_NODE_FITS)
-    assert (task_history.job.stage, task_history.job.schedule_state) == (Stage.FAILED, ScheduleState.SCHEDULED_FAILED)
-    assert task_history.job.reason is Reason.NO_NODE_FITS
+    scenario = Scenario(spec())
+    scenario.allocate(state=ScheduleState.SCHEDULED_FAILED, reason=Reason.NO_NODE_FITS)
+    assert (scenario.job.stage, scenario.job.schedule_state) == (Stage.FAILED, ScheduleState.SCHEDULED_FAILED)
+    assert scenario.job.reason is Reason.NO_NODE_FITS
 
 
-def test_s35_workers_find_the_leaders_address_and_their_own_rank_in_their_environment():
+def test_s35_workers_find_address_and_rank_in_their_env_vars():
     controller = JobController()
     reported = replace(spec(), worker_sets=(WorkerSetSpec(name="actors", counts=2), WorkerSetSpec(name="judges")), min_workers_num=3)
     members = members_of(reported)
@@ -183,63 +185,63 @@ def test_s35_workers_find_the_leaders_address_and_their_own_rank_in_their_enviro
     assert {name: env["SCHEDULEMESH_RANK"] for name, env in workers.items()} == {"actors-0": "1", "actors-1": "2", "judges-0": "3"}
 
 
-def test_s35_a_job_runs_with_the_least_workers_and_takes_the_late_ones_on():
-    task_history = Story(spec(workers=3, min_workers_num=2))
-    task_history.allocate(LEADER, worker(0), worker(1), state=ScheduleState.SCHEDULED_PARTLY, reason=Reason.NODES_BUSY)
-    assert task_history.job.schedule_state is ScheduleState.SCHEDULED_PARTLY
-    task_history.started()
-    task_history.started(worker(0))
-    assert task_history.job.stage is Stage.STARTING
-    task_history.started(worker(1))
-    assert task_history.job.stage is Stage.RUNNING
-    assert task_history.allocate(worker(2)) == [("start", "actors-2", 1)]
-    assert (task_history.job.schedule_state, task_history.job.reason) == (ScheduleState.SCHEDULED_SUCCEED, None)
+def test_s35_a_job_runs_with_min_workers_and_adds_the_late_ones():
+    scenario = Scenario(spec(workers=3, min_workers_num=2))
+    scenario.allocate(LEADER, worker(0), worker(1), state=ScheduleState.SCHEDULED_PARTLY, reason=Reason.NODES_BUSY)
+    assert scenario.job.schedule_state is ScheduleState.SCHEDULED_PARTLY
+    scenario.started()
+    scenario.started(worker(0))
+    assert scenario.job.stage is Stage.STARTING
+    scenario.started(worker(1))
+    assert scenario.job.stage is Stage.RUNNING
+    assert scenario.allocate(worker(2)) == [("start", "actors-2", 1)]
+    assert (scenario.job.schedule_state, scenario.job.reason) == (ScheduleState.SCHEDULED_SUCCEED, None)
 
 
 def test_s35_a_leader_that_fails_too_often_fails_the_job():
-    task_history = running(restart_limit=2)
+    scenario = running(restart_limit=2)
     for attempt in (2, 3):
-        assert task_history.failed() == [
+        assert scenario.failed() == [
             ("stop", "actors-0", Reason.LEADER_RESTARTED),
             ("stop", "actors-1", Reason.LEADER_RESTARTED),
             *([("start", "leader", 2)] if attempt == 2 else []),
         ]
-        assert attempt == 2 or task_history.wait() == [("start", "leader", attempt)]
-        task_history.stopped(worker(0))
-        task_history.stopped(worker(1))
-        task_history.started()
-        task_history.started(worker(0))
-        task_history.started(worker(1))
-    assert [each[:2] for each in task_history.failed()] == [("stop", "actors-1"), ("stop", "actors-0"), ("let go", "leader")]
-    assert (task_history.job.stage, task_history.job.reason) == (Stage.FAILED, Reason.RESTART_LIMIT)
-    assert "leader failed 3 times, restart_limit is 2" in task_history.job.detail
+        assert attempt == 2 or scenario.wait() == [("start", "leader", attempt)]
+        scenario.stopped(worker(0))
+        scenario.stopped(worker(1))
+        scenario.started()
+        scenario.started(worker(0))
+        scenario.started(worker(1))
+    assert [each[:2] for each in scenario.failed()] == [("stop", "actors-1"), ("stop", "actors-0"), ("let go", "leader")]
+    assert (scenario.job.stage, scenario.job.reason) == (Stage.FAILED, Reason.RESTART_LIMIT)
+    assert "leader failed 3 times, restart_limit is 2" in scenario.job.detail
 
 
 def test_s34_a_restart_limit_of_zero_never_starts_again():
-    task_history = running(restart_limit=0)
-    task_history.failed()
-    assert task_history.job.stage is Stage.FAILED
+    scenario = running(restart_limit=0)
+    scenario.failed()
+    assert scenario.job.stage is Stage.FAILED
 
 
 def test_s34_a_terminating_job_succeeds():
-    task_history = running()
-    assert [each[:2] for each in task_history.take(JobTerminated(at_ms=9, job="pong"))] == [
+    scenario = running()
+    assert [each[:2] for each in scenario.take(JobTerminated(at_ms=9, job="pong"))] == [
         ("stop", "actors-1"),
         ("stop", "actors-0"),
         ("stop", "leader"),
     ]
-    assert (task_history.job.stage, task_history.job.reason) == (Stage.SUCCEEDED, Reason.CANCELLED_BY_USER)
-    assert task_history.take(JobTerminated(at_ms=10, job="pong")) == []
+    assert (scenario.job.stage, scenario.job.reason) == (Stage.SUCCEEDED, Reason.CANCELLED_BY_USER)
+    assert scenario.take(JobTerminated(at_ms=10, job="pong")) == []
 
 
 def test_s34_the_same_job_submitted_as_terminating_is_ended():
-    task_history = running()
-    task_history.take(JobSubmitted(at_ms=9, spec=replace(task_history.spec, terminating=True)))
-    assert task_history.job.stage is Stage.SUCCEEDED
+    scenario = running()
+    scenario.take(JobSubmitted(at_ms=9, spec=replace(scenario.spec, terminating=True)))
+    assert scenario.job.stage is Stage.SUCCEEDED
 
 
 def test_a_job_that_is_submitted_as_terminating_is_over_at_once():
-    assert Story(spec(terminating=True)).job.stage is Stage.SUCCEEDED
+    assert Scenario(spec(terminating=True)).job.stage is Stage.SUCCEEDED
 
 
 @pytest.mark.parametrize(
@@ -249,238 +251,238 @@ def test_a_job_that_is_submitted_as_terminating_is_over_at_once():
             CleanPolicy.ALL,
             [("let go", "actors-1"), ("stop", "actors-0"), ("let go", "leader")],
             {MemberState.STOPPING},
-            id="all: whoever runs is stopped, of the others nothing is kept",
+            id="all: running members are stopped, nothing else is kept",
         ),
         pytest.param(
             CleanPolicy.RUNNING,
             [("stop", "actors-0")],
             {MemberState.STOPPING, MemberState.SUCCEEDED},
-            id="running: only whoever runs is stopped",
+            id="running: only running members are stopped",
         ),
-        pytest.param(CleanPolicy.NONE, [], {MemberState.RUNNING, MemberState.SUCCEEDED}, id="none: nobody is touched"),
+        pytest.param(CleanPolicy.NONE, [], {MemberState.RUNNING, MemberState.SUCCEEDED}, id="none: no member is stopped"),
     ],
 )
 def test_s34_members_are_cleaned_away_as_the_job_asks(policy, ordered, left):
-    task_history = running(clean_pod_policy=policy)
-    task_history.succeeded(worker(1))
-    assert [each[:2] for each in task_history.succeeded()] == ordered
-    assert {record.state for record in task_history.job.records} == left
+    scenario = running(clean_pod_policy=policy)
+    scenario.succeeded(worker(1))
+    assert [each[:2] for each in scenario.succeeded()] == ordered
+    assert {record.state for record in scenario.job.records} == left
 
 
 # -- restarts ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_worker_that_fails_is_started_again_at_its_place():
-    task_history = running()
-    assert task_history.failed(worker(0)) == [("start", "actors-0", 2)]
-    assert task_history.job.stage is Stage.RUNNING
-    assert task_history.job.members[worker(0)].node == "n1"
+    scenario = running()
+    assert scenario.failed(worker(0)) == [("start", "actors-0", 2)]
+    assert scenario.job.stage is Stage.RUNNING
+    assert scenario.job.members[worker(0)].node == "n1"
 
 
-def test_a_member_that_fails_again_and_again_is_started_after_a_growing_pause():
-    task_history = running(restart_limit=9)
-    assert task_history.failed(worker(0)) == [("start", "actors-0", 2)]
+def test_a_failing_member_is_restarted_after_a_growing_pause():
+    scenario = running(restart_limit=9)
+    assert scenario.failed(worker(0)) == [("start", "actors-0", 2)]
     for attempt, pause_ms in ((3, 1_000), (4, 2_000), (5, 4_000)):
-        assert task_history.failed(worker(0)) == []
-        due_ms = task_history.now_ms + pause_ms
-        assert task_history.controller.wakes_ms() == due_ms
-        assert task_history.take(JobsTicked(at_ms=due_ms - 1)) == []
-        assert task_history.take(JobsTicked(at_ms=due_ms)) == [("start", "actors-0", attempt)]
-        task_history.now_ms = due_ms
-    assert task_history.controller.wakes_ms() is None
+        assert scenario.failed(worker(0)) == []
+        due_ms = scenario.now_ms + pause_ms
+        assert scenario.controller.wakes_ms() == due_ms
+        assert scenario.take(JobsTicked(at_ms=due_ms - 1)) == []
+        assert scenario.take(JobsTicked(at_ms=due_ms)) == [("start", "actors-0", attempt)]
+        scenario.now_ms = due_ms
+    assert scenario.controller.wakes_ms() is None
     for _ in range(4):
-        task_history.failed(worker(0))
-        task_history.wait()
-    task_history.failed(worker(0))
-    assert task_history.controller.wakes_ms() == task_history.now_ms + 30_000
+        scenario.failed(worker(0))
+        scenario.wait()
+    scenario.failed(worker(0))
+    assert scenario.controller.wakes_ms() == scenario.now_ms + 30_000
 
 
-def test_workers_do_not_use_up_their_restarts_on_a_leader_that_is_known_to_be_gone():
-    task_history = running(restart_limit=2)
-    task_history.failed(worker(0))
-    task_history.failed(worker(0))
-    task_history.failed()
-    assert task_history.state(worker(0)) is MemberState.PLACED
-    assert task_history.controller.wakes_ms() is None  # It waits for the leader, not for the clock.
-    task_history.stopped(worker(1))
-    assert task_history.send(MemberStarted, LEADER, address="10.0.0.9:7") == [("start", "actors-1", 2)]
-    assert task_history.wait() == [("start", "actors-0", 3)]
+def test_a_lost_leader_uses_up_no_restarts_of_workers():
+    scenario = running(restart_limit=2)
+    scenario.failed(worker(0))
+    scenario.failed(worker(0))
+    scenario.failed()
+    assert scenario.state(worker(0)) is MemberState.PLACED
+    assert scenario.controller.wakes_ms() is None  # It waits for the leader, not for the clock.
+    scenario.stopped(worker(1))
+    assert scenario.send(MemberStarted, LEADER, address="10.0.0.9:7") == [("start", "actors-1", 2)]
+    assert scenario.wait() == [("start", "actors-0", 3)]
 
 
-def test_a_worker_that_fails_too_often_is_given_up_and_the_job_goes_on_with_enough():
-    task_history = running(restart_limit=1, min_workers_num=1)
-    task_history.failed(worker(0))
-    assert task_history.failed(worker(0)) == []
-    assert task_history.state(worker(0)) is MemberState.GIVEN_UP
-    assert (task_history.job.stage, task_history.job.schedule_state) == (Stage.RUNNING, ScheduleState.SCHEDULED_SUCCEED)
+def test_a_worker_beyond_its_restart_limit_is_given_up():
+    scenario = running(restart_limit=1, min_workers_num=1)
+    scenario.failed(worker(0))
+    assert scenario.failed(worker(0)) == []
+    assert scenario.state(worker(0)) is MemberState.GIVEN_UP
+    assert (scenario.job.stage, scenario.job.schedule_state) == (Stage.RUNNING, ScheduleState.SCHEDULED_SUCCEED)
 
 
 def test_with_too_few_workers_left_the_job_fails():
-    task_history = running(restart_limit=0, min_workers_num=2)
-    task_history.failed(worker(0))
-    assert (task_history.job.stage, task_history.job.reason) == (Stage.FAILED, Reason.RESTART_LIMIT)
-    assert "1 worker is left, and at least 2 needed" in task_history.job.detail
+    scenario = running(restart_limit=0, min_workers_num=2)
+    scenario.failed(worker(0))
+    assert (scenario.job.stage, scenario.job.reason) == (Stage.FAILED, Reason.RESTART_LIMIT)
+    assert "1 worker is left, and at least 2 needed" in scenario.job.detail
 
 
 def test_a_gang_fails_with_the_first_worker_that_is_given_up():
-    task_history = running(restart_limit=0, basic_policy=BasicPolicy.GANG)
-    task_history.failed(worker(1))
-    assert task_history.job.stage is Stage.FAILED
+    scenario = running(restart_limit=0, basic_policy=BasicPolicy.GANG)
+    scenario.failed(worker(1))
+    assert scenario.job.stage is Stage.FAILED
 
 
-def test_workers_wait_for_the_new_address_when_the_leader_starts_anew():
-    task_history = running()
-    task_history.failed()
-    assert task_history.job.stage is Stage.STARTING
-    assert task_history.send(MemberStarted, LEADER, address="10.0.0.9:7") == []  # The old workers are still being stopped.
-    assert task_history.stopped(worker(0)) == [("start", "actors-0", 2)]
-    assert task_history.job.leader_address == "10.0.0.9:7"
-    assert task_history.job.members[worker(0)].failures == 0
+def test_workers_wait_for_the_address_of_a_restarted_leader():
+    scenario = running()
+    scenario.failed()
+    assert scenario.job.stage is Stage.STARTING
+    assert scenario.send(MemberStarted, LEADER, address="10.0.0.9:7") == []  # The old workers are still being stopped.
+    assert scenario.stopped(worker(0)) == [("start", "actors-0", 2)]
+    assert scenario.job.leader_address == "10.0.0.9:7"
+    assert scenario.job.members[worker(0)].failures == 0
 
 
-def test_a_worker_that_breaks_while_it_is_stopped_for_its_leader_is_not_blamed():
-    task_history = running(restart_limit=1, min_workers_num=2)
-    task_history.failed()
-    assert task_history.failed(worker(0)) == []
-    assert (task_history.state(worker(0)), task_history.job.members[worker(0)].failures) == (MemberState.PLACED, 0)
+def test_a_worker_that_fails_while_being_stopped_is_not_blamed():
+    scenario = running(restart_limit=1, min_workers_num=2)
+    scenario.failed()
+    assert scenario.failed(worker(0)) == []
+    assert (scenario.state(worker(0)), scenario.job.members[worker(0)].failures) == (MemberState.PLACED, 0)
 
 
-def test_a_worker_that_has_succeeded_counts_as_up_and_is_not_started_again():
-    task_history = running(min_workers_num=2)
-    task_history.succeeded(worker(0))
-    assert task_history.job.stage is Stage.RUNNING
-    task_history.take(JobRescheduled(at_ms=9, job="pong"))
-    task_history.stopped()
-    task_history.stopped(worker(1))
-    assert task_history.controller.snapshot()[0].unplaced == (LEADER, worker(1))
-    assert task_history.allocate(LEADER, worker(1)) == [("start", "leader", 2)]
+def test_a_succeeded_worker_counts_as_up_and_is_not_restarted():
+    scenario = running(min_workers_num=2)
+    scenario.succeeded(worker(0))
+    assert scenario.job.stage is Stage.RUNNING
+    scenario.take(JobRescheduled(at_ms=9, job="pong"))
+    scenario.stopped()
+    scenario.stopped(worker(1))
+    assert scenario.controller.snapshot()[0].unplaced == (LEADER, worker(1))
+    assert scenario.allocate(LEADER, worker(1)) == [("start", "leader", 2)]
 
 
 # -- lost places -------------------------------------------------------------------------------------------------------
 
 
-def test_s35_a_job_whose_leader_lost_its_place_is_stopped_and_placed_anew():
-    task_history = running()
-    assert task_history.lost() == [("stop", "actors-1", Reason.JOB_RESCHEDULED), ("stop", "actors-0", Reason.JOB_RESCHEDULED)]
-    assert (task_history.job.stage, task_history.job.schedule_state) == (Stage.RESCHEDULING, ScheduleState.UNSCHEDULED)
-    assert task_history.controller.snapshot()[0].unplaced == ()  # Nothing is placed while something of it still runs.
-    task_history.stopped(worker(0))
-    assert task_history.allocate(LEADER, worker(0), worker(1)) == []
-    task_history.stopped(worker(1))
-    assert task_history.controller.snapshot()[0].unplaced == members_of(task_history.spec)
-    assert task_history.allocate(LEADER, worker(0), worker(1)) == [("start", "leader", 2)]
-    assert task_history.started() == [("start", "actors-0", 2), ("start", "actors-1", 2)]
-    task_history.started(worker(0))
-    assert (task_history.job.stage, task_history.job.leader.failures) == (Stage.RUNNING, 0)
+def test_s35_a_job_whose_leader_lost_its_node_is_rescheduled():
+    scenario = running()
+    assert scenario.lost() == [("stop", "actors-1", Reason.JOB_RESCHEDULED), ("stop", "actors-0", Reason.JOB_RESCHEDULED)]
+    assert (scenario.job.stage, scenario.job.schedule_state) == (Stage.RESCHEDULING, ScheduleState.UNSCHEDULED)
+    assert scenario.controller.snapshot()[0].unplaced == ()  # Nothing is placed while something of it still runs.
+    scenario.stopped(worker(0))
+    assert scenario.allocate(LEADER, worker(0), worker(1)) == []
+    scenario.stopped(worker(1))
+    assert scenario.controller.snapshot()[0].unplaced == members_of(scenario.spec)
+    assert scenario.allocate(LEADER, worker(0), worker(1)) == [("start", "leader", 2)]
+    assert scenario.started() == [("start", "actors-0", 2), ("start", "actors-1", 2)]
+    scenario.started(worker(0))
+    assert (scenario.job.stage, scenario.job.leader.failures) == (Stage.RUNNING, 0)
 
 
-def test_s35_a_job_that_gives_way_to_others_is_rescheduled():
-    task_history = running()
-    assert [each[0] for each in task_history.take(JobRescheduled(at_ms=9, job="pong", detail="room for ping"))] == ["stop"] * 3
-    assert (task_history.job.stage, task_history.job.reason, task_history.job.detail) == (
+def test_s35_a_preempted_job_is_rescheduled():
+    scenario = running()
+    assert [each[0] for each in scenario.take(JobRescheduled(at_ms=9, job="pong", detail="room for ping"))] == ["stop"] * 3
+    assert (scenario.job.stage, scenario.job.reason, scenario.job.detail) == (
         Stage.RESCHEDULING,
         Reason.JOB_RESCHEDULED,
         "room for ping",
     )
-    assert task_history.take(JobRescheduled(at_ms=10, job="pong")) == []
+    assert scenario.take(JobRescheduled(at_ms=10, job="pong")) == []
 
 
-def test_a_worker_that_lost_its_place_gets_another_one_while_enough_are_left():
-    task_history = running(min_workers_num=1)
-    assert task_history.lost(worker(0)) == []
-    assert (task_history.job.stage, task_history.job.schedule_state) == (Stage.RUNNING, ScheduleState.SCHEDULED_PARTLY)
-    assert task_history.allocate(worker(0)) == [("start", "actors-0", 2)]
+def test_a_displaced_worker_is_placed_again_while_enough_remain():
+    scenario = running(min_workers_num=1)
+    assert scenario.lost(worker(0)) == []
+    assert (scenario.job.stage, scenario.job.schedule_state) == (Stage.RUNNING, ScheduleState.SCHEDULED_PARTLY)
+    assert scenario.allocate(worker(0)) == [("start", "actors-0", 2)]
 
 
 def test_a_gang_is_placed_anew_when_one_worker_lost_its_place():
-    task_history = running(basic_policy=BasicPolicy.GANG)
-    assert [each[1] for each in task_history.lost(worker(0))] == ["actors-1", "leader"]
-    assert task_history.job.stage is Stage.RESCHEDULING
+    scenario = running(basic_policy=BasicPolicy.GANG)
+    assert [each[1] for each in scenario.lost(worker(0))] == ["actors-1", "leader"]
+    assert scenario.job.stage is Stage.RESCHEDULING
 
 
-def test_a_node_that_is_gone_takes_what_was_to_run_there_with_it():
-    task_history = Story(spec(min_workers_num=1))
-    task_history.allocate(*members_of(task_history.spec))
-    assert task_history.take(NodeGone(at_ms=9, node="n2")) == []
-    assert task_history.state(worker(1)) is MemberState.UNPLACED
-    assert task_history.started() == [("start", "actors-0", 1)]
-    assert [each[1] for each in task_history.take(NodeGone(at_ms=9, node="n0"))] == ["actors-0"]
-    assert task_history.take(NodeGone(at_ms=9, node="n0")) == []
-    assert task_history.lost(attempt=1) == []  # Said again by the task itself.
+def test_members_on_a_lost_node_are_lost_with_it():
+    scenario = Scenario(spec(min_workers_num=1))
+    scenario.allocate(*members_of(scenario.spec))
+    assert scenario.take(NodeGone(at_ms=9, node="n2")) == []
+    assert scenario.state(worker(1)) is MemberState.UNPLACED
+    assert scenario.started() == [("start", "actors-0", 1)]
+    assert [each[1] for each in scenario.take(NodeGone(at_ms=9, node="n0"))] == ["actors-0"]
+    assert scenario.take(NodeGone(at_ms=9, node="n0")) == []
+    assert scenario.lost(attempt=1) == []  # The task itself reports it again.
 
 
-def test_a_leader_that_returns_while_it_is_being_stopped_has_succeeded_all_the_same():
-    task_history = running()
-    task_history.take(JobRescheduled(at_ms=9, job="pong"))
-    task_history.succeeded()
-    assert task_history.job.stage is Stage.SUCCEEDED
+def test_a_leader_that_returns_while_stopping_has_succeeded():
+    scenario = running()
+    scenario.take(JobRescheduled(at_ms=9, job="pong"))
+    scenario.succeeded()
+    assert scenario.job.stage is Stage.SUCCEEDED
 
 
 def test_a_member_that_somebody_else_stopped_has_lost_its_place():
-    task_history = running(min_workers_num=1)
-    task_history.stopped(worker(0))
-    assert task_history.state(worker(0)) is MemberState.UNPLACED
+    scenario = running(min_workers_num=1)
+    scenario.stopped(worker(0))
+    assert scenario.state(worker(0)) is MemberState.UNPLACED
 
 
 # -- what comes late, twice or never -----------------------------------------------------------------------------------
 
 
-def test_the_same_job_again_is_nothing_and_another_one_of_its_name_is_refused():
-    task_history = running()
-    assert task_history.take(JobSubmitted(at_ms=9, spec=task_history.spec)) == []
-    (refused,) = task_history.take(JobSubmitted(at_ms=9, spec=replace(task_history.spec, priority=9)))
+def test_the_same_job_again_is_a_no_op_and_another_is_refused():
+    scenario = running()
+    assert scenario.take(JobSubmitted(at_ms=9, spec=scenario.spec)) == []
+    (refused,) = scenario.take(JobSubmitted(at_ms=9, spec=replace(scenario.spec, priority=9)))
     assert isinstance(refused, RefuseJob)
     assert refused.reason is Reason.ID_IN_USE
-    assert task_history.job.stage is Stage.RUNNING
+    assert scenario.job.stage is Stage.RUNNING
 
 
 def test_events_of_an_earlier_attempt_are_out_of_date():
-    task_history = running()
-    task_history.failed(worker(0))
-    assert task_history.failed(worker(0), attempt=1) == []
-    assert task_history.succeeded(worker(0), attempt=1) == []
-    assert task_history.lost(worker(0), attempt=1) == []
-    assert (task_history.state(worker(0)), task_history.job.members[worker(0)].failures) == (MemberState.STARTING, 1)
+    scenario = running()
+    scenario.failed(worker(0))
+    assert scenario.failed(worker(0), attempt=1) == []
+    assert scenario.succeeded(worker(0), attempt=1) == []
+    assert scenario.lost(worker(0), attempt=1) == []
+    assert (scenario.state(worker(0)), scenario.job.members[worker(0)].failures) == (MemberState.STARTING, 1)
 
 
 def test_places_of_an_earlier_incarnation_are_out_of_date():
-    task_history = running()
-    task_history.lost()
-    task_history.stopped(worker(0))
-    task_history.stopped(worker(1))
-    assert task_history.allocate(*members_of(task_history.spec), incarnation=1) == []
-    assert task_history.job.stage is Stage.RESCHEDULING
+    scenario = running()
+    scenario.lost()
+    scenario.stopped(worker(0))
+    scenario.stopped(worker(1))
+    assert scenario.allocate(*members_of(scenario.spec), incarnation=1) == []
+    assert scenario.job.stage is Stage.RESCHEDULING
 
 
 def test_places_that_do_not_suffice_are_not_taken():
-    task_history = Story(spec(workers=3, basic_policy=BasicPolicy.GANG))
-    assert task_history.allocate(LEADER, worker(0), worker(2)) == []
-    assert {record.state for record in task_history.job.records} == {MemberState.UNPLACED}
-    task_history = Story(spec(workers=3))
-    assert task_history.allocate(worker(0), worker(1)) == []
+    scenario = Scenario(spec(workers=3, basic_policy=BasicPolicy.GANG))
+    assert scenario.allocate(LEADER, worker(0), worker(2)) == []
+    assert {record.state for record in scenario.job.records} == {MemberState.UNPLACED}
+    scenario = Scenario(spec(workers=3))
+    assert scenario.allocate(worker(0), worker(1)) == []
 
 
 def test_events_of_unknown_jobs_and_members_are_nothing():
-    task_history = running()
-    assert task_history.send(MemberStarted, worker(0), attempt=7) == []
+    scenario = running()
+    assert scenario.send(MemberStarted, worker(0), attempt=7) == []
     reported = {"at_ms": 1, "attempt": 1, "member": worker(0)}
-    assert task_history.take(MemberStarted(job="ping", **reported)) == []
-    assert task_history.take(MemberStarted(job="pong", **{**reported, "member": Member("judges")})) == []
-    assert task_history.take(JobTerminated(at_ms=1, job="ping")) == task_history.take(JobRescheduled(at_ms=1, job="ping")) == []
+    assert scenario.take(MemberStarted(job="ping", **reported)) == []
+    assert scenario.take(MemberStarted(job="pong", **{**reported, "member": Member("judges")})) == []
+    assert scenario.take(JobTerminated(at_ms=1, job="ping")) == scenario.take(JobRescheduled(at_ms=1, job="ping")) == []
 
 
-def test_a_job_that_is_over_is_forgotten_when_nothing_of_it_runs():
-    task_history = running()
-    task_history.succeeded()
-    task_history.take(JobForgotten(at_ms=9, job="pong"))
-    assert "pong" in task_history.controller.jobs
-    for member in members_of(task_history.spec):
-        task_history.stopped(member)
-    assert {record.state for record in task_history.job.records} == {MemberState.REMOVED}
-    task_history.take(JobForgotten(at_ms=9, job="pong"))
-    assert task_history.controller.jobs == {}
-    task_history.take(JobSubmitted(at_ms=10, spec=task_history.spec))
-    assert task_history.job.stage is Stage.PENDING
+def test_a_finished_job_is_forgotten_when_nothing_of_it_runs():
+    scenario = running()
+    scenario.succeeded()
+    scenario.take(JobForgotten(at_ms=9, job="pong"))
+    assert "pong" in scenario.controller.jobs
+    for member in members_of(scenario.spec):
+        scenario.stopped(member)
+    assert {record.state for record in scenario.job.records} == {MemberState.REMOVED}
+    scenario.take(JobForgotten(at_ms=9, job="pong"))
+    assert scenario.controller.jobs == {}
+    scenario.take(JobSubmitted(at_ms=10, spec=scenario.spec))
+    assert scenario.job.stage is Stage.PENDING
 
 
 @pytest.mark.parametrize(
@@ -493,25 +495,25 @@ def test_a_job_that_is_over_is_forgotten_when_nothing_of_it_runs():
     ],
 )
 def test_what_a_job_leaves_running_ends_by_itself(kind, state):
-    task_history = running(clean_pod_policy=CleanPolicy.NONE)
-    task_history.succeeded()
-    assert getattr(task_history, kind)(worker(0)) == []
-    assert task_history.state(worker(0)) is state
+    scenario = running(clean_pod_policy=CleanPolicy.NONE)
+    scenario.succeeded()
+    assert getattr(scenario, kind)(worker(0)) == []
+    assert scenario.state(worker(0)) is state
 
 
-def test_a_move_that_the_tables_do_not_have_tells_the_story():
-    task_history = running()
+def test_an_illegal_transition_shows_the_history():
+    scenario = running()
     with pytest.raises(IllegalTransition, match=r"job pong cannot go from Running to Pending; its members: leader Running \(attempt 1\)"):
-        task_history.job.move(Stage.PENDING, 0)
+        scenario.job.move(Stage.PENDING, 0)
     with pytest.raises(IllegalTransition, match="cannot go from Removed to Running"):
         MemberRecord(member=LEADER, state=MemberState.REMOVED).move(MemberState.RUNNING)
     with pytest.raises(IllegalTransition, match="cannot go from ScheduledSucceed to ScheduledFailed"):
-        task_history.job.set_schedule_state(ScheduleState.SCHEDULED_FAILED)
+        scenario.job.set_schedule_state(ScheduleState.SCHEDULED_FAILED)
 
 
 def test_a_view_names_every_member_with_its_rank():
-    task_history = running()
-    reported = view_of(task_history.job)
+    scenario = running()
+    reported = view_of(scenario.job)
     assert [(each.name, each.rank, each.node, each.attempt) for each in reported.members] == [
         ("leader", 0, "n0", 1),
         ("actors-0", 1, "n1", 1),
@@ -520,15 +522,15 @@ def test_a_view_names_every_member_with_its_rank():
     assert (reported.stage, reported.is_over, reported.leader_address) == (Stage.RUNNING, False, "10.0.0.1:7")
 
 
-def test_a_controller_made_from_a_snapshot_goes_on_as_the_other_one_did():
-    task_history = running(restart_limit=1)
-    task_history.failed()
-    twin = JobController.from_snapshot(json.loads(json.dumps(task_history.controller.to_snapshot())))
-    assert twin.jobs == task_history.controller.jobs
+def test_a_controller_resumes_from_a_snapshot():
+    scenario = running(restart_limit=1)
+    scenario.failed()
+    twin = JobController.from_snapshot(json.loads(json.dumps(scenario.controller.to_snapshot())))
+    assert twin.jobs == scenario.controller.jobs
     event = MemberFailed(at_ms=99, job="pong", member=LEADER, attempt=2, detail="it raised again")
-    assert twin.handle(event) == task_history.controller.handle(event) != []
+    assert twin.handle(event) == scenario.controller.handle(event) != []
     first = JobSubmitted(at_ms=100, spec=spec(job="ping"))
-    assert twin.handle(first) == task_history.controller.handle(first)
+    assert twin.handle(first) == scenario.controller.handle(first)
     assert twin.jobs["ping"].arrival == 2
 
 

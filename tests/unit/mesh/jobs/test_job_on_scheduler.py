@@ -1,4 +1,4 @@
-"""The members of a job are tasks that the mesh's scheduler starts where the round wanted them."""
+"""Members of a job as tasks of the scheduler, on the nodes that the round chose."""
 
 from __future__ import annotations
 

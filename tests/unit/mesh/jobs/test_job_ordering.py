@@ -1,3 +1,5 @@
+"""Order of waiting jobs: by priority, by shares, and over both kinds of jobs."""
+
 from __future__ import annotations
 
 from fractions import Fraction
@@ -16,14 +18,14 @@ def amounts(cpu, memory_gb=0):
 
 
 def order_of(*turns, policy=None):
-    """Jobs in the order in which they come out; a turn: (job, policy, priority, cpus held)."""
+    """Return the jobs in their order; a turn is (job, policy, priority, cpus held)."""
     queue = TurnQueue(amounts(10), policy)
     for arrival, (job, kind, priority, held) in enumerate(turns):
         queue.push(Turn(job=job, policy=kind, priority=priority, arrival=arrival), amounts(held))
     return [queue.pop() for _ in turns]
 
 
-def test_s36_the_published_example_of_dominant_resource_fairness_comes_out():
+def test_s36_the_published_example_of_drf_is_reproduced():
     filling = fill_by_shares(amounts(9, 18), {"a": amounts(1, 4), "b": amounts(3, 1)})
     assert filling.counts == {"a": 3, "b": 2}
     assert filling.shares == {"a": Fraction(2, 3), "b": Fraction(2, 3)}
@@ -38,12 +40,12 @@ def test_s36_by_priority_the_higher_goes_first_then_the_earlier():
     assert order_of(("low", PRIORITY, 1, 0), ("first", PRIORITY, 5, 9), ("second", PRIORITY, 5, 0)) == ["first", "second", "low"]
 
 
-def test_s36_by_shares_the_smaller_goes_first_then_the_higher_priority_then_the_earlier():
+def test_s36_fair_order_is_by_share_then_priority_then_arrival():
     reported = (("rich", DRF, 9, 4), ("poor", DRF, 1, 1), ("late", DRF, 5, 2), ("urgent", DRF, 6, 2), ("later", DRF, 5, 2))
     assert order_of(*reported) == ["poor", "urgent", "late", "later", "rich"]
 
 
-def test_jobs_of_both_kinds_wait_side_by_side_and_the_heads_are_compared_by_priority():
+def test_heads_of_both_kinds_are_compared_by_priority():
     reported = (("rich", DRF, 9, 4), ("poor", DRF, 1, 1), ("urgent", PRIORITY, 5, 0), ("plain", PRIORITY, 1, 0))
     assert order_of(*reported) == ["urgent", "poor", "rich", "plain"]
 
@@ -72,6 +74,6 @@ def test_the_dominant_share_is_exact(held, share):
     assert dominant_share(held, amounts(9, 18)) == share
 
 
-def test_filling_goes_on_without_a_job_that_is_full_or_does_not_fit():
+def test_filling_continues_past_a_full_or_unfitting_job():
     filling = fill_by_shares(amounts(9), {"small": amounts(1), "large": amounts(5), "idle": NOTHING}, {"small": 2})
     assert filling.counts == {"small": 2, "large": 1, "idle": 0}

@@ -1,3 +1,5 @@
+"""Search for an arrangement of all members of a job."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -25,7 +27,7 @@ def places(reported, free, limit=None, steps=1000):
     return pack(reported, free, limit, Steps(steps)).places
 
 
-def test_an_arrangement_is_found_where_first_come_first_placed_would_run_into_a_corner():
+def test_packing_finds_an_arrangement_that_first_fit_misses():
     reported = demands(part("leader", 1), part("big", 4))
     assert places(reported, nodes([4, 0], [1, 0])) == (("leader", 1), ("big", 0))
 
@@ -47,7 +49,7 @@ def test_members_go_only_where_their_labels_suit():
     assert places(reported, nodes([2, 0], [9, 0])) == (("leader", 1), ("actors", 0), ("actors", 0))
 
 
-def test_nodes_with_the_same_room_and_other_labels_are_not_alike():
+def test_nodes_with_equal_room_and_other_labels_differ():
     reported = demands(part("leader", 1), part("actors", 2, suits=[True, False]))
     assert places(reported, nodes([2, 0], [2, 0])) == (("leader", 1), ("actors", 0))
 
@@ -58,7 +60,7 @@ def test_the_limit_holds_for_all_of_them_together():
     assert places(reported, nodes([9, 0], [9, 0]), np.array([1, 0])) is None
 
 
-def test_that_there_is_no_arrangement_is_sure_when_all_were_tried():
+def test_no_arrangement_is_certain_when_all_were_tried():
     reported = demands(part("leader", 3), part("actors", 3, count=3))
     packing = pack(reported, nodes([5, 0], [7, 0]), None, Steps(1000))
     assert (packing.places, packing.is_sure) == (None, True)
@@ -133,7 +135,7 @@ def test_alike_choices_are_tried_once():
         pytest.param(demands(part("leader", 0), part("idle", 0, count=9)), nodes([0, 0], [0, 0]), None, None, id="it wants nothing"),
     ],
 )
-def test_a_shortage_is_told_in_words(reported, free, limit, text):
+def test_a_shortage_is_described(reported, free, limit, text):
     found = shortage(reported, free, limit, NAMES)
     assert (found.text if found else None) == text
     assert found is None or found.is_of_pool == ("pool" in found.text)

@@ -1,3 +1,5 @@
+"""Rounds of the job scheduler: whole gangs, minimum workers, policies and reasons."""
+
 from __future__ import annotations
 
 import pytest
@@ -36,7 +38,7 @@ def cluster(*cpus, labels=None, **others):
 
 
 def job(name, *, leader=1, workers=2, each=1, sets=None, **reported):
-    """A job whose members want whole CPUs, or what a mapping says."""
+    """Return a job whose members request whole CPUs, or the resources of a mapping."""
     shapes = sets or [("actors", workers, each)]
     return JobSpec(
         job=name,
@@ -77,7 +79,7 @@ def on(found):
 # -- one job -----------------------------------------------------------------------------------------------------------
 
 
-def test_s38_a_round_places_the_leader_and_all_workers_where_there_is_room():
+def test_s38_a_round_places_the_leader_and_all_workers():
     found = round_of(cluster(3), job("pong"))["pong"]
     assert on(found) == {"leader": "n0", "actors-0": "n0", "actors-1": "n0"}
     assert (found.schedule_state, found.reason) == (SUCCEED, None)
@@ -89,7 +91,7 @@ def test_s38_a_round_leaves_the_table_of_nodes_as_it_was():
     assert (nodes.resources, nodes.load.sum(), nodes.busy.sum(), nodes.touched) == (("cpu",), 0, 0, [0])
 
 
-def test_s38_with_the_least_workers_placed_the_others_come_in_later_rounds():
+def test_s38_workers_beyond_the_minimum_come_in_later_rounds():
     spec = job("pong", workers=3, min_workers_num=1)
     found = round_of(cluster(3), spec)["pong"]
     assert (found.schedule_state, found.reason) == (PARTLY, Reason.NODES_BUSY)
@@ -142,13 +144,13 @@ def test_s38_what_no_nodes_could_ever_hold_has_failed(spec, reason, detail):
     assert (found.schedule_state, found.reason, found.detail) == (FAILED, reason, f"even when empty: {detail}")
 
 
-def test_s38_a_resource_that_no_node_has_is_told_at_once_and_holds_nothing():
+def test_s38_an_unknown_resource_is_reported_and_holds_nothing():
     found = round_of(cluster(4), job("pong", sets=[("actors", 2, {"accelerator": 1})]))["pong"]
     assert (found.schedule_state, found.reason, found.places) == (FAILED, Reason.NO_NODE_FITS, ())
     assert found.detail == "even when empty: 1 worker is needed, at most 0 would fit"
 
 
-def test_that_no_arrangement_is_possible_is_found_out_by_trying_all():
+def test_an_impossible_arrangement_is_found_by_trying_all():
     found = round_of(cluster(5, 7), job("pong", leader=3, workers=3, each=3, min_workers_num=3))["pong"]
     assert (found.schedule_state, found.reason) == (FAILED, Reason.NO_NODE_FITS)
     assert found.detail == "even when empty: no arrangement of the leader and 3 workers fits on the nodes"
@@ -162,8 +164,8 @@ def test_nothing_fails_for_ever_where_nodes_may_still_come():
     assert (again.schedule_state, again.reason) == (UNSCHEDULED, Reason.NO_NODE_FITS)
 
 
-def test_an_arrangement_is_found_where_the_policy_runs_into_a_corner():
-    # This policy likes the emptiest node, and puts the leader where only the worker could have gone.
+def test_an_arrangement_is_found_where_the_policy_gets_stuck():
+    # This policy prefers the emptiest node, and puts the leader on the worker's only node.
     nodes = cluster(4, 9)
     nodes.promise(1, nodes.vector(wanted(7)))
     spec = job("pong", leader=2, sets=[("big", 1, 4)], basic_policy=BasicPolicy.JOB_ANTI_AFFINITY)
@@ -193,7 +195,7 @@ def test_s37_a_gang_is_placed_whole_or_not_at_all():
     assert len(round_of(cluster(4), spec)["gang"].places) == 4
 
 
-def test_s37_two_gangs_that_want_the_same_room_do_not_each_keep_half_of_it():
+def test_s37_two_gangs_never_each_hold_half_of_the_room():
     gangs = [job(name, workers=3, basic_policy=BasicPolicy.GANG) for name in ("first", "second")]
     found = round_of(cluster(2, 3), *gangs)
     assert [len(found[name].places) for name in ("first", "second")] == [4, 0]
@@ -206,21 +208,21 @@ def test_s37_binpack_leaves_the_empty_node_empty():
     assert set(on(round_of(nodes, job("pong", basic_policy=BasicPolicy.BIN_PACK))["pong"]).values()) == {"n1"}
 
 
-def test_s37_the_leader_goes_to_the_emptier_node_and_the_workers_to_the_fuller_one():
+def test_s37_the_leader_spreads_and_the_workers_pack():
     nodes = cluster(8, 8, gpu=[2, 2])
     nodes.promise(1, nodes.vector(wanted(3)))
     spec = job("pong", leader={"cpu": 1, "gpu": 1}, basic_policy=BasicPolicy.LEADER_FIRST)
     assert on(round_of(nodes, spec)["pong"]) == {"leader": "n0", "actors-0": "n1", "actors-1": "n1"}
 
 
-def test_s37_min_fragment_keeps_the_shares_of_cpu_and_memory_close():
+def test_s37_min_fragment_keeps_cpu_and_memory_in_proportion():
     nodes = cluster(8, 8, memory=["8GiB", "8GiB"])
     nodes.promise(1, nodes.vector(ResourceSet.of({"memory": "2GiB"})))
     spec = job("pong", leader={"cpu": 2}, workers=1, each={"cpu": "0.5", "memory": "512MiB"}, basic_policy=BasicPolicy.MIN_FRAGMENT)
     assert on(round_of(nodes, spec)["pong"])["leader"] == "n1"
 
 
-def test_s37_affinity_keeps_a_job_together_and_anti_affinity_apart():
+def test_s37_affinity_gathers_a_job_anti_affinity_spreads_it():
     nodes = cluster(3, 3, 3)
     together = round_of(nodes, job("pong", basic_policy=BasicPolicy.JOB_AFFINITY))["pong"]
     apart = round_of(nodes, job("pong", basic_policy=BasicPolicy.JOB_ANTI_AFFINITY))["pong"]
@@ -270,13 +272,13 @@ def test_places_that_no_node_knows_of_are_kept_free():
     spec = job("first", workers=2)
     first = snapshot(spec, 0, places=dict.fromkeys(members_of(spec), "n0"), unseen=members_of(spec)[1:])
     nodes = cluster(3)
-    nodes.promise(0, nodes.vector(wanted(1)))  # The leader's.
+    nodes.promise(0, nodes.vector(wanted(1)))  # The leader's place.
     found = round_of(nodes, first, job("second"))
     assert list(found) == ["second"]
     assert found["second"].places == ()
 
 
-def test_alike_jobs_are_looked_at_once_where_the_first_does_not_fit():
+def test_equal_jobs_are_tried_once_where_the_first_does_not_fit():
     asked = []
 
     def counting(name):
@@ -290,12 +292,12 @@ def test_alike_jobs_are_looked_at_once_where_the_first_does_not_fit():
     assert len(asked) <= 3
 
 
-def test_a_job_that_needs_less_is_looked_at_though_one_like_it_did_not_fit():
+def test_a_smaller_job_is_tried_after_a_similar_one_failed():
     found = round_of(cluster(3), job("more", workers=3, min_workers_num=3), job("less", workers=3, min_workers_num=2), may_grow=True)
     assert [len(found[name].places) for name in ("more", "less")] == [0, 3]
 
 
-def test_what_is_over_committed_of_one_resource_bars_nobody_who_wants_another():
+def test_an_over_committed_resource_blocks_no_other_resource():
     greedy = job("greedy", leader={"gpu": 2}, workers=1, each={"gpu": 2})
     held = snapshot(greedy, 0, places=dict.fromkeys(members_of(greedy), "n0"), unseen=members_of(greedy))
     found = round_of(cluster(3, gpu=[2]), held, job("modest"), pools={"train": PoolRoom(capacity=wanted(9), free=wanted(3))})
@@ -336,7 +338,7 @@ def test_a_job_of_an_unknown_pool_waits_for_it():
 
 
 class Mesh:
-    """Carries out what the controller orders, at once, on a table of nodes."""
+    """Table of nodes that carries out the controller's orders at once."""
 
     def __init__(self, nodes):
         self.nodes, self.controller, self.running = nodes, JobController(), {}
@@ -350,7 +352,7 @@ class Mesh:
 
     def start(self, reported):
         units = self.nodes.vector(replica_of(self.controller.jobs[reported.job].spec, reported.member.role).resources)
-        self.nodes.promise(self.nodes.row(reported.node), units)  # Raises when the round has sold the room twice.
+        self.nodes.promise(self.nodes.row(reported.node), units)  # Raises if the round granted the same room twice.
         self.running[reported.job, reported.member] = (reported.attempt, reported.node, units)
 
     def round(self):
@@ -368,13 +370,13 @@ class Mesh:
         self.take(kind(at_ms=0, job=name, member=member, attempt=attempt, **reported))
 
 
-def test_s38_rounds_and_the_controller_bring_two_gangs_through_one_after_the_other():
+def test_s38_two_gangs_run_through_rounds_one_after_the_other():
     mesh = Mesh(cluster(2, 2))
     for name in ("first", "second"):
         mesh.take(JobSubmitted(at_ms=0, spec=job(name, workers=3, basic_policy=BasicPolicy.GANG)))
     mesh.round()
     mesh.round()
-    assert [str(member) for _, member in mesh.running] == ["leader"]  # The workers' room is kept, though no node knows of it.
+    assert [str(member) for _, member in mesh.running] == ["leader"]  # The workers' room is reserved in the round only.
     mesh.all_up("first")
     mesh.ends("first", LEADER, MemberLost, detail="its node left")
     for index in range(3):

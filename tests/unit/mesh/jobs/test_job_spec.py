@@ -1,3 +1,5 @@
+"""Specs of jobs: defaults, and all errors by key."""
+
 from __future__ import annotations
 
 import pytest
@@ -46,7 +48,7 @@ def test_s34_a_job_is_read_with_the_words_of_the_seed():
     )
 
 
-def test_s34_a_job_that_says_little_gets_the_defaults_of_the_seed():
+def test_s34_a_minimal_job_gets_the_defaults():
     spec = read_job({"name": "pong", "pool": "train", "leader": {}, "worker_sets": [{"name": "actors"}]})
     assert (spec.restart_limit, spec.min_workers_num, spec.priority) == (3, 1, 5)
     assert (spec.clean_pod_policy, spec.terminating) == (CleanPolicy.ALL, False)
@@ -54,7 +56,7 @@ def test_s34_a_job_that_says_little_gets_the_defaults_of_the_seed():
 
 
 @pytest.mark.parametrize("spelled", ["schedulerPolicy", "scheduler_policy"])
-def test_a_key_that_was_left_out_is_told_in_both_spellings(spelled):
+def test_a_missing_key_is_reported_in_both_spellings(spelled):
     with pytest.raises(JobSpecError, match=r"^minWorkersNum \(min_workers_num\): 1 needed, but there is no worker set"):
         read_job({"name": "pong", "pool": "train", "leader": {}, spelled: {}})
 
@@ -110,19 +112,19 @@ def test_keys_may_be_written_with_underscores_too():
         pytest.param({"min_workers_num": 3}, "minWorkersNum: is also written min_workers_num; keep one", id="both spellings of a key"),
     ],
 )
-def test_s34_a_wrong_job_is_told_by_key_and_remedy(reported, message):
+def test_s34_a_wrong_job_is_reported_by_key_and_remedy(reported, message):
     with pytest.raises(JobSpecError) as broken:
         read_job(pong(**reported))
     assert message in str(broken.value)
 
 
-def test_all_that_is_wrong_is_told_at_once():
+def test_all_errors_are_reported_at_once():
     with pytest.raises(JobSpecError) as broken:
         read_job(pong(priority=0, restartLimit=-1, minWorkersNum=99))
     assert [line.partition(":")[0] for line in str(broken.value).splitlines()] == ["priority", "restartLimit", "minWorkersNum"]
 
 
-def test_s34_what_is_wrong_with_the_form_does_not_hide_what_is_wrong_with_its_sense():
+def test_s34_errors_of_form_do_not_hide_errors_of_meaning():
     reported = pong(
         schedulerPolicy={"basicPolicy": "LeaderFrist"},
         leader={"resources": {"cpu": -1}},
@@ -179,7 +181,7 @@ def test_a_member_is_a_task_on_its_node_and_no_other():
     assert request.max_restarts == 0
 
 
-def test_each_attempt_of_a_member_is_a_task_that_leads_back_to_it():
+def test_the_task_of_an_attempt_leads_back_to_its_member():
     first, second = (member_task("pong", Member("actors", 3), attempt) for attempt in (1, 2))
     assert first != second
     assert member_of_task(second) == ("pong", Member("actors", 3), 2)

@@ -1,4 +1,4 @@
-"""The closed loop: which miss moves which setting, how far, and how it comes back."""
+"""Closed loop of tuning: the setting that each missed target moves, its steps and its return."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TARGETS = Targets(preemptions_per_min=5, fragmentation_baseline=0.4)
 
 
 class Loop:
-    """A tuner whose proposals are carried out."""
+    """Tuner whose proposals are applied."""
 
     def __init__(self, settings=None):
         self.settings = settings or START
@@ -27,7 +27,7 @@ class Loop:
         self.changes = []
 
     def run(self, periods, **facts):
-        """So many figures like these; what was changed meanwhile."""
+        """Feed so many equal metrics and return the changed settings."""
         before = len(self.changes)
         for _ in range(periods):
             self.now_ms += PERIOD_MS
@@ -43,7 +43,7 @@ SLOW = {"schedule_latency_p95_ms": 300.0}
 FAST = {"schedule_latency_p95_ms": 5.0}
 
 
-def test_s15_the_loop_is_closed_from_a_missed_target_to_a_setting():
+def test_s15_a_missed_target_changes_a_setting():
     loop = Loop()
     assert loop.run(MISSED_BEFORE - 1, **SLOW) == []
     (change,) = loop.run(1, **SLOW)
@@ -94,7 +94,7 @@ def test_a_change_has_time_to_show_before_the_next():
     assert min(later - earlier for earlier, later in pairwise(times_ms)) >= REST_MS
 
 
-def test_when_all_is_well_for_long_settings_go_back_to_where_their_user_put_them():
+def test_settings_return_to_the_users_values_after_a_good_time():
     loop = Loop()
     loop.run(30, **SLOW)
     assert loop.settings.weights.availability > 1.5

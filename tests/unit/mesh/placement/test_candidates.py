@@ -1,4 +1,4 @@
-"""Scores that are kept say what scores made anew would say; requests find the bucket that their key names."""
+"""Cached scores equal fresh ones, and requests find the bucket of their key."""
 
 from dataclasses import replace
 
@@ -54,7 +54,7 @@ def mesh_of_two_pools() -> MeshScheduler:
 
 
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
-def test_a_request_gets_the_bucket_of_its_key_whatever_was_asked_for_before_it(changes: dict):
+def test_a_bucket_depends_on_the_key_of_the_request_alone(changes: dict):
     used, fresh = mesh_of_two_pools().state, mesh_of_two_pools().state
     request = replace(PLAIN, **changes)
     used.bucket_for(PLAIN)
@@ -75,7 +75,7 @@ def candidates(table: NodeTable, wanted: ResourceSet, by: Policy) -> Candidates:
     return Candidates(table, wanted, {}, by, NodeDemand(wanted=table.vector(wanted)))
 
 
-def test_a_single_row_and_all_rows_are_judged_alike_where_something_that_is_not_wanted_is_over_committed():
+def test_one_row_and_all_rows_agree_under_over_commitment():
     table, cpu = NodeTable(), ResourceSet.of({"cpu": 1})
     table.join(NODE, ResourceSet.of({"cpu": 8, "gpu": 2}), {})
     for number in range(9):  # Else one row is a large part of all, and everything is swept.
@@ -88,7 +88,7 @@ def test_a_single_row_and_all_rows_are_judged_alike_where_something_that_is_not_
 
 
 @pytest.mark.parametrize(("sees_common", "scored"), [(True, 2), (False, 1)], ids=["one that looks at it", "one that does not"])
-def test_a_policy_scores_again_for_other_common_shapes_only_if_it_looks_at_them(sees_common: bool, scored: int):
+def test_only_policies_that_use_common_shapes_score_again(sees_common: bool, scored: int):
     calls = []
     table, cpu = NodeTable(), ResourceSet.of({"cpu": 1})
     table.join(NODE, ResourceSet.of({"cpu": 8}), {})

@@ -1,3 +1,5 @@
+"""Feasibility of a request on nodes, with a reason."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -17,7 +19,7 @@ def some(**amounts: object) -> ResourceSet:
 
 @pytest.fixture
 def table() -> NodeTable:
-    """`free` has room, `full` has none now, `small` never has any; `gone` has left."""
+    """Table of nodes: `free` fits, `full` is busy, `small` is infeasible, `gone` has left."""
     table = NodeTable()
     table.join(NodeName("gone"), some(cpu=64, gpu=8), {})
     table.join(NodeName("free"), some(cpu=8, gpu=2), {"gpu": "a100", "zone": "east"})
@@ -49,7 +51,7 @@ def test_s31_each_node_is_available_unavailable_or_infeasible(table):
     assert {node for node, fit in verdicts.items() if fit is not NodeFit.INFEASIBLE} == {"free", "full"}
 
 
-def test_s31_the_user_is_told_why(table):
+def test_s31_the_reason_is_reported(table):
     reported = {verdict.node: (verdict.reason, verdict.words) for verdict in explain(table, some(gpu=1))}
     assert reported == {
         "free": (None, ""),
@@ -58,7 +60,7 @@ def test_s31_the_user_is_told_why(table):
     }
 
 
-def test_s31_labels_that_do_not_suit_are_told(table):
+def test_s31_labels_that_do_not_match_are_reported(table):
     reported = {verdict.node: verdict for verdict in explain(table, some(gpu=1), {"gpu": "in(a100, b200)"})}
     assert (reported[NodeName("full")].fit, reported[NodeName("full")].reason) == (NodeFit.INFEASIBLE, Reason.LABEL_MISMATCH)
     assert reported[NodeName("full")].words == "gpu in(a100, b200) is required, node full has gpu=h100"
@@ -78,7 +80,7 @@ def test_s31_a_named_node_leaves_out_all_others(table):
     )
 
 
-def test_s31_a_named_node_that_is_gone_is_told_of(table):
+def test_s31_a_named_node_that_is_gone_is_reported(table):
     verdicts = explain(table, NOTHING, node=NodeName("gone"))
     assert summarise(verdicts, is_named=True) == (Reason.NAMED_NODE_GONE, "there is no node gone, which is named")
 
@@ -110,7 +112,7 @@ def test_what_is_promised_is_not_available(table):
     assert fits(table, some(gpu=1))[NodeName("free")] is NodeFit.UNAVAILABLE
 
 
-def test_a_node_over_committed_in_one_resource_is_available_for_another(table):
+def test_an_over_committed_node_still_offers_other_resources(table):
     table.update_resource(NodeName("full"), "gpu", 10_000)
     vector = table.vector(some(cpu=8))
     assert "full" in named(table, available_rows(table, vector, feasible_rows(table, vector)))

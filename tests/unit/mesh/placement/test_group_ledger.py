@@ -1,4 +1,4 @@
-"""The ledger of placement groups: two layers, best fit, reuse, refill, and what has to make way."""
+"""Ledger of placement groups: two layers, best fit, reuse, refill and removal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pool(**groups):
 
 @pytest.fixture
 def ledger():
-    """Checks its own books when the test ends."""
+    """Ledger that checks its own state when the test ends."""
     made = GroupLedger()
     yield made
     assert made.check() == []
@@ -46,7 +46,7 @@ def names(records):
 # -- the life of a group -----------------------------------------------------------------------------------------------
 
 
-def test_s7_a_group_is_made_for_a_task_taken_given_back_and_taken_by_another(ledger):
+def test_s7_a_group_is_made_taken_released_and_reused(ledger):
     ledger.add("g", "p", shape(1), DYNAMIC, ("n1",), "a")
     seen = [(ledger.record("g").state, ledger.held_by("a").group)]
     ledger.ready("g", 10)
@@ -58,7 +58,7 @@ def test_s7_a_group_is_made_for_a_task_taken_given_back_and_taken_by_another(led
     assert seen == [(CREATING, "g"), (TAKEN, "g"), (IDLE, None), (TAKEN, "g")]
 
 
-def test_s7_reuse_counts_how_often_a_task_got_a_group_of_another(ledger):
+def test_s7_reuse_counts_takes_of_a_group_made_for_another_task(ledger):
     ledger.add("g", "p", shape(1), DYNAMIC, ("n1",), "a")
     ledger.ready("g", 0)
     seen = [ledger.record("g").reuse_count]
@@ -74,7 +74,7 @@ def test_a_group_that_nobody_has_had_is_used_and_not_reused(ledger):
     assert ledger.take("g", "a").reuse_count == 0
 
 
-def test_s7_released_with_destroy_a_group_goes_and_its_room_counts_until_it_is_gone(ledger):
+def test_s7_a_destroyed_group_counts_until_it_is_gone(ledger):
     ledger.add("g", "p", shape(1), DYNAMIC, ("n1",), "a")
     ledger.ready("g", 0)
     assert ledger.remove("g")
@@ -119,13 +119,14 @@ def test_a_group_can_be_lost_at_any_time(ledger, state):
     if state is REMOVING:
         ledger.remove("g")
     assert ledger.drop("g").state is state
-    assert (ledger.records, ledger._of_task, ledger._of_pool, ledger._idle._shapes, ledger._dynamic) == ({}, {}, {}, {}, {})
+    assert (ledger.records, ledger.of_pool("p"), ledger.dynamic_count("p"), ledger.idle()) == ({}, (), 0, ())
+    assert (ledger.held_by("a"), ledger.held_by("b"), ledger.check()) == (None, None, [])
 
 
 # -- held for one ------------------------------------------------------------------------------------------------------
 
 
-def test_a_group_is_kept_for_the_task_for_which_its_holder_gave_way(ledger):
+def test_a_group_is_kept_for_the_preemptor_of_its_holder(ledger):
     ledger.add("g", "p", shape(1), DYNAMIC, ("n1",), "victim")
     ledger.ready("g", 0)
     ledger.give_back("g", 7, hold_for="urgent")
@@ -155,7 +156,7 @@ def test_a_hold_ends_when_the_task_gets_another_group(ledger):
     assert (ledger.record("held").state, ledger.record("held").idle_since_ms, ledger.held_by("urgent").group) == (IDLE, 7, "other")
 
 
-def test_a_kept_group_that_is_too_small_for_its_task_is_no_match(ledger):
+def test_a_kept_group_that_is_too_small_is_no_match(ledger):
     ledger.add("g", "p", shape(1), DYNAMIC, ("n1",), "victim")
     ledger.ready("g", 0)
     ledger.give_back("g", 0, hold_for="urgent")
@@ -180,7 +181,7 @@ def test_a_task_has_one_group(ledger):
     assert (ledger.record("h").state, ledger.record("i").holder, "j" in ledger.records) == (IDLE, "b", False)
 
 
-def test_a_second_taker_of_a_group_is_told_who_has_it(ledger):
+def test_a_second_taker_of_a_group_learns_its_holder(ledger):
     idle(ledger, "g")
     ledger.take("g", "a")
     with pytest.raises(IllegalTransition, match=r"g \(DYNAMIC of pool p, last with a\) is TAKEN and is given to b"):
@@ -200,7 +201,7 @@ def test_a_group_goes_no_way_that_it_has_not(ledger, ask):
         ask(ledger)
 
 
-def test_an_unknown_group_a_name_given_twice_and_nodes_that_are_too_few_are_refused(ledger):
+def test_invalid_groups_are_refused(ledger):
     idle(ledger, "g")
     with pytest.raises(LedgerError, match="there is no placement group h"):
         ledger.take("h", "a")
@@ -217,13 +218,13 @@ def test_an_unknown_group_a_name_given_twice_and_nodes_that_are_too_few_are_refu
 
 
 def test_s7_a_small_task_does_not_take_a_large_dynamic_group(ledger):
-    """First fit gave a group of four CPUs to a task of a tenth of one (peer)."""
+    """First fit would give a group of four CPUs to a task of a tenth of one."""
     idle(ledger, "large", shape(4))
     assert ledger.match("p", shape(0.1), layer=DYNAMIC) is None
     assert ledger.match("p", shape(4), layer=DYNAMIC).group == "large"
 
 
-def test_s7_an_urgent_task_takes_the_reserved_group_that_it_wastes_least_of(ledger):
+def test_s7_an_urgent_task_takes_the_reserved_group_of_best_fit(ledger):
     for group, cpus in (("eight", 8), ("two", 2), ("four", 4), ("one", 1)):
         idle(ledger, group, shape(cpus), layer=RESERVED)
     assert ledger.match("p", shape(2), layer=RESERVED).group == "two"
@@ -274,7 +275,7 @@ def test_an_exact_shape_goes_before_one_that_wastes_as_little(ledger):
     assert ledger.match("p", shape(1, strategy="PACK"), layer=DYNAMIC).group == "exact"
 
 
-def test_of_equals_the_one_that_was_used_last_is_taken_as_its_processes_are_warmest(ledger):
+def test_of_equal_groups_the_last_used_is_taken(ledger):
     idle(ledger, "first", at_ms=1)
     idle(ledger, "second", at_ms=2)
     assert ledger.match("p", shape(1), layer=DYNAMIC).group == "second"
@@ -314,18 +315,18 @@ def test_a_reserved_group_that_is_taken_is_not_missing(ledger):
 
 @pytest.mark.parametrize("way", [GroupLedger.remove, GroupLedger.drop], ids=["when it was removed", "when it was lost"])
 def test_a_reserved_group_is_made_again(ledger, way):
-    """The peer's reserved groups were destroyed with the agent, and never made again."""
+    """A reserved group outlives its agent."""
     idle(ledger, "g", layer=RESERVED)
     way(ledger, "g")
     assert ledger.missing_reserved("p", pool(reserved=(shape(1),)).groups) == (shape(1),)
 
 
-def test_groups_of_the_dynamic_layer_do_not_stand_for_reserved_ones(ledger):
+def test_dynamic_groups_do_not_count_as_reserved_ones(ledger):
     idle(ledger, "g", layer=DYNAMIC)
     assert ledger.missing_reserved("p", pool(reserved=(shape(1),)).groups) == (shape(1),)
 
 
-def test_reserved_groups_that_the_pool_no_longer_wants_are_surplus_once_they_are_idle(ledger):
+def test_reserved_groups_beyond_the_pool_are_surplus_once_idle(ledger):
     for number, cpus in enumerate((1, 1, 2)):
         idle(ledger, f"g{number}", shape(cpus), layer=RESERVED, at_ms=number)
     ledger.take("g2", "a")
@@ -340,7 +341,7 @@ def test_a_pool_without_groups_misses_none(ledger):
     assert ledger.missing_reserved("p", None) == ()
 
 
-def test_a_surplus_group_that_is_in_use_lets_an_idle_one_of_its_shape_go(ledger):
+def test_a_used_surplus_group_releases_an_idle_one_of_its_shape(ledger):
     idle(ledger, "used", layer=RESERVED)
     idle(ledger, "idle", layer=RESERVED)
     ledger.take("used", "a")
@@ -350,7 +351,7 @@ def test_a_surplus_group_that_is_in_use_lets_an_idle_one_of_its_shape_go(ledger)
 # -- what goes ---------------------------------------------------------------------------------------------------------
 
 
-def test_s7_idle_groups_beyond_the_least_number_go_by_age_the_oldest_first(ledger):
+def test_s7_idle_groups_above_the_minimum_expire_oldest_first(ledger):
     for number, at_ms in ((1, 300), (2, 100), (3, 200), (4, 900)):
         idle(ledger, f"g{number}", at_ms=at_ms)
     assert names(ledger.expired(1_000, pool(idle_ms=700))) == ["g2", "g3", "g1"]
@@ -414,8 +415,8 @@ def cpu(count):
     return ResourceSet.of({"cpu": count})
 
 
-def test_s7_idle_groups_never_keep_a_task_from_room_that_nobody_uses(ledger):
-    """Four idle groups of four CPUs starved a task of eight on a node of sixteen (peer)."""
+def test_s7_idle_groups_never_block_a_task_from_unused_room(ledger):
+    """Four idle groups of four CPUs must not starve a task of eight on a node of sixteen."""
     for number in range(4):
         idle(ledger, f"g{number}", shape(4), at_ms=number)
     assert names(ledger.in_the_way("p", cpu(8), "n1")) == ["g0", "g1"]
@@ -447,7 +448,7 @@ def test_only_the_bundles_on_the_node_make_room_there(ledger):
     assert ledger.in_the_way(None, cpu(6), "n1") == ()
 
 
-def test_groups_that_are_reserved_taken_kept_or_going_are_not_in_the_way(ledger):
+def test_only_idle_groups_are_in_the_way(ledger):
     idle(ledger, "reserved", layer=RESERVED)
     idle(ledger, "taken")
     ledger.take("taken", "a")
@@ -474,7 +475,7 @@ def test_the_dynamic_layer_counts_all_that_take_room(ledger):
     assert ledger.dynamic_count("none such") == 0
 
 
-def test_broken_books_of_groups_are_told_by_their_check():
+def test_the_check_of_groups_reports_inconsistent_state():
     ledger = GroupLedger()
     idle(ledger, "g")
     record = ledger.record("g")
@@ -485,14 +486,14 @@ def test_broken_books_of_groups_are_told_by_their_check():
         "placement group g has 1 bundle on 0 nodes",
         "groups [] are idle, the index has ['g']",
     ]
-    record.state, record.holder, record.idle_since_ms = REMOVING, "a", None
-    ledger._of_pool.clear()
-    ledger._dynamic.clear()
+    record.state, record.holder, record.idle_since_ms, record.pool = REMOVING, "a", None, "q"
+    del ledger.records["g"]
+    ledger.records["other"] = record
     assert ledger.check() == [
         "placement group g is REMOVING with holder a",
         "placement group g has 1 bundle on 0 nodes",
         "the holders of the groups differ from the index",
         "groups [] are idle, the index has ['g']",
-        "the pools count {} dynamic groups, which differs from the records",
+        "the pools count {'p': 1} dynamic groups, which differs from the records",
         "the pools' groups differ from the ledger's",
     ]

@@ -1,3 +1,5 @@
+"""Two-pass placement: ready, waiting and infeasible tasks."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -43,7 +45,7 @@ def chosen(*places: int):
     return lambda count: next(answers) % count
 
 
-def test_s28_the_first_pass_takes_nodes_by_what_is_available_less_the_load():
+def test_s28_the_first_pass_uses_availability_less_load():
     table = table_of(busy=some(cpu=4), promised=some(cpu=4), idle=some(cpu=4))
     table.promise(table.row(NodeName("busy")), table.vector(some(cpu=4)))
     table.start(table.row(NodeName("busy")), table.vector(some(cpu=4)))
@@ -59,7 +61,7 @@ def test_s28_the_second_pass_takes_nodes_by_their_total():
     assert (placed.nodes, placed.waiting, placed.infeasible) == ({"a": "large"}, {"a"}, ())
 
 
-def test_s28_load_is_charged_at_once_so_that_later_decisions_see_it():
+def test_s28_load_is_charged_at_once_for_later_decisions():
     table = table_of(one=some(cpu=1), two=some(cpu=1))
     placed = schedule([task(name, some(cpu=1)) for name in "abc"], table, first)
     assert placed.nodes == {"a": "one", "b": "two", "c": "one"}
@@ -67,7 +69,7 @@ def test_s28_load_is_charged_at_once_so_that_later_decisions_see_it():
     assert (load_of(table, "one"), load_of(table, "two")) == (some(cpu=2), some(cpu=1))
 
 
-def test_s28_what_fits_on_no_node_even_when_empty_is_infeasible_and_charges_nothing():
+def test_s28_what_fits_no_empty_node_is_infeasible():
     table = table_of(one=some(cpu=1))
     placed = schedule([task("a", some(gpu=1)), task("b", some(cpu=1), zone="elsewhere")], table, first)
     assert (placed.nodes, placed.infeasible) == ({}, ("a", "b"))
@@ -81,12 +83,12 @@ def test_s28_chance_picks_among_the_nodes_found():
     assert placed.nodes == {"a": "two", "b": "one", "c": "two"}
 
 
-def test_a_task_that_wants_nothing_goes_anywhere_and_needs_a_node():
+def test_a_task_that_requests_nothing_fits_any_node():
     assert schedule([task("a", NOTHING)], table_of(one=some(cpu=1)), first).nodes == {"a": "one"}
     assert schedule([task("a", NOTHING)], NodeTable(), first).infeasible == ("a",)
 
 
-def test_s28_a_new_node_gets_all_infeasible_tasks_that_it_could_hold_and_one_ready_task():
+def test_s28_a_new_node_retries_infeasible_and_one_ready_task():
     table = table_of(new=some(cpu=8, gpu=2))
     infeasible = [task("g1", some(gpu=1)), task("g4", some(gpu=4)), task("g2", some(gpu=1))]
     ready = [task("r1", some(cpu=16)), task("r2", some(cpu=1)), task("r3", some(cpu=1))]

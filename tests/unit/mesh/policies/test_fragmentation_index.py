@@ -1,4 +1,4 @@
-"""The index of stranded capacity, the shapes it is measured by, and how the shapes are learned."""
+"""Index of stranded capacity, and the census of the shapes that it is measured by."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_census_tells_shares_and_forgets_slowly():
     assert shares[of(2)] > shares[of(1)]
 
 
-def test_a_census_keeps_the_shapes_that_stand_for_most_of_what_is_asked_for():
+def test_a_census_keeps_the_shapes_with_most_of_the_demand():
     census, table = Census(most=2), NodeTable()
     for amounts in [of(1)] * 50 + [of(2)] * 40 + [of(48, 8)] * 3:
         census.count(amounts)
@@ -87,7 +87,7 @@ def test_a_census_of_nothing_knows_nothing():
     assert census.common(NodeTable().vector) is None
 
 
-def test_a_census_is_bounded_and_stands_a_million_demands_worth_of_growth():
+def test_a_census_is_bounded_over_a_million_demands():
     census = Census(memory=1)
     for number in range(2_000):
         census.count(of(number % 100 + 1))
@@ -96,7 +96,7 @@ def test_a_census_is_bounded_and_stands_a_million_demands_worth_of_growth():
 
 
 @pytest.mark.parametrize("side", ["weighted"])
-def test_s16_the_weighted_policy_strands_at_least_a_quarter_less_than_rays_default(side: str):
+def test_s16_weighted_strands_a_quarter_less_than_rays_default(side: str):
     base, ours = (benchmark.replay(name, seed=1, arrivals=1_800) for name in (benchmark.BASE, side))
     assert ours.fragmentation <= 0.75 * base.fragmentation
     assert ours.first_try >= 0.99

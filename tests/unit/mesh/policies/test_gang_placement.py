@@ -1,4 +1,4 @@
-"""All members of a gang, or none."""
+"""Placement of all members of a gang, or of none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mesh.policies.policy_fixtures import demand, node, view
 
 
 def first(count: int) -> int:
-    """Chance that always says 0."""
+    """Random generator that always returns 0."""
     return 0
 
 
@@ -24,11 +24,11 @@ def test_s37_a_gang_that_does_not_fit_as_a_whole_gets_nothing():
     assert placed([demand(cpu=4)] * 3, view(node(cpu=(8, 8)), node(cpu=(3, 8)))) is None
 
 
-def test_s37_a_gang_that_fits_gets_a_node_for_each_member_in_their_order():
+def test_s37_a_gang_that_fits_gets_a_node_for_each_member():
     assert placed([demand(cpu=1), demand(cpu=8), demand(gpu=1)], view(node(cpu=(8, 8)), node(cpu=(1, 1), gpu=(1, 1)))) == (1, 0, 1)
 
 
-def test_s37_members_of_a_gang_are_placed_by_the_policy_they_name():
+def test_s37_members_of_a_gang_are_placed_by_their_policy():
     nodes = view(node(cpu=(8, 8)), node(cpu=(8, 8)))
     assert placed([demand(cpu=1)] * 4, nodes, "job_affinity") == (0, 0, 0, 0)
     assert placed([demand(cpu=1)] * 4, nodes, "job_anti_affinity") == (0, 1, 0, 1)
@@ -70,7 +70,7 @@ def test_no_members_need_no_nodes():
     assert placed([], view(node(cpu=(8, 8)))) == ()
 
 
-def test_an_unknown_strategy_is_told_with_those_there_are():
+def test_an_unknown_strategy_error_lists_the_known_ones():
     with pytest.raises(ValueError, match=f"must be one of {', '.join(STRATEGIES[1:])}"):
         placed([demand(cpu=1)], view(node(cpu=(8, 8))), strategy="LOOSE")
 

@@ -1,4 +1,4 @@
-"""Each node policy: which node it takes, and why."""
+"""Choice of each node policy, with its reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mesh.policies.policy_fixtures import demand, node, view
 
 
 def first(count: int) -> int:
-    """Chance that always says 0."""
+    """Random generator that always returns 0."""
     return 0
 
 
@@ -36,7 +36,7 @@ def reached(name: str, wanted: NodeDemand, nodes: NodeScoringView) -> set[int | 
 # -- Ray's own ---------------------------------------------------------------------------------------------------------
 
 
-def test_s32_hybrid_fills_a_node_to_the_threshold_before_it_minds_how_full_it_is():
+def test_s32_hybrid_packs_below_the_threshold():
     assert chosen("hybrid", demand(cpu=1), view(node(cpu=(6, 10)), node(cpu=(10, 10)))) == 0
     assert chosen("hybrid", demand(cpu=1), view(node(cpu=(5, 10)), node(cpu=(10, 10)))) == 1
 
@@ -45,7 +45,7 @@ def test_s32_hybrid_draws_among_the_best_fifth_of_the_nodes():
     assert reached("hybrid", demand(cpu=1), view(*[node(cpu=(8, 8))] * 10)) == {0, 1}
 
 
-def test_s32_hybrid_draws_among_the_absolute_count_when_that_is_more():
+def test_s32_hybrid_draws_among_the_absolute_count_if_larger():
     assert reached("hybrid", demand(cpu=1, top_k_absolute=4), view(*[node(cpu=(8, 8))] * 10)) == {0, 1, 2, 3}
 
 
@@ -53,14 +53,14 @@ def test_s32_hybrid_draws_only_among_nodes_with_room():
     assert reached("hybrid", demand(cpu=2, top_k_absolute=3), view(node(cpu=(1, 8)), node(cpu=(2, 8)), node(cpu=(8, 8)))) == {1, 2}
 
 
-def test_s32_hybrid_takes_the_submitters_node_without_a_draw_while_none_is_better():
+def test_s32_hybrid_prefers_the_submitters_node_among_equals():
     nodes = view(node(cpu=(8, 8)), node(cpu=(5, 8), is_named=True), node(cpu=(8, 8)))
     assert reached("hybrid", demand(cpu=1, top_k_absolute=3), nodes) == {1}
     nodes = view(node(cpu=(8, 8)), node(cpu=(3, 8), is_named=True), node(cpu=(8, 8)))
     assert reached("hybrid", demand(cpu=1, top_k_absolute=2), nodes) == {0, 2}
 
 
-def test_s32_hybrid_leaves_nodes_with_gpus_to_work_that_wants_gpus():
+def test_s32_hybrid_avoids_gpu_nodes_for_cpu_work():
     nodes = view(node(cpu=(8, 8), gpu=(4, 4), is_named=True), node(cpu=(1, 8)))
     assert reached("hybrid", demand(cpu=1, top_k_absolute=2), nodes) == {1}
     assert reached("hybrid", demand(cpu=1, gpu=1), nodes) == {0}
@@ -72,12 +72,12 @@ def test_s32_hybrid_sends_work_that_wants_nothing_anywhere():
     assert reached("hybrid", demand(), nodes) == {0, 1, 2}
 
 
-def test_hybrid_counts_a_node_whose_total_was_lowered_below_its_use_as_full():
+def test_hybrid_counts_a_node_lowered_below_its_use_as_full():
     assert chosen("hybrid", demand(), view(node(cpu=(0, 4)))) == 0
     assert hybrid.score(demand(), view(node(cpu=(0, 4))))[0] == pytest.approx(1.0)
 
 
-def test_s32_spread_puts_as_many_tasks_on_one_node_as_on_the_next():
+def test_s32_spread_balances_tasks_over_nodes():
     nodes = view(*[node(cpu=(64, 64)) for _ in range(4)])
     went: Counter[int | None] = Counter()
     for _ in range(12):
@@ -101,7 +101,7 @@ def test_no_policy_takes_a_node_when_none_has_room(name: str):
 
 
 @pytest.mark.parametrize("soft", [False, True], ids=["hard", "soft"])
-def test_s32_node_affinity_waits_for_a_named_node_that_is_only_busy(soft: bool):
+def test_s32_node_affinity_waits_for_a_busy_named_node(soft: bool):
     nodes = view(node(cpu=(0, 8), is_named=True), node(cpu=(8, 8)))
     settled = node_affinity.settle(demand(cpu=1, soft=soft, names_node=True), nodes.total[0])
     assert isinstance(settled, NodeDemand)
@@ -115,7 +115,7 @@ def test_s32_node_affinity_waits_for_a_named_node_that_is_only_busy(soft: bool):
         pytest.param([10_000, 0, 0], Reason.NAMED_NODE_TOO_SMALL, id="the named node could never hold it"),
     ],
 )
-def test_s32_node_affinity_refuses_hard_work_for_good_and_sends_soft_work_elsewhere(total: list[int] | None, reason: Reason):
+def test_s32_node_affinity_fails_hard_work_and_moves_soft_work(total: list[int] | None, reason: Reason):
     named = None if total is None else np.array(total)
     refused = node_affinity.settle(demand(cpu=2, names_node=True), named)
     assert isinstance(refused, PlacementRefused)
@@ -126,7 +126,7 @@ def test_s32_node_affinity_refuses_hard_work_for_good_and_sends_soft_work_elsewh
 
 
 @pytest.mark.parametrize("soft", [False, True], ids=["hard", "soft"])
-def test_node_affinity_refuses_work_that_names_no_node_and_says_so(soft: bool):
+def test_node_affinity_refuses_work_that_names_no_node(soft: bool):
     refused = node_affinity.settle(demand(cpu=2, soft=soft), None)
     assert isinstance(refused, PlacementRefused)
     assert (refused.reason, "names none" in refused.detail) == (Reason.REQUEST_INVALID, True)
@@ -148,7 +148,7 @@ def test_node_affinity_without_a_name_takes_no_node():
 # -- where the data is -------------------------------------------------------------------------------------------------
 
 
-def test_s33_locality_takes_the_node_with_most_argument_bytes_however_busy():
+def test_s33_locality_takes_the_node_with_most_argument_bytes():
     nodes = view(node(cpu=(8, 8), local_bytes=10), node(cpu=(1, 8), local_bytes=2**40), node(cpu=(8, 8)))
     assert chosen("locality", demand(cpu=1), nodes) == 1
     assert chosen("locality", demand(cpu=2), nodes) == 0, "it has no room there, and the next one has some bytes"
@@ -168,7 +168,7 @@ def test_s33_one_byte_outweighs_all_that_hybrid_minds():
 
 
 def test_least_busy_does_not_send_everything_to_the_first_node():
-    """The peer's did, 200 of 200: nobody had reported a load. Here a promise counts at once."""
+    """A placement counts at once, before any node reports its load."""
     nodes = view(*[node(cpu=(64, 64)) for _ in range(4)])
     went: Counter[int | None] = Counter()
     for _ in range(200):
@@ -204,12 +204,12 @@ def test_s37_binpack_takes_the_fullest_node_that_has_room():
     assert chosen("binpack", demand(cpu=2), view(node(cpu=(8, 8)), node(cpu=(1, 8)), node(cpu=(3, 8)))) == 2
 
 
-def test_s37_binpack_looks_at_what_the_work_wants_and_at_nothing_else():
+def test_s37_binpack_looks_at_requested_resources_only():
     nodes = view(node(cpu=(8, 8), gpu=(2, 4)), node(cpu=(1, 8), gpu=(4, 4)))
     assert chosen("binpack", demand(gpu=1), nodes) == 0
 
 
-def test_s37_leader_first_sends_the_leader_to_the_emptier_gpu_node_and_workers_to_the_fuller_cpu_node():
+def test_s37_leader_first_spreads_the_leader_and_packs_workers():
     nodes = view(node(cpu=(2, 8)), node(cpu=(8, 8)), node(cpu=(8, 8), gpu=(1, 4)), node(cpu=(8, 8), gpu=(4, 4)))
     assert chosen("leader_first", demand(cpu=1, gpu=1, role="leader"), nodes) == 3
     assert chosen("leader_first", demand(cpu=1, role="actors"), nodes) == 0
@@ -226,17 +226,17 @@ def test_s37_min_fragment_is_one_minus_the_gap_times_the_score():
     assert scores == pytest.approx([(1 - 0) * 0.6, (1 - 0.8) * 0.6])
 
 
-def test_s37_min_fragment_sees_no_gap_on_a_node_of_unknown_memory():
+def test_s37_min_fragment_sees_no_gap_without_known_memory():
     assert node_policy("min_fragment").score(demand(cpu=1), view(node(cpu=(5, 10)))) == pytest.approx([0.6])
 
 
-def test_s37_job_affinity_gathers_and_job_anti_affinity_scatters():
+def test_s37_job_affinity_gathers_and_anti_affinity_scatters():
     nodes = view(node(cpu=(1, 8), of_job=1), node(cpu=(8, 8), of_job=2), node(cpu=(8, 8)))
     assert chosen("job_affinity", demand(cpu=1), nodes) == 1
     assert chosen("job_anti_affinity", demand(cpu=1), nodes) == 2
 
 
-def test_s37_members_of_a_job_count_before_how_full_nodes_are_up_to_thousands_of_them():
+def test_s37_job_members_count_before_utilization():
     nodes = view(node(cpu=(8, 8), of_job=3_000), node(cpu=(1, 8), of_job=2_999))
     assert chosen("job_affinity", demand(cpu=1), nodes) == 0
     assert chosen("job_anti_affinity", demand(cpu=1), nodes) == 1
@@ -249,7 +249,7 @@ def only(**term: float) -> Weights:
     return Weights(**{"availability": 0.0, "fragmentation": 0.0, "locality": 0.0, "contention": 0.0, **term})
 
 
-def test_s11_the_score_is_alpha_availability_minus_beta_fragmentation_plus_gamma_locality_minus_delta_contention():
+def test_s11_the_weighted_score_is_the_published_formula():
     nodes = view(node(cpu=(4, 8), gpu=(2, 4), memory=("8GiB", "16GiB"), busy=3, local_bytes=2**28), node(cpu=(8, 8), busy=1))
     wanted = demand(cpu=2, weights=Weights(availability=0.3, fragmentation=0.7, locality=0.5, contention=0.2))
     terms = (
@@ -279,7 +279,7 @@ def test_s11_weights_say_which_node_is_best(weights: Weights, row: int):
     assert chosen("weighted", demand(cpu=0.5, weights=weights), nodes) == row
 
 
-def test_s11_fragmentation_counts_the_copies_of_common_shapes_that_no_longer_fit():
+def test_s11_fragmentation_counts_lost_copies_of_common_shapes():
     common = CommonShapes.of([[80_000, 80_000, 0], [10_000, 0, 0]])
     whole, begun, no_gpus = node(cpu=(8, 8), gpu=(8, 8)), node(cpu=(4, 8), gpu=(4, 8)), node(cpu=(8, 8))
     added = weighted.added_fragmentation(demand(cpu=1, common=common), view(whole, begun, no_gpus))
@@ -287,7 +287,7 @@ def test_s11_fragmentation_counts_the_copies_of_common_shapes_that_no_longer_fit
     assert added[1] == added[2] == pytest.approx(0.1)
 
 
-def test_s11_without_known_shapes_a_whole_node_is_broken_into_last():
+def test_s11_without_known_shapes_whole_nodes_are_used_last():
     nodes = view(node(cpu=(8, 8)), node(cpu=(7.5, 8)), node(cpu=(4, 8)))
     added = weighted.added_fragmentation(demand(cpu=0.5), nodes)
     assert added[0] == pytest.approx(1 / 3), "all that a node of one kind of resource counts for"

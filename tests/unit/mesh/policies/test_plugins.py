@@ -1,4 +1,4 @@
-"""Plugins behind their fence: whatever they do, the scheduler goes on with the default, and tells."""
+"""Plugins behind a fence: a failing plugin is replaced by the default and reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CANDIDATE = CandidateFacts(task=TaskId("t"), pool=PoolName("p"), priority=2.0, p
 
 
 class StepClock:
-    """Each look at it is so many milliseconds after the one before."""
+    """Clock that advances by so many milliseconds at each look."""
 
     def __init__(self, step_ms: float = 0.0) -> None:
         self.step_ms = step_ms
@@ -60,17 +60,17 @@ def test_s13_a_score_plugin_decides_which_node_is_taken():
     assert policy.pick(policy.score(demand(cpu=1), NODES), demand(cpu=1), lambda _: 0) == 2
 
 
-def test_s13_a_score_plugin_is_a_policy_by_its_name_like_any_other():
+def test_s13_a_score_plugin_is_a_policy_by_its_name():
     mine = plugins(Plugin(name="mine", score=scores(2)))
     assert Catalogue(mine.policies).policy("mine") is mine.policies["mine"]
 
 
-def test_s13_a_priority_plugin_takes_the_place_of_the_users_priority():
+def test_s13_a_priority_plugin_replaces_the_users_priority():
     assert plugins(Plugin(name="mine", priority=lambda facts: facts.priority * 2)).priority(TASK) == 10.0
     assert plugins().priority(TASK) == 5.0
 
 
-def test_s13_a_preemption_plugin_scores_who_gives_way_or_leaves_it_alone():
+def test_s13_a_preemption_plugin_scores_victims_or_abstains():
     assert plugins(Plugin(name="mine", preemption_policy=lambda facts: facts.priority_delta)).preempt_score(CANDIDATE, 1.5) == 3.0
     assert plugins(Plugin(name="mine", preemption_policy=lambda _: None)).preempt_score(CANDIDATE, 1.5) is None
     assert plugins().preempt_score(CANDIDATE, 1.5) == 1.5
@@ -93,7 +93,7 @@ def test_s13_a_preemption_plugin_scores_who_gives_way_or_leaves_it_alone():
         ),
     ],
 )
-def test_s13_a_score_plugin_that_misbehaves_is_fenced_off_and_the_default_answers(score: Any, why: str):
+def test_s13_a_failing_score_plugin_is_replaced_by_the_default(score: Any, why: str):
     loaded = plugins(Plugin(name="bad", score=score))
     policy, wanted, free = loaded.policies["bad"], demand(cpu=1), NODES.free.copy()
     assert (policy.score(wanted, NODES) == hybrid.score(wanted, NODES)).all()
@@ -103,7 +103,7 @@ def test_s13_a_score_plugin_that_misbehaves_is_fenced_off_and_the_default_answer
     assert (NODES.free == free).all()
 
 
-def test_s13_a_fenced_plugin_is_not_called_again_and_is_told_of_once():
+def test_s13_a_fenced_plugin_is_not_called_and_reported_once():
     calls = []
 
     def score(*_: object) -> Any:
@@ -129,7 +129,7 @@ def test_s13_another_default_can_be_chosen():
     assert policy.pick(policy.score(demand(cpu=1), NODES), demand(cpu=1), lambda _: 0) == 0
 
 
-def test_s13_a_plugin_that_overruns_its_budget_is_fenced_off_by_the_clock_that_is_passed_in():
+def test_s13_a_plugin_over_its_time_budget_is_fenced():
     loaded = plugins(Plugin(name="slow", score=scores(2)), step_ms=80.0, budget_ms=50.0)
     assert (loaded.policies["slow"].score(demand(cpu=1), NODES) == hybrid.score(demand(cpu=1), NODES)).all()
     assert loaded.take_fenced() == (PluginFenced(plugin="slow", hook="score", why="took 80 ms of 50"),)
@@ -151,19 +151,19 @@ def test_s13_a_priority_that_is_no_number_fences_the_plugin_off(answer: Any):
 
 
 @pytest.mark.parametrize("check_targets", [raises, lambda _: "yes", lambda _: math.nan], ids=["it raises", "words", "nan"])
-def test_s13_a_preemption_policy_that_misbehaves_is_fenced_off_and_the_usual_score_holds(check_targets: Any):
+def test_s13_a_failing_preemption_plugin_leaves_the_usual_score(check_targets: Any):
     loaded = plugins(Plugin(name="bad", preemption_policy=check_targets))
     assert loaded.preempt_score(CANDIDATE, 1.5) == 1.5
     assert [reported.hook for reported in loaded.take_fenced()] == ["preemption_policy"]
 
 
-def test_s13_one_hook_behind_its_fence_leaves_the_others_of_its_plugin_alone():
+def test_s13_one_fenced_hook_leaves_the_others_of_its_plugin():
     loaded = plugins(Plugin(name="half", score=raises, priority=lambda _: 9.0))
     loaded.policies["half"].score(demand(cpu=1), NODES)
     assert loaded.priority(TASK) == 9.0
 
 
-def test_a_plugin_that_keeps_its_array_cannot_change_scores_later():
+def test_a_kept_array_of_a_plugin_cannot_change_scores_later():
     kept = np.zeros(3)
     policy = plugins(Plugin(name="mine", score=lambda *_: kept)).policies["mine"]
     answered = policy.score(demand(cpu=1), NODES)

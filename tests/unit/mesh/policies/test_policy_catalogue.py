@@ -1,4 +1,4 @@
-"""Policies by name, aliases, combinations, and those that users add."""
+"""Policies by name: aliases, combinations, and policies that users add."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def test_s13_a_combination_leaves_the_scores_of_its_parts_alone():
         pytest.param("", r"there is no policy ''", id="no name at all"),
     ],
 )
-def test_what_is_wrong_with_a_name_is_told(name: str, reported: str):
+def test_an_invalid_name_is_explained(name: str, reported: str):
     with pytest.raises(UnknownPolicy) as caught:
         node_policy(name)
     assert re.search(reported, str(caught.value))
 
 
-def test_s33_locality_is_for_work_that_names_no_policy_in_a_pool_that_has_none_of_its_own():
+def test_s33_locality_is_the_default_without_any_named_policy():
     assert chosen("", "hybrid", has_local_bytes=True) == "locality"
     assert chosen("", "DEFAULT", has_local_bytes=True) == "locality"
     assert chosen("", "hybrid", has_local_bytes=False) == "hybrid"
@@ -67,7 +67,7 @@ def test_s33_locality_is_for_work_that_names_no_policy_in_a_pool_that_has_none_o
     assert chosen("", "binpack", has_local_bytes=True) == "binpack"
 
 
-def test_s13_an_added_policy_is_found_by_its_name_and_can_be_combined():
+def test_s13_an_added_policy_is_found_and_can_be_combined():
     added = Policy("mine", lambda _, view: np.linspace(0, 1, len(view.total)))
     catalogue = Catalogue({"mine": added})
     assert catalogue.policy("mine") is added
@@ -76,6 +76,6 @@ def test_s13_an_added_policy_is_found_by_its_name_and_can_be_combined():
 
 
 @pytest.mark.parametrize("name", ["hybrid", "binpacking", "a+b", "2*a", ""])
-def test_an_added_policy_cannot_hide_a_built_in_one_or_read_as_a_combination(name: str):
+def test_an_added_policy_cannot_shadow_a_built_in_one(name: str):
     with pytest.raises(UnknownPolicy, match="choose another name"):
         Catalogue({name: POLICIES["spread"]})

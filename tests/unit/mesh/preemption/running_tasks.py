@@ -1,4 +1,4 @@
-"""What tests of preemption share: tasks that run, one that wants room, and the choice among them."""
+"""Running tasks, a preemptor, and the choice of victims, shared by tests of preemption."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RULES = PreemptionRules(threshold=0.0, kappa_per_s=0.0, lost_work_per_s=0.0, min
 
 
 def runs(task="t", **facts):
-    """A running task: one CPU on row 0 of pool p, priority 1, since the beginning."""
+    """Return a running task: one CPU on row 0 of pool p, priority 1, since time 0."""
     kept = {"label": "", "pool": "p", "tenant": "", "priority": 1.0, "cpu": 1, "row": 0, "started_ms": 0} | facts
     amounts = {"cpu": kept.pop("cpu")} | ({"gpu": kept.pop("gpu")} if "gpu" in kept else {})
     kept.setdefault("kept_ms", kept["started_ms"])
@@ -31,7 +31,7 @@ def verdict_on(candidate, preemptor=None, rules=RULES, **more):
 
 
 def choose(candidates, *, wanted=1, short=NOTHING, free=None, rules=RULES, preemptor=None, **more):
-    """Dry run and plan; every row without anything free, unless told otherwise."""
+    """Return the dry run and the plan; all rows are full by default."""
     preemptor = preemptor or demand()
     free = {row: {"cpu": 10_000 * free.get(row, 0)} for row in {*free, *(one.row for one in candidates)}} if free is not None else None
     by_row = free if free is not None else {one.row: {} for one in candidates}

@@ -1,4 +1,4 @@
-"""Who gives way: the score, and the verdict on each candidate."""
+"""Score and verdict of each preemption candidate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mesh.preemption.rules import (
 # -- the score ---------------------------------------------------------------------------------------------------------
 
 
-def test_s9_the_score_is_the_difference_of_priorities_less_kappa_times_what_remains():
+def test_s9_the_score_is_priority_gap_less_weighted_rest():
     rules = PreemptionRules(kappa_per_s=0.01, lost_work_per_s=0.0)
     candidate = runs(priority=2.0, started_ms=NOW_MS - 50_000, estimated_ms=150_000)
     assert remaining_ms(candidate, NOW_MS) == 100_000
@@ -30,7 +30,7 @@ def test_s9_the_score_is_the_difference_of_priorities_less_kappa_times_what_rema
 
 
 def test_more_that_remains_makes_a_victim_less_likely_not_more():
-    """The peer had the sign turned, and killed a job of priority 5 with 1,000 s left before one of priority 1 with 1 s left."""
+    """A wrong sign would stop priority 5 with 1,000 s left before priority 1 with 1 s left."""
     rules = replace(RULES, kappa_per_s=0.1)
     long_way = runs("long", priority=5.0, estimated_ms=NOW_MS + 1_000_000)
     nearly_done = runs("short", priority=1.0, estimated_ms=NOW_MS + 1_000)
@@ -55,7 +55,7 @@ def test_work_since_the_last_kept_state_protects():
     assert victims(choose([stale, fresh], rules=rules)) == {"fresh"}
 
 
-def test_a_state_that_was_kept_before_this_attempt_saves_none_of_its_work():
+def test_state_saved_before_this_attempt_saves_none_of_its_work():
     assert score(runs(started_ms=NOW_MS - 1_000, kept_ms=0), 9.0, PreemptionRules(kappa_per_s=0.0, lost_work_per_s=1.0), NOW_MS) == 7.0
 
 
@@ -106,7 +106,7 @@ def test_s9_each_candidate_gets_its_verdict(candidate: Candidate, rules: Preempt
     ],
 )
 def test_a_label_rule_lifts_nothing_but_isolation(facts: dict, expected: Reason):
-    """In the peer a rule about labels skipped every other protection."""
+    """All other protections stay."""
     rules = replace(RULES, cross_label={"": ("batch",)}, protected_pools=frozenset({"guarded"}), min_run_ms=10)
     assert verdict_on(runs(label="batch", **facts), rules=rules) is expected
 
@@ -175,7 +175,7 @@ def test_rules_between_labels_are_read_as_people_write_them():
 
 
 def test_a_thousand_candidates_are_scored_once_each():
-    """The peer asked another process about each, 2.5 s for a thousand; here nobody is asked."""
+    """No other process is asked."""
     asked = []
     crowd = [runs(f"t{place}", row=place % 50, priority=float(place % 7)) for place in range(1_000)]
     scored = evaluate(demand(), crowd, RULES, NOW_MS, scorer=lambda *facts: asked.append(facts) or score(*facts))

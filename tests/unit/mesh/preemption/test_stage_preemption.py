@@ -1,3 +1,5 @@
+"""Preemption among stages of one tenant on a mesh."""
+
 from __future__ import annotations
 
 import pytest
@@ -38,25 +40,25 @@ def stopped(*occupants, room=0, quota=0):
     ("occupants", "room", "quota", "victims"),
     [
         pytest.param([occupant("a", 2), occupant("b", 1)], 1, 0, ["b"], id="the least urgent first"),
-        pytest.param([occupant("a", age_ms=9_000), occupant("b", age_ms=3_000)], 1, 0, ["b"], id="of equals who loses least"),
-        pytest.param([occupant("a", token=1), occupant("b", token=2)], 1, 0, ["b"], id="of these who started last"),
+        pytest.param([occupant("a", age_ms=9_000), occupant("b", age_ms=3_000)], 1, 0, ["b"], id="of equals the one that loses least"),
+        pytest.param([occupant("a", token=1), occupant("b", token=2)], 1, 0, ["b"], id="of these the last one started"),
         pytest.param([occupant("a"), occupant("b", 1), occupant("c", 2)], 2, 0, ["a", "b"], id="as many as it takes"),
         pytest.param([occupant("a"), occupant("b", 1, cpus=4)], 4, 0, ["b"], id="one that is not needed goes on"),
-        pytest.param([occupant("a"), occupant("b")], 3, 0, [], id="nobody when all together are not enough"),
-        pytest.param([occupant("a", 5), occupant("b", 6)], 1, 0, [], id="nobody that is as urgent, or more"),
-        pytest.param([occupant("a", age_ms=999), occupant("b", 4)], 1, 0, ["b"], id="nobody that is too young"),
-        pytest.param([occupant("a", tenant="other")], 1, 0, [], id="nobody of another tenant"),
+        pytest.param([occupant("a"), occupant("b")], 3, 0, [], id="no victim when all together are not enough"),
+        pytest.param([occupant("a", 5), occupant("b", 6)], 1, 0, [], id="no victim that is as urgent, or more"),
+        pytest.param([occupant("a", age_ms=999), occupant("b", 4)], 1, 0, ["b"], id="no victim that is too young"),
+        pytest.param([occupant("a", tenant="other")], 1, 0, [], id="no victim of another tenant"),
         pytest.param([occupant("a", pool="spot"), occupant("b", 1)], 1, 0, ["b"], id="another pool's room is no help"),
         pytest.param([occupant("a", pool="spot"), occupant("b", 1)], 0, 1, ["a"], id="another pool's lease is"),
         pytest.param([occupant("a", pool="spot"), occupant("b", 1)], 1, 2, ["a", "b"], id="room and quota may come from different stages"),
-        pytest.param([occupant("a")], 0, 0, [], id="nobody when nothing is missing"),
+        pytest.param([occupant("a")], 0, 0, [], id="no victim when nothing is missing"),
     ],
 )
 def test_as_few_as_suffice_stop_and_those_that_it_costs_least(occupants, room, quota, victims):
     assert stopped(*occupants, room=room, quota=quota) == victims
 
 
-def test_each_that_does_not_give_way_has_its_reason():
+def test_each_stage_that_is_not_preempted_has_its_reason():
     asked = [occupant("a"), occupant("b", 5), occupant("c", age_ms=0)]
     assert [scored.verdict for scored in evaluate_occupants(PREEMPTOR, asked, min_run_ms=MIN_RUN_MS, now_ms=NOW_MS)] == [
         Reason.ELIGIBLE,
@@ -76,6 +78,6 @@ def test_less_harm_is_less_urgent_then_fewer_then_shorter():
     ]
 
 
-def test_what_is_short_of_a_slot_is_told_by_resource_and_covers_what_is_owed():
+def test_a_shortage_of_a_slot_is_listed_by_resource():
     slot = ResourceSet.of({"cpu": 2, "gpu": 1})
     assert short_of(slot, {"cpu": 20_000, "gpu": -5_000}) == {"gpu": 15_000}

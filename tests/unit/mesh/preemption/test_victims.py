@@ -1,4 +1,4 @@
-"""Which victims are chosen: enough of them, none that can be spared, the cheapest, and no more than may give way in a minute."""
+"""Choice of victims: sufficient, minimal, cheapest, and limited per minute."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from mesh.preemption.victims import PreemptionRefused, free_rows, plan
 
 
 def test_two_small_victims_make_room_for_a_large_task():
-    """The peer took one victim or none."""
     found = choose([runs("a"), runs("b")], wanted=2)
     assert victims(found) == {"a", "b"}
     assert found.frees == cpu(2)
@@ -38,7 +37,6 @@ def test_nobody_is_stopped_who_is_not_needed():
 
 
 def test_nobody_is_stopped_where_there_is_room():
-    """In the peer an innocent victim was killed with two CPUs free."""
     found = choose([runs("a", row=0)], wanted=2, free={0: 0, 1: 2})
     assert victims(found) == set()
     assert found.row == 1
@@ -53,24 +51,23 @@ def test_two_cheap_ones_go_before_one_dear_one():
     assert victims(found) == {"a", "b"}
 
 
-def test_one_large_one_goes_before_many_small_ones_of_its_priority():
+def test_one_large_victim_goes_before_many_small_ones():
     small = [runs(f"s{place}", priority=2.0) for place in range(4)]
     assert victims(choose([*small, runs("large", priority=2.5, cpu=4)], wanted=4)) == {"large"}
 
 
-def test_s9_the_own_label_gives_way_before_any_other_however_cheap():
+def test_s9_the_own_label_is_preempted_before_any_other():
     rules = replace(RULES, cross_label={"": ("other",)}, cross_label_weight=1.0)
     assert victims(choose([runs("own", priority=8.0, row=1), runs("other", label="other", priority=0.0)], rules=rules)) == {"own"}
 
 
-def test_another_label_gives_way_where_the_own_cannot():
+def test_another_label_is_preempted_where_the_own_cannot_be():
     rules = replace(RULES, cross_label={"": ("other",)})
     assert victims(choose([runs("own"), runs("other", label="other")], wanted=2, rules=rules)) == {"own", "other"}
     assert victims(choose([runs("other", label="other")], rules=rules)) == {"other"}
 
 
-def test_a_victim_in_another_pool_does_not_help_a_pool_that_lacks_quota():
-    """The peer killed in another pool and failed all the same."""
+def test_a_victim_in_another_pool_frees_no_quota():
     rules = replace(RULES, cross_pool=True)
     elsewhere, own = runs("elsewhere", pool="q", priority=0.0), runs("own", priority=5.0)
     assert victims(choose([elsewhere, own], short=cpu(1), rules=rules)) == {"own"}
@@ -80,7 +77,7 @@ def test_a_victim_in_another_pool_does_not_help_a_pool_that_lacks_quota():
     assert refused.detail == "pool p would still lack {cpu: 1}"
 
 
-def test_a_victim_in_another_pool_helps_where_only_the_node_is_full():
+def test_a_victim_in_another_pool_frees_a_full_node():
     rules = replace(RULES, cross_pool=True)
     assert victims(choose([runs("elsewhere", pool="q")], rules=rules)) == {"elsewhere"}
 
@@ -113,7 +110,7 @@ def test_every_resource_has_to_fit():
     assert victims(choose([runs("cpu only", priority=0.0), runs("both", gpu=1, priority=5.0)], wanted=wanted)) == {"both"}
 
 
-def test_a_group_that_serves_as_it_stands_is_worth_a_point_of_priority():
+def test_a_fitting_group_is_worth_a_point_of_priority():
     other, suits = runs("other", priority=2.0), runs("suits", priority=2.5, group="g1")
     found = choose([other, suits], reusable={"g1"})
     assert victims(found) == {"suits"}
@@ -122,12 +119,12 @@ def test_a_group_that_serves_as_it_stands_is_worth_a_point_of_priority():
     assert victims(choose([other, replace(suits, priority=4.0)], reusable={"g1"})) == {"other"}
 
 
-def test_a_group_is_reused_on_its_own_row_even_when_others_have_room():
+def test_a_group_is_reused_on_its_own_row_first():
     found = choose([runs("suits", group="g1", row=3)], short=cpu(1), free={0: 4, 3: 4}, reusable={"g1"})
     assert (found.row, found.reuses) == (3, "g1")
 
 
-def test_why_nobody_gives_way_is_told():
+def test_the_reason_for_no_victims_is_reported():
     nothing = choose([])
     assert isinstance(nothing, PreemptionRefused)
     assert nothing == PreemptionRefused(reason=Reason.NO_PREEMPTION_CANDIDATES, detail="no running task is a candidate")
@@ -136,7 +133,7 @@ def test_why_nobody_gives_way_is_told():
     assert refused.detail == "2 OTHER_POOL, 1 PRIORITY_NOT_LOWER"
 
 
-def test_what_lacks_on_the_nearest_node_is_told():
+def test_the_shortage_on_the_nearest_node_is_reported():
     refused = choose([runs("a", row=0), runs("b", row=1, cpu=3)], wanted=4)
     assert isinstance(refused, PreemptionRefused)
     assert (refused.reason, refused.detail) == (
@@ -148,7 +145,7 @@ def test_what_lacks_on_the_nearest_node_is_told():
 # -- how often ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_label_gives_way_only_so_often_in_a_minute():
+def test_preemptions_of_a_label_are_limited_per_minute():
     rules = replace(RULES, per_minute_max=2)
     assert verdict_on(runs(), rules=rules, recent_preemptions={"": 1}) is Reason.ELIGIBLE
     assert verdict_on(runs(), rules=rules, recent_preemptions={"": 2}) is Reason.PREEMPTION_LIMIT

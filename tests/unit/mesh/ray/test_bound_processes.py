@@ -1,4 +1,4 @@
-"""Children that end with whoever started them, as small programs of their own."""
+"""Children that end with their starter, as real programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mesh.ray.cluster.process import bound_to_parent
 
 END_S_MAX = 60.0
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux binds a process to its parent")
-#: Starts a child that waits, tells its number once it has become that child, does what is put in, and waits to be told to go on.
+#: Starts a child that waits, prints the child's pid, runs the given code, and waits for a line of input.
 STARTER = """
 import os, subprocess, sys, threading
 from mesh.ray.cluster.process import bound_to_parent
@@ -31,7 +31,7 @@ def starter(*, before: str = "", reported: str = "''") -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def test_the_command_runs_with_its_arguments_its_surroundings_and_its_exit_status():
+def test_the_command_keeps_arguments_env_and_exit_status():
     program = "import os, sys; print(sys.argv[1:], os.environ['WORD']); sys.exit(7)"
     ran = subprocess.run(
         bound_to_parent([sys.executable, "-c", program, "a b", "--c"]), env={"WORD": "yes"}, capture_output=True, text=True, check=False
@@ -53,7 +53,7 @@ def test_the_signal_may_be_one_that_nobody_can_refuse():
 
 
 @ON_LINUX
-def test_one_that_was_started_by_a_process_that_is_gone_ends_in_words():
+def test_an_orphan_at_start_ends_with_a_message():
     command = bound_to_parent([sys.executable, "-c", "print('ran')"])
     ours, number = command.index("15") - 1, str(psutil.Process().parent().pid)
     ran = subprocess.run([*command[:ours], number, *command[ours + 1 :]], capture_output=True, text=True, check=False)
@@ -61,8 +61,8 @@ def test_one_that_was_started_by_a_process_that_is_gone_ends_in_words():
 
 
 @ON_LINUX
-def test_nothing_of_the_starter_runs_in_the_child_where_it_could_wait_for_a_lock_that_nobody_gives_back():
-    """Python tells its fork handlers whenever the child goes on in Python, with all threads but one gone and their locks held."""
+def test_the_child_runs_no_code_of_its_starter():
+    """Python's fork handlers would run with only one thread left and all locks held."""
     forks = "forks = []; os.register_at_fork(before=lambda: forks.append(1))"
     with starter(before=forks, reported="len(forks)") as parent:
         number, reported = parent.stdout.readline().split()

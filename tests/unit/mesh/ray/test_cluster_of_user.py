@@ -1,4 +1,4 @@
-"""A cluster of another user: root writes nothing where that user may set a link. The nodes here are scripts."""
+"""Clusters of another user: root writes nowhere that this user may set a link. Nodes are scripts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if not (folder / "session_latest").is_symlink():
 print("Ray runtime started", flush=True)
 time.sleep(600)
 """
-#: Replaces each path that is told by a link to the first one; says which it could not.
+#: Replaces each given path by a link to the first one; prints the paths that it could not replace.
 LINK = """
 import os, sys
 target, *places = sys.argv[1:]
@@ -50,7 +50,7 @@ for place in places:
 
 @pytest.fixture
 def user(monkeypatch: pytest.MonkeyPatch) -> RunAs:
-    """One that is not root, and runs the system's Python."""
+    """Return a user who is not root and can run the system's Python."""
     python = shutil.which("python3", path=os.defpath)
     if python is None:
         pytest.skip("the system has no Python that every user may run")
@@ -60,7 +60,7 @@ def user(monkeypatch: pytest.MonkeyPatch) -> RunAs:
 
 @pytest.fixture
 def of_root() -> Iterator[Path]:
-    """A folder that all may enter, with a file."""
+    """Return a folder with a file that all users may enter."""
     folder = Path(tempfile.mkdtemp(prefix="root-"))
     folder.chmod(0o755)
     (folder / "file").write_text("root's")
@@ -78,7 +78,7 @@ def started(user: RunAs, monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnCluster
 
 
 def link(user: RunAs, target: Path, *places: Path) -> list[Path]:
-    """The user sets links to the target; the places where this was refused."""
+    """Set links to the target as the user, and return the refused places."""
     command = [sys.executable, "-I", "-S", "-c", LINK, *map(str, (target, *places))]
     reported = subprocess.run(command, cwd="/", check=True, capture_output=True, text=True, **user.process())
     return [Path(line) for line in reported.stdout.splitlines()]
@@ -115,9 +115,9 @@ def test_port_files_are_written_with_the_users_rights(started: OwnCluster, user:
     assert link(user, of_root / "file", session / "metrics_agent_port_0a") == []
     assert link(user, of_root / "new", session / "metrics_agent_port_0b") == []
     for node_id in ("0a", "0b"):
-        node_start._publish_agent_ports(session, node_id, [1, 2, 3, 4, 5, 6], {}, user)
+        node_start.publish_agent_ports(session, node_id, [1, 2, 3, 4, 5, 6], {}, user)
     assert held(of_root) == before
-    node_start._publish_agent_ports(session, "0c", [1, 2, 3, 4, 5, 6], {}, user)
+    node_start.publish_agent_ports(session, "0c", [1, 2, 3, 4, 5, 6], {}, user)
     written = session / "runtime_env_agent_port_0c"
     assert (written.read_text(), written.stat().st_uid) == ("6", user.uid)
 

@@ -1,4 +1,4 @@
-"""A node that was too slow, or has died, is started again, and what stands in its logs is told and kept; the nodes here are scripts."""
+"""Start of a cluster: slow and dead nodes are restarted, and their logs reported and kept. Nodes are scripts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mesh.ray.cluster.own_cluster import STARTS_MAX, OwnCluster
 
 SPEC = ClusterSpec(nodes=(ClusterNodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
 TWO_NODES = ClusterSpec(nodes=(ClusterNodeSpec(cpu=1), ClusterNodeSpec(cpu=1)), object_store_bytes=80 * 2**20)
-#: Ends itself as a raylet does, on as many tries as it is told; then it is up. Told: the folder, a file of tries, how many fail, why.
+#: Fails as a raylet does for so many tries; then it is up. Arguments: the folder, a file of tries, the number of failures, the output.
 NODE = textwrap.dedent("""
     import pathlib, sys, time
     folder, tries, failing, why = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
@@ -45,7 +45,7 @@ TOO_SLOW = "Timed out waiting for file dashboard_agent_listen_port_0a"
 
 @pytest.fixture
 def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], Path]:
-    """Nodes that fail so many times, for this reason; gives the file that counts their tries."""
+    """Make nodes that fail so many times with this output; return the file that counts their tries."""
 
     def reported(failing: int, why: str) -> Path:
         tries = tmp_path / "tries"
@@ -70,9 +70,7 @@ def test_a_node_that_was_too_slow_is_started_again(nodes: Callable[[int, str], P
         started.kill()
 
 
-def test_one_that_is_too_slow_every_time_is_told_with_the_likely_cause_and_its_logs_are_kept(
-    nodes: Callable[[int, str], Path], tmp_path: Path
-) -> None:
+def test_a_start_too_slow_every_time_is_reported_and_keeps_logs(nodes: Callable[[int, str], Path], tmp_path: Path) -> None:
     tries = nodes(9, TOO_SLOW)
     with pytest.raises(NodeTooSlow, match="this machine is overloaded") as reported:
         OwnCluster.start(SPEC, logs_kept_in=tmp_path / "kept")
@@ -83,7 +81,7 @@ def test_one_that_is_too_slow_every_time_is_told_with_the_likely_cause_and_its_l
     assert (tmp_path / "kept" / "ray" / "raylet.out").exists()
 
 
-def test_one_that_nobody_wants_any_more_is_broken_off_and_nothing_of_it_is_left(nodes: Callable[[int, str], Path], tmp_path: Path) -> None:
+def test_an_aborted_start_leaves_nothing(nodes: Callable[[int, str], Path], tmp_path: Path) -> None:
     nodes(0, "")
     parent = Path(tempfile.mkdtemp(prefix="nw"))
     try:
@@ -94,7 +92,7 @@ def test_one_that_nobody_wants_any_more_is_broken_off_and_nothing_of_it_is_left(
         shutil.rmtree(parent)
 
 
-def test_one_that_is_too_slow_and_that_nobody_wants_any_more_is_not_tried_again(nodes: Callable[[int, str], Path]) -> None:
+def test_an_aborted_slow_start_is_not_retried(nodes: Callable[[int, str], Path]) -> None:
     tries = nodes(9, TOO_SLOW)
     with pytest.raises((NodeTooSlow, NotWanted)):
         OwnCluster.start(SPEC, is_wanted=lambda: not tries.exists())
@@ -108,14 +106,12 @@ def test_one_that_ends_for_another_reason_is_not_tried_again(nodes: Callable[[in
     assert tries.read_text() == "x"
 
 
-def test_what_was_killed_is_waited_for_as_long_as_a_busy_machine_takes_to_end_it(
-    nodes: Callable[[int, str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_processes_are_awaited_on_a_busy_machine(nodes: Callable[[int, str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     nodes(0, "")
     started = OwnCluster.start(SPEC)
-    look, still_there, passed_s = OwnCluster._left, iter([{NOBODY}] * 3), iter([0.0, 10.0, 20.0])
+    look, still_there, passed_s = own_cluster.processes_of, iter([{NOBODY}] * 3), iter([0.0, 10.0, 20.0])
     with monkeypatch.context() as busy:
-        busy.setattr(OwnCluster, "_left", lambda *asked: look(*asked) | next(still_there, set()))
+        busy.setattr(own_cluster, "processes_of", lambda *asked: look(*asked) | next(still_there, set()))
         busy.setattr(own_cluster, "time", SimpleNamespace(monotonic=lambda: next(passed_s, 30.0), sleep=time.sleep))
         started.kill()
     assert next(still_there, None) is None

@@ -1,4 +1,4 @@
-"""The token of a cluster: drawn anew, for its owner alone, and not to be overruled by what a user has set."""
+"""Token of a cluster: fresh, readable by its owner only, and safe from a user's variables."""
 
 from __future__ import annotations
 

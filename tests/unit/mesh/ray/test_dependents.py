@@ -1,4 +1,4 @@
-"""What goes with stages that are over, and what stays with those that run."""
+"""Actors and tasks that end with a stage, and those that stay with running stages."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def task(name: str, parent: str, *, owner: str = "w") -> TaskRow:
 
 
 def parents_left(references: list[OwnerReference], *tasks: TaskRow, actors: tuple[ActorRow, ...] = ()) -> set[str]:
-    """Whose tasks go."""
+    """Return the parents whose tasks are ended."""
     found = dependents(references, running={RUNS}, actors=actors, groups=(), tasks=tasks, given_back=(), own={"driver", "runner"})
     return {parent.removesuffix(JOB) for _, parent in found.parents}
 
@@ -80,7 +80,7 @@ def test_a_handle_of_what_was_there_before_is_no_claim() -> None:
     assert left(references, actor("shared", owner="early")) == (set(), set())
 
 
-def test_what_a_doomed_actor_has_created_goes_too() -> None:
+def test_actors_created_by_an_ending_actor_end_too() -> None:
     rows = actor("a"), actor("child", owner="process of a"), actor("grandchild", owner="process of child"), group("g", creator="child")
     assert left([noted(OVER, ResourceKind.ACTOR, "a"), noted(RUNS)], *rows) == ({"a", "child", "grandchild"}, {"g"})
 
@@ -129,7 +129,7 @@ def test_an_actor_that_waits_for_room_goes_with_the_last_stage() -> None:
 
 
 def node(stage: StageId, name: str) -> OwnerReference:
-    """The mark of a node that has started a task."""
+    """Return the mark of a node that has started a task."""
     return noted(stage, name=f"{name}{JOB}")
 
 

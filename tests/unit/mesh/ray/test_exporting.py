@@ -1,3 +1,5 @@
+"""Export of values to storage, and their deletion."""
+
 from __future__ import annotations
 
 import hashlib
@@ -25,7 +27,7 @@ from mesh.ray.stage_runner.exporting import (
 
 
 class Text(str):
-    """A string that JSON would give back as another type."""
+    """String type that JSON would not preserve."""
 
     __slots__ = ()
 
@@ -99,7 +101,7 @@ def test_the_limit_is_the_border_between_carried_and_written(tmp_path):
     assert exported("x", tmp_path, limit=size - 1)[0].uri is not None
 
 
-def test_the_file_is_named_by_run_node_and_hash_and_nothing_else_is_left(tmp_path):
+def test_the_file_is_named_by_run_node_and_hash(tmp_path):
     stored, _ = exported("x" * 100, tmp_path, limit=0, run="nightly", node="train")
     (file,) = files(tmp_path)
     assert file.relative_to(tmp_path).as_posix() == f"nightly/train-{stored.sha256[:16]}"
@@ -137,7 +139,7 @@ def test_what_cannot_be_pickled_is_named_and_leaves_nothing(tmp_path, make, name
     assert files(tmp_path) == []
 
 
-def test_a_storage_that_takes_nothing_is_a_lost_value_not_a_bad_result(tmp_path):
+def test_a_failing_storage_is_a_lost_value_not_a_bad_result(tmp_path):
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(ValueUnwritable, match="cannot be written") as reported:
         exported([1], tmp_path / "file", limit=0)
@@ -171,7 +173,7 @@ def test_harmed_bytes_of_the_control_store_are_noticed(tmp_path, data):
     assert reported.value.reason is Reason.VALUE_LOST
 
 
-def test_a_class_that_is_not_here_is_missing_code_not_a_lost_value(tmp_path):
+def test_a_missing_class_is_missing_code_not_a_lost_value(tmp_path):
     data = b"cno_such_module\nThing\n."
     stored = replace(exported((), tmp_path)[0], sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data))
     with pytest.raises(ValueUnreadable, match="no_such_module") as reported:
@@ -202,11 +204,11 @@ def test_only_files_of_the_run_that_are_to_be_kept_stay(tmp_path):
     clear_folder(storage, "r", frozenset({kept.uri}))
     assert [file.as_uri() for file in tmp_path.rglob("*") if file.is_file()] == sorted([other.uri, kept.uri])
     clear_folder(storage, "r", frozenset())
-    clear_folder(storage, "r", frozenset())  # Again is harmless.
+    clear_folder(storage, "r", frozenset())  # Idempotent.
     assert not (tmp_path / "r").exists()
 
 
-def test_a_file_that_is_none_of_the_run_is_not_deleted_whatever_a_worker_says(tmp_path):
+def test_a_file_outside_of_the_run_is_never_deleted(tmp_path):
     outside = tmp_path / "outside"
     outside.touch()
     storage = (tmp_path / "storage").as_uri()

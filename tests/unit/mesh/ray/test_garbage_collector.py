@@ -1,4 +1,4 @@
-"""When the garbage collector sweeps, and who waits for it."""
+"""Schedule of the garbage collector, and waiting for its sweep."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE_S = 60.0
 
 
 class Ray:
-    """What sweeps come to, one after the other; each waits until it is let go."""
+    """Fake sweeps with these results in turn; each waits until it is released."""
 
     def __init__(self, *comes_to: Swept | Exception) -> None:
         self._comes_to = list(comes_to)
@@ -60,11 +60,11 @@ def test_nobody_waits_for_a_removal_that_hangs(collecting: Callable[[Ray], Garba
     ray, clean = Ray(Swept.CLEAN, Swept.CLEAN, Swept.CLEAN), list[bool]()
     collector = collecting(ray)
     collector.clear("a", clean.append, wait_s=0.01)
-    collector.clear("b", clean.append, wait_s=PATIENCE_S)  # One that is late is enough: this does not wait at all.
+    collector.clear("b", clean.append, wait_s=PATIENCE_S)  # One late sweep is enough: this call does not wait.
     collector.clear("c", clean.append, wait_s=PATIENCE_S)
     assert clean == []
     ray.may_go_on.release(2)
-    eventually(lambda: clean == [False] * 3)  # Others may have got the room meanwhile.
+    eventually(lambda: clean == [False] * 3)  # Others may have taken the room meanwhile.
     assert [ray.begun.get(timeout=PATIENCE_S) for _ in range(2)] == [["a"], ["b", "c"]]
     ray.may_go_on.release()
     collector.clear("d", clean.append, wait_s=PATIENCE_S)

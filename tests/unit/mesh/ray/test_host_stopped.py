@@ -1,4 +1,4 @@
-"""When runners and what is known of their stages go: with everything, with the runner, with the last of its runs."""
+"""End of runners and of their stages: with the host, with the runner, with the last run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEY: RunnerKey = (TenantPath("t"), "")
 
 
 class Actor:
-    """Notes what it is asked to do, by name."""
+    """Actor that records the names of its calls."""
 
     def __init__(self, asked: list[str]) -> None:
         self._asked = asked
@@ -40,7 +40,7 @@ class Actor:
 
 
 class Host(RayStageHost):
-    """Runners of it are never listened to, for there is no Ray."""
+    """Host without Ray, which never listens to its runners."""
 
     def __init__(self, folder: Path) -> None:
         self.reports: list[HostReport] = []
@@ -72,7 +72,7 @@ def a_stage(run: str = "r") -> StageSpec:
     return StageSpec(stage=StageId(f"{run}.1"), run=RunId(run), tenant=TenantPath("t"), tasks=(task,), slot=NOTHING, width=1)
 
 
-def test_a_stage_whose_turn_comes_after_everything_was_stopped_is_neither_started_nor_told_of(tmp_path: Path) -> None:
+def test_a_stage_queued_behind_a_stop_is_not_run_or_reported(tmp_path: Path) -> None:
     host = Host(tmp_path)
     may_go_on = threading.Event()
     host._orders.put(lambda: may_go_on.wait(PATIENCE_S))
@@ -83,7 +83,7 @@ def test_a_stage_whose_turn_comes_after_everything_was_stopped_is_neither_starte
     assert (host.asked, host.reports) == (["bind"], [])
 
 
-def test_orders_are_carried_out_while_ray_does_not_answer_the_garbage_collector(tmp_path: Path) -> None:
+def test_orders_run_while_ray_blocks_the_garbage_collector(tmp_path: Path) -> None:
     host = Host(tmp_path)
     answers, is_carried_out = threading.Event(), threading.Event()
 
@@ -122,7 +122,7 @@ def is_ended(host: Host, now_s: float) -> bool:
     return host._end_if_idle(KEY, host._runners[KEY], now_s)
 
 
-def test_a_runner_is_ended_when_its_runs_have_been_over_for_long(host: Host) -> None:
+def test_a_runner_ends_when_its_runs_have_been_over_for_long(host: Host) -> None:
     host.start(a_stage(), 1, 7, {}, {})
     end_of(host, StageId("r.1"))
     host.confirm(StageId("r.1"), 1)
@@ -137,7 +137,7 @@ def test_a_runner_is_ended_when_its_runs_have_been_over_for_long(host: Host) -> 
 
 
 @pytest.mark.parametrize("missing", ["the end", "the confirmation", "the word that the run is over"])
-def test_a_runner_that_works_or_has_something_to_tell_or_to_keep_stays(host: Host, missing: str) -> None:
+def test_a_runner_with_work_or_unsent_reports_stays(host: Host, missing: str) -> None:
     host.start(a_stage(), 1, 7, {}, {})
     if missing != "the end":
         end_of(host, StageId("r.1"))
@@ -158,7 +158,7 @@ def test_a_runner_that_got_work_in_between_waits_anew(host: Host) -> None:
     assert is_ended(host, 2 * IDLE_S)
 
 
-def test_a_runner_that_an_earlier_process_has_left_is_ended_when_the_runs_that_it_tells_of_have_been_over_for_long(host: Host) -> None:
+def test_a_recovered_runner_ends_long_after_its_runs(host: Host) -> None:
     runs = {RunId(run): StageId(f"{run}.1") for run in "rs"}
     host._take_over(Actor(host.asked), Inventory(tenant=KEY[0], environment="", holder=3, stages=(), groups={}, runs=runs))
     assert host.held() == runs
@@ -191,7 +191,7 @@ def test_nothing_is_kept_of_a_cancelled_stage_that_is_over(host: Host, how: str,
 # -- going on with what an earlier process has left --------------------------------------------------------------------
 
 
-def test_a_process_that_goes_on_has_one_keeper_however_soon_it_settles(host: Host) -> None:
+def test_a_recovered_process_has_one_keeper(host: Host) -> None:
     made: list[object] = []
     left: list[str] = []
     settled = threading.Event()
@@ -199,7 +199,7 @@ def test_a_process_that_goes_on_has_one_keeper_however_soon_it_settles(host: Hos
     host._actors.find = lambda: FoundActors(keeper=Actor(left), incarnation=5, since=5, runners=())
     assert host.find() is not None
     host.extend_deadline(6, 1_000, 2_000, 5)
-    host._orders.put(settled.set)  # What the proof has ordered is done before the process says what goes on.
+    host._orders.put(settled.set)  # The orders of the renewal are done before the process reports what it recovers.
     assert settled.wait(PATIENCE_S)
     host.go_on(frozenset())
     host.close()

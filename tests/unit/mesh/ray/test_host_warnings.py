@@ -1,10 +1,10 @@
-"""When a mesh's host says that watchdogs do not guard its nodes."""
+"""Warnings of a host about nodes without a watchdog."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from structlog.testing import capture_logs
@@ -17,23 +17,25 @@ ADDRESS = "127.0.0.1:1"
 
 
 class Guards:
-    """Nodes whose watchdogs answer as the test says, look by look."""
+    """Guards whose watchdogs answer as the test says, look by look."""
+
+    looks: ClassVar[list[set[str]]] = []
 
     def __init__(self, _mesh: MeshId, _labels: dict[str, str]) -> None:
-        self.looks: list[set[str]] = []
+        self.looks.clear()
 
     def unguarded(self, wait_s: float | None = None) -> frozenset[str]:
         return frozenset() if wait_s is not None else frozenset(self.looks.pop(0))
 
     def extend_deadline(self, *_: int) -> None:
-        """Taken."""
+        pass
 
 
 class Actors:
-    """Nothing runs."""
+    """Detached actors of which none runs."""
 
     def __init__(self, *_: Any) -> None:
-        """Needs nothing."""
+        pass
 
     def __getattr__(self, _name: str) -> Any:
         return lambda *_: None
@@ -57,7 +59,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayStageHost]:
 
 
 def warned(host: Any, *looks: set[str]) -> list[list[str]]:
-    host._guards.looks = list(looks)
+    Guards.looks[:] = looks
     with capture_logs() as lines:
         for _ in looks:
             host.extend_deadline(1, 5_000, 9_000, 1)
@@ -68,11 +70,11 @@ def test_a_healthy_start_warns_of_nothing(host: RayStageHost):
     assert warned(host, {"n1"}, set(), set()) == []
 
 
-def test_a_node_that_is_unguarded_twice_in_a_row_is_told(host: RayStageHost):
+def test_a_node_unguarded_twice_in_a_row_is_reported(host: RayStageHost):
     assert warned(host, {"n1", "n2"}, {"n1"}, {"n2"}) == [["n1"]]
 
 
-def test_a_cluster_at_whose_address_nobody_listens_is_told_with_a_remedy(host: RayStageHost):
+def test_a_cluster_that_nobody_serves_is_reported_with_a_remedy(host: RayStageHost):
     with capture_logs() as lines:
         assert not host.is_ready()
     (line,) = lines
@@ -80,17 +82,15 @@ def test_a_cluster_at_whose_address_nobody_listens_is_told_with_a_remedy(host: R
     assert "restart the cluster" in line["remedy"]
 
 
-def test_a_cluster_that_takes_connections_is_there_however_busy_it_is(monkeypatch: pytest.MonkeyPatch, host: Any):
+def test_a_busy_cluster_that_accepts_connections_is_up(monkeypatch: pytest.MonkeyPatch, host: Any):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setattr(host, "_address", f"127.0.0.1:{silent.getsockname()[1]}")
         assert host.is_ready()
 
 
 @pytest.mark.parametrize(("lost", "is_ready"), [(1, True), (2, False)], ids=["once", "twice"])
-def test_a_connection_that_was_not_answered_in_time_is_tried_once_more(
-    monkeypatch: pytest.MonkeyPatch, host: RayStageHost, lost: int, is_ready: bool
-):
-    """The network may have lost the one packet of it, and TCP sends it again after a second."""
+def test_a_connection_that_timed_out_is_tried_once_more(monkeypatch: pytest.MonkeyPatch, host: RayStageHost, lost: int, is_ready: bool):
+    """The network may have lost one packet, and TCP sends it again after a second."""
     answers: list[Exception | None] = [*[TimeoutError("timed out")] * lost, None]
 
     def can_connect(_address: str, _limit_s: float) -> None:

@@ -1,3 +1,5 @@
+"""Cache of nodes before a silent control service."""
+
 from __future__ import annotations
 
 import threading
@@ -12,7 +14,7 @@ PATIENCE_S = 30.0
 
 
 class Control:
-    """Ray's control service: tells `nodes`, in turn; holds an answer while it is silent."""
+    """Fake of Ray's control service: returns `nodes` in turn, and holds an answer while it is silent."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
@@ -35,7 +37,7 @@ def control() -> Control:
     return Control()
 
 
-def test_a_silent_control_service_holds_nobody_and_is_asked_once(control: Control) -> None:
+def test_a_silent_control_service_blocks_nobody(control: Control) -> None:
     known = NodeCache(control)
     control.nodes = ["a"]
     assert known.look(0.0) is None
@@ -46,7 +48,7 @@ def test_a_silent_control_service_holds_nobody_and_is_asked_once(control: Contro
     assert control.asked == 1
 
 
-def test_while_it_is_silent_those_that_were_known_are_told(control: Control) -> None:
+def test_known_nodes_are_reported_while_the_service_is_silent(control: Control) -> None:
     known = NodeCache(control)
     control.nodes = ["a", "b"]
     control.speaks.set()

@@ -1,4 +1,4 @@
-"""A node that did not come up tells why, in one line, and its logs outlive its folder."""
+"""Logs of a node that failed to start: one line of explanation, and a copy outside its folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BROKEN = "Check failed: plasma Failed to open the store"
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Path:
-    """A cluster's folder as Ray leaves it."""
+    """Return the folder of a cluster as Ray leaves it."""
     (tmp_path / "sm-x" / SESSION / "logs").mkdir(parents=True)
     (tmp_path / "sm-x" / "node-0.log").write_text("click's long stack\n")
     return tmp_path / "sm-x"
@@ -26,7 +26,7 @@ def logged(cluster: Path, name: str, *lines: str) -> None:
 
 
 @pytest.mark.parametrize(("last_word", "too_slow"), [(SLOW, True), (BROKEN, False)], ids=["a part was too slow", "something is broken"])
-def test_the_last_word_of_a_raylet_is_found_between_its_other_lines(cluster: Path, last_word: str, too_slow: bool) -> None:
+def test_the_last_words_of_a_raylet_are_found_in_its_log(cluster: Path, last_word: str, too_slow: bool) -> None:
     logged(
         cluster, "raylet.out", "[I 1] all is well", f"[C 2] (raylet) node_manager.cc:3588: {last_word} ", "*** StackTrace Information ***"
     )
@@ -51,7 +51,7 @@ def test_logs_are_kept_in_place_of_those_of_an_earlier_start(cluster: Path, tmp_
     assert sorted(path.relative_to(kept).as_posix() for path in kept.rglob("*")) == ["node-0.log", "ray", "ray/raylet.err"]
 
 
-def test_a_worker_that_aborted_says_why_and_its_neighbour_does_not(cluster: Path) -> None:
+def test_an_aborted_worker_is_explained_and_its_neighbour_not(cluster: Path) -> None:
     fatal = "Check failed: it->second.submitted_task_ref_count > 0"
     logged(cluster, "python-core-worker-0a_17.log", "[I 1] all is well", f"[C 2] reference_counter.cc:624: {fatal} ", "*** StackTrace ***")
     logged(cluster, "worker-0b-01-18.err", "*** SIGSEGV received at time=1 on cpu 0 ***")

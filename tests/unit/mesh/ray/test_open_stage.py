@@ -1,4 +1,4 @@
-"""What came with a stage, as its tasks ask for it."""
+"""Arguments of a stage, as its tasks request them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def opened(**blobs: bytes) -> OpenStage:
     return OpenStage(spec=spec, machine=StageMachine(spec), group=None, blobs=blobs)
 
 
-def test_large_arguments_go_by_reference_and_the_reference_is_made_once():
+def test_a_large_argument_becomes_a_reference_once():
     stage = opened(**BLOBS)
     stage.put_blobs["large"] = "a reference"
     assert stage.arguments_of(TASK) == ({"small": BLOBS["small"]}, ["large"], ["a reference"])

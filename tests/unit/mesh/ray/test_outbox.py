@@ -1,3 +1,5 @@
+"""Outbox of a runner: numbered messages until they are acked."""
+
 from __future__ import annotations
 
 import threading
@@ -24,7 +26,7 @@ def test_messages_come_out_once_by_stage_and_in_order():
     assert box.take(0) == []
 
 
-def test_the_bytes_of_values_come_with_the_messages_that_name_them():
+def test_values_come_with_the_messages_that_name_them():
     box = Outbox()
     box.put(started("s", "a"), {"00": b"x"})
     box.put(started("s", "b"), {"11": b"y"})
@@ -44,7 +46,7 @@ def test_batches_are_counted_for_each_stage():
     assert [numbers(first), numbers(box.take(0))] == [[("s1", 1)], [("s1", 2), ("s2", 1)]]
 
 
-def test_a_new_listener_gets_what_nobody_has_confirmed_as_it_was():
+def test_a_new_listener_gets_all_unacked_messages():
     box = Outbox()
     taken = []
     for node in ("a", "b", "c"):
@@ -58,7 +60,7 @@ def test_a_new_listener_gets_what_nobody_has_confirmed_as_it_was():
     assert box.take(0, 2) == []
 
 
-def test_an_earlier_listener_hears_nothing_and_takes_nothing_away():
+def test_an_earlier_listener_gets_and_acks_nothing():
     box = Outbox()
     box.take(0, 2)
     box.put(started("s", "a"))
@@ -66,7 +68,7 @@ def test_an_earlier_listener_hears_nothing_and_takes_nothing_away():
     assert numbers(box.take(0, 2)) == [("s", 1)]
 
 
-def test_a_listener_that_waits_when_a_new_one_comes_leaves_the_news_to_it():
+def test_a_waiting_listener_leaves_messages_to_a_new_one():
     box = Outbox()
     box.take(0, 1)
     heard = []
@@ -79,7 +81,7 @@ def test_a_listener_that_waits_when_a_new_one_comes_leaves_the_news_to_it():
     assert heard == []
 
 
-def test_a_stage_is_over_when_its_end_is_confirmed_and_counts_anew_after_that():
+def test_an_acked_end_closes_a_stage_and_restarts_its_count():
     box = Outbox()
     box.put(started("s", "a"))
     box.take(0)

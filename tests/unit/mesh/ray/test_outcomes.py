@@ -1,3 +1,5 @@
+"""Outcomes of tasks, from Ray's errors."""
+
 from __future__ import annotations
 
 import pytest
@@ -22,7 +24,7 @@ FAULT = TaskFault("n", Reason.CODE_UNAVAILABLE, "builtins.ImportError", "no modu
 
 
 def inside_a_task(cause):
-    """As Ray hands over an exception that left a worker's function."""
+    """Wrap an exception as Ray does when it leaves a worker's function."""
     error = RayTaskError("f", f"Traceback: {cause}", cause, proctitle="p", pid=1, ip="127.0.0.1")
     return error.as_instanceof_cause()
 
@@ -32,12 +34,12 @@ def lost():
 
 
 LOST, CODE, USERS, VALUE = Reason.WORKER_LOST, Reason.CODE_UNAVAILABLE, Reason.USER_ERROR, Reason.VALUE_LOST
-#: Ray's exceptions, and what each means in place of a task's report. No task meets those of the last two groups by itself.
+#: Ray's exceptions, each with its meaning for a task. No task alone meets those of the last two groups.
 MEANINGS = {
     "WorkerCrashedError NodeDiedError LocalRayletDiedError OutOfMemoryError": LOST,
     "OutOfDiskError ObjectStoreFullError TaskUnschedulableError RpcError": LOST,
     "RuntimeEnvSetupError RaySystemError": CODE,
-    "RayTaskError": LOST,  # Without a cause: what the task raised comes as one.
+    "RayTaskError": LOST,  # Without a cause: a task's own exception comes as the cause.
     "UserCodeException CrossLanguageError UnserializableException": USERS,
     "ObjectLostError ObjectFetchTimedOutError ObjectFreedError ObjectReconstructionFailedError OwnerDiedError": VALUE,
     "ReferenceCountingAssertionError PlasmaObjectNotAvailable": VALUE,
@@ -51,7 +53,7 @@ MEANINGS = {
 
 
 def errors_of_ray():
-    """One of each class, made without its arguments: `read` looks at its class and its words."""
+    """Return one error of each class, made without arguments: `read` uses its class and text only."""
     kinds = [kind for kind in vars(ray.exceptions).values() if isinstance(kind, type) and issubclass(kind, ray.exceptions.RayError)]
     bare = {"__init__": lambda _: None, "__str__": lambda _: "it broke", "cause": None}
     return {kind.__name__: type(kind.__name__, (kind,), bare)() for kind in kinds}

@@ -71,7 +71,7 @@ def test_s13_a_python_plugin_is_named_by_module_and_attribute(attribute: str, ho
     ],
 )
 @pytest.mark.usefixtures("own")
-def test_what_is_wrong_with_a_source_is_told(source: str, reported: str):
+def test_an_invalid_source_is_reported(source: str, reported: str):
     with pytest.raises(PluginError, match=reported):
         load_plugin("mine", source)
 
@@ -84,7 +84,7 @@ def test_s13_a_wasm_file_is_found_beside_the_configuration(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("own")
-def test_s13_installed_packages_announce_their_plugins_by_entry_points(monkeypatch: pytest.MonkeyPatch):
+def test_s13_installed_packages_offer_plugins_by_entry_points(monkeypatch: pytest.MonkeyPatch):
     announced = [
         importlib.metadata.EntryPoint("installed", "own_plugins:flat", plugin_loading.GROUP),
         importlib.metadata.EntryPoint("both", "own_plugins:flat", plugin_loading.GROUP),

@@ -1,3 +1,5 @@
+"""Free ports for clusters."""
+
 from __future__ import annotations
 
 import os
@@ -12,7 +14,7 @@ from mesh.ray.cluster.ports import promise_ports
 
 @pytest.fixture(autouse=True)
 def own_promises(tmp_path, monkeypatch):
-    """The promises of this test alone."""
+    """Isolate the port reservations of this test."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path / f"schedulemesh-ports-{os.getuid()}.json"
 

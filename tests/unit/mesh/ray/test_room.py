@@ -1,4 +1,4 @@
-"""What holds the room that a stage waits for, in words."""
+"""Descriptions of the holders of the capacity that a stage waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user of a cluster's processes: found, and refused in words where nothing could run."""
+"""User of a cluster's processes: lookup, and refusal where nothing could run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_without_a_name_it_is_whoever_asks() -> None:
     assert (me.uid, me.name) == (os.geteuid(), pwd.getpwuid(os.geteuid()).pw_name)
 
 
-def test_a_user_that_is_not_there_is_told_with_the_remedy() -> None:
+def test_an_unknown_user_is_reported_with_the_remedy() -> None:
     with pytest.raises(RuntimeAdapterError, match=r"no user nobody-at-all; create it: `useradd --system nobody-at-all`"):
         RunAs.find("nobody-at-all")
 
@@ -35,7 +35,7 @@ def test_another_user_is_for_root_alone(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @ROOT_ONLY
-def test_a_python_that_the_user_cannot_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_that_the_user_cannot_run_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = tmp_path / "python"
     python.symlink_to("/bin/true")
     tmp_path.chmod(0o700)
@@ -44,7 +44,7 @@ def test_a_python_that_the_user_cannot_run_is_told(tmp_path: Path, monkeypatch: 
         RunAs.find("nobody").check_reach({}, [])
 
 
-def test_a_look_that_takes_too_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_takes_too_long_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_as, "_LOOK", "import threading; threading.Event().wait()")
     monkeypatch.setattr(run_as, "_LOOK_S_MAX", 0.1)
     with pytest.raises(RuntimeAdapterError, match=r"could not start Python and look .*; try again when the load on this machine is lower"):

@@ -1,4 +1,4 @@
-"""What a runner holds of its runs, and what it has lost."""
+"""Values that a runner holds, and those that it has lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WebAssembly modules as plugins: real ones, that loop for ever, grab memory, trap, or want to look outside."""
+"""WebAssembly modules as plugins: real ones that loop, allocate, trap, or import from outside."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fenced(path: Path) -> Plugins:
     return Plugins([load_wasm(path, "own")], now_ms=lambda: time.monotonic() * 1000, budget_ms=60_000.0)
 
 
-TOLD = {
+NUMBERS = {
     "cpu_free": [2, 8],
     "cpu_total": [8, 8],
     "gpu_free": [1, 0],
@@ -51,8 +51,8 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize(("place", "values"), list(enumerate(TOLD.values())), ids=list(TOLD))
-def test_s13_a_module_is_told_twelve_numbers_of_each_node(module, place: int, values: list[float]):
+@pytest.mark.parametrize(("place", "values"), list(enumerate(NUMBERS.values())), ids=list(NUMBERS))
+def test_s13_a_module_gets_twelve_numbers_of_each_node(module, place: int, values: list[float]):
     plugin = load_wasm(module(f'(func (export "score") {SCORE} (local.get {place}))'), "own")
     assert plugin.score is not None
     assert plugin.score(demand(cpu=0.5, gpu=0.25, memory="1GiB"), NODES).tolist() == values
@@ -65,7 +65,7 @@ def test_s13_a_module_scores_thousands_of_nodes_in_a_few_calls(module):
     assert plugin.score(demand(cpu=1), nodes).tolist() == list(range(2_500))
 
 
-def test_s13_a_module_orders_tasks_and_judges_who_gives_way(module):
+def test_s13_a_module_orders_tasks_and_scores_victims(module):
     path = module(
         '(func (export "priority") (param f64 f64 f64 f64 f64) (result f64) (f64.add (local.get 0) (local.get 4)))'
         '(func (export "preemption_policy") (param f64 f64 f64 f64 f64 f64 f64) (result f64) (f64.sub (local.get 0) (local.get 2)))'
@@ -106,7 +106,7 @@ def test_what_nobody_knows_is_minus_one(module):
         pytest.param(f'(func (export "score") {SCORE} (f64.const nan))', "answered NaN or infinity", id="it answers no number"),
     ],
 )
-def test_s13_a_module_that_misbehaves_is_fenced_off_and_the_default_answers(module, body: str, why: str):
+def test_s13_a_failing_module_is_replaced_by_the_default(module, body: str, why: str):
     loaded = fenced(module(body))
     assert (loaded.policies["own"].score(demand(cpu=1), NODES) == hybrid.score(demand(cpu=1), NODES)).all()
     (reported,) = loaded.take_fenced()
@@ -156,12 +156,12 @@ def test_s13_nothing_is_kept_from_one_call_to_the_next(module):
         pytest.param("(func (export", "is not a valid module", id="it is no module"),
     ],
 )
-def test_s13_a_module_that_could_never_work_is_refused_when_it_is_loaded(module, body: str, reported: str):
+def test_s13_an_unusable_module_is_refused_at_loading(module, body: str, reported: str):
     with pytest.raises(PluginError, match=reported):
         load_wasm(module(body), "own")
 
 
-def test_a_missing_file_is_told(tmp_path: Path):
+def test_a_missing_file_is_reported(tmp_path: Path):
     with pytest.raises(PluginError, match=r"gone\.wasm cannot be read"):
         load_wasm(tmp_path / "gone.wasm", "own")
 
@@ -180,7 +180,7 @@ def test_a_file_larger_than_any_plugin_is_refused(tmp_path: Path):
         load_wasm(path, "own")
 
 
-def test_without_wasmtime_the_remedy_is_told(module, monkeypatch: pytest.MonkeyPatch):
+def test_without_wasmtime_the_remedy_is_reported(module, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(wasm, "wasmtime", None)
     with pytest.raises(WasmUnavailable, match=r"pip install '\.\[wasm\]' in the checkout"):
         load_wasm(module(""), "own")

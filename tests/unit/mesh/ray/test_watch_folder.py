@@ -1,3 +1,5 @@
+"""Folder of a watchdog: deadlines and processes."""
+
 from __future__ import annotations
 
 import os
@@ -29,7 +31,7 @@ def found_in(folder: Path) -> list[int]:
 def test_a_worker_is_known_again_when_the_wall_clock_was_set(
     tmp_path: Path, worker: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, step_s: int
 ) -> None:
-    """The kernel's boot time is its wall clock less the ticks since, so it moves when that clock is set."""
+    """The kernel computes its boot time from the wall clock, so the boot time moves with it."""
     before = psutil.boot_time()
     created = psutil.Process(worker.pid).create_time()
     monkeypatch.setattr(psutil._psplatform, "boot_time", lambda: before + step_s)

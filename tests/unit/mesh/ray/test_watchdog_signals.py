@@ -1,3 +1,5 @@
+"""Signals of the watchdog to workers."""
+
 from __future__ import annotations
 
 import contextlib
@@ -20,7 +22,7 @@ LONG_MS = 600_000
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Starts workers that are registered in the folder."""
+    """Start workers that are registered in the folder."""
     started = []
 
     def one(*command: str) -> subprocess.Popen[bytes]:
@@ -39,7 +41,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
 
 def refuse_signals_to(pid: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system takes signals to this process from nobody here, as to one that a tenant has started with `sudo`."""
+    """Refuse signals to this process, as to one that was started with `sudo`."""
     real = os.kill
 
     def kill(to: int, number: int) -> None:
@@ -70,7 +72,7 @@ def test_a_process_that_may_not_be_signalled_saves_nobody_else(
     assert [worker.wait(30) for worker in workers] == [-signal.SIGKILL] * 3
 
 
-def test_a_worker_that_may_not_be_looked_at_now_is_not_forgotten(
+def test_a_worker_that_cannot_be_inspected_is_not_forgotten(
     tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = start()

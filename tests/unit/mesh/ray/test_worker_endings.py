@@ -1,4 +1,4 @@
-"""Which error of a task is the end of its worker."""
+"""Errors of tasks that mean the end of a worker."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Order of admission: strict order of a tenant, and the order of pools."""
+
 from __future__ import annotations
 
 import pytest
@@ -55,14 +57,14 @@ def explained(decisions):
 
 @pytest.fixture
 def full():
-    """A mesh with one CPU of four free, and one running stage of the tenant that has three."""
+    """Return a mesh with one of four CPUs free, and a running stage of the tenant on three."""
     scheduler = mesh(("general", 4, "standard"))
     scheduler.handle(offer("running", 3))
     scheduler.handle(granted("running"))
     return scheduler
 
 
-def test_small_work_does_not_start_before_the_large_work_that_came_first(full):
+def test_small_work_does_not_overtake_earlier_large_work(full):
     decisions = full.handle(offer("large", 4), offer("small", 1))
     assert asked(decisions) == []
     assert explained(decisions) == {"large": Reason.POOL_BUSY, "small": Reason.BEHIND_HEAD}
@@ -77,7 +79,7 @@ def test_other_tenants_do_not_stand_in_its_line(full):
     assert asked(full.handle(offer("large", 4), offer("small", 1, tenant="acme/lab"))) == ["small"]
 
 
-def test_who_comes_first_is_the_most_urgent_and_of_equals_who_came_first(full):
+def test_the_head_is_the_most_urgent_then_the_oldest(full):
     full.handle(offer("first", 2), offer("second", 2), offer("urgent", 4, priority=5), offer("idle", 1, priority=-1))
     assert [name for name, kept in full.workloads.items() if kept.state is WorkloadState.QUEUED and not full.is_behind(kept)] == ["urgent"]
     full.handle(WorkloadWithdrawn(workload="urgent"))
@@ -85,7 +87,7 @@ def test_who_comes_first_is_the_most_urgent_and_of_equals_who_came_first(full):
     assert full.is_behind(full.workloads["second"])
 
 
-def test_the_next_one_is_tried_when_the_first_has_its_lease_and_not_before():
+def test_the_next_is_tried_once_the_head_has_its_lease():
     scheduler = mesh(("general", 4, "standard"))
     assert asked(scheduler.handle(offer("a"), offer("b"), offer("c", 2))) == ["a"]
     decisions = scheduler.handle(granted("a"))
@@ -94,7 +96,7 @@ def test_the_next_one_is_tried_when_the_first_has_its_lease_and_not_before():
     assert asked(scheduler.handle(granted("b"))) == ["c"]
 
 
-def test_when_the_first_is_refused_nobody_behind_it_is_tried_in_its_place():
+def test_a_refused_head_blocks_those_behind_it():
     scheduler = mesh(("general", 4, "standard"))
     scheduler.handle(offer("a"), offer("b", 2))
     decisions = scheduler.handle(refused("a"))
@@ -109,14 +111,14 @@ def test_when_the_first_is_gone_the_next_one_is_tried(full, gone):
     assert asked(full.handle(gone)) == ["small"]
 
 
-def test_who_is_overtaken_by_more_urgent_work_is_told_that_it_stands_behind(full):
+def test_overtaken_work_reports_that_it_is_behind(full):
     assert explained(full.handle(offer("large", 4))) == {"large": Reason.POOL_BUSY}
     decisions = full.handle(offer("urgent", 2, priority=1))
     assert explained(decisions) == {"urgent": Reason.POOL_BUSY, "large": Reason.BEHIND_HEAD}
     assert explained(full.handle(WorkloadWithdrawn(workload="urgent"))) == {"large": Reason.POOL_BUSY}
 
 
-def test_a_start_is_no_news_to_those_who_stay_behind():
+def test_a_start_reports_nothing_to_those_behind():
     scheduler = mesh(("general", 4, "standard"))
     first = scheduler.handle(offer("a"), offer("b"), offer("c"), offer("d"))
     reported = {**explained(first), **explained(scheduler.handle(granted("a")))}
@@ -124,7 +126,7 @@ def test_a_start_is_no_news_to_those_who_stay_behind():
     assert set(reported.values()) <= {Reason.BEHIND_HEAD}
 
 
-def test_who_has_been_promised_room_goes_before_more_urgent_work_that_comes_later(full):
+def test_reserved_capacity_goes_before_later_urgent_work(full):
     full.handle(offer("large", 4))
     full.handle(RoomPromised(workload="large", pool="general", victims=frozenset({"running"}), until_ms=9, detail="one stops"))
     decisions = full.handle(offer("urgent", 1, priority=5))
@@ -142,7 +144,7 @@ def test_a_promise_that_ends_gives_the_first_place_back(full):
     assert full.is_behind(full.workloads["large"])
 
 
-def test_a_lease_that_is_refused_after_a_promise_gives_the_first_place_back(full):
+def test_a_refused_lease_ends_the_reservation(full):
     full.handle(offer("large", 4))
     full.handle(RoomPromised(workload="large", pool="general", victims=frozenset({"running"}), until_ms=9, detail="one stops"))
     full.handle(offer("urgent", 1, priority=5))
@@ -158,14 +160,14 @@ def test_work_that_was_found_running_stands_in_nobodys_way():
     assert violations(scheduler) == []
 
 
-def test_pools_are_tried_in_the_order_of_flavors_then_in_that_of_the_mesh():
+def test_pools_are_tried_by_flavor_order_then_mesh_order():
     rules = PreemptionPolicy(flavors=("spot", "standard"))
     scheduler = mesh(("a", 1, "other"), ("b", 1, "standard"), ("c", 1, "spot"), ("d", 1, "spot"))
     decisions = scheduler.handle(*(offer(f"w{number}", tenant=f"t{number}", rules=rules) for number in range(4)))
     assert [each.pool for each in decisions if isinstance(each, AcquireLease)] == ["c", "d", "b", "a"]
 
 
-def test_without_an_order_of_flavors_pools_are_tried_in_the_order_of_the_mesh():
+def test_without_flavor_order_pools_go_by_mesh_order():
     scheduler = mesh(("a", 1, "other"), ("b", 1, "standard"))
     decisions = scheduler.handle(offer("w", rules=PreemptionPolicy()))
     assert [each.pool for each in decisions if isinstance(each, AcquireLease)] == ["a"]

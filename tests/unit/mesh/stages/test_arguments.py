@@ -1,3 +1,5 @@
+"""Forms of arguments: references, and escapes."""
+
 from __future__ import annotations
 
 import pytest
@@ -45,7 +47,7 @@ def test_a_form_stands_for_its_argument(form, argument):
         pytest.param({"$blob": "00", "x": 1}, id="a blob beside another key"),
     ],
 )
-def test_an_unknown_form_is_refused_and_the_escape_is_told(form):
+def test_an_unknown_form_is_refused_and_names_the_escape(form):
     with pytest.raises(RuntimeAdapterError, match=r"is not an argument form; write \$\$"):
         resolved(form)
 
@@ -70,6 +72,6 @@ def test_lists_and_objects_are_new_each_time():
     assert resolved(form) == {"numbers": [1, 2]}
 
 
-def test_references_are_found_in_order_of_appearance_and_escaped_ones_are_none():
+def test_references_are_found_in_order_without_escaped_ones():
     form = [{"$ref": "c"}, {"x": {"$tuple": [{"$ref": "a", "path": ["$ref"]}, {"$ref": "c"}]}}, {"$$ref": "z"}, {"$blob": "00"}]
     assert list(refs_of(form)) == ["c", "a", "c"]

@@ -1,3 +1,5 @@
+"""Idle placement groups of stages."""
+
 from __future__ import annotations
 
 from mesh.core.resources import ResourceSet
@@ -19,7 +21,7 @@ def in_the_way(groups, wanted, total, used=()):
     return groups.in_the_way(wanted, used=used, total=total, amount_of=lambda shape: shape)
 
 
-def test_the_latest_group_of_the_very_shape_is_taken_and_taken_once():
+def test_the_latest_group_of_the_exact_shape_is_taken_once():
     groups = kept(cpu(1), cpu(1), cpu(2))
     assert [groups.take(cpu(1)), groups.take(cpu(1)), groups.take(cpu(1))] == ["g1", "g0", None]
     assert len(groups) == 1

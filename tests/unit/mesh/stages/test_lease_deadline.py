@@ -1,4 +1,4 @@
-"""Until when the work on a node may go on."""
+"""Deadline until which the work on a node may continue."""
 
 from mesh.stages.lease_deadline import DeadlineState, LeaseDeadline, Renewal
 
@@ -38,7 +38,7 @@ def test_the_proof_of_an_earlier_session_is_refused():
     assert deadline.verdict(22_000) is DeadlineState.STOP
 
 
-def test_a_new_session_begins_anew_with_what_its_own_proof_gives():
+def test_a_new_session_starts_from_its_own_renewal():
     deadline = LeaseDeadline()
     deadline.accept(renewal(incarnation=1, clock_ms=10_000), now_ms=10_000)
     assert deadline.accept(renewal(incarnation=2, clock_ms=10_000, stop_after_ms=1_000, kill_after_ms=2_000), now_ms=10_000)
@@ -64,7 +64,7 @@ def test_the_next_change_is_known_beforehand():
     assert [deadline.due_in_ms(at_ms) for at_ms in (0, 22_000, 29_700)] == [22_000, 7_700, None]
 
 
-def test_a_proof_covers_its_own_session_and_those_that_it_went_on_with():
+def test_a_renewal_covers_its_session_and_recovered_ones():
     assert [renewal(incarnation=5).covers(session) for session in (0, 4, 5)] == [False, False, True]
-    heir = Renewal(incarnation=9, clock_ms=0, stop_after_ms=1, kill_after_ms=1, since=5)
-    assert [heir.covers(session) for session in (4, 5, 7, 9)] == [False, True, True, True]
+    recovered = Renewal(incarnation=9, clock_ms=0, stop_after_ms=1, kill_after_ms=1, since=5)
+    assert [recovered.covers(session) for session in (4, 5, 7, 9)] == [False, True, True, True]

@@ -1,3 +1,5 @@
+"""State machine of a stage: starts, inputs, failures and ends of its tasks."""
+
 from __future__ import annotations
 
 from mesh.stages.spec import StageSpec, TaskSpec
@@ -5,7 +7,7 @@ from mesh.stages.stage_machine import StageMachine, StageTaskState
 
 
 def machine(*tasks, arrived=()):
-    """A machine that has begun, and what it submitted first. A task: `name: needs`, a need with `~` is only waited for."""
+    """Start a machine and return its first submissions. A task: `name: needs`; a need with `~` is only waited for."""
     specs = []
     for text in tasks:
         node, _, needs = text.partition(":")
@@ -20,13 +22,13 @@ def nodes(tasks):
     return [task.node for task in tasks]
 
 
-def test_a_whole_stage_without_outside_inputs_goes_out_at_once_in_the_specs_order():
+def test_a_stage_without_inputs_starts_at_once_in_spec_order():
     kept, out = machine("a:", "b:", "c: a b", "d: ~c")
     assert out == ["a", "b", "c", "d"]
     assert kept.running() == ("a", "b", "c", "d")
 
 
-def test_what_needs_a_value_from_outside_waits_with_all_that_is_behind_it():
+def test_tasks_behind_a_missing_input_wait():
     kept, out = machine("a: x", "b: a", "c:", "d: c")
     assert out == ["c", "d"]
     assert kept.awaits("x")

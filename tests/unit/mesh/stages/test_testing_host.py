@@ -1,3 +1,5 @@
+"""Host for tests: stages that run in memory."""
+
 from __future__ import annotations
 
 import hashlib
@@ -9,7 +11,7 @@ from mesh.core.clock import ManualClock
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.core.values import Encoding, StoredValue
-from mesh.stages.messages import NodeFailed, NodeStarted, NodeSucceeded, StageEnded
+from mesh.stages.messages import InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded
 from mesh.stages.simulated_host import SimulatedHost, value_of
 from mesh.stages.spec import StageSpec, TaskSpec
 
@@ -17,7 +19,7 @@ CPU = ResourceSet.of({"cpu": 1})
 
 
 class Hosted:
-    """A host in virtual time and all that it reported; each task takes `duration_ms`, those in `failing` fail."""
+    """Host in virtual time, with all its reports; each task takes `duration_ms`, those in `failing` fail."""
 
     def __init__(self, duration_ms=10, failing=()):
         self.clock = ManualClock(1_000)
@@ -28,7 +30,7 @@ class Hosted:
         return self.host.start(spec(*tasks, stage=stage), slots, token, {}, inputs or {})
 
     def run(self, by_ms=10):
-        """Let time pass; what was told meanwhile."""
+        """Let time pass, and return the reports."""
         self.reports.clear()
         self.host.advance()
         self.clock.advance(by_ms)
@@ -37,7 +39,7 @@ class Hosted:
 
 
 def spec(*tasks, stage="s"):
-    """A task: `name: needs`; a need with `~` is only waited for; a name with `!` is exported."""
+    """Return a spec. A task: `name: needs`; a need with `~` is only waited for; a name with `!` is exported."""
     made = []
     for text in tasks:
         node, _, needs = text.partition(":")
@@ -73,7 +75,7 @@ def test_no_more_tasks_run_at_once_than_there_are_slots():
     assert succeeded(hosted.run()) == ["c"]
 
 
-def test_a_task_starts_when_what_it_needs_is_there_and_the_stage_ends_with_the_last_one():
+def test_tasks_start_when_ready_and_the_last_ends_the_stage():
     hosted = Hosted()
     hosted.start("a:", "b: a", "c: ~b", slots=3)
     assert [succeeded(hosted.run()) for _ in range(2)] == [["a"], ["b"]]
@@ -102,7 +104,7 @@ def test_only_what_leaves_the_mesh_is_stored():
     assert hashlib.sha256(hosted.reports[-1].blobs[message.stored.sha256]).hexdigest() == message.stored.sha256
 
 
-def test_a_stage_reads_what_an_earlier_one_left_with_the_same_holder():
+def test_a_stage_reads_earlier_values_of_the_same_holder():
     hosted = Hosted()
     first = hosted.start("a:")
     hosted.run()
@@ -141,7 +143,7 @@ def test_a_cancelled_stage_fails_what_runs_and_ends():
     assert has_ended(messages)
 
 
-def test_after_stop_all_nothing_is_reported_and_the_next_holder_is_another():
+def test_a_stop_of_all_reports_nothing_and_changes_the_holder():
     hosted = Hosted()
     first = hosted.start("a:")
     hosted.host.stop_all()
@@ -175,3 +177,14 @@ def test_a_value_whose_bytes_are_not_its_own_is_not_taken():
     stored, _ = delivered("seven")
     with pytest.raises(AssertionError):
         hosted.start("a: x", inputs={"x": (stored, b'"eight"')})
+
+
+def test_an_input_without_its_bytes_fails_its_readers():
+    hosted = Hosted()
+    stored, _ = delivered("seven")
+    hosted.start("a: x", "b: a", "c:", inputs={"x": (stored, None)})
+    messages = hosted.run()
+    assert InputLost(stage="s", node="x") in messages
+    assert [(message.node, message.failure.reason) for message in messages if isinstance(message, NodeFailed)] == [("a", Reason.VALUE_LOST)]
+    assert started(messages) == ["c"]
+    assert has_ended(messages)

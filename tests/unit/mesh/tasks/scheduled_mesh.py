@@ -1,4 +1,4 @@
-"""A scheduler that tests drive event by event: it tells what it orders, and its ledgers agree after each."""
+"""Scheduler that tests drive event by event. It records its decisions and checks its ledgers after each event."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cpus(count: float, **more: Any) -> ResourceSet:
 
 
 class Mesh:
-    """A scheduler whose clock moves a millisecond per call, and whose invariants are looked at after each."""
+    """Scheduler whose clock moves a millisecond per call; its invariants are checked after each."""
 
     def __init__(self, settings: SchedulerSettings | None = None) -> None:
         self.scheduler = MeshScheduler(settings or SchedulerSettings(rules=RULES))
@@ -54,7 +54,7 @@ class Mesh:
         return self.send(events.TaskStarted, task=TaskId(name), attempt=record.attempt, agent=record.agent)
 
     def run(self, name: str, count: float = 1, **request: Any) -> None:
-        """Submit, let Ray make its group, start."""
+        """Submit a task, make its group, and start it."""
         for order in of(CreateGroup, self.submit(name, count, **request)):
             self.send(events.GroupReady, group=order.group, nodes=order.nodes)
         self.started(name)

@@ -1,4 +1,4 @@
-"""Others give way to a gang, and to a task of several bundles: for all its places at once, or not at all."""
+"""Preemption for a gang or for a task of several bundles: for all places at once, or not at all."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def two_nodes(settings: SchedulerSettings | None = None, *, quota: float = 4, **
 
 
 def gang(mesh: Mesh, size: int, count: float = 1, **request: object) -> list[str]:
-    """Submit a gang; whom the last submission stops."""
+    """Submit a gang, and return the victims of the last submission."""
     decisions = []
     for index in range(size):
         decisions = mesh.submit(f"g{index}", count, **{"gang": "g", "gang_size": size, "priority": 9.0, **request})
     return sorted(stop.task for stop in of(StopTask, decisions))
 
 
-def test_s9_a_gang_stops_as_many_as_all_its_members_need_and_starts_whole_when_the_last_has_gone():
+def test_s9_a_gang_stops_enough_victims_and_starts_whole():
     mesh = two_nodes()
     for index in range(4):
         mesh.run(f"low{index}", priority=1.0)
@@ -51,7 +51,7 @@ def test_s9_a_gang_stops_as_many_as_all_its_members_need_and_starts_whole_when_t
     assert mesh.scheduler.state.evictions == {}
 
 
-def test_nobody_is_asked_when_one_member_of_the_gang_would_still_find_no_place():
+def test_nobody_is_preempted_if_one_member_would_still_not_fit():
     mesh = two_nodes()
     mesh.run("firm", 2, priority=1, preemptible=False)
     mesh.run("low", 2, priority=1)
@@ -59,7 +59,7 @@ def test_nobody_is_asked_when_one_member_of_the_gang_would_still_find_no_place()
     assert "PREEMPTION_INSUFFICIENT" in explain_task(mesh.scheduler.state, TaskId("g0"), mesh.now_ms).detail
 
 
-def test_what_is_free_already_is_kept_for_the_gang_while_its_victims_stop():
+def test_free_room_is_reserved_for_a_gang_while_victims_stop():
     mesh = two_nodes()
     mesh.run("low", 2, priority=1)
     (victim,) = gang(mesh, 2, 2)
@@ -75,7 +75,7 @@ def test_a_victim_that_another_makes_needless_is_spared():
     assert gang(mesh, 2) == ["small"]
 
 
-def test_a_member_that_is_cancelled_gives_up_what_was_held_for_its_gang():
+def test_a_cancelled_member_releases_its_gangs_reservations():
     mesh = two_nodes()
     for index in range(2):
         mesh.run(f"low{index}", 2, priority=1.0)
@@ -85,7 +85,7 @@ def test_a_member_that_is_cancelled_gives_up_what_was_held_for_its_gang():
     assert mesh.scheduler.state.evictions == {}
 
 
-def test_room_that_comes_from_elsewhere_ends_the_wait_for_victims():
+def test_room_from_elsewhere_ends_the_wait_for_victims():
     mesh = two_nodes()
     mesh.run("low0", 2, priority=1.0)
     mesh.run("low1", 2, priority=1.0)
@@ -107,7 +107,7 @@ def test_a_node_that_leaves_ends_the_plan_that_counted_on_it():
     mesh.node("n1", cpus(2))
 
 
-def test_the_limit_of_a_label_per_minute_keeps_a_whole_gang_waiting():
+def test_the_preemption_limit_of_a_label_delays_a_whole_gang():
     rules = PreemptionRules(min_run_ms=0, kappa_per_s=0.0, lost_work_per_s=0.0, per_minute_max=1)
     mesh = two_nodes(SchedulerSettings(rules=rules))
     mesh.run("low0", 2, priority=1.0)
@@ -123,7 +123,7 @@ def test_the_limit_of_a_label_per_minute_keeps_a_whole_gang_waiting():
         pytest.param("PACK", 2, id="wherever"),
     ],
 )
-def test_a_task_of_two_bundles_stops_whoever_is_in_the_way_of_both(strategy: str, stops: int):
+def test_a_task_of_two_bundles_stops_victims_for_both(strategy: str, stops: int):
     mesh = two_nodes()
     for index in range(4):
         mesh.run(f"low{index}", priority=1.0)
@@ -137,7 +137,7 @@ def test_a_task_of_two_bundles_stops_whoever_is_in_the_way_of_both(strategy: str
     assert starts(mesh.send(events.GroupReady, group=made.group, nodes=made.nodes)) == [("wide", "GROUP_CREATED")]
 
 
-def test_in_a_pool_of_groups_those_of_the_victims_go_and_new_ones_are_made():
+def test_in_a_pool_of_groups_victims_groups_are_replaced():
     mesh = two_nodes(groups=GroupPoolSpec(max_dynamic=4))
     for index in range(4):
         mesh.run(f"low{index}", priority=1.0)
@@ -160,7 +160,7 @@ def test_a_gang_whose_members_have_several_labels_stops_nobody():
     assert of(StopTask, mesh.submit("g1", 2, gang="g", gang_size=2, priority=9.0, label=LabelName("other"))) == []
 
 
-def test_whoever_gives_way_is_below_every_member_of_the_gang():
+def test_victims_of_a_gang_are_below_every_member():
     mesh = two_nodes()
     mesh.run("low", 2, priority=5.0)
     mesh.run("lower", 2, priority=5.0)
@@ -168,7 +168,7 @@ def test_whoever_gives_way_is_below_every_member_of_the_gang():
     assert of(StopTask, mesh.submit("g1", 2, gang="g", gang_size=2, priority=5.0)) == []
 
 
-def test_a_gang_goes_on_from_a_snapshot_that_was_taken_while_its_victims_stop():
+def test_a_gang_resumes_from_a_snapshot_while_victims_stop():
     mesh = two_nodes()
     for index in range(4):
         mesh.run(f"low{index}", priority=1.0)
@@ -180,7 +180,7 @@ def test_a_gang_goes_on_from_a_snapshot_that_was_taken_while_its_victims_stop():
     assert len(of(StartTask, mesh.stopped(victims[3]))) == 4
 
 
-def test_s9_the_dry_run_tells_who_would_stop_for_a_gang_and_why_nobody_would():
+def test_s9_the_dry_run_names_victims_of_a_gang_or_the_reason():
     mesh = two_nodes()
     mesh.run("low0", 2, priority=1.0)
     mesh.run("low1", 2, priority=1.0)

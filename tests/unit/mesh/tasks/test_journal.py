@@ -1,4 +1,4 @@
-"""Lines of the journal, and a scheduler made anew from them."""
+"""Lines of the journal, and a scheduler restored from them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def started(task="t", version=1):
 
 
 class Countdown:
-    """A scheduler that starts whatever is submitted, until it has no more room."""
+    """Scheduler that starts every submission until its room is used up."""
 
     def __init__(self, room=2):
         self.room = room
@@ -51,7 +51,7 @@ class Countdown:
 
 
 def lived(*batches, room=2):
-    """The lines of a scheduler that has heard these batches."""
+    """Return the lines of a scheduler that has handled these batches."""
     scheduler = Countdown(room)
     lines = []
     for events in batches:
@@ -60,7 +60,7 @@ def lived(*batches, room=2):
     return lines
 
 
-STORY = (
+EVENTS = (
     (submitted("a"), submitted("b")),
     (submitted("c", at_ms=5),),
     (TaskEnded(at_ms=9, task="a", attempt=1),),
@@ -92,16 +92,16 @@ def test_s14_a_decision_is_in_the_line_with_what_it_answers():
 
 
 def test_s14_a_replay_makes_the_same_state_and_proves_it():
-    again = replay(lived(*STORY), Countdown)
+    again = replay(lived(*EVENTS), Countdown)
     assert (again.room, again.version) == (0, 4)
 
 
-def test_s14_a_replay_that_decides_otherwise_names_the_first_line():
+def test_s14_a_divergent_replay_names_the_first_line():
     with pytest.raises(JournalError, match=r"^line 2: 0 decisions are recorded, replay made 1"):
-        replay(lived(*STORY), lambda: Countdown(room=3))
+        replay(lived(*EVENTS), lambda: Countdown(room=3))
 
 
-def test_a_decision_that_differs_is_shown_as_it_was_and_as_it_is():
+def test_a_divergent_decision_is_shown_before_and_after():
     lines = [encode(1, (submitted("a"),), (started("b"),))]
     with pytest.raises(JournalError, match=r"^line 1: decision 1 was StartTask.*task='b'.*, and is StartTask.*task='a'"):
         replay(lines, Countdown)
@@ -148,14 +148,14 @@ def test_nested_values_come_back():
         ),
     ],
 )
-def test_a_line_that_is_not_understood_is_an_error_with_its_number(change: dict, words: str):
+def test_an_unreadable_line_is_an_error_with_its_number(change: dict, words: str):
     line = with_checksum({"f": 1, "v": 1, "events": [], "decisions": []} | change)
     with pytest.raises(JournalError, match=f"^line 3: .*{words}"):
         decode(line, 3)
 
 
 def with_checksum(plain: dict) -> bytes:
-    """A line of somebody who knows how lines are made."""
+    """Return a line with a valid checksum."""
     import zlib
 
     body = json.dumps(plain, separators=(",", ":"))[:-1].encode()
@@ -169,13 +169,13 @@ def test_an_unknown_kind_is_no_torn_line_even_at_the_end():
 
 
 def test_a_torn_last_line_is_left_out():
-    lines = lived(*STORY)
+    lines = lived(*EVENTS)
     assert len(list(read([*lines[:2], lines[2][:-1]]))) == 2
     assert replay([*lines[:2], lines[2][:40]], Countdown).version == 2
 
 
 def test_a_damaged_line_in_the_middle_is_an_error():
-    lines = lived(*STORY)
+    lines = lived(*EVENTS)
     with pytest.raises(JournalError, match=r"^line 2: wrong checksum"):
         list(read([lines[0], lines[1].replace(b"c", b"k", 1), lines[2]]))
 

@@ -1,4 +1,4 @@
-"""The local scheduler's stories: what it orders, step by step, and that its ledgers agree after each."""
+"""Local scheduler: its decisions step by step, with consistent ledgers after each."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def mesh() -> Iterator[Mesh]:
 
 @pytest.fixture
 def grouped() -> Mesh:
-    """Four CPUs: one in a reserved group that stands, three for up to three dynamic ones."""
+    """Return a mesh of four CPUs: one in a ready reserved group, three for up to three dynamic groups."""
     made = Mesh()
     made.node("n1", cpus(4))
     made.pool(cpus(4), groups=GroupPoolSpec(reserved=(GroupShape((cpus(1),)),), max_dynamic=3, idle_ms=1_000))
@@ -66,7 +66,7 @@ def test_s12_the_highest_workload_priority_is_placed_first(mesh: Mesh):
     assert starts(mesh.ended("runs")) == [("high", "PLACED"), ("middle", "PLACED")]
 
 
-def test_s10_a_label_with_a_priority_of_its_own_goes_before_another(mesh: Mesh):
+def test_s10_a_label_with_its_own_priority_goes_first(mesh: Mesh):
     mesh.send(events.LabelConfigured, label=LabelName("tenant:gold"), priority=3.0)
     mesh.run("runs", 4, preemptible=False)
     mesh.submit("plain", 4, priority=5)
@@ -74,7 +74,7 @@ def test_s10_a_label_with_a_priority_of_its_own_goes_before_another(mesh: Mesh):
     assert starts(mesh.ended("runs")) == [("gold", "PLACED")]
 
 
-def test_s10_waiting_raises_a_priority_and_so_nothing_waits_for_ever():
+def test_s10_waiting_raises_priority_and_prevents_starvation():
     mesh = Mesh(SchedulerSettings(rules=RULES, aging_per_s=1.0))
     mesh.node("n1", cpus(4))
     mesh.pool(cpus(4))
@@ -85,7 +85,7 @@ def test_s10_waiting_raises_a_priority_and_so_nothing_waits_for_ever():
     assert starts(mesh.ended("runs")) == [("old", "PLACED")]
 
 
-def test_s11_weights_are_those_of_the_label_else_of_the_workload_type():
+def test_s11_weights_come_from_the_label_then_the_workload_type():
     mesh = Mesh()
     mesh.node("n1", cpus(4))
     mesh.node("n2", cpus(4))
@@ -109,13 +109,13 @@ def test_small_work_is_packed_so_that_a_whole_node_stays_free():
     assert len(nodes) == 1
 
 
-def test_a_task_that_does_not_fit_holds_up_nobody_of_another_shape(mesh: Mesh):
+def test_an_unfitting_task_blocks_no_other_shape(mesh: Mesh):
     mesh.run("runs", 3, preemptible=False)
     mesh.submit("wide", 4, priority=9)
     assert starts(mesh.submit("small", 1, priority=1)) == [("small", "PLACED")]
 
 
-def test_s12_a_refused_start_gives_everything_back_and_keeps_its_place_in_the_queue(mesh: Mesh):
+def test_s12_a_refused_start_returns_all_and_keeps_its_place(mesh: Mesh):
     mesh.submit("first", 4)
     mesh.submit("second", 4)
     refused = mesh.send(events.TaskRefused, task=TaskId("first"), attempt=1, reason=Reason.WORKER_LOST, detail="no process")
@@ -130,7 +130,7 @@ def test_a_start_that_never_comes_about_fails_after_some_tries(mesh: Mesh):
     assert [(end.reason, end.detail) for end in of(EndTask, decisions)] == [(Reason.START_FAILED, "no process")]
 
 
-def test_s12_a_choice_of_node_on_an_old_state_is_refused_and_made_again(mesh: Mesh):
+def test_s12_a_choice_on_stale_state_is_refused_and_repeated(mesh: Mesh):
     mesh.node("n2", cpus(4))
     before = mesh.scheduler.state.version
     mesh.run("runs", 4, node=NodeName("n1"), policy="node_affinity")
@@ -167,7 +167,7 @@ def test_a_submission_that_comes_again_is_the_same_task(mesh: Mesh):
 # -- what fits nowhere -------------------------------------------------------------------------------------------------
 
 
-def test_s28_what_no_node_could_hold_is_infeasible_until_a_node_joins(mesh: Mesh):
+def test_s28_an_infeasible_task_waits_until_a_node_joins(mesh: Mesh):
     mesh.pool(cpus(100))
     decisions = mesh.submit("large", 16)
     assert mesh.state_of("large") is TaskState.INFEASIBLE
@@ -176,7 +176,7 @@ def test_s28_what_no_node_could_hold_is_infeasible_until_a_node_joins(mesh: Mesh
     assert starts(mesh.node("n2", cpus(16))) == [("large", "PLACED")]
 
 
-def test_s31_a_resource_that_no_node_has_is_told_at_once_and_holds_no_quota(mesh: Mesh):
+def test_s31_an_unknown_resource_is_reported_and_holds_no_quota(mesh: Mesh):
     mesh.pool(cpus(4, accelerator=8))
     mesh.submit("odd", resources=cpus(1, accelerator=1))
     assert mesh.why("odd") is Reason.NO_NODE_FITS
@@ -198,7 +198,7 @@ def test_s20_a_pool_grows_and_shrinks_while_it_is_in_use(mesh: Mesh):
     assert starts(mesh.ended("one")) == [("two", "PLACED")]
 
 
-def test_more_than_the_pool_has_is_told_as_never(mesh: Mesh):
+def test_more_than_the_pool_has_is_reported_as_never(mesh: Mesh):
     mesh.pool(cpus(2))
     mesh.submit("task", 3)
     assert (mesh.state_of("task"), mesh.why("task")) == (TaskState.INFEASIBLE, Reason.POOL_TOO_SMALL)
@@ -231,13 +231,13 @@ def test_s7_an_urgent_task_takes_the_reserved_group_at_once(grouped: Mesh):
     assert starts(grouped.submit("urgent", priority=8.0)) == [("urgent", "RESERVED_LAYER")]
 
 
-def test_s7_a_task_below_the_threshold_never_gets_the_reserved_group(grouped: Mesh):
+def test_s7_a_task_below_the_threshold_gets_no_reserved_group(grouped: Mesh):
     decisions = grouped.submit("plain", priority=7.9)
     assert [order.group for order in of(CreateGroup, decisions)] == ["g2"]
     assert starts(grouped.send(events.GroupReady, group=GroupId("g2"), nodes=(NodeName("n1"),))) == [("plain", "GROUP_CREATED")]
 
 
-def test_s7_a_group_that_was_given_back_is_used_again_and_counts_it(grouped: Mesh):
+def test_s7_a_released_group_is_reused_and_counted(grouped: Mesh):
     grouped.run("one")
     grouped.ended("one")
     assert starts(grouped.submit("two")) == [("two", "GROUP_REUSED")]
@@ -258,7 +258,7 @@ def test_s7_no_more_than_max_dynamic_groups_are_made(grouped: Mesh):
     assert grouped.why("fourth") is Reason.GROUPS_AT_LIMIT
 
 
-def test_a_reserved_group_that_is_lost_is_made_again_and_its_quota_stays_set_aside(grouped: Mesh):
+def test_a_lost_reserved_group_is_remade_within_its_quota(grouped: Mesh):
     decisions = grouped.send(events.GroupGone, group=GroupId("g1"))
     assert [(order.shape, order.warm) for order in of(CreateGroup, decisions)] == [(GroupShape((cpus(1),)), True)]
     assert grouped.scheduler.state.pools.pool(POOL).reserved == cpus(1)
@@ -285,7 +285,7 @@ def test_idle_groups_make_way_for_a_task_that_needs_their_room(grouped: Mesh):
     assert grouped.state_of("wide") is TaskState.READY
 
 
-def test_an_idle_group_is_removed_when_it_has_not_been_used_for_long_enough(grouped: Mesh):
+def test_an_idle_group_expires(grouped: Mesh):
     grouped.run("one")
     grouped.ended("one")
     assert of(RemoveGroup, grouped.send(events.Ticked)) == []
@@ -293,14 +293,14 @@ def test_an_idle_group_is_removed_when_it_has_not_been_used_for_long_enough(grou
     assert [(order.group, order.reason) for order in of(RemoveGroup, grouped.send(events.Ticked))] == [("g2", Reason.GROUP_IDLE)]
 
 
-def test_s8_a_group_that_ray_does_not_make_gives_everything_back_and_the_task_tries_again(grouped: Mesh):
+def test_s8_a_group_that_ray_does_not_make_is_retried(grouped: Mesh):
     grouped.submit("task")
     decisions = grouped.send(events.GroupFailed, group=GroupId("g2"), detail="no room after 5 s")
     assert [order.group for order in of(CreateGroup, decisions)] == ["g3"]
     assert grouped.scheduler.state.groups.held_by(TaskId("task")) is not None
 
 
-def test_a_group_that_comes_when_nobody_wants_it_any_more_is_removed(grouped: Mesh):
+def test_a_group_that_arrives_unwanted_is_removed(grouped: Mesh):
     grouped.submit("task")
     grouped.send(events.GroupFailed, group=GroupId("g2"), detail="no answer")
     late = grouped.send(events.GroupReady, group=GroupId("g2"), nodes=(NodeName("n1"),))
@@ -332,7 +332,7 @@ def test_a_task_of_several_bundles_gets_a_group_of_that_shape(strategy: str, nod
 
 
 def wide_on_two_nodes(*, is_up: bool, **request: Any) -> Mesh:
-    """A task of a bundle per node: its agent stands, or is about to stand, on n1."""
+    """Return a task of a bundle per node, whose agent runs or starts on n1."""
     mesh = Mesh()
     mesh.node("n1", cpus(2))
     mesh.node("n2", cpus(2))
@@ -349,7 +349,7 @@ def stops(decisions: list[Decision]) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("is_up", [True, False], ids=["its agent is up", "its agent is on its way"])
-def test_an_attempt_that_loses_the_room_of_another_bundle_is_ended_where_it_stands(is_up: bool):
+def test_an_attempt_that_loses_a_bundle_is_ended(is_up: bool):
     mesh = wide_on_two_nodes(is_up=is_up)
     lost = mesh.send(events.NodeLeft, node=NodeName("n2"))
     assert stops(lost) == [("wide", 1)]
@@ -378,7 +378,7 @@ def test_nothing_is_ordered_to_stop_when_nothing_of_it_runs_on(gone: str, reques
 # -- preemption --------------------------------------------------------------------------------------------------------
 
 
-def test_s18_a_full_pool_makes_room_and_the_victims_group_is_used_again(grouped: Mesh):
+def test_s18_a_full_pool_preempts_and_reuses_the_victims_group(grouped: Mesh):
     for index in range(3):
         grouped.run(f"low{index}", priority=1.0)
     grouped.run("first", priority=9.0)
@@ -395,7 +395,7 @@ def test_s18_a_full_pool_makes_room_and_the_victims_group_is_used_again(grouped:
     assert resumed[0].resume
 
 
-def test_two_small_tasks_give_way_to_one_large_and_their_room_is_held_until_it_starts(mesh: Mesh):
+def test_two_small_tasks_are_preempted_for_one_large(mesh: Mesh):
     for index in range(4):
         mesh.run(f"low{index}", priority=1.0)
     victims = [stop.task for stop in of(StopTask, mesh.submit("high", 2, priority=9.0))]
@@ -411,7 +411,7 @@ def test_equal_priority_waits_with_a_reason_and_is_no_error(mesh: Mesh):
     assert mesh.why("equal") is Reason.POOL_BUSY
 
 
-def test_s9_the_dry_run_tells_of_every_running_task_and_changes_nothing(mesh: Mesh):
+def test_s9_the_dry_run_covers_running_tasks_without_effect(mesh: Mesh):
     mesh.run("low", 2, priority=1)
     mesh.run("firm", 1, priority=1, preemptible=False)
     mesh.run("equal", 1, priority=9)
@@ -433,7 +433,7 @@ def test_two_tasks_never_evict_each_other_in_turns():
     mesh.submit("high", priority=5)
     mesh.stopped("low")
     mesh.started("high")
-    mesh.now_ms += 1_000_000  # By its age alone the low one would have overtaken the other many times.
+    mesh.now_ms += 1_000_000  # By its age the low one would have overtaken the other many times.
     assert of(StopTask, mesh.send(events.Ticked)) == []
 
 
@@ -452,7 +452,7 @@ def test_room_is_not_held_for_a_preemptor_that_was_cancelled(mesh: Mesh):
     assert starts(decisions) == [("low0", "PLACED")]
 
 
-def test_tasks_that_look_for_victims_in_one_pass_never_ask_the_same_ones(mesh: Mesh):
+def test_two_preemptors_in_one_pass_pick_different_victims(mesh: Mesh):
     for name in "abcd":
         mesh.run(name, priority=1)
     requests = [TaskRequest(task=TaskId(name), pool=POOL, resources=cpus(count), priority=7) for name, count in (("x", 1), ("y", 3))]
@@ -462,7 +462,7 @@ def test_tasks_that_look_for_victims_in_one_pass_never_ask_the_same_ones(mesh: M
     assert sorted(by for _, by in asked) == ["x", "y", "y", "y"]
 
 
-def test_a_task_that_is_too_young_gives_way_when_it_has_run_for_long_enough():
+def test_a_task_is_preempted_only_after_its_minimum_run_time():
     mesh = Mesh(SchedulerSettings(rules=PreemptionRules(min_run_ms=500, kappa_per_s=0.0, lost_work_per_s=0.0)))
     mesh.node("n1", cpus(1))
     mesh.pool(cpus(1))
@@ -472,7 +472,7 @@ def test_a_task_that_is_too_young_gives_way_when_it_has_run_for_long_enough():
     assert [stop.task for stop in of(StopTask, mesh.send(events.Ticked))] == ["low"]
 
 
-def test_an_urgent_task_at_the_limit_of_groups_takes_over_the_group_of_a_lower_one():
+def test_an_urgent_task_at_the_group_limit_takes_over_a_group():
     mesh = Mesh()
     mesh.node("n1", cpus(8))
     mesh.pool(cpus(8), groups=GroupPoolSpec(max_dynamic=1))
@@ -481,7 +481,7 @@ def test_an_urgent_task_at_the_limit_of_groups_takes_over_the_group_of_a_lower_o
     assert starts(mesh.stopped("low")) == [("high", "GROUP_REUSED")]
 
 
-def test_at_the_limit_of_groups_one_of_another_shape_goes_for_a_new_one():
+def test_another_shape_at_the_group_limit_replaces_a_group():
     mesh = Mesh()
     mesh.node("n1", cpus(8))
     mesh.pool(cpus(8), groups=GroupPoolSpec(max_dynamic=1))
@@ -491,7 +491,7 @@ def test_at_the_limit_of_groups_one_of_another_shape_goes_for_a_new_one():
     assert [made.shape.amounts for made in of(CreateGroup, mesh.send(events.GroupGone, group=GroupId("g1")))] == [cpus(2)]
 
 
-def test_a_task_on_a_reserved_group_is_not_stopped_for_room_that_it_cannot_give():
+def test_a_task_on_a_reserved_group_is_no_victim_for_room():
     mesh = Mesh()
     mesh.node("n1", cpus(2))
     mesh.pool(cpus(2), groups=GroupPoolSpec(reserved=(GroupShape((cpus(1),)),), max_dynamic=4))
@@ -514,7 +514,7 @@ def test_a_more_urgent_task_takes_the_reserved_group_over():
 # -- the node that a task names ----------------------------------------------------------------------------------------
 
 
-def test_s32_work_that_names_a_node_waits_for_it_and_goes_nowhere_else(mesh: Mesh):
+def test_s32_work_that_names_a_node_waits_for_it(mesh: Mesh):
     mesh.node("n2", cpus(4))
     mesh.pool(cpus(8))
     mesh.run("runs", 4, node=NodeName("n1"), policy="node_affinity", preemptible=False)
@@ -522,13 +522,13 @@ def test_s32_work_that_names_a_node_waits_for_it_and_goes_nowhere_else(mesh: Mes
     assert mesh.why("named") is Reason.NODES_BUSY
 
 
-def test_s32_a_named_node_that_is_gone_fails_hard_work_and_sends_soft_work_elsewhere(mesh: Mesh):
+def test_s32_a_lost_named_node_fails_hard_and_moves_soft_work(mesh: Mesh):
     (end,) = of(EndTask, mesh.submit("hard", node=NodeName("gone"), policy="node_affinity"))
     assert end.reason is Reason.NAMED_NODE_GONE
     assert starts(mesh.submit("soft", node=NodeName("gone"), policy="node_affinity", soft=True)) == [("soft", "PLACED")]
 
 
-def test_a_task_of_a_node_affinity_pool_that_names_no_node_fails_with_words_that_fit(mesh: Mesh):
+def test_node_affinity_without_a_node_fails_with_its_reason(mesh: Mesh):
     mesh.pool(cpus(4), policy="node_affinity")
     (end,) = of(EndTask, mesh.submit("anywhere"))
     assert (end.reason, end.detail) == (
@@ -537,7 +537,7 @@ def test_a_task_of_a_node_affinity_pool_that_names_no_node_fails_with_words_that
     )
 
 
-def test_s32_hard_work_that_waits_for_a_node_fails_when_the_node_leaves(mesh: Mesh):
+def test_s32_hard_work_fails_when_its_named_node_leaves(mesh: Mesh):
     mesh.node("n2", cpus(4))
     mesh.pool(cpus(8))
     mesh.run("runs", 4, node=NodeName("n1"), policy="node_affinity", max_restarts=0)
@@ -546,7 +546,7 @@ def test_s32_hard_work_that_waits_for_a_node_fails_when_the_node_leaves(mesh: Me
     assert {end.task: end.reason for end in of(EndTask, left)}["waits"] is Reason.NAMED_NODE_GONE
 
 
-def test_s33_work_goes_where_its_arguments_are_unless_it_names_a_policy(mesh: Mesh):
+def test_s33_work_follows_its_arguments_without_a_policy(mesh: Mesh):
     mesh.node("n2", cpus(4))
     mesh.pool(cpus(8), policy="hybrid")
     near = {NodeName("n2"): 10**9}
@@ -586,7 +586,7 @@ def test_a_member_that_fails_takes_its_gang_with_it(mesh: Mesh):
     assert [(stop.task, stop.reason) for stop in of(StopTask, mesh.ended("a0", "boom"))] == [("a1", Reason.GANG_BROKEN)]
 
 
-def test_s29_a_task_waits_for_those_that_it_comes_after_and_fails_with_them(mesh: Mesh):
+def test_s29_a_task_waits_and_fails_with_its_dependencies(mesh: Mesh):
     mesh.run("one")
     mesh.submit("two", after=(TaskId("one"),))
     assert (mesh.state_of("two"), mesh.why("two")) == (TaskState.WAITING, Reason.WAITING_FOR_INPUTS)
@@ -606,7 +606,7 @@ def test_s29_a_call_waits_for_its_agent_and_takes_no_room(mesh: Mesh):
     assert starts(mesh.started("actor")) == [("call", "PLACED")]
 
 
-def test_s29_a_task_that_waits_for_another_is_blocked_and_goes_on(mesh: Mesh):
+def test_s29_a_blocked_task_resumes_after_the_other_ends(mesh: Mesh):
     mesh.run("task")
     mesh.send(events.TaskBlocked, task=TaskId("task"), blocked=True)
     assert mesh.state_of("task") is TaskState.BLOCKED
@@ -667,7 +667,7 @@ def test_an_unknown_setting_names_those_that_there_are(mesh: Mesh):
         mesh.scheduler.handle(events.SettingsChanged(at_ms=9, settings={"weights.speed": 1.0}))
 
 
-def test_a_deleted_pool_cancels_what_waits_stops_what_runs_and_takes_nothing_new(mesh: Mesh):
+def test_a_deleted_pool_cancels_waiting_and_stops_running_tasks(mesh: Mesh):
     mesh.run("runs", 4)
     mesh.submit("waits", 4)
     decisions = mesh.send(events.PoolDeleted, pool=POOL)
@@ -677,7 +677,7 @@ def test_a_deleted_pool_cancels_what_waits_stops_what_runs_and_takes_nothing_new
     assert of(EndTask, mesh.submit("late"))[0].reason is Reason.POOL_UNKNOWN
 
 
-def test_the_place_in_the_queue_and_an_estimate_are_told(mesh: Mesh):
+def test_queue_position_and_estimate_are_reported(mesh: Mesh):
     for index in range(3):
         mesh.run(f"t{index}", 1, preemptible=False)
     mesh.run("t3", 1, preemptible=False)
@@ -689,7 +689,7 @@ def test_the_place_in_the_queue_and_an_estimate_are_told(mesh: Mesh):
     assert reported.estimate_ms > 0
 
 
-def test_no_estimate_is_told_once_nothing_has_started_for_longer_than_it(mesh: Mesh):
+def test_an_overdue_estimate_is_not_reported(mesh: Mesh):
     for index in range(4):
         mesh.run(f"t{index}", 1, preemptible=False)
     mesh.submit("waits", 1)
@@ -699,7 +699,7 @@ def test_no_estimate_is_told_once_nothing_has_started_for_longer_than_it(mesh: M
     assert (later.reason, later.estimate_ms) == (Reason.POOL_BUSY, None)
 
 
-def test_no_estimate_is_told_where_the_pace_of_starts_says_nothing(mesh: Mesh):
+def test_an_estimate_needs_a_pace_of_starts(mesh: Mesh):
     for index in range(3):
         mesh.run(f"t{index}", 1)
     mesh.submit("alone", gang="g", gang_size=2)
@@ -717,7 +717,7 @@ def test_no_estimate_is_told_where_the_pace_of_starts_says_nothing(mesh: Mesh):
         pytest.param({"gpu": 1, "memory": "1GiB"}, "", id="what every mesh knows"),
     ],
 )
-def test_a_resource_that_no_node_has_and_that_is_almost_a_known_one_is_told(mesh: Mesh, amounts: dict[str, Any], near: str):
+def test_a_misspelt_resource_is_reported(mesh: Mesh, amounts: dict[str, Any], near: str):
     mesh.node("n2", cpus(1, accelerator=1))
     reported = misspelt_resource(mesh.scheduler.state, ResourceSet.of(amounts))
     assert (f"did you mean {near!r}?" in reported) if near else not reported
@@ -734,7 +734,7 @@ def test_a_resource_that_no_node_has_and_that_is_almost_a_known_one_is_told(mesh
         pytest.param({"lamp": 1}, "", id="what a pool counts and nodes are to bring"),
     ],
 )
-def test_a_resource_that_nobody_has_is_told_by_name(mesh: Mesh, amounts: dict[str, Any], words: str):
+def test_an_unknown_resource_is_reported_by_name(mesh: Mesh, amounts: dict[str, Any], words: str):
     mesh.node("n2", cpus(1, accelerator=1))
     mesh.pool(cpus(1, lamp=2), pool=PoolName("lit"))
     reported = unknown_resource(mesh.scheduler.state, ResourceSet.of(amounts))
@@ -744,7 +744,7 @@ def test_a_resource_that_nobody_has_is_told_by_name(mesh: Mesh, amounts: dict[st
 # -- what a snapshot keeps, and what ends together ---------------------------------------------------------------------
 
 
-def test_a_task_that_comes_after_two_goes_on_when_one_had_ended_before_a_snapshot(mesh: Mesh):
+def test_a_dependency_that_ended_before_a_snapshot_counts(mesh: Mesh):
     mesh.run("one")
     mesh.run("two")
     mesh.submit("last", after=(TaskId("one"), TaskId("two")))
@@ -753,7 +753,7 @@ def test_a_task_that_comes_after_two_goes_on_when_one_had_ended_before_a_snapsho
     assert starts(mesh.ended("two")) == [("last", "PLACED")]
 
 
-def test_a_gang_of_which_one_still_waits_is_not_whole_after_a_snapshot(mesh: Mesh):
+def test_a_gang_with_a_waiting_member_is_not_whole_on_restore(mesh: Mesh):
     mesh.run("first")
     mesh.submit("g1", gang="g", gang_size=2)
     mesh.submit("g2", gang="g", gang_size=2, after=(TaskId("first"),))
@@ -762,7 +762,7 @@ def test_a_gang_of_which_one_still_waits_is_not_whole_after_a_snapshot(mesh: Mes
     assert starts(mesh.ended("first")) == [("g1", "PLACED"), ("g2", "PLACED")]
 
 
-def test_a_member_of_a_gang_starts_again_by_itself_when_another_has_ended(mesh: Mesh):
+def test_a_member_restarts_alone_when_another_has_ended(mesh: Mesh):
     mesh.submit("g1", gang="g", gang_size=2, max_restarts=3)
     mesh.submit("g2", gang="g", gang_size=2)
     mesh.started("g1")
@@ -777,7 +777,7 @@ def test_what_comes_after_a_failure_that_is_known_fails_at_once(mesh: Mesh):
     assert of(EndTask, mesh.submit("two", after=(TaskId("one"),)))[0].reason is Reason.UPSTREAM_FAILED
 
 
-def test_a_chain_that_is_longer_than_the_stack_ends_with_its_head(mesh: Mesh):
+def test_a_chain_longer_than_the_stack_ends_with_its_head(mesh: Mesh):
     mesh.run("t0")
     for index in range(1, 2_000):
         mesh.scheduler.handle(
@@ -798,7 +798,7 @@ def test_a_pool_whose_tasks_end_with_each_other_can_be_deleted(mesh: Mesh):
 # -- groups that nobody wants any more ---------------------------------------------------------------------------------
 
 
-def test_a_group_that_was_made_for_one_task_goes_when_the_task_is_cancelled_meanwhile():
+def test_a_group_made_for_a_cancelled_task_is_removed():
     mesh = Mesh()
     mesh.node("n1", cpus(4))
     mesh.pool(cpus(4))
@@ -808,7 +808,7 @@ def test_a_group_that_was_made_for_one_task_goes_when_the_task_is_cancelled_mean
     assert [order.group for order in of(RemoveGroup, late)] == ["g1"]
 
 
-def test_a_group_that_comes_when_its_pool_is_being_deleted_is_removed_and_the_pool_goes():
+def test_a_group_that_arrives_during_pool_deletion_is_removed():
     mesh = Mesh()
     mesh.node("n1", cpus(4))
     mesh.pool(cpus(4), groups=GroupPoolSpec(reserved=(GroupShape((cpus(1),)),)))
@@ -818,7 +818,7 @@ def test_a_group_that_comes_when_its_pool_is_being_deleted_is_removed_and_the_po
     assert POOL not in mesh.scheduler.state.pools.pools
 
 
-def test_a_reserved_group_that_ray_refuses_is_ordered_again_after_a_while_and_not_at_once():
+def test_a_refused_reserved_group_is_retried_after_a_pause():
     mesh = Mesh()
     mesh.node("n1", cpus(4))
     mesh.pool(cpus(4), groups=GroupPoolSpec(reserved=(GroupShape((cpus(1),)),)))
@@ -827,7 +827,7 @@ def test_a_reserved_group_that_ray_refuses_is_ordered_again_after_a_while_and_no
     assert len(of(CreateGroup, mesh.send(events.Ticked))) == 1
 
 
-def test_nobody_gives_way_to_several_bundles_that_no_nodes_could_hold_together(mesh: Mesh):
+def test_nobody_is_preempted_for_bundles_that_never_fit(mesh: Mesh):
     mesh.run("low", 4, priority=1)
     decisions = mesh.submit("wide", bundles=(cpus(3), cpus(3)), strategy="STRICT_PACK", priority=9)
     assert of(StopTask, decisions) == []
@@ -856,7 +856,7 @@ def test_slots_and_tasks_have_names_of_their_own(mesh: Mesh):
         pytest.param({"grace_ms.x": 1}, "has no nested settings", id="a part of a number"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused_before_anything_has_changed(mesh: Mesh, settings: dict[str, Any], words: str):
+def test_an_invalid_setting_is_refused_without_effect(mesh: Mesh, settings: dict[str, Any], words: str):
     before = mesh.scheduler.state.settings
     with pytest.raises(SettingError, match=words):
         mesh.scheduler.handle(events.SettingsChanged(at_ms=9, settings=settings))
@@ -873,7 +873,7 @@ def test_a_setting_that_cannot_be_is_refused_before_anything_has_changed(mesh: M
         pytest.param({"aging_per_s": -1.0}, "at least 0", id="waiting that lowers"),
     ],
 )
-def test_a_label_that_cannot_be_is_refused_before_anything_has_changed(mesh: Mesh, rules: dict[str, Any], words: str):
+def test_an_invalid_label_is_refused_without_effect(mesh: Mesh, rules: dict[str, Any], words: str):
     with pytest.raises(MeshError, match=words):
         mesh.scheduler.handle(events.LabelConfigured(at_ms=9, label=LabelName("tier:z"), **rules))
     assert mesh.scheduler.state.labels == {}
@@ -895,7 +895,7 @@ def test_groups_that_cannot_be_are_refused_with_the_pool(mesh: Mesh, groups: Gro
     assert PoolName("new") not in mesh.scheduler.state.pools.pools
 
 
-def test_an_idle_group_of_another_pool_makes_way_for_a_task_without_groups():
+def test_an_idle_group_is_removed_for_a_plain_task():
     mesh = Mesh()
     mesh.node("n1", cpus(1))
     mesh.pool(cpus(1), groups=GroupPoolSpec())

@@ -1,4 +1,4 @@
-"""Places of workers that wait for their leader are kept from plain tasks, and nobody waits for a leader that does not come."""
+"""Placement reservations of workers that wait for their leader."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def submit_worker(mesh: Mesh, index: int) -> list[object]:
     return list(mesh.submit(f"job:actors:{index}:1", policy="node_affinity", node=NodeName("n1"), job=JOB))
 
 
-def test_a_plain_task_does_not_get_the_place_of_a_worker_and_the_worker_does():
+def test_a_place_of_a_worker_goes_to_the_worker_only():
     mesh = one_node()
     keep(mesh, 2)
     assert starts(mesh.submit("plain", priority=10)) == []
@@ -47,7 +47,7 @@ def test_a_leader_that_does_not_come_up_in_time_blocks_nobody():
     assert starts(mesh.send(events.Ticked)) == [("plain", "PLACED")]
 
 
-def test_a_job_that_gives_its_places_up_leaves_them_to_others_at_once():
+def test_released_places_of_a_job_are_free_at_once():
     mesh = one_node()
     keep(mesh, 2)
     mesh.submit("plain")

@@ -1,4 +1,4 @@
-"""Work that has waited for too long has room set aside for it, and the stream of small work that starved it goes round it."""
+"""Accumulating reservations for starved work, and backfilling around them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WAIT_MS = 1_000
 
 
 def full(after_ms: int | None = WAIT_MS, nodes: int = 2) -> Mesh:
-    """Nodes of two CPUs each, all busy with tasks of one."""
+    """Return a mesh of nodes with two CPUs each, all busy with tasks of one."""
     made = Mesh(SchedulerSettings(rules=RULES, reserve_after_ms=after_ms))
     for index in range(nodes):
         made.node(f"n{index}", cpus(2))
@@ -34,12 +34,12 @@ def wait(mesh: Mesh) -> None:
 
 
 def replace_small(mesh: Mesh, task: str, by: str, **request: object) -> list[tuple[str, str]]:
-    """A small task comes, another ends; what starts then."""
+    """Submit a small task, end another, and return the tasks that start."""
     mesh.submit(by, priority=5.0, **request)
     return starts(mesh.ended(task))
 
 
-def test_without_a_reservation_a_stream_of_small_tasks_starves_the_large():
+def test_without_a_reservation_small_tasks_starve_the_large():
     mesh = full(None)
     mesh.submit("large", 2)
     wait(mesh)
@@ -48,7 +48,7 @@ def test_without_a_reservation_a_stream_of_small_tasks_starves_the_large():
         mesh.started(f"next{index}")
 
 
-def test_a_large_task_that_has_waited_too_long_gets_its_node_piece_by_piece():
+def test_a_large_task_accumulates_its_node_after_waiting():
     mesh = full()
     mesh.submit("large", 2)
     wait(mesh)
@@ -60,7 +60,7 @@ def test_a_large_task_that_has_waited_too_long_gets_its_node_piece_by_piece():
     assert mesh.scheduler.state.reservations == {}
 
 
-def test_a_gang_that_has_waited_too_long_gets_its_places_one_by_one():
+def test_a_gang_accumulates_its_places_after_waiting():
     mesh = full()
     for index in range(3):
         mesh.submit(f"g{index}", gang="g", gang_size=3)
@@ -70,7 +70,7 @@ def test_a_gang_that_has_waited_too_long_gets_its_places_one_by_one():
     assert {name for name, _ in replace_small(mesh, "small2", "next2")} == {"g0", "g1", "g2"}
 
 
-def test_small_work_that_is_known_to_end_before_may_use_the_room():
+def test_small_work_known_to_end_earlier_is_backfilled():
     mesh = Mesh(SchedulerSettings(rules=RULES, reserve_after_ms=WAIT_MS))
     mesh.node("n0", cpus(2))
     mesh.pool(cpus(2))
@@ -86,11 +86,11 @@ def test_small_work_that_is_known_to_end_before_may_use_the_room():
     assert mesh.why("unknown") is Reason.CAPACITY_RESERVED
     wait(mesh)
     wait(mesh)
-    assert starts(mesh.submit("late", estimated_ms=10)) == []  # Such words may be wrong: after as long a wait again it is kept.
+    assert starts(mesh.submit("late", estimated_ms=10)) == []  # The estimate may be wrong: after the same wait again a reservation is made.
     assert starts(mesh.ended("long")) == [("large", "PLACED")]
 
 
-def test_work_that_comes_first_in_the_order_is_not_held_up_by_a_reservation():
+def test_a_reservation_does_not_delay_work_ahead_of_it():
     mesh = full()
     mesh.submit("large", 2, priority=1)
     wait(mesh)
@@ -98,7 +98,7 @@ def test_work_that_comes_first_in_the_order_is_not_held_up_by_a_reservation():
     assert starts(mesh.ended("small0")) == [("urgent", "PLACED")]
 
 
-def test_heads_of_two_pools_that_share_nodes_never_wait_for_each_other():
+def test_heads_of_two_pools_on_shared_nodes_never_deadlock():
     mesh = Mesh(SchedulerSettings(rules=RULES, reserve_after_ms=WAIT_MS))
     mesh.node("n0", cpus(2))
     for pool in ("a", "b"):
@@ -113,7 +113,7 @@ def test_heads_of_two_pools_that_share_nodes_never_wait_for_each_other():
     assert starts(mesh.ended("large0")) == [("large1", "PLACED")]
 
 
-def test_room_that_was_set_aside_for_a_task_that_is_cancelled_is_everybodys_at_once():
+def test_a_cancelled_task_frees_its_reservation_at_once():
     mesh = full()
     mesh.submit("large", 2)
     wait(mesh)
@@ -121,7 +121,7 @@ def test_room_that_was_set_aside_for_a_task_that_is_cancelled_is_everybodys_at_o
     assert starts(mesh.send(events.TaskCancelled, task=TaskId("large"))) == [("next", "PLACED")]
 
 
-def test_nothing_is_set_aside_for_what_fits_on_no_node_or_not_together():
+def test_nothing_is_reserved_for_what_never_fits():
     mesh = full()
     for index in range(5):
         mesh.submit(f"g{index}", gang="g", gang_size=5)
@@ -129,7 +129,7 @@ def test_nothing_is_set_aside_for_what_fits_on_no_node_or_not_together():
     assert replace_small(mesh, "small0", "next") == [("next", "PLACED")]
 
 
-def test_what_was_set_aside_goes_with_its_node_and_over_a_snapshot():
+def test_a_reservation_survives_a_snapshot_but_not_its_node():
     mesh = full()
     mesh.submit("large", 2)
     wait(mesh)
@@ -143,7 +143,7 @@ def test_what_was_set_aside_goes_with_its_node_and_over_a_snapshot():
     }
 
 
-def test_others_that_come_to_give_way_keep_the_room_together_that_was_set_aside():
+def test_less_urgent_arrivals_leave_a_reservation_whole():
     mesh = full()
     mesh.submit("large", 2, priority=7)
     wait(mesh)

@@ -1,4 +1,4 @@
-"""Which process has which task, and which waits in its group for the next; without Ray."""
+"""Assignment of agent processes to tasks and to idle groups, without Ray."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONE = ResourceSet.of({"cpu": 1})
 
 
 class Agents:
-    """Processes by name, without anything behind them."""
+    """Fake processes by name."""
 
     def __init__(self):
         self.processes = {}
@@ -32,7 +32,7 @@ class Agents:
 
 
 class Kept(dict):
-    """What the next supervisor would find."""
+    """Record that the next supervisor would find."""
 
     def keep(self, task, part, content):
         self[task, part] = json.loads(content)
@@ -63,7 +63,7 @@ def hosting(assignments, task, *, attempt=1, tenant="x", group="g"):
     return process
 
 
-def test_a_process_that_may_stay_has_the_next_task_of_its_group_and_tenant(assignments, kept):
+def test_a_kept_process_serves_its_group_and_tenant(assignments, kept):
     first = hosting(assignments, "t")
     assert kept == {("t", "process"): {"process": "p1", "attempt": 1}}
     assignments.settle(first, may_stay=True)
@@ -100,7 +100,7 @@ def test_the_end_of_one_attempt_leaves_the_other_alone(assignments, kept):
     assert kept["t", "process"]["attempt"] == 2
 
 
-def test_a_group_that_is_left_has_nobody_and_what_was_lost_is_still_known(assignments):
+def test_a_left_group_is_unassigned_and_losses_stay_known(assignments):
     waits, payloads = hosting(assignments, "t"), hosting(assignments, "u")
     assignments.settle(waits, may_stay=True)
     assignments.leave("g")

@@ -1,4 +1,4 @@
-"""Standing agents are scaled around those that end, without Ray."""
+"""Scaling of standing agents around those that end, without Ray."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mesh.ray.local.status_values import TaskStatus
 
 
 class Answering:
-    """A way to a supervisor that has two agents, of which the second ends; it has ended when the second submission comes."""
+    """Link to a supervisor with two agents; the second ends, and has ended when its next submission comes."""
 
     namespace = "tests"
 
@@ -39,7 +39,7 @@ class Answering:
         return self.agents[task]
 
 
-def test_an_ending_agent_is_followed_by_another_one():
+def test_an_ending_agent_is_replaced_once_it_has_ended():
     link = Answering()
     agents = AgentCalls(link, TaskCalls(link))
     assert [handle.task for handle in agents.scale_agents("p", 2, dict)] == ["p-0", "p-1"]

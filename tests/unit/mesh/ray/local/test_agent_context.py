@@ -1,4 +1,4 @@
-"""What a task's own code asks and tells."""
+"""Context of a task's own code: checkpoints, waits and cancellation."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_checkpoint_is_a_copy(context):
     assert context.last_checkpoint() is not context.last_checkpoint()
 
 
-def test_a_checkpoint_is_told_with_its_bytes(context, recent_events):
+def test_a_checkpoint_is_reported_with_its_bytes(context, recent_events):
     context.report_progress(0.25)
     context.save_checkpoint("one")
     context.save_checkpoint("two", progress=0.5)
@@ -75,7 +75,7 @@ def test_a_checkpoint_is_told_with_its_bytes(context, recent_events):
     assert all(snapshot.checkpoint_bytes for snapshot in snapshots)
 
 
-def test_a_checkpoint_that_cannot_be_pickled_is_the_users_error_and_changes_nothing(context):
+def test_an_unpicklable_checkpoint_is_refused_without_effect(context):
     context.save_checkpoint("kept")
     with pytest.raises(TypeError, match=r"a checkpoint \(lock\) cannot be pickled"):
         context.save_checkpoint(threading.Lock())
@@ -104,7 +104,7 @@ def test_code_that_asks_has_noticed(context):
     assert context.has_noticed
 
 
-def test_waiting_for_another_task_is_told_and_its_end_too(context, recent_events):
+def test_waiting_for_another_task_and_its_end_are_reported(context, recent_events):
     def wait():
         with context.blocked():
             raise OSError

@@ -1,4 +1,4 @@
-"""The figures as pictures and as a panel in the terminal."""
+"""Metrics as charts and as a panel in the terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TARGETS = Targets(preemptions_per_min=5, fragmentation_baseline=0.4)
 
 
 def a_series(count=20, **facts):
-    """Figures at one per five seconds; in the last of them the standard tier waits too long."""
+    """Return metrics, one per five seconds; in the last ones the standard tier waits too long."""
     return [
         MetricValues(
             at_ms=5_000 * place,
@@ -48,7 +48,7 @@ def shown(panel):
         pytest.param(".pdf", b"%PDF", id="as PDF"),
     ],
 )
-def test_s23_the_figures_are_drawn(tmp_path: Path, ending: str, magic: bytes):
+def test_s23_the_metrics_are_drawn(tmp_path: Path, ending: str, magic: bytes):
     file = tmp_path / f"page{ending}"
     draw_page(a_series(), file, mesh="east", targets=TARGETS)
     assert file.read_bytes().startswith(magic)
@@ -72,12 +72,12 @@ def test_odd_series_are_drawn_too(tmp_path: Path, series: list[MetricValues]):
 
 
 def test_beyond_the_colours_the_smallest_are_drawn_together():
-    lines = charts._lines([MetricValues(at_ms=0, use={f"p{n}": 0.1 * n for n in range(9)})], lambda metric_values: metric_values.use)
+    lines = charts.lines_by_name([MetricValues(at_ms=0, use={f"p{n}": 0.1 * n for n in range(9)})], lambda metric_values: metric_values.use)
     assert list(lines) == ["p8", "p7", "p6", "p5", "p4", "p3", "others"]
     assert lines["others"] == pytest.approx([0.3])
 
 
-def test_without_matplotlib_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_matplotlib_the_remedy_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(charts, "pictures", None)
     with pytest.raises(ChartsMissing, match=r"pip install '\.\[charts\]' in the checkout"):
         draw_page(a_series(), tmp_path / "page.png")
@@ -91,7 +91,7 @@ def test_without_matplotlib_the_remedy_is_told(tmp_path: Path, monkeypatch: pyte
         pytest.param(a_series(), "gone/page.png", "cannot be written", id="a folder that is not there"),
     ],
 )
-def test_what_cannot_be_drawn_is_told(tmp_path: Path, series: list[MetricValues], name: str, words: str):
+def test_an_undrawable_chart_is_reported(tmp_path: Path, series: list[MetricValues], name: str, words: str):
     with pytest.raises(RuntimeAdapterError, match=words):
         draw_page(series, tmp_path / name)
 
@@ -135,12 +135,12 @@ def test_sparklines(values: list, expected: str):
     ],
 )
 def test_a_long_name_loses_its_middle(name: str, room: int, reported: str):
-    assert charts._without_middle(name, room) == reported
+    assert charts.without_middle(name, room) == reported
     assert len(reported) <= room
 
 
 def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, series: list[MetricValues]):
-    """The page as matplotlib has it."""
+    """Return the page as matplotlib reads it."""
     pages = []
     make = charts.pictures.Figure
     monkeypatch.setattr(charts.pictures, "Figure", lambda **options: pages.append(make(**options)) or pages[-1])
@@ -148,7 +148,7 @@ def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, series: list[MetricVa
     return pages[0].axes
 
 
-def test_seven_pools_with_long_names_leave_all_charts_their_width(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_seven_pools_with_long_names_leave_charts_their_width(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pools = {f"the-pool-of-team-number-{number}-of-the-laboratory": number / 10 for number in range(9)}
     axes = drawn(tmp_path, monkeypatch, [MetricValues(at_ms=0, use=pools), MetricValues(at_ms=600_000, use=pools)])
     widths = [chart.get_position().width for chart in axes]
@@ -163,7 +163,7 @@ def test_one_pool_alone_has_its_name_beside_it(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(("count", "words"), [(2, "seconds ago"), (60, "minutes ago")])
-def test_a_short_time_is_told_in_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, words: str):
+def test_a_short_time_is_shown_in_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, words: str):
     assert {chart.get_xlabel() for chart in drawn(tmp_path, monkeypatch, a_series(count))} == {words}
 
 

@@ -1,4 +1,4 @@
-"""Arguments of the facade's calls are read before anything is done, and a wrong one is told by its name."""
+"""Validation of the arguments of the facade's calls, by name and before any effect."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ SUBJECTS = {
     JobHandle: JobHandle(NO_LINK, JobId("j")),
 }
 FACES = tuple(SUBJECTS)
-#: Called once for each call on an agent, or with arguments of the user's own method: they look at their arguments themselves.
+#: Called for each call on an agent, or with arguments of the user's method: they check their arguments themselves.
 LOOK_THEMSELVES = {"choose", "remote", "call"}
-#: What stands in the other places, so that only one argument is wrong.
+#: Values of all other arguments, so that only one is wrong.
 RIGHT: dict[str, Any] = {
     "name": "n",
     "pool": "p",
@@ -56,12 +56,12 @@ RIGHT: dict[str, Any] = {
 
 
 class Nobody:
-    """An argument that is wrong wherever a type is told."""
+    """Argument that is wrong for every declared type."""
 
 
 @checked(skip=("left",))
 class Calls:
-    """A few calls; what they get is what they give."""
+    """Calls that return their arguments."""
 
     def numbers(self, count: Count = 0, *, share: float = 0.0, settings: SchedulerSettings | None = None) -> Any:
         return count, share, settings
@@ -102,7 +102,7 @@ def typed_parameters() -> list[Any]:
 
 
 @pytest.mark.parametrize(("face", "name", "parameter"), typed_parameters())
-def test_every_argument_of_every_call_that_is_of_no_use_is_refused_by_its_name(face, name, parameter):
+def test_every_invalid_argument_is_refused_by_its_name(face, name, parameter):
     call = getattr(face, name)
     wanted = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     others = [one for one in inspect.signature(call).parameters.values() if one.default is one.empty and one.kind in wanted]
@@ -144,7 +144,7 @@ def test_every_argument_of_every_call_that_is_of_no_use_is_refused_by_its_name(f
         pytest.param(SchedulerSettings, SchedulerSettings(rules={}), "it.rules is {}; give a PreemptionRules", id="a mapping in settings"),
     ],
 )
-def test_a_wrong_value_is_told_with_what_came_and_what_to_give(wanted, value, words):
+def test_a_wrong_value_is_reported_with_what_is_expected(wanted, value, words):
     with pytest.raises(ArgumentError, match="^" + (words if "\\" in words else re.escape(words))):
         read("it", wanted, value)
 
@@ -167,7 +167,7 @@ def test_what_is_meant_is_taken(wanted, value, found):
     assert read("it", wanted, value) == found
 
 
-def test_arguments_of_a_users_own_are_not_looked_at_and_stay_what_they_are():
+def test_a_users_own_arguments_pass_unchecked():
     value = Nobody()
     assert Calls().options("n", anything=value) == ("n", {"anything": value})
     assert Calls().passed(5, value) == (5, (value,))
@@ -201,7 +201,7 @@ def test_class_methods_are_read_too():
         ),
     ],
 )
-def test_a_call_that_cannot_be_is_told_with_its_parameters(call, words):
+def test_an_invalid_call_is_reported_with_its_parameters(call, words):
     with pytest.raises(ArgumentError, match=re.escape(words)):
         call(Calls())
 
@@ -240,13 +240,13 @@ def test_a_timeout_is_seconds_or_nothing():
         pytest.param(lambda calls: calls.agent(name="a"), "agent(): missing a required argument: 'pool'", id="missing"),
     ],
 )
-def test_a_value_at_a_place_that_is_none_is_told_with_the_name_that_it_goes_by(call, words):
+def test_a_positional_error_names_the_parameter(call, words):
     with pytest.raises(ArgumentError, match=re.escape(words)):
         call(Calls())
 
 
 def calls_with_names() -> list[Any]:
-    """Every call of the facade that has parameters which go by their names only, and the first of these."""
+    """Return every call of the facade with keyword-only parameters, and the first of these."""
     cases = []
     for face, name in [pair for kind in FACES for pair in calls_of(kind)]:
         call = getattr(face, name)
@@ -258,7 +258,7 @@ def calls_with_names() -> list[Any]:
 
 
 @pytest.mark.parametrize(("face", "name", "first"), calls_with_names())
-def test_every_call_names_the_parameter_that_was_given_by_place_and_goes_by_its_name(face, name, first):
+def test_every_call_names_its_positional_parameter(face, name, first):
     call = getattr(face, name)
     places = [one for one in inspect.signature(call).parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD and one.name != "self"]
     subject = () if inspect.ismethod(call) else (SUBJECTS[face],)

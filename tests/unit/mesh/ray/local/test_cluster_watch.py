@@ -1,4 +1,4 @@
-"""Looks at the cluster, without one: what is not taken is not lost."""
+"""Watch of the cluster's nodes, without Ray: an event that was not accepted is sent again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def node(name):
 
 
 class Scene:
-    """A watch that sees these nodes, a loop, and what is asked of the standbys."""
+    """Watch of these nodes, a loop, and the orders to the standbys."""
 
     def __init__(self, folder, monkeypatch, *seen):
         monkeypatch.setattr(cluster_watch, "look_at_nodes", lambda _: list(seen))
@@ -44,7 +44,7 @@ class Scene:
         return {name for name in self.loop.scheduler.state.table.names if name is not None}
 
 
-def test_a_node_that_the_disk_did_not_take_is_told_again(tmp_path, monkeypatch):
+def test_a_node_that_was_not_journaled_is_reported_again(tmp_path, monkeypatch):
     def full(*_):
         raise RuntimeAdapterError("no space left")
 
@@ -60,7 +60,7 @@ def test_a_node_that_the_disk_did_not_take_is_told_again(tmp_path, monkeypatch):
     asyncio.run(scene())
 
 
-def test_a_node_that_the_scheduler_never_understands_stops_neither_the_others_nor_the_standbys(tmp_path, monkeypatch):
+def test_a_node_that_is_never_accepted_stops_nothing_else(tmp_path, monkeypatch):
     async def scene():
         scene = Scene(tmp_path, monkeypatch, node("a"), node("b"), node("c"))
         handle = MeshScheduler.handle

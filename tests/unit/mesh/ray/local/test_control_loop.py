@@ -1,4 +1,4 @@
-"""The one way in: a batch that fails has never happened, a plugin that misbehaves had no part in what was decided."""
+"""Control loop: a failed batch has no effect, and a fenced plugin no part in a decision."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from mesh.jobs.events import JobSubmitted
 from mesh.jobs.spec import JobSpec, ReplicaSpec
 from mesh.plugins import PluginFenced
 from mesh.ray.local.store.archive import Archive
+from mesh.ray.local.store.journal_file import JournalFile
 from mesh.ray.local.supervisor.control_loop import ControlLoop, MeshClock
 from mesh.ray.plugins.plugin_host import PluginHost
 from mesh.tasks.decisions import StartTask
@@ -25,7 +26,7 @@ ONE = ResourceSet.of({"cpu": 1})
 
 
 class LikesTheSecondNode:
-    """Scores, until it has been asked as often as it is patient; then it raises."""
+    """Plugin that scores so many times, and then raises."""
 
     patience = 2
 
@@ -40,7 +41,7 @@ class LikesTheSecondNode:
 
 
 class Urgent:
-    """Everything of the label `now` is urgent; of any other label it answers nonsense."""
+    """Plugin that makes the label `now` urgent, and returns nonsense for any other label."""
 
     def priority(self, facts):
         return 9.0 if facts.label == "now" else None
@@ -48,12 +49,16 @@ class Urgent:
 
 @pytest.fixture(autouse=True)
 def _no_budget_is_measured(monkeypatch):
-    """A machine that stands still for a moment is no plugin that takes too long."""
+    """Exempt plugins from the time budget: a busy machine must not fence them."""
     monkeypatch.setattr(PluginHost, "_now_ms", lambda _: 0.0)
 
 
-def loop_on(folder, lines_max=10_000, **sources):
-    plugins = PluginHost({name: f"{__name__}:{kind.__name__}" for name, kind in sources.items()})
+def plugins_of(**sources):
+    return PluginHost({name: f"{__name__}:{kind.__name__}" for name, kind in sources.items()})
+
+
+def loop_on(folder, lines_max=10_000, plugins=None, **sources):
+    plugins = plugins or plugins_of(**sources)
     archive = Archive(folder, lines_max=lines_max, plugins=plugins)
     return ControlLoop(archive, lambda: plugins.scheduler(SchedulerSettings(), 0), MeshClock(), plugins), archive
 
@@ -74,7 +79,7 @@ def state_of(loop):
     return loop.scheduler.to_snapshot(), loop.task_index
 
 
-def test_a_batch_that_the_scheduler_does_not_understand_has_never_happened(tmp_path):
+def test_a_batch_that_is_not_understood_has_no_effect(tmp_path):
     loop, _ = loop_on(tmp_path)
     two_nodes(loop)
     submit(loop, "t1")
@@ -101,7 +106,7 @@ def test_a_batch_that_the_disk_does_not_take_has_never_happened(tmp_path, monkey
     assert submit(loop, "t1").attempt == 1
 
 
-def test_s22_snapshots_are_taken_as_the_journal_grows_and_all_comes_back(tmp_path):
+def test_s22_snapshots_follow_the_journal_and_restore_all(tmp_path):
     loop, archive = loop_on(tmp_path, lines_max=4)
     two_nodes(loop)
     for number in range(9):
@@ -115,13 +120,13 @@ def test_s22_snapshots_are_taken_as_the_journal_grows_and_all_comes_back(tmp_pat
     assert again.jobs.to_snapshot() == loop.jobs.to_snapshot()
 
 
-def test_a_snapshot_that_the_disk_does_not_take_leaves_the_journal_as_it_was(tmp_path, monkeypatch):
+def test_a_failed_snapshot_leaves_the_journal_unchanged(tmp_path, monkeypatch):
     loop, archive = loop_on(tmp_path, lines_max=1)
 
     def full(*_):
         raise RuntimeAdapterError("no space left")
 
-    monkeypatch.setattr(archive._file, "snapshot", full)
+    monkeypatch.setattr(JournalFile, "snapshot", full)
     two_nodes(loop)
     submit(loop, "t1")
     archive.close()
@@ -129,7 +134,7 @@ def test_a_snapshot_that_the_disk_does_not_take_leaves_the_journal_as_it_was(tmp
     assert state_of(again) == state_of(loop)
 
 
-def test_s13_a_plugin_places_until_it_misbehaves_and_a_replay_knows_since_when(tmp_path):
+def test_s13_a_replay_knows_when_a_plugin_was_fenced(tmp_path):
     loop, archive = loop_on(tmp_path, second=LikesTheSecondNode)
     reported: list[PluginFenced] = []
     loop.on_fenced = reported.append
@@ -142,13 +147,14 @@ def test_s13_a_plugin_places_until_it_misbehaves_and_a_replay_knows_since_when(t
     assert [(each.plugin, each.hook, each.why) for each in reported] == [("second", "score", "raised OSError: the model server is gone")]
     placed = {task: row.node for task, row in loop.task_index.tasks.items()}
     archive.close()
-    again, _ = loop_on(tmp_path, second=LikesTheSecondNode)
+    plugins = plugins_of(second=LikesTheSecondNode)
+    again, _ = loop_on(tmp_path, plugins=plugins)
     assert {task: row.node for task, row in again.task_index.tasks.items()} == placed
-    assert again._plugins.plugins.fenced == tuple(reported)
+    assert plugins.plugins.fenced == tuple(reported)
     assert state_of(again) == state_of(loop)
 
 
-def test_s13_the_priority_that_a_plugin_gives_is_part_of_the_task_and_a_replay_asks_nobody(tmp_path):
+def test_s13_a_plugins_priority_is_journaled_and_replayed(tmp_path):
     loop, archive = loop_on(tmp_path, urgent=Urgent)
     reported: list[PluginFenced] = []
     loop.on_fenced = reported.append
@@ -177,7 +183,7 @@ def test_whoever_waits_is_woken_by_name(tmp_path):
     assert asyncio.run(scene())
 
 
-def test_decisions_are_carried_out_and_whoever_waits_is_woken_although_a_listener_raises(tmp_path):
+def test_a_raising_listener_stops_no_decision_and_no_waiter(tmp_path):
     async def scene():
         loop, _ = loop_on(tmp_path)
         carried, heard = [], []

@@ -1,4 +1,4 @@
-"""News that nobody takes at first: told again, in order, and dropped only when they hold up those behind them."""
+"""Retry queue of events: kept in order, and dropped only where they block others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mesh.tasks.events import GroupGone
 
 
 class Listener:
-    """Remembers what it is told, after it has raised these errors; understands nothing of one group."""
+    """Listener that raises these errors first, then records events; it rejects one group."""
 
     def __init__(self, *errors, odd=None):
         self.reported, self.errors, self.odd = [], list(errors), odd
@@ -29,7 +29,7 @@ async def locks(count):
         await asyncio.sleep(0)
 
 
-def test_news_that_the_disk_does_not_take_are_told_again_in_order(monkeypatch):
+def test_events_that_were_not_journaled_are_sent_again_in_order(monkeypatch):
     monkeypatch.setattr(event_retry_queue, "SEND_AGAIN_S", 0)
 
     async def scene():
@@ -43,7 +43,7 @@ def test_news_that_the_disk_does_not_take_are_told_again_in_order(monkeypatch):
     asyncio.run(scene())
 
 
-def test_news_that_the_scheduler_never_understands_do_not_hold_up_those_behind_them(monkeypatch):
+def test_events_that_are_never_accepted_do_not_block_others(monkeypatch):
     monkeypatch.setattr(event_retry_queue, "SEND_AGAIN_S", 0)
 
     async def scene():
@@ -57,7 +57,7 @@ def test_news_that_the_scheduler_never_understands_do_not_hold_up_those_behind_t
     asyncio.run(scene())
 
 
-def test_news_that_come_while_others_wait_cost_those_none_of_their_tries():
+def test_late_events_cost_waiting_ones_no_retries():
     async def scene():
         listener = Listener(MeshError("a moment"))
         recent_events = EventRetryQueue(listener.take)
@@ -70,7 +70,7 @@ def test_news_that_come_while_others_wait_cost_those_none_of_their_tries():
     asyncio.run(scene())
 
 
-def test_one_event_that_is_never_understood_does_not_take_its_batch_with_it(monkeypatch):
+def test_one_invalid_event_does_not_fail_its_batch(monkeypatch):
     monkeypatch.setattr(event_retry_queue, "SEND_AGAIN_S", 0)
 
     async def scene():

@@ -1,4 +1,4 @@
-"""Counting calls, with references that end when the test says so."""
+"""Counts of open calls, with references that end when the test says so."""
 
 import gc
 import threading
@@ -18,7 +18,7 @@ from mesh.ray.local.client.in_flight import SENT_TOGETHER, AgentChannel, InFligh
 
 
 class Reference:
-    """As Ray's, as far as its end is concerned."""
+    """Fake of Ray's reference, with its end only."""
 
     def __init__(self):
         self.reported = []
@@ -37,7 +37,7 @@ class Reference:
 
 
 class OldReference:
-    """As an older Ray's: the callback gets the value."""
+    """Reference of an older Ray, whose callback gets the value."""
 
     def __init__(self):
         self.reported = []
@@ -47,7 +47,7 @@ class OldReference:
 
 
 class Method:
-    """Of an actor's handle; its name is what was called last."""
+    """Method of an actor's handle, named by the last call."""
 
     def __init__(self, name=""):
         self.name = name
@@ -90,7 +90,7 @@ def test_an_older_ray_tells_the_end_with_the_value():
     assert way.load.in_flight == 0
 
 
-def test_the_end_of_a_call_to_the_one_before_is_not_the_successors():
+def test_the_end_of_an_earlier_call_is_not_the_successors():
     calls, way, reference = InFlight(), channel(), Reference()
     calls.send(reference, way)
     calls.replace(way, way.member)
@@ -98,7 +98,7 @@ def test_the_end_of_a_call_to_the_one_before_is_not_the_successors():
     assert way.load.in_flight == 0
 
 
-def test_who_died_before_the_refresh_does_not_take_the_successor_out():
+def test_a_death_before_a_refresh_keeps_the_successor():
     calls, way = InFlight(), channel()
     load = way.load
     calls.replace(way, way.member)
@@ -131,7 +131,7 @@ def test_a_dead_agent_is_passed_over_before_it_is_called():
 
 
 def agent_line():
-    """To an agent, which takes one call after the other."""
+    """Return a channel to an agent that takes one call after the other."""
     return channel(handle=Handle(call_named=Method()))
 
 
@@ -151,7 +151,7 @@ def test_calls_to_an_agent_are_counted_back_a_few_together(sends):
     assert way.load.in_flight == 0
 
 
-def test_most_calls_of_a_burst_are_not_followed_and_nothing_is_held_after_it():
+def test_a_burst_of_calls_is_sampled_and_leaves_nothing():
     calls, way = InFlight(), agent_line()
     burst = [Reference() for _ in range(100)]
     list(map(calls.send, burst, repeat(way)))

@@ -1,6 +1,8 @@
-"""The desk between jobs and scheduler, without Ray: members' tasks are started, end, give way, and find their room taken."""
+"""Reconciler between jobs and scheduler, without Ray: starts, ends, preemption, lost places and crashes."""
 
 from __future__ import annotations
+
+import asyncio
 
 import pytest
 
@@ -39,7 +41,7 @@ WORK = JobPayload(orders={role: HostCommand(task=TaskId(""), attempt=0, code=b""
 
 
 class Clock:
-    """Set by hand."""
+    """Clock that is set by hand."""
 
     def __init__(self):
         self.ms = 1_000
@@ -49,7 +51,7 @@ class Clock:
 
 
 class Scene:
-    """A supervisor without processes: the test says what became of them."""
+    """Supervisor without processes; tests report what became of them."""
 
     def __init__(self, folder, clock=None):
         self.folder, self.clock = folder, clock or Clock()
@@ -119,7 +121,7 @@ def submit(scene, **more):
     scene.turn()
 
 
-def test_s35_the_leader_is_a_task_first_and_its_address_reaches_the_orders_of_the_workers(scene):
+def test_s35_the_leader_starts_first_workers_get_its_address(scene):
     submit(scene)
     assert list(scene.loop.task_index.starts) == ["pong:leader:0:1"]
     scene.up("pong:leader:0:1", address="here:7")
@@ -130,7 +132,7 @@ def test_s35_the_leader_is_a_task_first_and_its_address_reaches_the_orders_of_th
     assert (scene.job.stage, scene.job.schedule_state) == (Stage.RUNNING, ScheduleState.SCHEDULED_SUCCEED)
 
 
-def test_s38_a_plain_task_does_not_get_the_place_of_a_worker_that_waits_for_its_leader(scene):
+def test_s38_a_plain_task_cannot_take_a_waiting_workers_place(scene):
     submit(scene)
     node = scene.job.members[1].node
     for number in range(2):
@@ -142,11 +144,11 @@ def test_s38_a_plain_task_does_not_get_the_place_of_a_worker_that_waits_for_its_
     assert [state.value for state in scene.states()] == ["Running", "Running", "Running"]
 
 
-def test_s35_a_worker_whose_room_was_taken_meanwhile_gets_another_place_and_it_is_not_counted(scene):
+def test_s35_a_worker_with_a_taken_place_gets_another_uncounted(scene):
     submit(scene)
     node = scene.job.members[1].node
     scene.clock.ms += JobSettings().leader_wait_ms
-    scene.send(Ticked)  # The leader took so long that the places are nobody's any more.
+    scene.send(Ticked)  # The leader took so long that the reservations expired.
     taken = {"pool": "train", "resources": ONE, "policy": "node_affinity", "node": node, "preemptible": False}
     for number in range(2):
         scene.send(TaskSubmitted, request=TaskRequest(task=f"other{number}", **taken))
@@ -161,7 +163,7 @@ def test_s35_a_worker_whose_room_was_taken_meanwhile_gets_another_place_and_it_i
     assert [member.failures for member in scene.job.members] == [0, 0, 0]
 
 
-def test_s35_a_worker_that_gave_way_is_lost_with_its_place_and_its_task_waits_for_nothing(scene):
+def test_s35_a_preempted_worker_loses_its_place_and_task(scene):
     scene.loop.scheduler.state.settings = scene.loop.scheduler.state.settings.changed({"rules.min_run_ms": 0})
     submit(scene, priority=1)
     scene.all_up()
@@ -176,7 +178,7 @@ def test_s35_a_worker_that_gave_way_is_lost_with_its_place_and_its_task_waits_fo
     assert not any(member.failures for member in scene.job.members)
 
 
-def test_s35_a_worker_that_is_still_being_stopped_for_another_is_not_lost_yet_and_keeps_its_order(scene):
+def test_s35_a_worker_that_is_being_stopped_keeps_its_order(scene):
     scene.loop.scheduler.state.settings = scene.loop.scheduler.state.settings.changed({"rules.min_run_ms": 0})
     submit(scene, priority=1)
     scene.all_up()
@@ -189,7 +191,7 @@ def test_s35_a_worker_that_is_still_being_stopped_for_another_is_not_lost_yet_an
     assert scene.loop.scheduler.state.records[victim].requeue
 
 
-def test_s35_a_node_that_leaves_takes_the_places_of_its_members_with_it(scene):
+def test_s35_a_lost_node_loses_the_places_of_its_members(scene):
     submit(scene, min_workers_num=1)
     scene.all_up()
     node = scene.job.members[0].node
@@ -208,7 +210,7 @@ def test_s35_a_node_that_leaves_takes_the_places_of_its_members_with_it(scene):
     assert scene.job.schedule_state is ScheduleState.SCHEDULED_SUCCEED
 
 
-def test_s34_the_result_of_the_leader_outlives_the_cleaning_of_its_job(scene):
+def test_s34_the_leaders_result_outlives_its_job(scene):
     submit(scene)
     scene.all_up()
     scene.payloads.keep_ended(Ended(task="pong:leader:0:1", attempt=1, result=b"42"), None)
@@ -222,7 +224,7 @@ def test_s34_the_result_of_the_leader_outlives_the_cleaning_of_its_job(scene):
     assert "pong:leader:0:1" not in scene.loop.task_index.tasks
 
 
-def test_s22_a_member_that_was_ordered_but_not_submitted_when_the_supervisor_died_is_submitted_then(scene, monkeypatch):
+def test_s22_a_member_ordered_before_a_crash_is_submitted_after(scene, monkeypatch):
     with monkeypatch.context() as dying:
         dying.setattr(scene.reconciler, "_start", lambda *_: None)
         submit(scene)
@@ -231,7 +233,7 @@ def test_s22_a_member_that_was_ordered_but_not_submitted_when_the_supervisor_die
     assert list(again.loop.task_index.starts) == ["pong:leader:0:1"]
 
 
-def test_s22_an_end_that_the_jobs_had_not_heard_of_when_the_supervisor_died_is_heard_then(scene):
+def test_s22_an_end_missed_in_a_crash_reaches_the_jobs(scene):
     submit(scene)
     scene.all_up()
     scene.loop.listeners.clear()
@@ -241,7 +243,7 @@ def test_s22_an_end_that_the_jobs_had_not_heard_of_when_the_supervisor_died_is_h
     assert "pong:actors:0:2" in again.loop.task_index.starts
 
 
-def test_s22_a_stop_that_was_ordered_but_not_told_when_the_supervisor_died_is_told_then(scene, monkeypatch):
+def test_s22_a_stop_ordered_before_a_crash_is_sent_after(scene, monkeypatch):
     submit(scene)
     scene.all_up()
     with monkeypatch.context() as dying:
@@ -251,14 +253,20 @@ def test_s22_a_stop_that_was_ordered_but_not_told_when_the_supervisor_died_is_to
     assert len(again.loop.task_index.stops) == 3
 
 
-def test_s38_a_round_that_finds_nothing_new_writes_nothing_down(scene):
+def test_s38_a_round_that_finds_nothing_new_writes_nothing_down(scene, monkeypatch):
     scene.send(TaskSubmitted, request=TaskRequest(task="holder", pool="train", resources=ONE.times(2), preemptible=False))
     scene.send(TaskSubmitted, request=TaskRequest(task="holder2", pool="train", resources=ONE.times(2), preemptible=False))
     submit(scene)
     size = sum(file.stat().st_size for file in (scene.folder / "journal").iterdir())
-    for _ in range(5):
+    rounds = iter([asyncio.TimeoutError()] * 5)
+
+    async def wait_for(waiting, _):
+        waiting.close()
         scene.clock.ms += 1_000
-        scene.reconciler._needs_round = True
-        scene.turn()
+        raise next(rounds, asyncio.CancelledError())
+
+    monkeypatch.setattr(asyncio, "wait_for", wait_for)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(scene.reconciler.run())
     assert sum(file.stat().st_size for file in (scene.folder / "journal").iterdir()) == size
     assert scene.job.reason is not None

@@ -1,4 +1,4 @@
-"""The journal on disk: what a process finds that comes after one that died at any byte."""
+"""Journal on disk after a crash at any byte."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def names_in(folder: Path):
     return sorted(path.name for path in folder.iterdir() if path.name != "lock")
 
 
-def test_it_may_be_closed_twice_and_then_takes_nothing_while_the_next_one_does(tmp_path: Path):
+def test_a_closed_journal_refuses_writes_and_frees_its_lock(tmp_path: Path):
     journal = JournalFile(tmp_path / "mesh")
     journal.close()
     with JournalFile(tmp_path / "mesh") as following:
@@ -58,7 +58,7 @@ def test_s14_what_was_appended_is_there_for_the_next_process(tmp_path: Path):
 
 
 def test_it_is_on_its_way_to_the_disk_before_append_returns(tmp_path: Path):
-    """A process that is killed right after it leaves the line behind: nothing waits in this process."""
+    """A process that is killed right after the append leaves the line in the file."""
     with JournalFile(tmp_path) as journal:
         append_all(journal, 1)
         assert (tmp_path / "journal-00000000.jsonl").read_bytes().endswith(b"\n")
@@ -99,7 +99,7 @@ def test_lines_of_an_earlier_process_count_too(tmp_path: Path):
         assert journal.needs_snapshot()
 
 
-def test_a_line_that_was_cut_at_any_byte_is_gone_and_the_next_follows_the_last_whole_one(tmp_path: Path):
+def test_a_line_cut_at_any_byte_is_dropped(tmp_path: Path):
     with JournalFile(tmp_path) as journal:
         append_all(journal, 1, 2)
     path = tmp_path / "journal-00000000.jsonl"
@@ -114,7 +114,7 @@ def test_a_line_that_was_cut_at_any_byte_is_gone_and_the_next_follows_the_last_w
 
 
 def test_a_tail_of_zeros_is_cut_off_too(tmp_path: Path):
-    """Some file systems leave that behind after a power cut."""
+    """Some file systems leave zeros after a power cut."""
     with JournalFile(tmp_path) as journal:
         append_all(journal, 1)
     with (tmp_path / "journal-00000000.jsonl").open("ab") as file:
@@ -124,7 +124,7 @@ def test_a_tail_of_zeros_is_cut_off_too(tmp_path: Path):
         assert times_in(journal) == [1]
 
 
-def test_damage_in_the_middle_is_an_error_that_names_file_and_line(tmp_path: Path):
+def test_damage_in_the_middle_is_an_error_with_file_and_line(tmp_path: Path):
     with JournalFile(tmp_path) as journal:
         append_all(journal, 1, 2, 3)
     path = tmp_path / "journal-00000000.jsonl"
@@ -144,7 +144,7 @@ def test_damage_in_the_middle_is_an_error_that_names_file_and_line(tmp_path: Pat
         pytest.param({"snapshot-00000001.json": b"one"}, b"one", [], id="with a new journal that did not reach the disk"),
     ],
 )
-def test_a_process_that_died_while_it_made_a_snapshot_leaves_one_state(tmp_path: Path, left: dict, snapshot: bytes | None, times_ms: list):
+def test_a_crash_during_a_snapshot_leaves_one_state(tmp_path: Path, left: dict, snapshot: bytes | None, times_ms: list):
     with JournalFile(tmp_path) as journal:
         append_all(journal, 1)
     for name, content in left.items():
@@ -164,14 +164,14 @@ def test_two_processes_never_write_one_journal(tmp_path: Path):
     JournalFile(tmp_path).close()
 
 
-def test_a_folder_that_cannot_be_made_is_told_with_the_remedy(tmp_path: Path):
+def test_an_impossible_folder_is_reported_with_the_remedy(tmp_path: Path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(RuntimeAdapterError, match="check the folder's owner"):
         JournalFile(tmp_path / "file")
 
 
 @pytest.mark.parametrize("there", [None, (), ("notes",)], ids=["no folder", "an empty folder", "a folder with something of others"])
-def test_a_journal_that_cannot_be_opened_leaves_nothing_and_holds_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there):
+def test_a_journal_that_fails_to_open_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there):
     folder = tmp_path / "mesh"
     for name in there or ():
         folder.mkdir(exist_ok=True)
@@ -192,7 +192,7 @@ def test_a_journal_that_cannot_be_opened_leaves_nothing_and_holds_no_lock(tmp_pa
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch):
-    """Counts syncs of files, and takes so many bytes before it is full."""
+    """Disk that counts syncs of files, and is full after so many bytes."""
 
     class Disk:
         syncs = 0
@@ -247,7 +247,7 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path, disk):
         assert times_in(journal) == [1, 3]
 
 
-def test_a_snapshot_that_the_disk_does_not_take_leaves_the_journal_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_snapshot_keeps_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with JournalFile(tmp_path) as journal:
         append_all(journal, 1)
         with monkeypatch.context() as patched:
@@ -268,7 +268,6 @@ def test_a_short_write_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_an_append_costs_one_write_however_long_the_journal_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The peer wrote its whole state each time: 335 ms with ten thousand queued."""
     written = []
     write = os.write
     monkeypatch.setattr(os, "write", lambda file, content: written.append(len(content)) or write(file, content))

@@ -1,4 +1,4 @@
-"""What an entry method returned, small or large, there or lost."""
+"""Results of entry methods: small, large and lost ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGE = Ended(task="t", attempt=1)
 
 
 class Store:
-    """Ray's store of objects, as far as it is asked here: what it holds by reference; all else is lost."""
+    """Fake of Ray's object store: it holds these references, and has lost all others."""
 
     def __init__(self, **held):
         self._held = held
@@ -50,6 +50,6 @@ def test_a_large_result_is_fetched():
         pytest.param("gone", "lost with its node", id="nobody has its bytes any more"),
     ],
 )
-def test_a_large_result_that_is_lost_is_told_with_the_remedy(reference, words):
+def test_a_lost_large_result_is_reported_with_the_remedy(reference, words):
     with pytest.raises(ResultLost, match=f"the result of task t .* {words}.*: run it again"):
         value_of(LARGE, reference, "task t")

@@ -1,4 +1,4 @@
-"""What the driver does with two attempts of one task; without Ray."""
+"""Driver with two attempts of one task, without Ray."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from mesh.tasks.events import AgentLost, GroupGone, TaskEnded, TaskStarted, Task
 ONE = ResourceSet.of({"cpu": 1})
 
 
-class Door:
-    """Processes that answer when the test says so."""
+class FakeAgents:
+    """Agent processes that answer when the test says so."""
 
     def __init__(self):
         self.processes, self.answers = {}, {}
@@ -64,10 +64,10 @@ class DriverPayloads:
 
 
 class Scene:
-    """A driver; what it tells, and what the one who listens raises first."""
+    """Driver, its events, and the errors that its listener raises first."""
 
     def __init__(self, *errors):
-        self.reported, self.errors, self.client = [], list(errors), Door()
+        self.reported, self.errors, self.client = [], list(errors), FakeAgents()
         self.events = []
         self.dropped, self.may_remove = [], asyncio.Event()
         store = SimpleNamespace(keep=lambda *_: None, drop=lambda *kept: self.dropped.append(kept))
@@ -115,7 +115,7 @@ def stop(attempt):
     return StopTask(version=1, task="t", attempt=attempt, reason=Reason.CANCELLED_BY_USER, keep_state=False, grace_ms=0)
 
 
-def test_a_start_ends_the_earlier_one_that_the_scheduler_has_given_up_and_does_not_wait_for_it():
+def test_a_start_ends_the_given_up_attempt_without_waiting():
     async def scene():
         scene = Scene()
         await scene.carry_out(start(1))
@@ -128,7 +128,7 @@ def test_a_start_ends_the_earlier_one_that_the_scheduler_has_given_up_and_does_n
     asyncio.run(scene())
 
 
-def test_an_agent_whose_node_is_seen_no_more_ends_when_its_task_starts_elsewhere():
+def test_an_agent_on_a_lost_node_ends_when_its_task_moves():
     async def scene():
         scene = Scene()
         await scene.carry_out(start(1))
@@ -139,7 +139,7 @@ def test_an_agent_whose_node_is_seen_no_more_ends_when_its_task_starts_elsewhere
     asyncio.run(scene())
 
 
-def test_a_cancel_right_after_a_second_start_ends_both_attempts_and_leaves_no_process():
+def test_a_cancel_after_a_second_start_ends_both_attempts():
     async def scene():
         scene = Scene()
         await scene.carry_out(start(1, group="g1"))
@@ -151,7 +151,7 @@ def test_a_cancel_right_after_a_second_start_ends_both_attempts_and_leaves_no_pr
     asyncio.run(scene())
 
 
-def test_the_order_to_stop_an_earlier_attempt_never_calls_off_a_newer_start():
+def test_stopping_an_earlier_attempt_cancels_no_newer_start():
     async def scene():
         scene = Scene()
         await scene.carry_out(start(2), stop(1))
@@ -163,7 +163,7 @@ def test_the_order_to_stop_an_earlier_attempt_never_calls_off_a_newer_start():
     asyncio.run(scene())
 
 
-def test_the_loss_of_one_attempt_leaves_the_next_one_its_process():
+def test_losing_one_attempt_leaves_the_next_its_process():
     async def scene():
         scene = Scene()
         await scene.carry_out(start(1, group="g1"))
@@ -180,7 +180,7 @@ def test_the_loss_of_one_attempt_leaves_the_next_one_its_process():
     asyncio.run(scene())
 
 
-def test_which_process_had_a_task_is_forgotten_on_disk_too_when_it_dies():
+def test_a_dead_process_is_forgotten_on_disk_too():
     async def scene():
         scene = Scene()
         await scene.carry_out(start(1))
@@ -205,7 +205,7 @@ def test_which_process_had_a_task_is_forgotten_on_disk_too_when_it_dies():
         pytest.param(Stopped(task="t", attempt=1, saved=None, lost_ms=0, how=StopHow.IDLE, reusable=True), "", id="all was kept"),
     ],
 )
-def test_s17_what_of_a_state_was_not_kept_is_told_with_the_stop(answer, unkept):
+def test_s17_state_that_was_not_saved_is_reported_with_the_stop(answer, unkept):
     async def stopping(_):
         if isinstance(answer, Exception):
             raise answer
@@ -222,7 +222,7 @@ def test_s17_what_of_a_state_was_not_kept_is_told_with_the_stop(answer, unkept):
     asyncio.run(scene())
 
 
-def test_s17_what_of_a_state_did_not_come_back_is_told_with_the_start():
+def test_s17_state_that_was_not_restored_is_reported_at_start():
     async def scene():
         scene = Scene()
         await scene.carry_out(start(1))
@@ -235,7 +235,7 @@ def test_s17_what_of_a_state_did_not_come_back_is_told_with_the_start():
 
 
 class Calls:
-    """The entry method of a task, as Ray answers each call of it."""
+    """Fake of Ray's answers to each call of an entry method."""
 
     def __init__(self, *answers):
         self._answers = list(answers)
@@ -251,7 +251,7 @@ class Calls:
         return answer
 
 
-ENDED = Ended(task="t", attempt=1)  # Its value is too large for this.
+ENDED = Ended(task="t", attempt=1)  # Its value is too large for a message.
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_a_call_that_the_connection_broke_is_made_again(monkeypatch, answers, ma
     asyncio.run(scene())
 
 
-def test_a_call_is_not_made_again_of_a_task_that_is_not_there_any_more(monkeypatch):
+def test_a_call_of_a_task_that_is_gone_is_not_retried(monkeypatch):
     async def scene():
         monkeypatch.setattr(driver, "REACH_AGAIN_S", 0)
         monkeypatch.setattr(DriverPayloads, "has_entry", lambda *_: True)

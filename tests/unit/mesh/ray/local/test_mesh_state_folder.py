@@ -1,4 +1,4 @@
-"""The folder of a mesh: what a start that fails has made of it goes, what was there stays."""
+"""State folder of a mesh: a failed start removes what it made and nothing else."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from mesh.ray.local.store.mesh_folder import MeshFolder
 
 
 def written(folder):
-    """What a start writes."""
+    """Write the files of a start."""
     (folder.path / "tasks").mkdir(exist_ok=True)
     (folder.path / "tasks" / "t").touch()
     return folder.count_start()
 
 
-def test_a_start_that_fails_takes_back_every_folder_that_it_made(tmp_path):
+def test_a_failed_start_removes_every_folder_it_made(tmp_path):
     folder = MeshFolder(tmp_path / "a" / "b")
     assert written(folder) == 1
     folder.forget_first()
@@ -49,7 +49,7 @@ def test_a_folder_with_something_of_others_in_it_is_not_removed(tmp_path):
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["theirs"]
 
 
-def test_a_place_that_cannot_be_a_folder_is_refused_with_the_remedy(tmp_path):
+def test_an_unusable_folder_is_refused_with_the_remedy(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RuntimeAdapterError, match="name a folder on the head node"):
         MeshFolder(tmp_path / "file" / "mesh")

@@ -1,4 +1,4 @@
-"""What a mesh tells: its figures as Prometheus reads them, a trace per task, and alarms in the log."""
+"""Telemetry of a mesh: Prometheus metrics, a trace of each task, and alarms in the log."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def telemetry():
 
 
 def scraped(telemetry):
-    """Series to value."""
+    """Return the value of each series."""
     lines = telemetry.scrape().decode().splitlines()
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
 
 
-FIGURES = MetricValues(
+METRICS = MetricValues(
     at_ms=0,
     schedule_latency_p95_ms=250.0,
     queue_wait_time_p99_ms={"high": 500.0, "standard": None},
@@ -47,11 +47,11 @@ FIGURES = MetricValues(
 )
 
 
-# -- figures -----------------------------------------------------------------------------------------------------------
+# -- metrics -----------------------------------------------------------------------------------------------------------
 
 
-def test_s16_the_six_figures_are_there_by_name_for_prometheus(telemetry: MeshTelemetry):
-    telemetry.show(FIGURES, check_targets(FIGURES, Targets()))
+def test_s16_the_six_metrics_have_prometheus_names(telemetry: MeshTelemetry):
+    telemetry.show(METRICS, check_targets(METRICS, Targets()))
     series = scraped(telemetry)
     assert (
         series.items()
@@ -69,12 +69,12 @@ def test_s16_the_six_figures_are_there_by_name_for_prometheus(telemetry: MeshTel
 
 
 def test_what_is_not_known_is_no_series(telemetry: MeshTelemetry):
-    telemetry.show(FIGURES)
+    telemetry.show(METRICS)
     assert not any("standard" in series for series in scraped(telemetry))
 
 
 def test_a_target_that_is_missed_can_alert(telemetry: MeshTelemetry):
-    telemetry.show(FIGURES, check_targets(FIGURES, Targets()))
+    telemetry.show(METRICS, check_targets(METRICS, Targets()))
     missed = {name: value for name, value in scraped(telemetry).items() if name.startswith("schedulemesh_target_missed")}
     assert missed['schedulemesh_target_missed{mesh="east",metric="schedule_latency_p95",of=""}'] == 1.0
     assert missed['schedulemesh_target_missed{mesh="east",metric="queue_wait_time_p99",of="high"}'] == 0.0
@@ -85,13 +85,13 @@ def test_before_anything_is_known_the_scrape_is_empty(telemetry: MeshTelemetry):
     assert scraped(telemetry) == {}
 
 
-def test_s16_an_alarm_is_one_line_when_it_begins_and_one_when_it_is_over(telemetry: MeshTelemetry):
+def test_s16_an_alarm_is_logged_at_its_begin_and_end(telemetry: MeshTelemetry):
     silent = {"name": "agent_heartbeat_gap", "tag": "a1", "value": 16_000.0, "bound": 15_000.0, "words": "agent a1 has said nothing"}
     with capture_logs() as lines:
         for times in (1, 2, 3):
-            telemetry.show(FIGURES, anomalies=[Anomaly(times=times, **silent)])
+            telemetry.show(METRICS, anomalies=[Anomaly(times=times, **silent)])
         assert len(lines) == 1
-        telemetry.show(FIGURES)
+        telemetry.show(METRICS)
     assert [(line["event"], line["log_level"], line["metric"], line["of"]) for line in lines] == [
         ("alarm", "warning", "agent_heartbeat_gap", "a1"),
         ("alarm_over", "info", "agent_heartbeat_gap", "a1"),
@@ -111,8 +111,8 @@ def start(task="t", attempt=1):
     )
 
 
-def a_story():
-    """Waited, ran, gave way, waited, ran to its end."""
+def a_history():
+    """Return the history of a task: waited, ran, was preempted, waited, ran to its end."""
     histories = TaskHistories()
     stop = StopTask(version=1, task="t", attempt=1, keep_state=True, grace_ms=9, reason=Reason.PREEMPTED, by="urgent")
     assert not histories.fold([submitted()], [ExplainWaiting(version=1, task="t", reason=Reason.NODES_BUSY, detail="")])
@@ -127,8 +127,8 @@ def a_story():
     return task_history
 
 
-def test_a_story_tells_attempts_waits_and_for_whom_it_gave_way():
-    task_history = a_story()
+def test_a_history_lists_attempts_waits_and_preemptors():
+    task_history = a_history()
     assert (task_history.submitted_ms, task_history.ended_ms, task_history.reason) == (0, 900, Reason.FINISHED)
     assert task_history.waits == ((0, Reason.NODES_BUSY),)
     first, second = task_history.attempts
@@ -137,7 +137,7 @@ def test_a_story_tells_attempts_waits_and_for_whom_it_gave_way():
     assert (second.placed_ms, second.started_ms, second.ended_ms, second.how) == (700, 720, 900, "")
 
 
-def test_a_start_that_failed_and_an_agent_that_was_lost_are_told():
+def test_a_failed_start_and_a_lost_agent_are_in_the_history():
     histories = TaskHistories()
     histories.fold([submitted()], [start()])
     refused = TaskRefused(at_ms=10, task="t", attempt=1, reason=Reason.START_FAILED, detail="no such class")
@@ -147,7 +147,7 @@ def test_a_start_that_failed_and_an_agent_that_was_lost_are_told():
     assert [(one.how, one.started_ms) for one in task_history.attempts] == [("START_FAILED: no such class", None), ("SIGKILL", None)]
 
 
-def test_a_story_without_end_stays_small():
+def test_an_endless_history_stays_small():
     histories = TaskHistories()
     histories.fold([submitted()], [])
     for attempt in range(1, 200):
@@ -158,7 +158,7 @@ def test_a_story_without_end_stays_small():
     assert [one.attempt for one in task_history.attempts] == list(range(200 - ATTEMPTS_MAX, 200))
 
 
-def test_what_is_told_of_unknown_tasks_is_no_story():
+def test_events_of_unknown_tasks_make_no_history():
     histories = TaskHistories()
     ended = TaskEnded(at_ms=1, task="x", attempt=1)
     assert histories.fold([ended], [start("x"), EndTask(version=1, task="x", reason=Reason.FINISHED)]) == []
@@ -175,8 +175,8 @@ def traced(folder: Path, *histories):
     return [json.loads(line) for line in (folder / "traces.jsonl").read_text().splitlines()]
 
 
-def test_s23_a_task_is_a_trace_from_submitted_over_placed_and_started_to_ended(tmp_path: Path):
-    spans = traced(tmp_path, a_story())
+def test_s23_a_task_is_a_trace_from_submit_to_end(tmp_path: Path):
+    spans = traced(tmp_path, a_history())
     assert [span["name"] for span in spans] == ["placing", "starting", "running", "placing", "starting", "running", "task"]
     task = spans[-1]
     assert task["parent_id"] is None
@@ -193,8 +193,8 @@ def test_s23_a_task_is_a_trace_from_submitted_over_placed_and_started_to_ended(t
     assert task["events"][0]["attributes"] == {"schedulemesh.reason": "NODES_BUSY"}
 
 
-def test_a_story_that_is_told_twice_is_one_trace(tmp_path: Path):
-    spans = traced(tmp_path, a_story(), a_story())
+def test_a_history_exported_twice_is_one_trace(tmp_path: Path):
+    spans = traced(tmp_path, a_history(), a_history())
     assert [span["context"] for span in spans[:7]] == [span["context"] for span in spans[7:]]
 
 
@@ -208,4 +208,4 @@ def test_a_task_that_failed_is_an_error(tmp_path: Path):
 
 def test_without_readers_nothing_is_traced(telemetry: MeshTelemetry):
     assert not telemetry.traces
-    telemetry.trace_task(a_story())
+    telemetry.trace_task(a_history())

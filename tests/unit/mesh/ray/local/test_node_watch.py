@@ -1,3 +1,5 @@
+"""Node watch: nodes, labels and foreign use as events."""
+
 from __future__ import annotations
 
 from mesh.core.resources import NOTHING, ResourceSet
@@ -16,21 +18,21 @@ def watch(ours=NOTHING):
     return NodeWatch(lambda _node: ours)
 
 
-def test_a_node_is_told_once_and_its_end_too():
+def test_a_node_is_reported_once_and_its_end_too():
     nodes = watch()
     assert nodes.compare([seen()], 1) == [NodeJoined(at_ms=1, node="n", total=FOUR, labels={})]
     assert nodes.compare([seen()], 2) == []
     assert nodes.compare([], 3) == [NodeLeft(at_ms=3, node="n")]
 
 
-def test_a_node_that_grows_or_changes_its_labels_is_told_again():
+def test_a_node_with_new_resources_or_labels_is_reported_again():
     nodes = watch()
     nodes.compare([seen()], 1)
     assert nodes.compare([seen(total=FOUR.times(2), available=FOUR.times(2))], 2)[0].total == FOUR.times(2)
     assert nodes.compare([seen(total=FOUR.times(2), available=FOUR.times(2), zone="east")], 3)[0].labels == {"zone": "east"}
 
 
-def test_what_strangers_use_is_told_when_two_looks_agree():
+def test_foreign_use_is_reported_when_two_looks_agree():
     nodes = watch(ours=ResourceSet.of({"cpu": 1}))
     nodes.compare([seen(available=ResourceSet.of({"cpu": 3}))], 1)
     busy = [seen(available=ResourceSet.of({"cpu": 1}))]
@@ -39,7 +41,7 @@ def test_what_strangers_use_is_told_when_two_looks_agree():
     assert nodes.compare(busy, 4) == []
 
 
-def test_a_figure_that_only_lags_behind_is_not_taken_for_a_stranger():
+def test_a_lagging_value_is_not_taken_for_foreign_use():
     nodes = watch()
     nodes.compare([seen()], 1)
     nodes.compare([seen(available=ResourceSet.of({"cpu": 2}))], 2)
@@ -61,7 +63,7 @@ def test_a_cluster_without_an_autoscaler_is_no_failure():
     Autoscaling(refuses).ask([FOUR])
 
 
-def test_s22_what_strangers_used_before_the_supervisor_died_is_told_when_it_is_free():
+def test_s22_foreign_use_from_before_a_crash_is_freed():
     nodes = watch()
     nodes.know("n", FOUR, {}, ResourceSet.of({"cpu": 2}))
     assert nodes.compare([seen()], 1) == []

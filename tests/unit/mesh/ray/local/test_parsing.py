@@ -1,4 +1,4 @@
-"""Classes, arguments and jobs as users hand them in; what cannot be is told by its name."""
+"""Parsing of users' classes, arguments and jobs, with errors by name."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_class_that_cannot_travel_is_refused():
         read_class(Local, "workers['a']")
 
 
-def test_a_method_that_is_not_there_is_refused_with_the_nearest_one():
+def test_an_unknown_method_is_refused_with_the_nearest_one():
     with pytest.raises(SubmissionError, match=r"^method is 'rnu', and Work has no such method; it has run; did you mean 'run'\?"):
         read_method(Work, "rnu")
 
@@ -121,7 +121,7 @@ def test_a_method_that_is_there_is_taken(kind, method):
     assert read_method(kind, method) == method
 
 
-def test_a_call_that_ray_does_not_send_is_told_by_its_argument_if_one_is_to_blame():
+def test_an_unpicklable_call_is_reported_by_its_argument():
     refused = TypeError("Ray says no")
     assert isinstance(unsendable("step", (LOCK,), {}, refused), ArgumentError)
     assert str(unsendable("step", (LOCK,), {}, refused)).startswith("step(): args[0] (lock) cannot be pickled")
@@ -151,6 +151,6 @@ def test_a_job_file_that_is_not_there_or_is_no_text_is_refused(tmp_path):
         read_job_spec(tmp_path / "job.yaml")
 
 
-def test_an_unknown_pool_is_told_with_the_nearest_one():
+def test_an_unknown_pool_is_reported_with_the_nearest_one():
     assert str(PoolUnknown("mian", ("main", "batch"))) == "there is no pool mian; did you mean main? known pools: main, batch"
     assert str(PoolUnknown("xyz", ())) == "there is no pool xyz; known pools: none"

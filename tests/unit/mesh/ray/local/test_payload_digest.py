@@ -1,4 +1,4 @@
-"""The same work is told apart from other work, in whichever process it is asked."""
+"""Digest of a payload: equal for equal work in every process."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Work:
     def reads(self):
         return helped(1) + RATE + STARTED[0] + self.step
 '''
-#: Arguments whose pickles are others in each process, or hold what each process draws for itself.
+#: Arguments whose pickles differ by process, or hold values random by process.
 ARGUMENTS = """(
     Config(), {"alpha", "beta", "gamma", "delta"}, {"deep": [Config(rate=3.0), {("a", 1), ("b", 2)}]}, Slotted({"p", "q"}),
     Level.HIGH, Config, functools.partial(helped, 2), lambda: RATE,
@@ -119,11 +119,11 @@ def digest_of(cls=None, args=(1,), entry="run", entry_args=None, environment=Non
     return payload_digest(cls or class_of(SOURCE), (args, {}), entry, entry_arguments, environment or {})
 
 
-def test_the_same_work_has_the_same_digest_though_its_class_was_made_twice():
+def test_a_class_made_twice_has_the_same_digest():
     assert digest_of() == digest_of()
 
 
-def test_the_digest_is_the_same_in_another_process_where_hashes_and_lines_are_others():
+def test_the_digest_is_the_same_in_another_process():
     given = f"given = {ARGUMENTS}"
     program = f"# a line above\n\n{SOURCE}\n{given}\n{ASKED}"
     surroundings = {"PYTHONHASHSEED": "7", "PYTHONPATH": ":".join(sys.path)}
@@ -209,7 +209,7 @@ def test_other_work_of_the_same_class_has_another_digest(other):
         pytest.param("len", "max", id="a function of C"),
     ],
 )
-def test_another_argument_has_another_digest_and_the_same_one_made_twice_has_not(one, other):
+def test_the_digest_follows_the_value_of_an_argument(one, other):
     def digest(text):
         return digest_of(args=(names_of(f"{SOURCE}\ngiven = {text}\n")["given"],))
 
@@ -237,7 +237,7 @@ def test_what_goes_in_a_circle_or_very_deep_has_a_digest():
         assert digest_of(args=(shape(1),)) == digest_of(args=(shape(1),)) != digest_of(args=(shape(2),))
 
 
-def test_references_are_told_apart_by_their_ids():
+def test_references_differ_by_their_ids():
     one, other = (ray.ObjectRef(bytes([number]) * 28) for number in (1, 2))
     assert digest_of(args=([one],)) == digest_of(args=([one],)) != digest_of(args=([other],))
 
@@ -251,8 +251,8 @@ def test_what_cannot_be_taken_apart_has_the_digest_of_its_class():
 
 def test_a_cache_of_the_module_that_fills_up_is_no_other_work():
     assert digest_of(class_of(SOURCE.replace("STARTED = [time.time()]", "STARTED = [1, 2, 3]"))) == digest_of()
-    assert digest_of(class_of(SOURCE + "\nstep = 7\n")) == digest_of()  # Of the same name as an attribute that is read.
+    assert digest_of(class_of(SOURCE + "\nstep = 7\n")) == digest_of()  # A global with the name of an attribute that is read.
 
 
-def test_an_argument_of_the_constructor_is_not_taken_for_one_of_the_method():
+def test_constructor_and_method_arguments_are_kept_apart():
     assert digest_of(args=(1,), entry_args=()) != digest_of(args=(), entry_args=(1,))

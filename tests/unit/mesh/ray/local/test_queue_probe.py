@@ -1,12 +1,15 @@
-"""How long calls of an agent wait, measured by a call of its own."""
+"""Wait of calls to an agent, measured by a probe."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+from mesh.ray.local.agent import agent
 from mesh.ray.local.agent.agent import QueueProbe
 
 
 class Actor:
-    """Counts the probes that were sent to it; the test says when their turn comes."""
+    """Actor that counts its probes and runs them when the test says so."""
 
     def __init__(self):
         self.sent = 0
@@ -16,11 +19,12 @@ class Actor:
         self.sent += 1
 
 
-def test_s15_what_a_probe_has_waited_is_told_while_it_waits_and_after_it():
-    actor = Actor()
+def test_s15_the_wait_of_a_probe_is_reported_while_it_waits(monkeypatch):
+    actor, clock_s = Actor(), [0.0]
+    monkeypatch.setattr(agent, "time", SimpleNamespace(monotonic=lambda: clock_s[0]))
     probe = QueueProbe(actor)
     probe.send(is_wanted=True)
-    probe._sent_s -= 200
+    clock_s[0] = 200.0
     assert probe.queue_ms >= 200_000
     probe.arrived()
     assert probe.queue_ms >= 200_000

@@ -1,4 +1,4 @@
-"""Ray's resources in this project's names; what Ray makes up for single nodes and groups is nobody's to schedule on."""
+"""Names of Ray's resources, without those that Ray makes for one node or group."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mesh.core.resources import ResourceSet
 from mesh.ray.local.ray_names import own_resources
 
 
-def test_resources_of_one_node_or_one_placement_group_become_no_columns():
+def test_resources_of_one_node_or_group_become_no_columns():
     group = "0123456789abcdef0123456789abcdef0a00"
     made_up = {
         "node:10.0.0.7": 1.0,

@@ -1,4 +1,4 @@
-"""How an agent tells the supervisor: what must arrive arrives, what is late is left out, nothing piles up."""
+"""Reports of an agent to its supervisor: acked, coalesced and bounded."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from mesh.ray.local.agent.report_sender import OUT_MAX, Receipt, ReportSender
 A, B = TaskId("a"), TaskId("b")
 
 
-class Door:
-    """A supervisor that answers as the test says."""
+class FakeSupervisor:
+    """Supervisor that answers as the test says."""
 
     def __init__(self):
         self.reported = []
         self.receipt = Receipt.TAKEN
-        self.answered = {}  #: By the message's place, from 1.
+        self.answered = {}  #: By the message's position, from 1.
 
     def send(self, attempt, kind, payload):
         self.reported.append((attempt, kind, payload))
@@ -26,8 +26,8 @@ def sender(client, period_s=3600.0):
     return ReportSender(client, lambda: (7, "report"), period_s=period_s)
 
 
-def test_what_is_told_is_sent_in_order():
-    client = Door()
+def test_reports_are_sent_in_order():
+    client = FakeSupervisor()
     subject = sender(client)
     subject.send(A, 1, "blocked", None)
     subject.send(A, 1, "ended", "e")
@@ -36,8 +36,8 @@ def test_what_is_told_is_sent_in_order():
     assert client.reported == [(1, "blocked", None), (1, "ended", "e")]
 
 
-def test_what_was_lost_is_told_again_until_it_is_taken():
-    client = Door()
+def test_a_lost_report_is_sent_until_it_is_acked():
+    client = FakeSupervisor()
     subject = sender(client)
     client.receipt = Receipt.LOST
     subject.send(A, 1, "ended", "e")
@@ -51,8 +51,8 @@ def test_what_was_lost_is_told_again_until_it_is_taken():
     assert subject.turn_once() > 1
 
 
-def test_of_checkpoints_that_wait_the_last_one_of_each_attempt_is_told():
-    client = Door()
+def test_the_last_waiting_checkpoint_of_an_attempt_is_sent():
+    client = FakeSupervisor()
     subject = sender(client)
     for number in range(5):
         subject.send(A, 1, "checkpoint", number)
@@ -62,7 +62,7 @@ def test_of_checkpoints_that_wait_the_last_one_of_each_attempt_is_told():
 
 
 def test_a_lost_checkpoint_does_not_come_after_a_newer_one():
-    client = Door()
+    client = FakeSupervisor()
     subject = sender(client)
     client.receipt = Receipt.LOST
     subject.send(A, 1, "checkpoint", 1)
@@ -75,8 +75,8 @@ def test_a_lost_checkpoint_does_not_come_after_a_newer_one():
     assert [payload for _, _, payload in client.reported] == [1, 2]
 
 
-def test_s15_a_report_is_told_every_period_and_not_on_top_of_one_that_is_not_answered():
-    client = Door()
+def test_s15_a_report_is_sent_every_period_one_at_a_time():
+    client = FakeSupervisor()
     subject = sender(client, period_s=0.0)
     subject.turn_once()
     subject.turn_once()
@@ -85,13 +85,13 @@ def test_s15_a_report_is_told_every_period_and_not_on_top_of_one_that_is_not_ans
     for _ in range(3):
         subject.turn_once()
     assert len(client.reported) == 2
-    client.receipt = Receipt.LOST  # A report is not told again; the next one is.
+    client.receipt = Receipt.LOST  # A report is not sent again; the next one is.
     subject.turn_once()
     assert len(client.reported) == 3
 
 
 def test_s15_the_period_can_be_set():
-    client = Door()
+    client = FakeSupervisor()
     subject = sender(client)
     assert subject.turn_once() > 5
     subject.set_period(0.0)
@@ -99,8 +99,8 @@ def test_s15_the_period_can_be_set():
     assert len(client.reported) == 1
 
 
-def test_a_supervisor_that_is_away_is_not_flooded_when_it_comes_back():
-    client = Door()
+def test_a_returning_supervisor_is_not_flooded():
+    client = FakeSupervisor()
     client.receipt = Receipt.OUT
     subject = sender(client)
     for number in range(3 * OUT_MAX):
@@ -114,8 +114,8 @@ def test_a_supervisor_that_is_away_is_not_flooded_when_it_comes_back():
     assert [payload for _, _, payload in client.reported] == list(range(3 * OUT_MAX))
 
 
-def test_of_an_attempt_whose_stop_was_answered_nothing_is_told_any_more():
-    client = Door()
+def test_an_attempt_whose_stop_was_acked_sends_nothing_more():
+    client = FakeSupervisor()
     subject = sender(client)
     client.receipt = Receipt.LOST
     subject.send(A, 1, "ended", "out")

@@ -1,3 +1,5 @@
+"""Detection of threads that a task left behind."""
+
 from __future__ import annotations
 
 import subprocess

@@ -1,4 +1,4 @@
-"""The link to a supervisor, with a Ray that answers what the test says."""
+"""Link to a supervisor, with a fake Ray."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mesh.ray.local.supervision_errors import SupervisorLost
 
 @pytest.fixture
 def named(monkeypatch):
-    """Who has the name, look by look; the last one keeps it. None: nobody."""
+    """Resolve the supervisor's name to these in turn, the last one for ever. None: unknown."""
     seen: list[object] = []
     killed: list[object] = []
 
@@ -37,7 +37,7 @@ def test_an_end_is_awaited_until(named, last):
     assert (seen, killed) == ([last], [("ours", True)])
 
 
-def test_one_that_does_not_end_is_told(named, monkeypatch):
+def test_a_client_that_does_not_end_is_reported(named, monkeypatch):
     seen, _ = named
     seen.append("ours")
     monkeypatch.setattr(supervisor_link, "END_S_MAX", 0.0)

@@ -1,4 +1,4 @@
-"""Where the calls on a task go, without Ray."""
+"""Targets of the calls of a task handle, without Ray."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mesh.ray.local.verbs import TaskVerbs
 
 
 class Process:
-    """An agent of which Ray says that it lives, whatever the mesh says; it answers with its name."""
+    """Agent that is alive for Ray, whatever the mesh says; it returns its name."""
 
     def __init__(self, name):
         self.name = name
@@ -34,7 +34,7 @@ class Process:
 
 
 class Answering:
-    """A way to a supervisor that has one task."""
+    """Link to a supervisor with one task."""
 
     def __init__(self, agent=None):
         self.status = TaskStatus(task="t", pool="p", state=TaskState.RUNNING, attempt=1)
@@ -51,7 +51,7 @@ class Answering:
         self.status = replace(self.status, attempt=self.status.attempt + 1)
 
 
-def test_a_handle_that_has_heard_of_a_later_attempt_calls_that_one_also_when_ray_does_not_know_of_the_death_yet():
+def test_a_handle_calls_the_latest_attempt_it_knows():
     link = Answering()
     handle = TaskHandle(link, TaskId("t"))
     for reported in (handle.status, handle.wait_started):
@@ -63,7 +63,7 @@ def test_a_handle_that_has_heard_of_a_later_attempt_calls_that_one_also_when_ray
         assert handle.remote("go") == (f"process {attempt}", f"t#{attempt}.go") != before
 
 
-def test_what_is_heard_of_an_earlier_attempt_takes_no_agent_away():
+def test_reports_of_an_earlier_attempt_remove_no_agent():
     link = Answering()
     link.start_again()
     handle = TaskHandle(link, TaskId("t"))
@@ -74,7 +74,7 @@ def test_what_is_heard_of_an_earlier_attempt_takes_no_agent_away():
 
 
 class HeardMeanwhile(TaskHandle):
-    """After each look at its agent another thread hears of a later attempt, which takes the agent away."""
+    """Task handle that learns of a later attempt, by another thread, after each look at its agent."""
 
     @property
     def _agent(self):
@@ -86,13 +86,13 @@ class HeardMeanwhile(TaskHandle):
         self._kept = agent
 
 
-def test_a_call_goes_somewhere_though_another_thread_hears_of_a_later_attempt_meanwhile():
+def test_a_call_survives_an_update_by_another_thread():
     handle = HeardMeanwhile(Answering(), TaskId("t"))
     assert [handle.remote("go") for _ in range(3)] == [("process 1", "t#1.go")] * 3
 
 
 class Losing(Process):
-    """It breaks off every call."""
+    """Agent that breaks off every call."""
 
     def __init__(self, error):
         super().__init__("process")
@@ -113,6 +113,6 @@ class Losing(Process):
 )
 def test_an_agent_is_called_dead_only_where_ray_says_so(error, words):
     link = Answering(Losing(error))
-    link.status = replace(link.status, state=TaskState.READY)  # The supervisor has heard of it.
+    link.status = replace(link.status, state=TaskState.READY)  # The supervisor knows of it.
     with pytest.raises(TaskNotRunning, match=f"^{words}, which may have begun; if it is safe to run twice, call again"):
         TaskHandle(link, TaskId("t")).call("go")

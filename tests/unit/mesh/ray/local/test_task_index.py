@@ -1,3 +1,5 @@
+"""Index of tasks and their orders."""
+
 from __future__ import annotations
 
 from mesh.core.pools import PoolSpec
@@ -24,7 +26,7 @@ def reported(archive, scheduler, task_index, *events):
 
 
 def busy_mesh(archive):
-    """One node of one CPU, a task that runs and one that waits."""
+    """Return a mesh of one node with one CPU, a running task and a waiting one."""
     scheduler, task_index = MeshScheduler(), TaskIndex()
     reported(archive, scheduler, task_index, NodeJoined(at_ms=1, node="n", total=ONE, labels={}))
     reported(archive, scheduler, task_index, PoolConfigured(at_ms=2, spec=PoolSpec(pool="p", capacity=ONE.times(4))))
@@ -67,7 +69,7 @@ def test_s22_snapshot_and_the_journal_after_it_give_them_back(tmp_path):
     assert again.scheduler.to_snapshot() == scheduler.to_snapshot()
 
 
-def test_orders_about_a_task_that_was_forgotten_leave_the_book_as_it_is():
+def test_orders_about_a_forgotten_task_change_nothing():
     gone = {"version": 1, "task": "gone"}
     orders = [
         StartTask(**gone, attempt=1, agent="gone.1", node="n", group=None, resources=ONE, reason=Reason.PLACED),
@@ -80,14 +82,14 @@ def test_orders_about_a_task_that_was_forgotten_leave_the_book_as_it_is():
     assert task_index == TaskIndex()
 
 
-def test_a_stop_of_an_attempt_that_was_given_up_is_not_about_the_one_that_runs(tmp_path):
+def test_a_stop_of_a_given_up_attempt_is_not_of_the_running_one(tmp_path):
     _, task_index = busy_mesh(Archive(tmp_path))
     stop = StopTask(version=9, task="a", attempt=0, keep_state=False, grace_ms=0, reason=Reason.PREEMPTED)
     task_index.fold([TaskStarted(at_ms=5, task="a", attempt=0, agent="a.0")], [stop])
     assert (task_index.tasks["a"].state, list(task_index.stops)) == (TaskState.RUNNING, [])
 
 
-def test_the_order_to_stop_an_attempt_that_was_given_up_is_answered_when_the_next_one_is_on_its_way():
+def test_a_next_start_acks_the_stop_of_a_given_up_attempt():
     task_index = TaskIndex()
     request = TaskRequest(task="t", pool="p", resources=ONE)
     start = {"version": 1, "task": "t", "agent": "a", "node": "n", "group": None, "resources": ONE, "reason": Reason.PLACED}
@@ -99,7 +101,7 @@ def test_the_order_to_stop_an_attempt_that_was_given_up_is_answered_when_the_nex
     assert (task_index.stops, task_index.starts["t"].attempt, task_index.tasks["t"].state) == ({}, 2, TaskState.SWAP)
 
 
-def test_s17_what_went_wrong_with_a_kept_state_is_remembered_until_it_is_kept_well(tmp_path):
+def test_s17_a_failed_save_is_remembered_until_one_works(tmp_path):
     archive = Archive(tmp_path)
     scheduler, task_index = busy_mesh(archive)
     reported(archive, scheduler, task_index, TaskCancelled(at_ms=5, task="b"))
