@@ -53,7 +53,7 @@ class ReportSender:
     """Sends an agent's reports. Started with the agent, ends with its process.
 
     Args:
-        door: Client of the supervisor.
+        client: Client of the supervisor.
         report: Makes the periodic report: the attempt and the report itself.
         period_s: Seconds between two reports; may be set later.
     """
