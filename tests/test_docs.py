@@ -178,7 +178,7 @@ def test_every_command_and_option_stands_on_the_terminals_page():
     expect_none(missing)
 
 
-def test_the_terminals_page_names_no_command_and_no_option_that_is_not_there():
+def test_cli_page_names_only_existing_commands_and_options():
     page = text_of("docs/terminal.md")
     named = {tuple(words.split()) for words in re.findall(r"^\| `schedulemesh ([a-z -]*[a-z])[ `]", page, flags=re.MULTILINE)}
     assert named == set(COMMANDS)
@@ -220,11 +220,11 @@ OPENAPI = GatewayWorld().app.openapi()
 ROUTES = {f"`{method.upper()} {path}`": route for path, methods in OPENAPI["paths"].items() for method, route in methods.items()}
 
 
-def test_the_page_about_http_tells_of_every_route_and_of_no_other():
+def test_http_page_lists_exactly_the_routes():
     assert set(sections("docs/http.md", "###")) == set(ROUTES)
 
 
-def test_every_parameter_of_a_route_is_told_where_the_route_is():
+def test_every_route_parameter_is_documented_at_its_route():
     reported = {route: text.lower() for route, text in sections("docs/http.md", "###").items()}
     named = [(route, each["name"].lower()) for route, made in ROUTES.items() for each in made.get("parameters", []) if each["in"] != "path"]
     expect_none([f"{route}: {name}" for route, name in named if f"`{name}`" not in reported[route]])
@@ -242,7 +242,7 @@ def test_every_key_of_a_graph_stands_in_a_table(model: Any):
     assert {field.alias or name for name, field in model.model_fields.items()} <= reported
 
 
-def test_every_form_and_the_keys_of_small_objects_are_told():
+def test_every_form_and_small_object_key_is_documented():
     page = text_of("docs/http.md")
     keys = [field.alias or name for model in (OutputSpec, CodeSpec) for name, field in model.model_fields.items()]
     expect_none([key for key in (*FORMS, *keys) if f'"{key}": ' not in page])
@@ -272,7 +272,7 @@ def test_every_public_member_has_a_row(kind: type):
     expect_none([name for name in vars(kind) if not name.startswith("_") and name not in reported])
 
 
-def test_the_parameters_of_public_calls_are_those_that_are_told():
+def test_documented_parameters_match_the_public_calls():
     calls = {f"dag.{name}": getattr(dag, name) for name in ("submit", "get_run", "connect")}
     calls |= {f".{name}": call for kind in (dag.Client, dag.Run) for name, call in vars(kind).items() if inspect.isfunction(call)}
     reported = [re.fullmatch(r"(\.?[\w.]+)\(([^)]*)\)", cell) for cell in first_cells()]
@@ -292,7 +292,7 @@ def test_the_parameters_of_public_calls_are_those_that_are_told():
         pytest.param(dag.Run.events, ".events(after", id="Run.events"),
     ],
 )
-def test_the_parameters_of_calls_of_the_same_name_are_told_apart(call: Any, cell: str):
+def test_calls_of_the_same_name_have_their_own_parameters(call: Any, cell: str):
     (reported,) = (each for each in first_cells() if each.startswith(cell))
     own = [name for name in inspect.signature(call).parameters if name != "self"]
     assert [name for name in re.split(r",\s*", reported.partition("(")[2].rstrip(")")) if name != "*"] == own
@@ -311,7 +311,7 @@ def test_each_option_of_ray_has_a_row_with_what_is_made_of_it():
     }
 
 
-def test_every_error_of_the_client_is_told():
+def test_every_client_error_is_documented():
     own = {name for name, kind in vars(dag.errors).items() if isinstance(kind, type) and issubclass(kind, dag.errors.DagError)}
     assert own <= set(re.findall(r"`(\w+)`", sections("docs/python.md", "##")["Errors"]))
 
@@ -374,11 +374,11 @@ def own_parameters(call: Any) -> dict[str, Parameter]:
     return {one.name: Parameter(one.kind is one.KEYWORD_ONLY, shown[one.name]) for one in wanted}
 
 
-def test_every_public_name_of_the_mesh_is_told():
+def test_every_public_mesh_name_is_documented():
     expect_none([name for name in mesh.__all__ if not re.search(rf"\b{name}\b", text_of(MESH))])
 
 
-def test_every_member_of_the_mesh_has_a_row_with_its_parameters_and_defaults():
+def test_every_mesh_member_row_has_parameters_and_defaults():
     reported, wrong = cells_of_mesh(), []
     for face, name in [(kind, name) for kind in FACES for name in members_of(kind)]:
         cells = [cell for cell in reported if re.match(rf"(ScheduleMesh)?\.{name}\b", cell)]
@@ -435,7 +435,7 @@ def test_every_setting_of_the_mesh_has_a_row_with_its_default(settings: Any, hea
         assert reported[name] in ({shown, f"{value:g}"} if isinstance(value, float) else {shown, "none"}), name
 
 
-def test_the_policies_that_are_told_are_those_that_there_are():
+def test_documented_policies_are_exactly_the_existing_ones():
     reported = {name for cells in rows(sections(MESH, "##")["Where a task goes"]) for name in re.findall(r"`(\w+)`", cells[0])}
     assert reported == set(POLICIES)
 
@@ -452,7 +452,7 @@ def test_every_kind_of_event_of_the_mesh_has_a_row():
     assert {kind.value for kind in MeshEventKind} <= reported
 
 
-def test_every_error_of_the_mesh_is_told():
+def test_every_mesh_error_is_documented():
     modules = (supervision_errors, agent_errors)
     own = {
         name for module in modules for name, kind in vars(module).items() if isinstance(kind, type) and kind.__module__ == module.__name__
@@ -464,7 +464,7 @@ def test_every_error_of_the_mesh_is_told():
 # -- operating, and all pages ------------------------------------------------------------------------------------------
 
 
-def test_every_metric_is_told_and_no_other():
+def test_documented_metrics_are_exactly_the_existing_ones():
     with GatewayWorld().http("*") as http:
         http.get("/healthz")
         scraped = set(re.findall(r"^# TYPE (\w+) ", http.get("/metrics").text, flags=re.MULTILINE))

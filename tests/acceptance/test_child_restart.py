@@ -155,7 +155,7 @@ def kill_and_await_the_next(watched: Watched) -> None:
     eventually(goes_on)
 
 
-def test_a_task_goes_on_when_the_agent_is_killed_and_is_executed_once(watched: Watched, client: Client, tmp_path: Path) -> None:
+def test_killed_agent_restarts_and_its_task_executes_once(watched: Watched, client: Client, tmp_path: Path) -> None:
     run = submit(client, {name: dag.task(wait_for_gate, name=name).bind(str(tmp_path), name) for name in ("one", "two")})
     eventually(lambda: _assert(len(attempts(tmp_path, "one")) == len(attempts(tmp_path, "two")) == 1))
     kill_and_await_the_next(watched)
@@ -187,9 +187,7 @@ def test_a_new_stage_runs_where_the_predecessor_left_a_runner(
     assert actors() == there
 
 
-def test_work_runs_again_when_the_keeper_of_its_groups_is_killed(
-    watched: Watched, client: Client, tmp_path: Path, on_the_cluster: None
-) -> None:
+def test_work_runs_again_after_its_group_keeper_is_killed(watched: Watched, client: Client, tmp_path: Path, on_the_cluster: None) -> None:
     run = submit(client, dag.task(wait_for_gate, name="kept").bind(str(tmp_path), "kept"))
     for attempt in (1, 2):
         eventually(lambda attempt=attempt: _assert(len(attempts(tmp_path, "kept")) == attempt))
@@ -202,7 +200,7 @@ def test_work_runs_again_when_the_keeper_of_its_groups_is_killed(
 
 @pytest.mark.faults
 @pytest.mark.slow
-def test_where_no_agent_comes_back_nothing_stays_reserved(watched: Watched, client: Client, tmp_path: Path, on_the_cluster: None) -> None:
+def test_nothing_stays_reserved_when_no_agent_comes_back(watched: Watched, client: Client, tmp_path: Path, on_the_cluster: None) -> None:
     run = submit(client, dag.task(wait_for_gate, name="late").bind(str(tmp_path), "late"))
     eventually(lambda: _assert(len(attempts(tmp_path, "late")) == 1))
     assert "keeper" in actors()
@@ -216,7 +214,7 @@ def test_where_no_agent_comes_back_nothing_stays_reserved(watched: Watched, clie
     assert len(attempts(tmp_path, "late")) == 2
 
 
-def test_an_agent_that_is_told_to_end_leaves_nothing(watched: Watched, on_the_cluster: None) -> None:
+def test_terminated_agent_leaves_nothing(watched: Watched, on_the_cluster: None) -> None:
     assert actors() != []
     watched.looks.clear()
     os.kill(watched.agent, signal.SIGTERM)

@@ -31,7 +31,7 @@ def lives(process: psutil.Process) -> bool:
         return False
 
 
-def test_the_demo_runs_over_both_meshes_shows_its_result_and_leaves_nothing(tmp_path: Path) -> None:
+def test_demo_shows_its_result_and_leaves_nothing(tmp_path: Path) -> None:
     done = subprocess.run([*DEMO, "--out", str(tmp_path)], cwd=REPOSITORY, capture_output=True, text=True, timeout=END_S_MAX, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     for words in ("mesh east: joined", "mesh west: joined", "where each stage ran", "what each tenant held", "all processes have stopped"):

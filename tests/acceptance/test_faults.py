@@ -76,7 +76,7 @@ def meshes_of(run: Run, node: str) -> list[str | None]:
 
 @pytest.mark.faults
 @pytest.mark.slow
-def test_a_child_mesh_is_killed_in_the_middle_of_a_stage_and_comes_back_too_late(stack: Stack, client: Client, tmp_path: Path) -> None:
+def test_killed_child_mesh_comes_back_too_late(stack: Stack, client: Client, tmp_path: Path) -> None:
     value = dag.task(begin, labels=WEST).bind(1)
     run = submit(client, dag.task(add).bind(value, dag.task(slow_at_first, labels=WEST, name="slow").bind(str(tmp_path))))
     eventually(lambda: assert_attempts(tmp_path, 1))
@@ -92,7 +92,7 @@ def test_a_child_mesh_is_killed_in_the_middle_of_a_stage_and_comes_back_too_late
 
 @pytest.mark.faults
 @pytest.mark.slow
-def test_the_late_result_of_a_mesh_that_slept_too_long_is_refused(stack: Stack, client: Client, tmp_path: Path) -> None:
+def test_late_result_of_a_suspended_mesh_is_refused(stack: Stack, client: Client, tmp_path: Path) -> None:
     run = submit(client, dag.task(wait_for_gate, name="gated").bind(str(tmp_path)))
     eventually(lambda: assert_attempts(tmp_path, 1))
     first = meshes_of_first_attempt(run)
@@ -125,7 +125,7 @@ def test_a_whole_cluster_is_killed_in_the_middle_of_a_stage(stack: Stack, client
     assert clusters[-1] not in ("", before)
 
 
-def test_a_worker_that_dies_under_a_task_costs_an_attempt_and_no_more(client: Client, tmp_path: Path) -> None:
+def test_worker_death_costs_exactly_one_attempt(client: Client, tmp_path: Path) -> None:
     run = submit(client, dag.task(slow_at_first, name="slow", max_retries=0).bind(str(tmp_path)))
     eventually(lambda: assert_attempts(tmp_path, 1))
     os.kill(int((tmp_path / "attempts").read_text().split()[0]), signal.SIGKILL)
@@ -133,7 +133,7 @@ def test_a_worker_that_dies_under_a_task_costs_an_attempt_and_no_more(client: Cl
     assert [event.attempt for event in run.events() if event.node == "slow" and event.after == "SUCCEEDED"] == [2]
 
 
-def test_the_coordinator_is_killed_and_another_goes_on(stack: Stack, client: Client, tmp_path: Path) -> None:
+def test_next_coordinator_continues_after_a_kill(stack: Stack, client: Client, tmp_path: Path) -> None:
     run = submit(client, dag.task(add).bind(dag.task(wait_for_gate, labels=WEST).bind(str(tmp_path)), 5))
     eventually(lambda: assert_attempts(tmp_path, 1))
     coordinator_of(stack).kill()

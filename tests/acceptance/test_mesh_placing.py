@@ -117,7 +117,7 @@ def test_s32_a_node_that_is_named_is_taken_or_refused_by_name(running, pool, pla
     assert small.wait_started(5).reason is Reason.NAMED_NODE_TOO_SMALL
 
 
-def test_s32_a_task_that_wants_nothing_runs_anywhere(place):
+def test_s32_task_without_demands_runs_anywhere(place):
     assert place(resources={})[0] in ("head", "east", "west")
 
 

@@ -106,7 +106,7 @@ def await_success(runs: RunStore) -> RunRecord:
     return eventually(has_succeeded)
 
 
-def test_a_run_outlives_more_orderly_stops_than_it_may_lose_attempts(cluster: OwnCluster, tmp_path: Path) -> None:
+def test_run_survives_more_orderly_stops_than_attempts(cluster: OwnCluster, tmp_path: Path) -> None:
     for life in range(1, STOPS + 1):
         with a_life(tmp_path / "state", cluster) as stack:
             if life == 1:

@@ -79,7 +79,7 @@ def cpus_of(stores: Stores, tenant: str) -> int:
     )
 
 
-def test_what_is_borrowed_on_one_cluster_is_taken_back_for_work_on_another(sharers: Client, stores: Stores, tmp_path: Path) -> None:
+def test_quota_borrowed_on_one_cluster_is_reclaimed_on_another(sharers: Client, stores: Stores, tmp_path: Path) -> None:
     runs = [gated(sharers, tmp_path, "first", EAST), gated(sharers, tmp_path, "second", WEST), gated(sharers, tmp_path, "third", WEST)]
     assert (cpus_of(stores, GUEST), cpus_of(stores, OWNER)) == (3, 0)  # All of it is borrowed.
     claimed = submit(sharers, dag.task(name_of, labels=EAST).bind("mine"), tenant=OWNER)
@@ -92,9 +92,7 @@ def test_what_is_borrowed_on_one_cluster_is_taken_back_for_work_on_another(share
     assert sum(attempts(tmp_path, name) for name in ("first", "second", "third")) == 3 + len(lost)
 
 
-def test_urgent_work_stops_less_urgent_work_of_its_own_tenant_which_runs_again_to_its_end_once(
-    sharers: Client, stores: Stores, tmp_path: Path
-) -> None:
+def test_urgent_work_preempts_its_own_tenant_and_victim_reruns(sharers: Client, stores: Stores, tmp_path: Path) -> None:
     runs = [gated(sharers, tmp_path, name, EAST, OWNER) for name in ("one", "two")]
     eventually(lambda: _assert_full(stores, "east"))
     urgent = submit(sharers, dag.task(name_of, labels=EAST, priority=9).bind("urgent"), tenant=OWNER)
@@ -105,7 +103,7 @@ def test_urgent_work_stops_less_urgent_work_of_its_own_tenant_which_runs_again_t
     assert sum(attempts(tmp_path, name) for name in ("one", "two")) == 3
 
 
-def test_in_strict_order_small_work_waits_behind_large_work_that_came_first(sharers: Client, tmp_path: Path) -> None:
+def test_strict_fifo_keeps_small_work_behind_large_work(sharers: Client, tmp_path: Path) -> None:
     runs = [gated(sharers, tmp_path, "first", EAST, ORDERLY)]
     for name, cpus, reason in (("large", 2, Reason.CAPACITY_BUSY), ("small", 1, Reason.BEHIND_HEAD)):
         task = dag.task(wait_for_gate, labels=EAST, name=name, num_cpus=cpus)
@@ -118,9 +116,7 @@ def test_in_strict_order_small_work_waits_behind_large_work_that_came_first(shar
     assert began == sorted(began)
 
 
-def test_the_quota_of_a_cluster_that_was_killed_is_back_and_its_work_runs_elsewhere_once(
-    stack: Stack, sharers: Client, stores: Stores, tmp_path: Path
-) -> None:
+def test_quota_of_a_killed_cluster_returns_and_work_moves(stack: Stack, sharers: Client, stores: Stores, tmp_path: Path) -> None:
     full, folder = tmp_path / "full", tmp_path / "moved"
     full.mkdir()
     folder.mkdir()

@@ -162,9 +162,7 @@ def _assert_held(stores: Stores, owner: list[str], guest: list[str]) -> None:
     assert cpus(stores) == {OWNER: owner, GUEST: guest}
 
 
-def test_what_is_borrowed_on_two_clusters_is_claimed_back_on_the_third_and_lent_again_when_it_is_idle(
-    client: Client, stores: Stores, tmp_path: Path
-) -> None:
+def test_third_cluster_reclaims_loans_and_lends_again(client: Client, stores: Stores, tmp_path: Path) -> None:
     runs = {zone: gated(client, tmp_path, zone, {"zone": zone}) for zone in ("east", "west")}
     assert cpus(stores) == {OWNER: [], GUEST: ["east", "west"]}  # All of it is borrowed.
     claimed = gated(client, tmp_path, "mine", {"zone": "north"}, OWNER)
@@ -184,7 +182,7 @@ def test_what_is_borrowed_on_two_clusters_is_claimed_back_on_the_third_and_lent_
 
 
 # The last one: the cluster stays dead.
-def test_a_dead_clusters_quota_is_back_when_its_time_is_over_and_its_work_runs_elsewhere_once(
+def test_dead_cluster_quota_returns_after_expiry_and_work_moves(
     stack: Stack, clusters: dict[str, OwnCluster], client: Client, stores: Stores, tmp_path: Path
 ) -> None:
     mine = gated(client, tmp_path, "mine", {"zone": "north"}, OWNER)

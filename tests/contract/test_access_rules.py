@@ -45,7 +45,7 @@ def ledger_on(client: redis.Redis) -> RedisLedger:
     return RedisLedger(client, KEYS, terms=TERMS, uid="ours")
 
 
-def test_a_root_whose_verbs_are_not_there_says_who_brings_them(admin: redis.Redis):
+def test_root_without_scripts_names_the_command_to_load_them(admin: redis.Redis):
     with as_user(admin, "schedulemesh") as narrow, pytest.raises(StoreUnavailable, match="schedulemesh load-scripts"):
         ledger_on(narrow).configure(TenantTree(()))
     assert admin.dbsize() == 0
@@ -55,7 +55,7 @@ def test_a_root_whose_verbs_are_not_there_says_who_brings_them(admin: redis.Redi
         assert ledger_on(narrow).configure(TenantTree(())).version == 1
 
 
-def test_a_root_checks_its_server_and_asks_how_safe_it_is_as_its_own_user(admin: redis.Redis):
+def test_root_checks_its_server_as_its_own_user(admin: redis.Redis):
     admin.acl_log_reset()
     with as_user(admin, "schedulemesh") as narrow:
         with pytest.raises(LedgerUnsafe, match="appendonly"):
@@ -84,7 +84,7 @@ def test_a_root_may_not(admin: redis.Redis, command: tuple[str, ...]):
         narrow.execute_command(*command)
 
 
-def test_who_brings_the_verbs_may_touch_no_key(admin: redis.Redis):
+def test_script_loader_may_touch_no_key(admin: redis.Redis):
     for command in (("HGET", KEYS.meta, "uid"), ("HSET", KEYS.meta, "uid", "x"), ("EVAL", "return 1", "0"), ("CONFIG", "GET", "*")):
         with as_user(admin, "deployer") as deployer, pytest.raises(redis.exceptions.NoPermissionError):
             deployer.execute_command(*command)

@@ -33,13 +33,13 @@ def test_fault_01_the_agent_is_killed_and_its_workers_live_on(brief_bed: Bed, ro
     row.held("watchdog ended the work, then east had the quota")
 
 
-def test_fault_01_an_agent_that_comes_back_at_once_goes_on_with_the_work_of_its_predecessor(bed: Bed, row: Row) -> None:
+def test_fault_01_restarted_agent_continues_earlier_work(bed: Bed, row: Row) -> None:
     takes_over(bed)
     row.held("the same process went on under the new session, its result was told once")
 
 
 @pytest.mark.slow
-def test_fault_01_an_agent_that_comes_back_at_once_proves_what_its_predecessor_had_begun(make_bed: Callable[..., Bed], row: Row) -> None:
+def test_fault_01_restarted_agent_proves_begun_work(make_bed: Callable[..., Bed], row: Row) -> None:
     bed = make_bed(ttl_ms=LONG_TTL_MS)
     takes_over(bed, LONG_TTL_MS)  # Longer than any proof of the first lasts.
     row.held("the same process went on when all that the first had proved was over")
@@ -64,7 +64,7 @@ def takes_over(bed: Bed, for_ms: int = 0) -> None:
     assert bed.fate_of(stage) == ["stage_started", "node_succeeded", "stage_ended"]
 
 
-def test_fault_01_what_ended_while_no_agent_was_there_is_told_by_the_next(bed: Bed, row: Row) -> None:
+def test_fault_01_next_agent_reports_ends_during_the_gap(bed: Bed, row: Row) -> None:
     west = bed.mesh("west")
     stages = bed.submit("west", 2)
     bed.is_running("west", 2)
@@ -81,7 +81,7 @@ def test_fault_01_what_ended_while_no_agent_was_there_is_told_by_the_next(bed: B
 
 
 @pytest.mark.slow
-def test_fault_01_an_agent_that_comes_back_after_the_end_of_its_leases_begins_anew(brief_bed: Bed, row: Row) -> None:
+def test_fault_01_agent_back_after_lease_expiry_begins_anew(brief_bed: Bed, row: Row) -> None:
     bed = brief_bed
     west = bed.mesh("west")
     (stage,) = bed.submit("west")
@@ -194,7 +194,7 @@ def test_fault_08_a_partition_of_a_sixth_of_the_time_to_live(parted: Parted, row
 
 
 @pytest.mark.slow
-def test_fault_08_a_partition_that_outlasts_the_time_for_admission(parted: Parted, row: Row) -> None:
+def test_fault_08_partition_outlasts_the_admission_deadline(parted: Parted, row: Row) -> None:
     bed, west = parted(ttl_ms=TERMS.ttl_ms, lab=4)
     bed.submit("west", 2)
     bed.is_running("west", 2)

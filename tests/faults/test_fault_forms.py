@@ -154,7 +154,7 @@ def make_watched(tmp_path: Path, binary: str) -> Iterator[Callable[..., Watched]
 
 
 @pytest.mark.slow
-def test_fault_28_the_master_is_killed_under_load_and_a_replica_takes_over(make_watched: Callable[..., Watched], row: Row) -> None:
+def test_fault_28_master_is_killed_under_load(make_watched: Callable[..., Watched], row: Row) -> None:
     watched = make_watched(sentinels=3, down_after_ms=500)
     ledger, client = ledger_on(watched.url), connect(watched.url, timeout_ms=500)
     ledger.configure(tree_of(lab=SLOTS))
@@ -216,14 +216,14 @@ def refused(hand: ManualMesh) -> str:
     return ""
 
 
-def test_fault_26_a_master_whose_replicas_may_lag_longer_than_the_grace(make_watched: Callable[..., Watched], row: Row) -> None:
+def test_fault_26_replicas_may_lag_longer_than_the_grace(make_watched: Callable[..., Watched], row: Row) -> None:
     watched = make_watched(replicas=1, min_replicas_max_lag="10")
     with pytest.raises(LedgerUnsafe, match="min-replicas-max-lag is 10 s"):
         check_server(connect(watched.url, timeout_ms=PATIENT_MS), KEYS, TERMS)
     row.held("refused for min-replicas-max-lag")
 
 
-def test_fault_26_sentinels_that_replace_a_master_which_still_takes_writes(make_watched: Callable[..., Watched], row: Row) -> None:
+def test_fault_26_sentinels_replace_a_master_that_still_writes(make_watched: Callable[..., Watched], row: Row) -> None:
     watched = make_watched(replicas=1, down_after_ms=31_000, min_replicas_max_lag="30")
     terms = LeaseTerms(ttl_ms=30_000, grace_ms=40_000)
     client = connect(watched.url, timeout_ms=PATIENT_MS)
@@ -246,7 +246,7 @@ def test_a_follower_reads_events_through_sentinels(make_watched: Callable[..., W
 
 
 @pytest.mark.slow
-def test_fault_31_the_slot_of_the_ledger_moves_to_another_node_under_load(tmp_path: Path, binary: str, row: Row) -> None:
+def test_fault_31_ledger_slot_migrates_under_load(tmp_path: Path, binary: str, row: Row) -> None:
     cluster = Cluster(tmp_path / "cluster", binary=binary)
     try:
         ledger, client = ledger_on(cluster.url), connect(cluster.url, timeout_ms=500)

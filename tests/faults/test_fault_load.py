@@ -52,7 +52,7 @@ def claimed_by(bed: Bed, hand: ManualMesh, name: str) -> Claim:
     return claimed.claim
 
 
-def test_fault_35_the_same_stage_is_submitted_a_hundred_times_at_once(bed: Bed, row: Row) -> None:
+def test_fault_35_one_stage_is_submitted_a_hundred_times(bed: Bed, row: Row) -> None:
     bed.mesh("west")
     spec = spec_of("only", what="quick")
     with ThreadPoolExecutor(20) as pool:
@@ -158,7 +158,7 @@ def test_fault_38_a_tenant_moves_while_its_work_runs(make_bed: Callable[..., Bed
 
 
 @pytest.mark.slow
-def test_fault_39_a_borrower_does_not_give_way(make_bed: Callable[..., Bed], row: Row) -> None:
+def test_fault_39_borrower_ignores_its_preemption(make_bed: Callable[..., Bed], row: Row) -> None:
     bed = make_bed(ttl_ms=TERMS.ttl_ms, limits={"lab": 4, "lab/a": 4, "lab/b": 4}, lab=0, lab__a=2, lab__b=2)
     borrower, tenant = ManualMesh(bed.ledger, record_of("deaf", 4)), TenantPath("lab/a")
     borrower.acquire(tenant, FLAVOR, SLOT, 4)

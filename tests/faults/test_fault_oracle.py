@@ -40,7 +40,7 @@ def end(*work: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def test_two_processes_on_one_slot_are_seen_even_when_they_are_of_two_tenants(fifo: str, oracle: Oracle) -> None:
+def test_two_tenants_on_one_slot_are_detected(fifo: str, oracle: Oracle) -> None:
     work = [begin(fifo, "lab/a")]
     eventually(lambda: oracle.uses and oracle.uses[-1].by_tenant.get("lab") == 1, PATIENCE_S)
     oracle.verdict()
@@ -52,7 +52,7 @@ def test_two_processes_on_one_slot_are_seen_even_when_they_are_of_two_tenants(fi
         oracle.verdict()  # It is over by now, and still it was.
 
 
-def test_what_a_row_has_shown_to_be_beyond_reach_does_not_count(fifo: str, oracle: Oracle) -> None:
+def test_spared_process_is_not_counted(fifo: str, oracle: Oracle) -> None:
     spared = begin(fifo, "lab/a")
     oracle.spare(spared.pid)
     other = begin(fifo, "lab/b")
@@ -69,7 +69,7 @@ def test_what_a_row_has_shown_to_be_beyond_reach_does_not_count(fifo: str, oracl
         pytest.param([2, 3], False, id="above and rising"),
     ],
 )
-def test_what_is_held_may_be_above_the_limit_only_while_it_falls(oracle: Oracle, held: list[int], is_fair: bool) -> None:
+def test_use_above_the_limit_is_allowed_only_while_falling(oracle: Oracle, held: list[int], is_fair: bool) -> None:
     oracle.stop()  # What it would see itself is nothing, and in between it would mean something.
     oracle.limit({"lab": 9})
     before_s = oracle.now_s()
@@ -84,7 +84,7 @@ def test_what_is_held_may_be_above_the_limit_only_while_it_falls(oracle: Oracle,
             oracle.verdict()
 
 
-def test_a_look_during_which_the_limit_was_raised_is_held_against_the_higher_one(oracle: Oracle) -> None:
+def test_sample_across_a_raise_is_held_to_the_higher_limit(oracle: Oracle) -> None:
     oracle.stop()
     since_s = oracle.now_s()
     oracle.limit({"lab": 2})

@@ -162,7 +162,7 @@ def wait_until(check: Callable[[], Any]) -> None:
     eventually(check, LIMIT_S)
 
 
-def test_fault_01_a_child_that_is_back_in_time_goes_on_at_a_brief_lease(brief: Federation, tmp_path: Path, row: Row) -> None:
+def test_fault_01_child_back_in_time_resumes_on_a_short_lease(brief: Federation, tmp_path: Path, row: Row) -> None:
     """Whether it is back in time is the machine's; whether it goes on then, and that no attempt runs twice, is ours."""
     beat_ms = max(
         interval_ms(MeshId("east"), heartbeat_report, heartbeat_ms=BRIEF_BEAT_MS, ttl_ms=BRIEF_MS) for heartbeat_report in range(100)
@@ -228,7 +228,7 @@ def test_fault_48_the_raylet_of_a_worker_node_is_killed(patient: Federation, tmp
     row.held(f"the node is back with its labels, its work ran again, {polls.seen['200']} of {polls.seen['200']} polls were answered 200")
 
 
-def test_fault_49_the_root_is_killed_and_a_run_is_asked_for_all_the_while(patient: Federation, tmp_path: Path, row: Row) -> None:
+def test_fault_49_root_is_killed_during_submissions(patient: Federation, tmp_path: Path, row: Row) -> None:
     stack = patient.stack
     run = submit(patient, dag.task(note, labels=WEST, name="slow").bind(str(tmp_path), "slow"))
     wait_until(lambda: starts(tmp_path, "slow") == 1)
@@ -245,7 +245,7 @@ def test_fault_49_the_root_is_killed_and_a_run_is_asked_for_all_the_while(patien
     row.held(f"its process alone: {polls.seen}")
 
 
-def test_fault_49_the_cluster_of_the_root_is_killed_and_clients_wait(patient: Federation, tmp_path: Path, row: Row) -> None:
+def test_fault_49_cluster_of_the_root_is_killed(patient: Federation, tmp_path: Path, row: Row) -> None:
     stack = patient.stack
     run = submit(patient, dag.task(note, labels=WEST, name="slow").bind(str(tmp_path), "slow"))
     wait_until(lambda: starts(tmp_path, "slow") == 1)

@@ -72,7 +72,7 @@ def test_fault_17_redis_is_killed_and_comes_back(make_bed: Callable[..., Bed], r
 
 
 @pytest.mark.slow
-def test_fault_18_the_end_of_the_file_is_lost_with_all_that_was_granted_in_it(brief_bed: Bed, row: Row) -> None:
+def test_fault_18_log_tail_is_lost_with_its_grants(brief_bed: Bed, row: Row) -> None:
     bed = brief_bed
     west, _ = bed.mesh("west"), bed.mesh("east")
     west.cut_off()
@@ -93,7 +93,7 @@ def test_fault_18_the_end_of_the_file_is_lost_with_all_that_was_granted_in_it(br
 
 
 @pytest.mark.slow
-def test_fault_18_the_end_of_a_stage_is_lost_with_the_end_of_the_file(brief_bed: Bed, row: Row) -> None:
+def test_fault_18_log_tail_is_lost_with_a_stage_end(brief_bed: Bed, row: Row) -> None:
     bed = brief_bed
     bed.mesh("west")
     ended, stays = bed.submit("west", 2)
@@ -144,7 +144,7 @@ def test_fault_18_claims_are_lost_with_the_end_of_the_file(brief_bed: Bed, row: 
     row.held("claims were made again under their tokens: what ran went on, what had ended did not run again")
 
 
-def test_fault_18_a_run_that_was_accepted_is_lost_with_the_end_of_the_file(server: Server, row: Row) -> None:
+def test_fault_18_log_tail_is_lost_with_an_accepted_run(server: Server, row: Row) -> None:
     client = server.client
     ledger = RedisLedger(client, Keys(), terms=TERMS, uid=UID, founding=False)
     ledger.configure(tree_of(lab=1))
@@ -319,7 +319,7 @@ def test_fault_22_redis_freezes_for_longer_than_leases_live(make_bed: Callable[.
 
 
 @pytest.mark.slow
-def test_fault_23_writes_are_paused_for_two_thirds_of_the_time_to_live(make_bed: Callable[..., Bed], row: Row) -> None:
+def test_fault_23_writes_pause_for_two_thirds_of_the_ttl(make_bed: Callable[..., Bed], row: Row) -> None:
     bed = make_bed(ttl_ms=TERMS.ttl_ms, lab=3)
     bed.mesh("west")
     bed.submit("west", 2)
@@ -474,7 +474,7 @@ def test_fault_27_the_disk_is_full_and_redis_is_killed_then(
     row.held("as if Redis were down: work stopped; after the restart what the file still had, and learning")
 
 
-def test_fault_32_scripts_are_flushed_and_another_version_stands_beside(make_bed: Callable[..., Bed], row: Row) -> None:
+def test_fault_32_scripts_are_flushed_beside_another_version(make_bed: Callable[..., Bed], row: Row) -> None:
     bed = make_bed(lab=3)
     bed.mesh("west")
     bed.submit("west", 2)
@@ -518,7 +518,7 @@ def test_fault_45_the_rights_of_the_user_are_taken_away(make_bed: Callable[..., 
 
 
 @pytest.mark.slow
-def test_fault_45_the_password_is_changed_while_everybody_is_connected(make_bed: Callable[..., Bed], row: Row) -> None:
+def test_fault_45_password_changes_under_open_connections(make_bed: Callable[..., Bed], row: Row) -> None:
     bed = make_bed(ttl_ms=TERMS.ttl_ms, lab=2)
     client = bed.server.client
     client.execute_command("ACL", "SETUSER", "child", "on", ">secret", "~*", "&*", "+@all")

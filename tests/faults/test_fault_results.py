@@ -77,7 +77,7 @@ def test_fault_46_the_bytes_are_not_those_that_were_written(tmp_path: Path, row:
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_fault_47_a_worker_and_then_the_whole_cluster_are_killed(ray_mesh: RayMesh, row: Row) -> None:
+def test_fault_47_worker_then_whole_cluster_are_killed(ray_mesh: RayMesh, row: Row) -> None:
     ray_mesh.submit("first")
     (worker,) = eventually(ray_mesh.workers, RAY_PATIENCE_S)
     worker.kill()

@@ -129,7 +129,7 @@ def test_fault_14_two_planners_at_once(make_bed: Callable[..., Bed], row: Row) -
     row.held("the borrower gave way once; no plan undid another")
 
 
-def test_fault_14_a_plan_of_the_one_that_does_not_have_the_seat(bed: Bed, row: Row) -> None:
+def test_fault_14_deposed_planner_sends_a_plan(bed: Bed, row: Row) -> None:
     kill(bed.roots[0])
     hand = ManualMesh(bed.ledger, record_of("hand", 2))
     first = eventually(lambda: bed.ledger.elect("first", STEADY_TTL_MS), PATIENCE_S)

@@ -296,13 +296,13 @@ def test_fault_51_detached_actors_go_with_their_stage(mesh: Mesh) -> None:
     eventually(lambda: not actors() & {"inside", "apart"})
 
 
-def test_fault_51_a_task_that_nobody_waits_for_ends(mesh: Mesh, tmp_path: Path) -> None:
+def test_fault_51_unawaited_task_ends_with_its_stage(mesh: Mesh, tmp_path: Path) -> None:
     stage = mesh.start("task", leave_a_task_behind, str(tmp_path / "pid"))
     mesh.until(stage, StageEnded)
     eventually(lambda: not is_alive(tmp_path / "pid"))
 
 
-def test_fault_51_tasks_outside_of_its_group_end_with_their_stage(mesh: Mesh, tmp_path: Path, row: Row) -> None:
+def test_fault_51_tasks_outside_the_group_end_with_their_stage(mesh: Mesh, tmp_path: Path, row: Row) -> None:
     stage = mesh.start("elsewhere", leave_tasks_elsewhere, str(tmp_path))
     mesh.until(stage, StageEnded)
     eventually(lambda: not any(is_alive(tmp_path / name) for name in ELSEWHERE))
@@ -356,7 +356,7 @@ def frozen_control_service() -> Iterator[None]:
         service.resume()
 
 
-def test_fault_51_orders_go_on_while_the_control_service_is_frozen(mesh: Mesh, tmp_path: Path, row: Row) -> None:
+def test_fault_51_orders_arrive_while_the_gcs_is_frozen(mesh: Mesh, tmp_path: Path, row: Row) -> None:
     made, runs, may_end = tmp_path / "made", tmp_path / "runs", tmp_path / "may_end"
     ends, running = mesh.start("ends", make_a_group_and_go_on, str(made), str(may_end)), mesh.start("runs", wait, str(runs))
     eventually(lambda: made.exists() and runs.exists())

@@ -109,7 +109,7 @@ def root(url: str, verb: str) -> Iterator[str]:
         process.communicate(timeout=START_S_MAX)
 
 
-def test_a_heartbeat_that_was_cut_short_gets_the_answer_that_the_first_one_had_coming(replicas):
+def test_interrupted_heartbeat_gets_the_first_answer(replicas):
     ledger = HttpLedger(replicas.link("heartbeat"))
     session = ledger.join(RECORD)
     wanted = replace(WANT, slots=2)
@@ -120,7 +120,7 @@ def test_a_heartbeat_that_was_cut_short_gets_the_answer_that_the_first_one_had_c
     assert [view.slots for view in replicas.ledger.snapshot().demands] == [2]
 
 
-def test_slots_whose_granting_was_cut_short_are_granted_once_and_told(replicas):
+def test_interrupted_acquire_is_granted_once_and_reported(replicas):
     ledger = HttpLedger(replicas.link("acquire"))
     acquired = ledger.acquire(ledger.join(RECORD), (WANT,))
     assert acquired.answers == (LookAgain(),)
@@ -146,7 +146,7 @@ def test_a_claim_that_was_cut_short_is_the_same_claim(replicas):
     assert [claimed.claim for claimed in replicas.queue.claims_of(session)] == [taken.claim]
 
 
-def test_a_report_that_was_cut_short_is_taken_in_once(replicas):
+def test_interrupted_report_takes_effect_once(replicas):
     link = replicas.link("report")
     ledger, stages = HttpLedger(link), HttpStageQueue(link, EAST)
     session, lease = holding(ledger)
@@ -209,7 +209,7 @@ def usage(store: MemoryStore) -> int:
     return store.snapshot().usage.get((ACME, CPU, "cpu"), 0)
 
 
-def test_what_arrives_twice_is_done_once(wires):
+def test_duplicate_calls_take_effect_once(wires):
     session = HttpLedger(wires.good).join(RECORD)
     wires.proxy.weather.duplicate = True
     ledger, stages = HttpLedger(wires.bad), HttpStageQueue(wires.bad, EAST)
@@ -231,7 +231,7 @@ def test_what_arrives_twice_is_done_once(wires):
     assert (usage(wires.store), wires.store.audit()) == (0, ())
 
 
-def test_a_heartbeat_that_a_later_one_has_overtaken_changes_nothing(wires):
+def test_overtaken_heartbeat_changes_nothing(wires):
     session = HttpLedger(wires.good).join(RECORD)
     wires.proxy.weather.hold_requests = True
     late = Late(lambda: HttpLedger(wires.bad).heartbeat(session, RECORD, HeartbeatReport(number=1, demands=(WANT,))))
@@ -242,7 +242,7 @@ def test_a_heartbeat_that_a_later_one_has_overtaken_changes_nothing(wires):
     assert wires.store.snapshot().demands == ()
 
 
-def test_an_old_question_for_slots_that_comes_late_is_granted_nothing(wires):
+def test_late_old_acquire_is_granted_nothing(wires):
     ledger = HttpLedger(wires.good)
     session = ledger.join(RECORD)
     wires.proxy.weather.hold_requests = True
@@ -266,7 +266,7 @@ def test_an_answer_that_got_lost_is_had_by_asking_again(wires):
 
 
 @pytest.mark.parametrize("fault", ["refuse", "drop_requests"])
-def test_a_way_that_is_closed_is_a_store_that_does_not_answer(wires, fault):
+def test_closed_link_is_an_unavailable_store(wires, fault):
     session = HttpLedger(wires.good).join(RECORD)
     setattr(wires.proxy.weather, fault, True)
     with pytest.raises(StoreUnavailable):

@@ -71,12 +71,12 @@ def test_a_mesh_as_the_file_has_it_is_let_in_without_a_word():
         pytest.param(record(tenants=("lab/blue",)), "no tenant could use .* lab/blue, .* lab/red; join without", id="open to nobody"),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_remedy(response, words):
+def test_impossible_configuration_is_refused_with_the_remedy(response, words):
     with pytest.raises(MeshMisfit, match=words):
         admitted(response, ROSTER)
 
 
-def test_without_a_file_every_mesh_is_taken_as_it_tells_itself():
+def test_mesh_record_is_accepted_as_sent_without_a_file():
     response = record("anything", labels={}, tenants=("acme",))
     assert admitted(response, NO_CONFIGURED_MESHES) == response
     assert differences(response, NO_CONFIGURED_MESHES) == ()
@@ -94,7 +94,7 @@ def test_without_a_file_every_mesh_is_taken_as_it_tells_itself():
         pytest.param((), ("*",), (), id="nobody"),
     ],
 )
-def test_a_mesh_is_open_to_whom_both_it_and_the_file_open_it(response, allowed, left):
+def test_record_and_file_must_both_allow_a_tenant(response, allowed, left):
     assert narrowed(response, allowed) == left
 
 
@@ -102,7 +102,7 @@ def test_the_files_word_on_tenants_holds_over_the_meshs_own():
     assert admitted(record(tenants=("*",)), ROSTER).tenants == ("lab/red",)
 
 
-def test_every_other_difference_is_told():
+def test_other_differences_are_all_listed():
     response = record("any", cpu=64, labels={"zone": "m"}, tenants=("*",))
     assert admitted(response, ROSTER).pools == response.pools
     assert differences(response, ROSTER) == (
@@ -113,5 +113,5 @@ def test_every_other_difference_is_told():
     assert differences(replace(AS_FILED, pools=()), ROSTER) == ("its pool general is missing; the root's file says ondemand {cpu: 1}",)
 
 
-def test_a_mesh_that_the_file_does_not_name_is_told_so():
+def test_mesh_missing_from_the_file_is_a_difference():
     assert differences(record(mesh="lba"), ROSTER) == ("the root's file names no mesh lba (did you mean lab? it has lab)",)

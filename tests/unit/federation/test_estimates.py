@@ -31,7 +31,7 @@ def test_the_wait_is_the_time_until_enough_stages_have_ended(response, expected_
         pytest.param({"waiting": 0, "room": 1, "running": 1, "age_ms": 900}, (0, 0), id="it overruns, and there is room"),
     ],
 )
-def test_the_wait_grows_shorter_while_others_run_and_is_overdue_when_all_of_them_overrun(response, expected):
+def test_wait_shrinks_while_work_runs_and_becomes_overdue(response, expected):
     overruns = {name: value for name, value in response.items() if name != "running"}
     assert (wait_ms(**response, run_ms=600), overdue_ms(**overruns, run_ms=600)) == expected
 
@@ -40,7 +40,7 @@ def test_stages_that_take_no_time_are_waited_for_all_the_same():
     assert wait_ms(waiting=4, room=0, running=1, run_ms=0) == 5
 
 
-def test_bytes_are_on_the_way_by_the_bandwidth_and_anything_at_all_takes_a_moment():
+def test_transfer_time_follows_bandwidth_with_a_minimum():
     rules = CostRules(bandwidth_bytes_per_s=1_000)
     assert [transfer_ms(size, rules) for size in (0, 1, 1_000, 1_500, 1_501)] == [0, 1, 1_000, 1_500, 1_501]
     assert transfer_ms(1, CostRules()) == 1

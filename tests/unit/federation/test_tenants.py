@@ -89,7 +89,7 @@ def test_available_and_potential(tenants, leases, expected):
     assert {path: (tree.available(usage, path, KEY), tree.potential(path, KEY)) for path in expected} == expected
 
 
-def test_own_quota_counts_what_children_lend_and_kept_what_they_do_not():
+def test_own_quota_holds_loans_of_children_but_not_kept_quota():
     tree = TenantTree([node("top", None, 10), node("mid", "top", 5, None, 4), node("leaf", "mid", 3, None, 1)])
     assert [(tree.own_quota(path, KEY), tree.kept(path, KEY)) for path in ("leaf", "mid", "top")] == [(3, 2), (6, 2), (14, 0)]
 
@@ -169,7 +169,7 @@ def test_a_tree_that_cannot_be_is_refused(tenants, response):
         assert words in str(refused.value)
 
 
-def test_a_circle_is_told_once():
+def test_cycle_is_reported_once():
     with pytest.raises(ConfigError) as refused:
         TenantTree([node("a", "b"), node("b", "a"), node("c", "a")])
     assert str(refused.value).splitlines() == ["a: is its own ancestor: a -> b -> a"]
@@ -214,7 +214,7 @@ def test_a_parent_need_not_be_the_beginning_of_the_path():
     assert tree.own_quota(TenantPath("holding"), KEY) == 3
 
 
-def test_an_unknown_tenant_is_told_the_nearest_paths(company):
+def test_unknown_tenant_error_suggests_the_nearest_paths(company):
     with pytest.raises(UnknownTenant, match=r"'acme/labs'; nearest: acme/lab, .*"):
         company.tenant(TenantPath("acme/labs"))
     with pytest.raises(UnknownTenant, match="nearest: acme, acme/lab, acme/lab/nlp"):
@@ -246,7 +246,7 @@ def test_trees_of_the_same_tenants_are_equal_in_any_order():
     assert TenantTree([one, two]) != TenantTree([one])
 
 
-def test_vanished_tenants_come_back_without_quota_only_while_they_are_charged(company):
+def test_vanished_tenants_are_restored_only_while_charged(company):
     gone = {TenantPath("acme/old"): TenantPath("acme"), TenantPath("idle"): None}
     tree = company.with_vanished(gone, {(TenantPath("acme/old"), *KEY): 3, (TenantPath("acme"), *KEY): 3})
     assert tree.tenant(TenantPath("acme/old")).quotas == {KEY: Quota(borrowing_limit=0)}
@@ -255,20 +255,20 @@ def test_vanished_tenants_come_back_without_quota_only_while_they_are_charged(co
     assert company.with_vanished(gone, {}) == company
 
 
-def test_a_vanished_tenant_that_uses_only_what_it_kept_brings_its_vanished_parents_along(company):
+def test_charged_vanished_tenant_restores_its_parents(company):
     gone = {TenantPath("acme/old"): TenantPath("acme"), TenantPath("acme/old/team"): TenantPath("acme/old")}
     tree = company.with_vanished(gone, {(TenantPath("acme/old/team"), *KEY): 3})
     assert tree.ancestors(TenantPath("acme/old/team")) == ("acme/old", "acme")
 
 
-def test_a_tenant_cannot_vanish_and_stay_nor_have_stood_below_nothing(company):
+def test_tenant_cannot_vanish_and_stay_or_lack_a_parent(company):
     for path, parent in (("acme/lab", "acme"), ("acme/old", "nobody")):
         gone = {TenantPath(path): TenantPath(parent)}
         with pytest.raises(ConfigError, match=path):
             company.with_vanished(gone, {(TenantPath(path), *KEY): 3})
 
 
-def test_a_tree_covers_itself_and_what_was_made_of_it_and_no_other_tree(company):
+def test_tree_covers_itself_and_its_derivatives_only(company):
     gone = {TenantPath("acme/old"): TenantPath("acme"), TenantPath("idle"): None}
     old, both = (company.with_vanished(gone, {(path, *KEY): 3 for path in paths}) for paths in (list(gone)[:1], gone))
     assert both.covers(old)
@@ -277,7 +277,7 @@ def test_a_tree_covers_itself_and_what_was_made_of_it_and_no_other_tree(company)
     assert not TenantTree(company.tenants.values()).covers(company)
 
 
-def test_paths_begin_with_their_first_names_whoever_is_their_parent():
+def test_paths_are_matched_by_names_not_by_parents():
     tree = TenantTree([node("acme", None), node("acme/lab", "shop"), node("shop", None), node("x", "acme")])
     assert tree.first_names() == ("acme", "shop", "x")
     assert tree.first_names(TenantPath("shop")) == ("acme", "shop")

@@ -46,7 +46,7 @@ def test_letters_are_read_on_after_any_failure(error):
     assert read == [(LETTER,)]
 
 
-def test_a_process_ends_though_nobody_takes_its_word():
+def test_process_ends_when_its_leave_is_refused():
     class Child:
         has_left = False
 

@@ -138,7 +138,7 @@ def world():
     return world
 
 
-def test_a_stage_goes_on_under_the_new_session_and_its_end_is_told_once(world):
+def test_stage_continues_in_the_new_session_and_ends_once(world):
     before = world.incarnation()
     world.restart()
     assert world.incarnation() > before
@@ -151,7 +151,7 @@ def test_a_stage_goes_on_under_the_new_session_and_its_end_is_told_once(world):
     assert (world.claims(), world.held(), world.store.audit(), world.host.find().stages) == (0, 0, (), ())
 
 
-def test_what_goes_on_keeps_its_room_and_its_share_of_the_lease():
+def test_resumed_stage_keeps_its_capacity_and_lease_share():
     world = World(cpus=1)
     world.run()
     world.submit("t")
@@ -162,14 +162,14 @@ def test_what_goes_on_keeps_its_room_and_its_share_of_the_lease():
     assert set(world.child._child_state.running) == {"t"}
 
 
-def test_news_that_the_dead_one_took_and_did_not_tell_are_told_by_the_next(world):
+def test_next_process_reports_unreported_events(world):
     world.advance()  # The host has told the dead one, which has not told the root.
     world.restart()
     world.hear()
     assert world.words() == ["node_started", "node_succeeded", "stage_ended"]
 
 
-def test_news_that_the_dead_one_told_and_the_host_does_not_know_of_are_not_told_again(world):
+def test_next_process_does_not_repeat_reported_events(world):
     world.submit("t", "a:", "b: a")
     world.heartbeat()
     world.words()
@@ -184,7 +184,7 @@ def test_news_that_the_dead_one_told_and_the_host_does_not_know_of_are_not_told_
     assert world.host.find().stages == ()
 
 
-def test_a_start_that_was_not_told_is_told_by_the_next():
+def test_next_process_reports_an_unreported_start():
     world = World()
     world.submit()
     world.deaf.down = {"report"}
@@ -204,7 +204,7 @@ def test_a_stage_that_the_store_no_longer_gives_is_stopped(world):
     assert (world.words(), world.host.find().stages) == ([], ())
 
 
-def test_what_is_stopped_by_the_next_is_paid_for_until_it_has_stopped():
+def test_stage_being_stopped_stays_charged_until_it_stops():
     world = World(quota=1)
     world.run()
     world.store.forget("r", ())
@@ -220,7 +220,7 @@ def test_what_is_stopped_by_the_next_is_paid_for_until_it_has_stopped():
     assert (set(world.child._child_state.running), world.held()) == ({"t"}, 1)
 
 
-def test_what_goes_on_is_not_stopped_for_what_is_being_stopped():
+def test_resumed_stage_is_not_stopped_for_one_being_stopped():
     world = World(quota=2, duration_ms=10 * TTL_MS)
     world.run("s")
     world.run("t")
@@ -236,7 +236,7 @@ def test_what_goes_on_is_not_stopped_for_what_is_being_stopped():
 
 
 @pytest.mark.parametrize("min_run_ms", [TTL_MS, 10 * TTL_MS], ids=["shorter than usual", "longer than usual"])
-def test_what_goes_on_has_its_own_minimum_run_time_anew_when_quota_is_wanted_back(min_run_ms):
+def test_resumed_stage_restarts_its_minimum_run_time(min_run_ms):
     world = World(duration_ms=100 * TTL_MS)
     world.submit(preemption=PreemptionPolicy(min_run_ms=min_run_ms))
     world.heartbeat()
@@ -249,7 +249,7 @@ def test_what_goes_on_has_its_own_minimum_run_time_anew_when_quota_is_wanted_bac
     assert world.clock.monotonic_ms() - began_ms == min_run_ms
 
 
-def test_a_claim_that_no_runner_has_is_given_back(world):
+def test_claim_without_a_runner_is_returned(world):
     world.host._stages.clear()
     world.host._notes.clear()
     world.restart()
@@ -257,7 +257,7 @@ def test_a_claim_that_no_runner_has_is_given_back(world):
     assert (lost.stage, lost.reason, world.claims()) == ("s", Reason.WORKER_LOST, 0)
 
 
-def test_a_stage_that_was_cancelled_while_nobody_listened_is_stopped():
+def test_stage_cancelled_during_the_gap_is_stopped():
     world = World(duration_ms=10 * TTL_MS)
     world.run()
     world.store.cancel("s")
@@ -266,7 +266,7 @@ def test_a_stage_that_was_cancelled_while_nobody_listened_is_stopped():
     assert world.words()[-2:] == ["node_failed", "stage_ended"]
 
 
-def test_one_that_gave_way_before_runs_again_later(world):
+def test_stage_preempted_before_the_restart_runs_again(world):
     world.host.cancel("s")
     world.restart()
     world.work()
@@ -274,7 +274,7 @@ def test_one_that_gave_way_before_runs_again_later(world):
     assert lost.reason is Reason.QUOTA_RECLAIMED
 
 
-def test_one_that_gave_way_and_still_runs_is_asked_again_by_the_next():
+def test_stage_preempted_and_still_running_is_asked_again():
     world = World(duration_ms=10 * TTL_MS)
     world.run()
     world.host.cancel("s")
@@ -288,7 +288,7 @@ def test_one_that_gave_way_and_still_runs_is_asked_again_by_the_next():
     )
 
 
-def test_an_input_that_came_while_nobody_listened_is_brought(world):
+def test_input_delivered_during_the_gap_arrives(world):
     world.run("t", "b: x")
     world.store.deliver("t", "x", None)
     world.restart()
@@ -296,7 +296,7 @@ def test_an_input_that_came_while_nobody_listened_is_brought(world):
     assert world.claims() == 0
 
 
-def test_a_mesh_that_is_smaller_now_gives_back_what_has_no_room():
+def test_smaller_mesh_returns_stages_that_do_not_fit():
     world = World(duration_ms=10 * TTL_MS)
     world.run("s")
     world.run("t")
@@ -322,7 +322,7 @@ def test_while_the_ledger_learns_nothing_is_gone_on_with(world):
     assert (world.child._child_state.running, world.host.is_empty) == ({}, True)
 
 
-def test_a_store_that_does_not_answer_is_asked_again_and_the_work_waits(world):
+def test_recovery_waits_for_a_store_that_does_not_answer(world):
     before = world.incarnation()
     world.deaf.down = {"join"}
     world.restart()
@@ -336,7 +336,7 @@ def test_a_store_that_does_not_answer_is_asked_again_and_the_work_waits(world):
     assert world.words()[-1] == "stage_ended"
 
 
-def test_one_heir_after_another_keeps_the_work_proved(world):
+def test_successive_restarts_keep_the_work_proved(world):
     for _ in range(3):
         world.restart()
     world.heartbeat()
@@ -344,7 +344,7 @@ def test_one_heir_after_another_keeps_the_work_proved(world):
     assert world.words()[-1] == "stage_ended"
 
 
-def test_only_a_process_that_never_had_a_session_goes_on(world):
+def test_only_a_process_without_a_session_resumes(world):
     world.store.join(world.child._record)  # Somebody else speaks for the mesh now.
     world.child.heartbeat()
     assert world.host.is_empty
@@ -352,7 +352,7 @@ def test_only_a_process_that_never_had_a_session_goes_on(world):
     assert world.words() == ["stage_lost"]
 
 
-def test_values_of_runs_that_ended_while_nobody_listened_go(world):
+def test_values_of_runs_ended_during_the_gap_are_dropped(world):
     world.work()
     world.store.forget("r", ())
     world.restart()
@@ -362,6 +362,6 @@ def test_values_of_runs_that_ended_while_nobody_listened_go(world):
     assert world.host.is_empty
 
 
-def test_what_is_noted_is_json(world):
+def test_stage_note_is_json(world):
     (stage,) = world.host.find().stages
     assert json.loads(stage.note)["pool"] == "general"

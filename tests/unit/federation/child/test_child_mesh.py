@@ -20,14 +20,14 @@ from mesh.stages.messages import NodeStarted, StageLost, StageWaiting
 # -- the straight way --------------------------------------------------------------------------------------------------
 
 
-def test_the_first_beat_joins_and_the_next_is_due_within_a_heartbeat(joined):
+def test_first_heartbeat_joins_and_schedules_the_next(joined):
     assert joined.view().alive
     assert 0 < joined.child.due_in_ms() <= HEARTBEAT_MS
     joined.clock.advance(HEARTBEAT_MS + 5)
     assert joined.child.due_in_ms() == 0
 
 
-def test_heartbeats_are_due_sooner_or_later_than_the_file_says_and_never_twice_in_the_same_step(joined):
+def test_heartbeats_are_jittered_by_mesh_and_number(joined):
     intervals = []
     for _ in range(6):
         joined.heartbeat()
@@ -38,7 +38,7 @@ def test_heartbeats_are_due_sooner_or_later_than_the_file_says_and_never_twice_i
     ]
 
 
-def test_a_queued_stage_is_claimed_run_reported_and_its_lease_given_back(joined):
+def test_queued_stage_runs_and_its_lease_is_released(joined):
     joined.submit("s", "a:", "b: a")
     joined.notifications()
     assert joined.words() == [("s", "stage_started")]
@@ -49,7 +49,7 @@ def test_a_queued_stage_is_claimed_run_reported_and_its_lease_given_back(joined)
     assert all_is_free(joined)
 
 
-def test_a_heartbeat_tells_what_is_in_use(busy):
+def test_heartbeat_reports_resources_in_use(busy):
     busy.heartbeat()
     assert busy.view().record.pools[0].used == CPU
 
@@ -90,7 +90,7 @@ def test_letters_are_read_whatever_they_come_in(busy):
     assert busy.running() == {"s", "t"}
 
 
-def test_room_that_may_have_come_is_looked_for_without_reading_the_queue_again():
+def test_freed_capacity_is_used_without_reading_the_queue():
     federation = Federation(quota=1)
     other = ManualMesh(federation.store, replace(federation.record, mesh="west"))
     other.acquire("acme", "standard", CPU)
@@ -131,7 +131,7 @@ def test_however_much_one_tenant_has_queued_the_others_are_seen(crowded):
     assert crowded.running() == {"g0", "p"}
 
 
-def test_a_stage_that_has_gone_from_a_long_queue_is_dropped_and_the_rest_is_not_asked_about_again(crowded):
+def test_vanished_stage_is_dropped_from_a_long_queue(crowded):
     crowded.heartbeat()
     questions = slow(crowded, "heads_of", 0)
     crowded.store.cancel("g3")
@@ -141,7 +141,7 @@ def test_a_stage_that_has_gone_from_a_long_queue_is_dropped_and_the_rest_is_not_
     assert questions == [("east", ("late",))]
 
 
-def test_a_heartbeat_goes_before_the_rest_of_a_long_queue_which_comes_with_the_next(crowded):
+def test_heartbeat_interrupts_reading_a_long_queue(crowded):
     questions = slow(crowded, "heads_of", TTL_MS // 4)
     crowded.heartbeat()
     assert (len(questions), crowded.child.due_in_ms()) == (1, 0)
@@ -175,7 +175,7 @@ def test_a_stage_that_was_cancelled_while_it_waited_is_dropped():
 
 
 @pytest.mark.parametrize("method", ["queued", "heads_of", "claims_of", "inputs_of", "explain"])
-def test_the_mesh_goes_on_when_a_question_is_not_answered(method):
+def test_mesh_survives_an_unanswered_call(method):
     federation = Federation(quota=1)
     federation.heartbeat()
     federation.flaky.down = {method}
@@ -196,7 +196,7 @@ def test_the_mesh_goes_on_when_a_question_is_not_answered(method):
     assert all_is_free(federation)
 
 
-def test_without_an_answer_the_session_lasts_99_hundredths_of_its_time_on_the_own_clock(busy):
+def test_unanswered_session_ends_at_99_percent_of_its_ttl(busy):
     busy.flaky.down = {"heartbeat"}
     renewed_ms = busy.clock.now_ms
     while busy.running():
@@ -207,7 +207,7 @@ def test_without_an_answer_the_session_lasts_99_hundredths_of_its_time_on_the_ow
     assert (busy.paid(), busy.held()) == (set(), 1)  # The ledger outlasts the holder.
 
 
-def test_after_the_loss_the_mesh_joins_again_as_soon_as_the_ledger_answers(busy):
+def test_mesh_rejoins_as_soon_as_the_ledger_answers(busy):
     busy.flaky.down = {"heartbeat", "join"}
     busy.heartbeat(20)
     assert busy.running() == set()
@@ -226,7 +226,7 @@ def test_after_the_loss_the_mesh_joins_again_as_soon_as_the_ledger_answers(busy)
     assert busy.held() == 1
 
 
-def test_a_session_that_the_ledger_has_ended_stops_all_work_and_begins_another(busy):
+def test_session_ended_by_the_ledger_stops_work_and_rejoins(busy):
     earlier = busy.view().incarnation
     busy.store.join(busy.view().record)  # Somebody else speaks for the mesh now.
     busy.child.heartbeat()
@@ -236,7 +236,7 @@ def test_a_session_that_the_ledger_has_ended_stops_all_work_and_begins_another(b
     assert busy.view().incarnation > earlier
 
 
-def test_a_child_that_slept_longer_than_its_session_lives_stops_all_work_before_it_asks_anybody(busy):
+def test_child_that_overslept_its_session_stops_before_any_call(busy):
     earlier = busy.view().incarnation
     busy.clock.advance(TTL_MS)
     busy.flaky.down = {"heartbeat", "join"}
@@ -257,7 +257,7 @@ def test_a_heartbeat_in_time_after_a_silence_keeps_the_session(busy):
     assert busy.words()[-1] == ("s", "stage_ended")
 
 
-def test_a_heartbeat_that_has_more_to_tell_than_the_ledger_hears_is_one_without_an_answer(busy):
+def test_oversized_heartbeat_counts_as_unanswered(busy):
     def too_large():
         raise BatchTooLarge("1001 rows in one call; send at most 1000")
 
@@ -270,7 +270,7 @@ def test_a_heartbeat_that_has_more_to_tell_than_the_ledger_hears_is_one_without_
     assert busy.words()[-1] == ("s", "stage_ended")
 
 
-def test_a_ledger_that_does_not_answer_the_first_join_is_asked_again():
+def test_unanswered_first_join_is_repeated():
     federation = Federation()
     federation.flaky.down = {"join"}
     federation.heartbeat(9)
@@ -279,7 +279,7 @@ def test_a_ledger_that_does_not_answer_the_first_join_is_asked_again():
     assert federation.view().alive
 
 
-def test_a_session_that_is_lost_in_the_middle_of_the_work_stops_everything(busy):
+def test_session_lost_during_work_stops_everything(busy):
     busy.submit("t")
     busy.flaky.before["acquire"] = lambda: busy.store.join(busy.record)
     busy.notifications()
@@ -295,7 +295,7 @@ def test_a_runner_that_died_ends_the_stage_as_lost(busy):
     assert all_is_free(busy)
 
 
-def test_a_stage_that_waits_for_ray_is_counted_until_a_node_begins(busy):
+def test_stage_waiting_for_ray_is_counted_until_a_node_begins(busy):
     waiting = StageWaiting(stage="s", reason=Reason.WAITING_FOR_GROUP, detail="held by others")
     busy.child.take_report(HostReport(stage="s", number=1, messages=(waiting,)))
     assert busy.words() == [("s", "stage_waiting")]
@@ -320,7 +320,7 @@ def test_leaving_before_joining_is_harmless():
     assert federation.store.snapshot().meshes == ()
 
 
-def test_a_ledger_that_has_lost_a_lease_is_told_of_it_and_the_work_goes_on(busy):
+def test_work_goes_on_after_the_ledger_lost_its_lease(busy):
     for lost in (busy.store._rows, busy.store._usage, busy.store._target_updates, busy.store._marks):
         lost.clear()
     busy.store.restart()

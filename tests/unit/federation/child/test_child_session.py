@@ -65,7 +65,7 @@ def response(*demands, now_ms=0):
     return tuple(one.as_row(now_ms) for one in demands)
 
 
-def test_wants_are_told_once_with_how_long_they_have_waited_then():
+def test_unchanged_demands_are_sent_once_with_waiting_time():
     ledger, child_session = begun()
     child_state = Wanting(demand(1, since_ms=300), demand(2, since_ms=1_000))
     child_session.renew(ledger, child_state, 1_000)
@@ -73,14 +73,14 @@ def test_wants_are_told_once_with_how_long_they_have_waited_then():
     assert [[demand.waited_ms for demand in ledger.beats[0].demands], ledger.beats[1].demands] == [[700, 0], None]
 
 
-def test_wants_are_told_anew_when_the_oldest_work_behind_one_is_another_and_not_when_a_long_queue_grows():
+def test_demands_are_resent_when_their_oldest_work_changes():
     ledger, child_session = begun()
     for now in (Wanting(demand(1, beyond=5)), Wanting(demand(1, beyond=6)), Wanting(demand(1, since_ms=3, beyond=6))):
         child_session.renew(ledger, now, 1_000)
     assert [heartbeat_report.demands is None for heartbeat_report in ledger.beats] == [False, True, False]
 
 
-def test_wants_are_told_anew_after_a_lease_was_told_since_the_ledger_wants_less_for_one_that_grew():
+def test_demands_are_resent_after_a_changed_lease():
     ledger, child_session = begun()
     ledger.leases = (Lease(tenant="t1", mesh="east", flavor="standard", held=CPU, target=CPU, version=1),)
     child_session.renew(ledger, Wanting(demand(1)), 0)
@@ -90,14 +90,14 @@ def test_wants_are_told_anew_after_a_lease_was_told_since_the_ledger_wants_less_
     assert [heartbeat_report.demands is None for heartbeat_report in ledger.beats] == [False, False, True]
 
 
-def test_a_want_that_the_ledger_cannot_hear_does_not_keep_the_heartbeat_from_being_answered():
+def test_oversized_demand_is_left_out_of_the_heartbeat():
     ledger, child_session = begun()
     ledger.unfit = "t00001"
     child_session.renew(ledger, Wanting(demand(1), demand(2)), 0)
     assert [heartbeat_report.demands for heartbeat_report in ledger.beats] == [response(demand(1), demand(2)), ()]
 
 
-def test_wants_whose_telling_was_not_answered_are_told_anew_though_they_are_as_before():
+def test_unanswered_demands_are_resent_unchanged():
     ledger, child_session = begun()
     ledger.is_mute = True
     with pytest.raises(StoreUnavailable):
@@ -108,7 +108,7 @@ def test_wants_whose_telling_was_not_answered_are_told_anew_though_they_are_as_b
     assert [heartbeat_report.demands for heartbeat_report in ledger.beats] == [response(demand(1)), (), None]
 
 
-def test_what_a_lease_pays_for_is_told_when_the_ledger_knows_something_else_and_until_it_has_answered():
+def test_lease_use_is_sent_until_the_ledger_has_answered():
     ledger, child_session = begun()
     child_state = Wanting()
     child_state.accounting.take_in(

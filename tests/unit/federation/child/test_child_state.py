@@ -5,7 +5,7 @@ from __future__ import annotations
 from child_bed import CPU, Federation
 
 
-def test_what_runs_may_be_asked_to_stop_until_it_has_been_asked(busy):
+def test_running_stage_is_an_occupant_until_it_is_preempted(busy):
     child_state = busy.child._child_state
     (occupant,) = child_state.occupants()
     assert (occupant.stage, occupant.tenant, occupant.pool, occupant.amounts) == ("s", "acme", "general", CPU)
@@ -16,7 +16,7 @@ def test_what_runs_may_be_asked_to_stop_until_it_has_been_asked(busy):
     assert tuple(child_state.occupants()) == ()
 
 
-def test_a_lease_is_waited_for_while_a_stage_of_its_tenant_does_not_run(busy):
+def test_lease_is_demanded_while_a_stage_of_its_tenant_waits(busy):
     child_state = busy.child._child_state
     assert not child_state.is_waited_for(("acme", "standard"))
     busy.submit("late", slot=CPU.times(9))
@@ -25,7 +25,7 @@ def test_a_lease_is_waited_for_while_a_stage_of_its_tenant_does_not_run(busy):
     assert not child_state.is_waited_for(("other", "standard"))
 
 
-def test_the_record_that_is_told_has_what_is_in_use():
+def test_reported_record_holds_resources_in_use():
     federation = Federation()
     federation.submit("s", slot=CPU.times(3))
     federation.heartbeat()

@@ -27,7 +27,7 @@ def test_an_input_is_brought_when_its_letter_comes_and_once(joined):
     assert ("s", "node_succeeded") in joined.words()
 
 
-def test_a_stage_of_a_tenant_that_the_mesh_is_closed_to_is_not_claimed(joined):
+def test_stage_of_an_excluded_tenant_is_not_claimed(joined):
     joined.child._child_state.record = replace(joined.record, tenants=("other",))
     joined.submit("s")
     joined.notifications()
@@ -35,7 +35,7 @@ def test_a_stage_of_a_tenant_that_the_mesh_is_closed_to_is_not_claimed(joined):
     assert (joined.words(), joined.view().waiting, joined.view().claimed) == ([], 1, 0)
 
 
-def test_however_many_letters_tell_of_a_stage_its_inputs_are_asked_for_once(joined):
+def test_repeated_notifications_fetch_inputs_once(joined):
     joined.submit("s", "a: x y z")
     joined.notifications()
     questions = slow(joined, "inputs_of", 0)
@@ -60,7 +60,7 @@ def test_a_heartbeat_goes_before_the_rest_of_the_inputs(joined):
     assert joined.view().alive
 
 
-def test_inputs_that_could_not_be_had_are_asked_for_again_after_the_next_heartbeat(joined):
+def test_missing_inputs_are_fetched_after_the_next_heartbeat(joined):
     joined.submit("s", "a: x")
     joined.notifications()
     joined.store.deliver("s", "x", stored(joined.store, "seven"))
@@ -86,7 +86,7 @@ def test_a_heartbeat_goes_before_the_rest_of_a_comparison(joined):
     assert len(reads) == len("stu")
 
 
-def test_an_input_whose_letter_went_astray_is_found_by_comparing(joined):
+def test_reconciliation_finds_an_input_without_notification(joined):
     joined.submit("s", "a: x")
     joined.notifications()
     joined.store.deliver("s", "x", stored(joined.store, "seven"))
@@ -105,7 +105,7 @@ def test_a_withheld_input_drops_what_waits_for_it(joined):
     assert (kinds.count("node_succeeded"), kinds[-1]) == (1, "stage_ended")
 
 
-def test_inputs_that_came_before_the_claim_are_handed_over_with_the_start(joined):
+def test_early_inputs_are_handed_over_at_the_start(joined):
     joined.submit("s", "a: x")
     joined.store.deliver("s", "x", stored(joined.store, "seven"))
     joined.heartbeat()
@@ -113,14 +113,14 @@ def test_inputs_that_came_before_the_claim_are_handed_over_with_the_start(joined
     assert ("s", "node_succeeded") in joined.words()
 
 
-def test_a_cancel_whose_letter_went_astray_is_found_by_comparing(busy):
+def test_reconciliation_finds_a_cancel_without_notification(busy):
     busy.store.cancel("s")
     busy.heartbeat(HEARTBEATS_PER_COMPARISON)
     busy.work()
     assert busy.words()[-1] == ("s", "stage_ended")
 
 
-def test_a_stage_that_was_cancelled_between_lease_and_claim_gives_the_lease_back(joined):
+def test_stage_cancelled_before_its_claim_releases_the_lease(joined):
     joined.submit("s")
     joined.flaky.before["claim"] = lambda: joined.store.cancel("s")
     joined.heartbeat()
@@ -128,7 +128,7 @@ def test_a_stage_that_was_cancelled_between_lease_and_claim_gives_the_lease_back
     assert all_is_free(joined)
 
 
-def test_a_stage_that_was_cancelled_between_claim_and_start_is_stopped(joined):
+def test_stage_cancelled_before_its_start_is_stopped(joined):
     joined.submit("s")
     joined.flaky.before["get"] = lambda: joined.store.cancel("s")
     joined.heartbeat()
@@ -142,7 +142,7 @@ def test_a_stage_that_was_cancelled_between_claim_and_start_is_stopped(joined):
     "method",
     [pytest.param("claim", id="the answer to the claim is lost"), pytest.param("get", id="the code for it cannot be had")],
 )
-def test_a_claim_of_which_nothing_runs_is_given_back(joined, method):
+def test_claim_that_runs_nothing_is_returned(joined, method):
     joined.flaky.mute = {method}
     joined.submit("s")
     joined.notifications()
@@ -155,7 +155,7 @@ def test_a_claim_of_which_nothing_runs_is_given_back(joined, method):
     assert all_is_free(joined)
 
 
-def test_a_stage_that_the_host_cannot_start_is_lost_and_holds_nothing(joined, monkeypatch):
+def test_stage_that_cannot_start_is_lost_and_holds_nothing(joined, monkeypatch):
     def refuse(*_args):
         raise RuntimeAdapterError("Ray is gone")
 
@@ -167,7 +167,7 @@ def test_a_stage_that_the_host_cannot_start_is_lost_and_holds_nothing(joined, mo
     assert all_is_free(joined)
 
 
-def test_a_claim_that_was_not_taken_in_is_made_again(joined):
+def test_claim_without_an_answer_is_repeated(joined):
     joined.flaky.down = {"claim"}
     joined.submit("s")
     joined.notifications()
@@ -177,7 +177,7 @@ def test_a_claim_that_was_not_taken_in_is_made_again(joined):
     assert joined.running() == {"s"}
 
 
-def test_a_claim_that_is_refused_because_too_much_is_claimed_is_made_again(joined):
+def test_claim_refused_at_the_claim_limit_is_repeated(joined):
     def refuse():
         raise TooManyClaims("end something")
 
@@ -189,7 +189,7 @@ def test_a_claim_that_is_refused_because_too_much_is_claimed_is_made_again(joine
     assert joined.running() == {"s"}
 
 
-def test_a_claim_whose_run_was_forgotten_while_it_is_given_back_is_let_go(joined):
+def test_claim_of_a_run_forgotten_meanwhile_is_dropped(joined):
     joined.flaky.mute = {"claim"}
     joined.submit("s")
     joined.notifications()
@@ -200,7 +200,7 @@ def test_a_claim_whose_run_was_forgotten_while_it_is_given_back_is_let_go(joined
     assert joined.view().alive
 
 
-def test_values_of_a_run_whose_end_nobody_told_are_let_go_by_comparing(joined):
+def test_reconciliation_drops_values_of_an_ended_run(joined):
     joined.submit("s")
     joined.heartbeat()
     joined.work()
@@ -211,7 +211,7 @@ def test_values_of_a_run_whose_end_nobody_told_are_let_go_by_comparing(joined):
     assert joined.host.held() == {}
 
 
-def test_values_of_a_run_that_goes_on_are_kept_when_its_stages_here_have_ended(joined):
+def test_values_are_kept_while_their_run_continues(joined):
     joined.submit("s")
     joined.heartbeat()
     joined.work()
@@ -220,7 +220,7 @@ def test_values_of_a_run_that_goes_on_are_kept_when_its_stages_here_have_ended(j
     assert joined.host.held() == {"r": "s"}
 
 
-def test_while_the_ledger_learns_no_values_are_let_go(joined):
+def test_no_values_are_dropped_while_the_ledger_recovers(joined):
     joined.submit("s")
     joined.heartbeat()
     joined.work()
@@ -250,7 +250,7 @@ def with_an_end():
     return federation, before
 
 
-def test_a_claim_whose_end_the_store_has_lost_is_ended_again():
+def test_claim_whose_end_the_store_lost_is_ended_again():
     federation, before = with_an_end()
     federation.words()
     federation.store.lose_writes(before)
@@ -260,7 +260,7 @@ def test_a_claim_whose_end_the_store_has_lost_is_ended_again():
     assert federation.held() == 0
 
 
-def test_an_end_that_was_lost_is_told_again_though_the_loss_is_found_by_comparing():
+def test_end_lost_by_the_store_is_resent_after_reconciliation():
     federation, before = with_an_end()
     epoch = federation.store.snapshot().epoch
     federation.store.lose_writes(before)
@@ -271,7 +271,7 @@ def test_an_end_that_was_lost_is_told_again_though_the_loss_is_found_by_comparin
     assert federation.words()[-1] == ("s", "stage_ended")
 
 
-def test_a_claim_whose_end_was_told_too_long_ago_to_be_told_again_is_given_back():
+def test_claim_whose_end_is_too_old_to_resend_is_returned():
     federation, before = with_an_end()
     federation.words()
     federation.heartbeat(math.ceil(KEPT_MS / soonest_ms(HEARTBEAT_MS)))
@@ -283,7 +283,7 @@ def test_a_claim_whose_end_was_told_too_long_ago_to_be_told_again_is_given_back(
 
 
 @pytest.mark.parametrize("lost", ["the claim", "the claim and its lease"])
-def test_a_stage_whose_claim_the_store_has_lost_goes_on_under_its_old_token(joined, lost):
+def test_stage_whose_claim_is_lost_continues_under_its_token(joined, lost):
     if lost == "the claim":
         joined.submit("earlier")
         joined.notifications()
@@ -306,7 +306,7 @@ def test_a_stage_whose_claim_the_store_has_lost_goes_on_under_its_old_token(join
     assert all_is_free(joined)
 
 
-def test_a_stage_that_has_ended_under_a_claim_that_the_store_has_lost_does_not_run_again(joined):
+def test_ended_stage_with_a_lost_claim_does_not_rerun(joined):
     joined.submit("s")
     before = joined.store.copied()
     joined.notifications()
@@ -323,7 +323,7 @@ def test_a_stage_that_has_ended_under_a_claim_that_the_store_has_lost_does_not_r
     assert all_is_free(joined)
 
 
-def test_a_report_that_is_refused_for_want_of_the_claim_is_told_when_that_is_made_again(joined):
+def test_report_refused_without_its_claim_is_resent_later(joined):
     joined.submit("s", "a:", "b: a")
     before = joined.store.copied()
     joined.notifications()
@@ -339,7 +339,7 @@ def test_a_report_that_is_refused_for_want_of_the_claim_is_told_when_that_is_mad
 
 
 @pytest.mark.parametrize("has_ended", [False, True])
-def test_a_claim_on_a_stage_that_is_submitted_again_while_the_ledger_learns_is_made_again_then(joined, has_ended):
+def test_claim_is_restored_when_its_stage_is_resubmitted(joined, has_ended):
     before = joined.store.copied()
     joined.submit("s", "a:", "b: a")
     joined.notifications()
@@ -359,7 +359,7 @@ def test_a_claim_on_a_stage_that_is_submitted_again_while_the_ledger_learns_is_m
     assert all_is_free(joined)
 
 
-def test_a_stage_that_nobody_submits_again_stops_when_learning_is_over(joined):
+def test_stage_that_is_not_resubmitted_stops_after_recovery(joined):
     before = joined.store.copied()
     joined.submit("s", "a:", "b: a")
     joined.notifications()
@@ -373,7 +373,7 @@ def test_a_stage_that_nobody_submits_again_stops_when_learning_is_over(joined):
     assert all_is_free(joined)
 
 
-def test_a_stage_of_which_something_was_told_too_long_ago_is_not_claimed_again(joined):
+def test_stage_with_reports_too_old_to_resend_is_not_reclaimed(joined):
     joined.submit("s", "a:", "b: a")
     before = joined.store.copied()
     joined.notifications()
@@ -399,7 +399,7 @@ def test_a_stage_that_was_cancelled_meanwhile_stops(joined):
     assert all_is_free(joined)
 
 
-def test_another_claim_on_the_stage_stands_and_the_lost_one_stops(joined):
+def test_competing_claim_stands_and_the_lost_one_stops(joined):
     joined.submit("s", "a:", "b: a")
     before = joined.store.copied()
     joined.notifications()
@@ -419,7 +419,7 @@ def test_another_claim_on_the_stage_stands_and_the_lost_one_stops(joined):
     assert joined.words() == []
 
 
-def test_a_claim_that_is_no_older_than_the_epoch_is_not_made_again_and_its_stage_does_not_run_on():
+def test_claim_of_the_current_epoch_is_not_restored():
     federation = Federation()
     federation.heartbeat()
     federation.submit("s")
@@ -436,7 +436,7 @@ def test_a_claim_that_is_no_older_than_the_epoch_is_not_made_again_and_its_stage
     assert federation.view().claimed == 1
 
 
-def test_however_many_claims_are_in_doubt_no_call_asks_about_too_many(joined, monkeypatch):
+def test_doubtful_claims_are_checked_in_bounded_batches(joined, monkeypatch):
     monkeypatch.setattr("federation.child.status_reporter.RESUMED_MAX", 2)
     for name in "stu":
         joined.submit(name, "a:", "b: a")
@@ -450,7 +450,7 @@ def test_however_many_claims_are_in_doubt_no_call_asks_about_too_many(joined, mo
     assert joined.running() == set("stu")
 
 
-def test_what_an_earlier_process_has_told_is_not_asked_for_as_if_it_could_be_told_again(joined):
+def test_reports_of_an_earlier_process_are_not_offered_again(joined):
     joined.submit("s", "a:", "b: a")
     joined.notifications()
     running = joined.child._child_state.running["s"]
@@ -462,7 +462,7 @@ def test_what_an_earlier_process_has_told_is_not_asked_for_as_if_it_could_be_tol
     assert (held.is_whole, held.has_ended, held.lease) == (False, False, running.paid_by)
 
 
-def test_a_claim_under_a_lease_that_was_revoked_hard_is_let_go_and_does_not_go_round_in_circles(joined):
+def test_claim_under_a_hard_revoked_lease_is_disowned_once(joined):
     joined.submit("s", "a:", "b: a")
     joined.notifications()
     joined.words()
@@ -473,7 +473,7 @@ def test_a_claim_under_a_lease_that_was_revoked_hard_is_let_go_and_does_not_go_r
     assert joined.words() == []
 
 
-def test_nothing_is_claimed_while_what_the_mesh_runs_on_is_gone_and_the_root_hears_of_it_at_once(joined):
+def test_nothing_is_claimed_while_ray_is_gone(joined):
     joined.submit("s1")
     joined.host.is_there = False
     joined.notifications()
@@ -489,7 +489,7 @@ def test_nothing_is_claimed_while_what_the_mesh_runs_on_is_gone_and_the_root_hea
     assert joined.running() == {"s1"}
 
 
-def test_of_many_that_could_start_one_finds_out_that_what_the_mesh_runs_on_is_gone(joined):
+def test_one_probe_per_round_finds_that_ray_is_gone(joined):
     """Each look may take half a second, and a heartbeat has to go out meanwhile."""
     for number in range(4):
         joined.submit(f"s{number}")
@@ -498,7 +498,7 @@ def test_of_many_that_could_start_one_finds_out_that_what_the_mesh_runs_on_is_go
     assert (joined.host.looks - looks, joined.running()) == (1, set())
 
 
-def test_what_runs_when_the_control_service_goes_away_ends_as_ever_and_nothing_follows_it(joined):
+def test_running_work_ends_and_none_follows_while_ray_is_gone(joined):
     joined.submit("s1", slot=ResourceSet.of({"cpu": 4}))
     joined.submit("s2", slot=ResourceSet.of({"cpu": 4}))
     joined.heartbeat()

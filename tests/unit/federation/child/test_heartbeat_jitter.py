@@ -19,12 +19,12 @@ def interval(mesh, heartbeat_report, heartbeat_ms=HEARTBEAT_MS, ttl_ms=TTL_MS):
 
 
 @given(names, st.integers(1, 10**9), st.integers(50, 100_000), st.integers(200, 3_600_000))
-def test_a_beat_is_a_fifth_sooner_or_later_at_most(mesh, heartbeat_report, heartbeat_ms, ttl_ms):
+def test_interval_varies_by_a_fifth_at_most(mesh, heartbeat_report, heartbeat_ms, ttl_ms):
     assert heartbeat_ms * 4 // 5 <= interval(mesh, heartbeat_report, heartbeat_ms, ttl_ms) <= heartbeat_ms * 6 // 5
 
 
 @given(names, st.integers(0, 10**9), st.integers(200, 3_600_000), st.data())
-def test_where_two_intervals_fit_before_a_deadline_two_beats_do_and_where_one_does_one_does(mesh, heartbeat_report, ttl_ms, data):
+def test_jitter_keeps_heartbeats_before_their_deadlines(mesh, heartbeat_report, ttl_ms, data):
     heartbeat_ms = data.draw(st.integers(1, max(1, (ttl_ms - 1) // 2)))
     deadlines = Deadlines.of(ttl_ms)
     once_ms, again_ms = (interval(mesh, number, heartbeat_ms, ttl_ms) for number in (heartbeat_report, heartbeat_report + 1))
@@ -34,7 +34,7 @@ def test_where_two_intervals_fit_before_a_deadline_two_beats_do_and_where_one_do
             assert once_ms + again_ms <= deadline_ms
 
 
-def test_meshes_that_begin_together_are_spread_over_an_interval_with_their_second_beat():
+def test_second_heartbeats_of_many_meshes_are_spread():
     due_ms = sorted(interval(mesh, 0) for mesh in MESHES)
     assert due_ms[0] >= HEARTBEAT_MS // 5
     assert due_ms[-1] <= HEARTBEAT_MS
@@ -48,7 +48,7 @@ def test_no_two_meshes_keep_step(ttl_ms):
     assert len(paces) == len(MESHES)
 
 
-def test_the_same_beat_of_the_same_mesh_is_due_at_the_same_moment_whoever_asks():
+def test_heartbeat_interval_is_reproducible():
     assert [interval("east", heartbeat_report) for heartbeat_report in range(4)] == [
         interval("east", heartbeat_report) for heartbeat_report in range(4)
     ]

@@ -28,38 +28,38 @@ def numbers(kept):
     return [batch.number for batch in kept]
 
 
-def test_words_come_back_as_they_were_told():
+def test_reports_are_returned_as_sent():
     messages = (NodeStarted(stage="s", node="a", attempt=1, started_ms=5), StageEnded(stage="s"))
     assert response(claim(), messages=messages).messages == messages
 
 
-def test_a_batch_tells_whether_anything_comes_after_it():
+def test_batch_knows_whether_another_follows():
     lost = StageLost(stage="s", mesh="east", incarnation=1, reason=Reason.WORKER_LOST)
     started = NodeStarted(stage="s", node="a", attempt=1, started_ms=5)
     assert [response(claim(), messages=(message,)).closes for message in (StageEnded(stage="s"), lost, started)] == [True, True, False]
 
 
-def test_what_is_old_goes_and_what_is_a_moment_younger_stays():
+def test_reports_expire_at_their_age():
     kept = kept_of(response(claim(), 1), response(claim(), 2, now_ms=1))
     kept.drop_old(KEPT_MS)
     assert (numbers(kept), [batch.number for batch in kept.of(claim())]) == ([2], [2])
 
 
-def test_where_there_is_too_much_the_oldest_go():
+def test_oldest_reports_are_dropped_at_the_limit():
     half = {"sha": bytes(KEPT_BYTES_MAX // 2 - 100)}
     kept = kept_of(*(response(claim(f"s{number}"), number, blobs=half) for number in range(5)))
     assert numbers(kept) == [3, 4]
     assert kept.of(claim("s0")) == ()
 
 
-def test_of_what_is_larger_than_all_that_may_be_kept_nothing_is():
+def test_report_above_the_limit_is_not_kept():
     kept = kept_of(response(claim(), 1, blobs={"sha": bytes(KEPT_BYTES_MAX + 1)}))
     assert numbers(kept) == []
     kept.keep(response(claim(), 2))
     assert numbers(kept) == [2]
 
 
-def test_of_a_claim_that_is_not_ours_any_more_nothing_is_kept_and_of_others_all():
+def test_reports_of_a_lost_claim_are_dropped():
     kept = kept_of(response(claim("s"), 1), response(claim("t"), 2), response(claim("s"), 3))
     kept.drop(claim("s", token=8))
     assert numbers(kept) == [1, 2, 3]
@@ -67,7 +67,7 @@ def test_of_a_claim_that_is_not_ours_any_more_nothing_is_kept_and_of_others_all(
     assert (numbers(kept), kept.of(claim("s"))) == ([2], ())
 
 
-def test_a_stage_that_is_claimed_anew_tells_nothing_more_of_its_earlier_claim():
+def test_new_claim_drops_reports_of_the_earlier_one():
     kept = kept_of(response(claim(token=7), 1), response(claim("t"), 2), response(claim(token=9), 3))
     assert (numbers(kept), kept.of(claim(token=7))) == ([2, 3], ())
 

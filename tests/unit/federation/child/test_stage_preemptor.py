@@ -41,7 +41,7 @@ def stopping(federation):
         pytest.param([pool("general", 2)], 2, id="both are full"),
     ],
 )
-def test_an_urgent_stage_stops_a_less_urgent_one_of_its_tenant_and_starts_in_its_place(pools, quota):
+def test_urgent_stage_preempts_its_own_tenant_and_starts(pools, quota):
     federation = full_house(*pools, quota=quota)
     federation.submit("urgent", priority=5, preemption=TAKES)
     federation.notifications()
@@ -67,14 +67,14 @@ def test_an_urgent_stage_stops_a_less_urgent_one_of_its_tenant_and_starts_in_its
         pytest.param({"priority": 5, "tenant": "other"}, TAKES, id="one of another tenant"),
     ],
 )
-def test_nobody_is_stopped_for(response, preemption):
+def test_no_stage_is_preempted_for(response, preemption):
     federation = full_house()
     federation.submit("urgent", preemption=preemption, **response)
     federation.heartbeat(2)
     assert stopping(federation) == set()
 
 
-def test_a_stage_that_was_too_young_is_stopped_when_it_has_run_long_enough():
+def test_stage_is_preempted_after_its_minimum_run_time():
     federation = full_house()
     federation.submit("urgent", priority=5, preemption=PreemptionPolicy(takes=True, min_run_ms=3 * HEARTBEAT_MS))
     federation.heartbeat()
@@ -83,7 +83,7 @@ def test_a_stage_that_was_too_young_is_stopped_when_it_has_run_long_enough():
     assert len(stopping(federation)) == 1
 
 
-def test_the_ledger_is_asked_before_a_second_stage_stops_for_want_of_quota_alone():
+def test_ledger_is_asked_before_a_second_victim_for_quota():
     federation = full_house(pool("general", 3), quota=9, slot=ResourceSet.of({"cpu": 1}))
     federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), preemption=TAKES)
     federation.notifications()
@@ -110,7 +110,7 @@ def test_work_stops_only_for_what_the_ledger_does_not_add():
     assert len(federation.running()) == 2
 
 
-def test_what_is_freed_is_neither_given_back_nor_taken_by_others_of_the_tenant():
+def test_freed_quota_is_reserved_for_the_preemptor():
     federation = full_house(pool("general", 9), quota=2)
     federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), preemption=TAKES)
     federation.notifications()
@@ -127,7 +127,7 @@ def test_what_is_freed_is_neither_given_back_nor_taken_by_others_of_the_tenant()
     assert federation.running() == {"urgent"}
 
 
-def test_a_claim_that_ends_lets_go_at_once_of_what_was_held_for_it():
+def test_ended_preemptor_frees_its_reservation_at_once():
     federation = full_house(pool("general", 9), quota=2)
     federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), preemption=TAKES)
     federation.notifications()
@@ -156,7 +156,7 @@ def test_room_that_is_not_free_in_time_is_anybodys_again():
     assert "small" in federation.running()
 
 
-def test_what_gave_way_runs_later_and_stops_nobody():
+def test_preempted_stage_reruns_and_preempts_no_other():
     federation = full_house()
     federation.submit("urgent", priority=5, preemption=TAKES)
     federation.notifications()
@@ -180,7 +180,7 @@ def test_two_urgent_stages_do_not_count_on_the_same_victim():
     assert federation.running() == {"first", "second"}
 
 
-def test_in_strict_order_a_stage_says_that_it_stands_behind_and_starts_after_the_first():
+def test_strict_fifo_stage_waits_behind_the_head():
     in_order = PreemptionPolicy(in_order=True)
     federation = Federation(pool("general", 3))
     federation.submit("runs", slot=ResourceSet.of({"cpu": 2}), preemption=in_order)

@@ -16,7 +16,7 @@ from mesh.stages.messages import StageEnded
 from mesh.stages.spec import StageSpec, TaskSpec
 
 
-def test_what_cannot_be_told_is_kept_and_told_later_in_order(busy):
+def test_unsent_reports_are_kept_and_sent_in_order(busy):
     busy.flaky.down = {"report"}
     busy.work()
     busy.work()
@@ -29,7 +29,7 @@ def test_what_cannot_be_told_is_kept_and_told_later_in_order(busy):
     assert all_is_free(busy)
 
 
-def test_a_report_that_was_taken_in_without_an_answer_is_not_taken_in_twice(busy):
+def test_unanswered_report_takes_effect_once(busy):
     busy.flaky.mute = {"report"}
     busy.work()
     busy.flaky.mute = set()
@@ -39,7 +39,7 @@ def test_a_report_that_was_taken_in_without_an_answer_is_not_taken_in_twice(busy
 
 
 @pytest.mark.parametrize("refusal", [CallRejected("larger than 1 MiB"), BatchTooLarge("too many")], ids=["the call", "what is in it"])
-def test_what_the_root_never_takes_ends_its_stage_as_lost_and_holds_up_nobody_else(busy, refusal):
+def test_rejected_report_loses_its_stage_and_blocks_no_other(busy, refusal):
     def refuse():
         raise refusal
 
@@ -62,7 +62,7 @@ def test_what_the_root_never_takes_ends_its_stage_as_lost_and_holds_up_nobody_el
     assert all_is_free(busy)
 
 
-def test_a_value_that_the_root_never_takes_ends_its_stage_as_lost(joined):
+def test_rejected_value_loses_its_stage(joined):
     def refuse():
         raise BatchTooLarge("a blob of 9 MiB")
 
@@ -75,7 +75,7 @@ def test_a_value_that_the_root_never_takes_ends_its_stage_as_lost(joined):
     assert all_is_free(joined)
 
 
-def test_a_stage_whose_loss_cannot_be_told_now_is_lost_later(busy):
+def test_loss_that_cannot_be_reported_is_reported_later(busy):
     def refuse():
         raise CallRejected("larger than 1 MiB")
 
@@ -88,7 +88,7 @@ def test_a_stage_whose_loss_cannot_be_told_now_is_lost_later(busy):
     assert busy.words() == [("s", "stage_lost")]
 
 
-def test_blobs_are_kept_before_the_words_that_name_them_are_passed_on(busy):
+def test_blobs_are_stored_before_reports_that_name_them(busy):
     busy.flaky.down = {"put"}
     task = TaskSpec(node="c", attempt=1, function="call:m:f", export=True)
     busy.store.submit("east", StageSpec(stage="t", run="r", tenant="acme", tasks=(task,), slot=CPU, width=1))
@@ -102,7 +102,7 @@ def test_blobs_are_kept_before_the_words_that_name_them_are_passed_on(busy):
     assert busy.store.get("r", (value.sha256,))
 
 
-def test_a_start_that_could_not_be_told_keeps_nobody_else_from_starting(joined):
+def test_unsent_start_blocks_no_other_start(joined):
     joined.submit("s")
     joined.submit("t")
     joined.flaky.down = {"report"}
@@ -115,7 +115,7 @@ def test_a_start_that_could_not_be_told_keeps_nobody_else_from_starting(joined):
     assert joined.words() == [("s", "stage_started"), ("t", "stage_started")]
 
 
-def test_a_heartbeat_goes_before_the_rest_of_what_there_is_to_tell(busy):
+def test_heartbeat_interrupts_sending_reports(busy):
     busy.flaky.down = {"report"}
     busy.work()
     busy.work()
@@ -138,7 +138,7 @@ def test_a_heartbeat_goes_before_the_rest_of_a_reports_values(busy):
     assert [sha256 for _, sha256, _ in puts] == list(values)
 
 
-def test_what_there_was_to_tell_under_a_lost_session_is_not_told_under_the_next(busy):
+def test_reports_of_a_lost_session_are_not_sent_in_the_next(busy):
     busy.flaky.down = {"report"}
     busy.work()
     busy.clock.advance(TTL_MS + GRACE_MS + 1)
@@ -149,7 +149,7 @@ def test_what_there_was_to_tell_under_a_lost_session_is_not_told_under_the_next(
     assert all_is_free(busy)
 
 
-def test_a_stage_that_is_no_longer_ours_is_stopped_and_its_room_given_back(busy):
+def test_stage_of_another_owner_is_stopped_and_freed(busy):
     busy.store.forget("r", ())
     busy.work()
     assert all_is_free(busy)
@@ -157,7 +157,7 @@ def test_a_stage_that_is_no_longer_ours_is_stopped_and_its_room_given_back(busy)
     assert busy.words() == []
 
 
-def test_what_a_stage_that_is_no_longer_ours_took_is_free_when_it_has_stopped_and_not_before():
+def test_disowned_stage_frees_its_resources_when_it_stops():
     federation = Federation(pool("general", 1), quota=1)
     west = ManualMesh(federation.store, MeshRecord(mesh="west", labels={}, pools=(), cluster="c2"))
     federation.submit("s", "a:", "b: a")
@@ -179,7 +179,7 @@ def test_what_a_stage_that_is_no_longer_ours_took_is_free_when_it_has_stopped_an
     assert isinstance(west.acquire("acme", "standard", CPU), Granted)
 
 
-def test_of_a_stage_whose_run_was_forgotten_nothing_is_told_and_nobody_starts_in_its_place_before_it_has_stopped():
+def test_stage_of_a_forgotten_run_is_silent_and_frees_its_slot():
     federation = Federation(pool("general", 1), quota=1)
     federation.submit("s")
     federation.heartbeat()
@@ -203,7 +203,7 @@ def test_reports_about_stages_that_are_over_are_dropped(busy):
     assert busy.words() == []
 
 
-def test_what_is_told_after_a_loss_does_not_hide_what_was_lost(busy):
+def test_later_reports_do_not_hide_lost_ones(busy):
     busy.words()
     before = busy.store.copied()
     busy.work()  # `a` has ended, and that was told.
@@ -228,7 +228,7 @@ def test_values_that_the_store_has_lost_are_put_again(joined):
     assert joined.store.get("r", (value.sha256,))
 
 
-def test_what_was_told_is_told_again_after_a_restart_and_taken_in_once(busy):
+def test_reports_are_resent_after_a_restart_with_one_effect(busy):
     busy.work()
     busy.words()
     busy.store.restart()
@@ -238,7 +238,7 @@ def test_what_was_told_is_told_again_after_a_restart_and_taken_in_once(busy):
     assert [kind for _, kind in busy.words()] == ["node_succeeded", "stage_ended"]
 
 
-def test_a_gap_that_can_be_told_no_more_holds_up_nothing_that_comes_after_it(busy):
+def test_unfillable_gap_blocks_no_later_report(busy):
     busy.words()
     before = busy.store.copied()
     busy.work()
@@ -249,7 +249,7 @@ def test_a_gap_that_can_be_told_no_more_holds_up_nothing_that_comes_after_it(bus
     assert [kind for _, kind in busy.words()] == ["node_succeeded", "stage_ended"]
 
 
-def test_a_heartbeat_goes_before_the_rest_of_what_is_told_again(busy):
+def test_heartbeat_interrupts_resending_reports(busy):
     before = busy.store.copied()
     busy.work()
     busy.work()
@@ -264,7 +264,7 @@ def test_a_heartbeat_goes_before_the_rest_of_what_is_told_again(busy):
     assert busy.view().alive
 
 
-def test_a_store_that_has_lost_nothing_is_told_nothing_again(busy):
+def test_store_without_losses_gets_no_report_again(busy):
     busy.work()
     busy.words()
     again = slow(busy, "report", 0)
@@ -273,7 +273,7 @@ def test_a_store_that_has_lost_nothing_is_told_nothing_again(busy):
     assert again == []
 
 
-def test_under_a_lost_session_nothing_that_was_told_is_told_again(busy):
+def test_lost_session_resends_no_reports(busy):
     busy.work()
     busy.clock.advance(TTL_MS + GRACE_MS + 1)
     busy.store.sweep()

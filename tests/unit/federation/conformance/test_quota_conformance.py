@@ -133,7 +133,7 @@ def test_behind_the_head_of_a_queue_others_wait(tmp_path: Path):
     assert run(tmp_path, [page_case])[1][-1] == "1 passed, 0 failed"
 
 
-def test_one_that_waits_may_be_called_as_one_that_runs(tmp_path: Path):
+def test_incoming_and_admitted_workloads_may_share_a_name(tmp_path: Path):
     both = case("preempt")
     both["incoming"]["name"] = both["admitted"][0]["name"]
     assert run(tmp_path, [both])[1][-1] == "1 passed, 0 failed"
@@ -162,7 +162,7 @@ def test_no_expectation_reaches_what_comes_of_a_case(tmp_path: Path, kind: str):
         pytest.param("[" + "9" * 5_000 + "]", ":1: JSON cannot be parsed", id="a number of thousands of digits"),
     ],
 )
-def test_a_file_that_is_none_is_told_with_its_line(tmp_path: Path, text: str, reported: str):
+def test_invalid_file_is_reported_with_its_line(tmp_path: Path, text: str, reported: str):
     code, lines, errors = run(tmp_path, text)
     assert (code, lines) == (2, [])
     assert reported in errors
@@ -178,7 +178,7 @@ def test_an_id_names_one_case(tmp_path: Path):
     assert run(tmp_path, [case("share"), case("share")])[0] == 1
 
 
-def test_a_file_that_is_not_there_is_told():
+def test_missing_file_is_reported():
     errors = io.StringIO()
     assert main(["quota", "/nowhere.json"], io.StringIO(), errors) == 2
     assert "/nowhere.json:1: cannot be read" in errors.getvalue()
@@ -189,7 +189,7 @@ def test_the_example_in_the_documents_passes(tmp_path: Path):
     assert (code, errors, lines[-1]) == (0, "", "2 passed, 0 failed")
 
 
-def test_every_key_of_the_cases_is_told():
+def test_every_case_key_is_documented():
     page = (Path(__file__).parents[4] / "docs" / "quota.md").read_text(encoding="utf-8")
     cases = json.loads(CASES.read_text(encoding="utf-8"))["cases"]
     lists = [entry for one in cases for name in ("cohorts", "queues", "admitted") for entry in one[name]]

@@ -46,7 +46,7 @@ def reported(one):
         pytest.param(WEST, Reason.WAITING_IN_QUEUE, id="quota before its mesh has looked"),
     ],
 )
-def test_who_gives_by_a_plan_is_told_until_it_has_been_given_and_is(store, where, said):
+def test_planned_victims_are_shown_until_quota_is_returned(store, where, said):
     decided(store, where=where)
     about = forecasts(store, YOUNG, east=[queued("r.1", VISION, reason=said)])
     for asks_planner in (True, False):
@@ -59,21 +59,21 @@ def test_who_gives_by_a_plan_is_told_until_it_has_been_given_and_is(store, where
     assert (why.reason, why.changes) == (Reason.WAITING_FOR_VICTIMS, ())
 
 
-def test_a_start_by_what_is_given_is_told_before_any_stage_has_ended(store):
+def test_planned_grant_gives_a_forecast_without_measurements(store):
     decided(store, where=EAST)
     snapshot = store.snapshot()
     unmeasured = Forecasts(snapshot, YOUNG, {EAST: (queued("r.1", VISION, reason=Reason.CAPACITY_BUSY),)}, CostRules(), NO_AGES)
     assert unmeasured.of("r.1").start_ms == snapshot.at_ms + MIN_RUN_MS
 
 
-def test_when_it_has_been_given_nobody_gives_any_more(store):
+def test_returned_quota_has_no_victims(store):
     victim_lease = decided(store, where=EAST)
     victim_lease.heartbeat()
     victim_lease.obey(BATCH, STD)
     assert forecasts(store, east=[queued("r.1", VISION, reason=Reason.CAPACITY_BUSY)]).why("r.1").reason is not Reason.WAITING_FOR_VICTIMS
 
 
-def test_as_many_are_told_so_as_were_promised_something_the_most_urgent_first(store):
+def test_most_urgent_stages_are_shown_as_recipients(store):
     decided(store, where=EAST, cpus=2)
     said = Reason.CAPACITY_BUSY
     stages = [queued("r.1", VISION, reason=said), queued("r.2", VISION, reason=said), queued("r.3", VISION, priority=1, reason=said)]

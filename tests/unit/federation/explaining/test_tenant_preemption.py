@@ -20,7 +20,7 @@ def full(store, cpus=2):
 
 
 @pytest.mark.parametrize("cpus", [pytest.param(2, id="a full mesh"), pytest.param(9, id="a full lease")])
-def test_a_dry_run_tells_which_less_urgent_stages_would_stop(store, cpus):
+def test_dry_run_names_less_urgent_stages_as_victims(store, cpus):
     full(store, cpus)
     running = [begun(f"s{index}", priority=index) for index in range(min(4, cpus))]
     reported = forecasts(store, running=running).would_be(pending(priority=3))
@@ -58,7 +58,7 @@ def test_no_stage_would_stop_that_is(store, running, tenant_policies, priority):
     assert forecasts(store, tenant_policies, running).would_be(pending(priority=priority)).victims == ()
 
 
-def test_who_stops_for_those_before_it_stops_for_nobody_else(store):
+def test_victim_of_an_earlier_stage_is_no_victim_of_the_next(store):
     full(store)
     about = forecasts(
         store,
@@ -68,7 +68,7 @@ def test_who_stops_for_those_before_it_stops_for_nobody_else(store):
     assert [[gives.stages for gives in about.of(stage).victims] for stage in ("r.1", "r.2", "r.3")] == [[("s0",)], [("s1",)], []]
 
 
-def test_only_for_the_first_of_them_others_stop_and_that_is_the_one_to_which_room_was_promised(store):
+def test_victims_serve_the_head_or_the_promised_stage(store):
     full(store)
     running = [begun("s0"), begun("s1", priority=1)]
     about = forecasts(store, IN_ORDER, running, east=[queued("r.1", VISION, priority=3), queued("r.2", VISION, priority=2)])

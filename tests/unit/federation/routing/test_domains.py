@@ -62,7 +62,7 @@ CROWDED = {
 
 
 @pytest.mark.parametrize(("snapshot", "found"), CROWDED.values(), ids=CROWDED)
-def test_of_domains_are_crowded(snapshot: FederationSnapshot, found: dict[str, tuple[TenantPath, ...]]):
+def test_crowded_domains_are(snapshot: FederationSnapshot, found: dict[str, tuple[TenantPath, ...]]):
     assert crowded(snapshot) == found
 
 

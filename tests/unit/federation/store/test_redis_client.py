@@ -58,7 +58,7 @@ def ping_from_a_loop(url: str) -> None:
 
 
 @pytest.mark.parametrize("call", [ping, ping_from_a_loop], ids=["from a thread", "from an event loop"])
-def test_a_silent_sentinel_is_asked_once_for_each_try_of_the_call(sentinels: list[Silent], call: Callable[[str], None]) -> None:
+def test_silent_sentinel_is_asked_once_per_try(sentinels: list[Silent], call: Callable[[str], None]) -> None:
     with pytest.raises(redis.ConnectionError):
         call(f"redis+sentinel://{','.join(each.host for each in sentinels)}/leases")
     assert [each.callers() for each in sentinels] == [2] * SENTINELS  # The client repeats once.

@@ -83,7 +83,7 @@ def test_a_graph_is(file, name, kind):
         "a file of another kind alone",
     ],
 )
-def test_what_is_no_graph_is_told_in_one_line(file, target, words):
+def test_invalid_graph_is_reported_in_one_line(file, target, words):
     (file.parent / "folder.py").mkdir()
     (file.parent / "notes.txt").write_text("x")
     with pytest.raises(GraphFileError) as reported:
@@ -108,7 +108,7 @@ def test_a_file_that_is_no_python_names_its_line_once(tmp_path, monkeypatch):
         load_graph(f"{path}:x")
 
 
-def test_a_file_in_a_package_has_the_name_that_other_processes_know(tmp_path, monkeypatch):
+def test_file_in_a_package_has_its_importable_name(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", sys.path[:])
     package = tmp_path / "flows_of_this_test" / "digits"
     package.mkdir(parents=True)
@@ -215,6 +215,6 @@ def test_a_function_is_called_with_what_it_is_given(asking):
         ),
     ],
 )
-def test_what_a_graph_does_not_take_is_told(asking, name, params, words):
+def test_unknown_graph_parameter_is_refused(asking, name, params, words):
     with pytest.raises(GraphFileError, match=words):
         load_graph(f"{asking}:{name}", params)

@@ -56,13 +56,13 @@ def test_no_word_is_broken_whatever_the_width(width, name):
     assert "last heartbeat" in reported
 
 
-def test_where_there_is_room_meshes_are_a_table():
+def test_wide_terminal_shows_meshes_as_a_table():
     head, east, *_ = told_on(160, a_mesh(oldest_waiting_ms=125_000, waiting=3, run_ms=1_500))
     assert head.split() == ["mesh", "state", "heartbeat", "labels", "used/capacity", "queued", "running", "a", "stage"]
     assert east.split() == ["east", "alive", "300ms", "zone=east", "general:", "cpu", "1/64,", "3", "0", "1.5s"]
 
 
-def test_small_meshes_are_a_table_on_a_narrow_terminal_with_what_is_many_below_one_another():
+def test_narrow_terminal_wraps_long_cells_of_small_meshes():
     reported = told_on(84, a_mesh(labels={"tier": "standard", "zone": "east"}))
     assert reported[1:] == [
         "east  alive      300ms  tier=standard,  general: cpu 1/64,       0        0",
@@ -71,7 +71,7 @@ def test_small_meshes_are_a_table_on_a_narrow_terminal_with_what_is_many_below_o
     ]
 
 
-def test_where_there_is_none_each_mesh_has_its_lines():
+def test_narrow_terminal_gives_each_mesh_its_own_lines():
     reported = told_on(60, a_mesh(labels=LABELS, oldest_waiting_ms=125_000, waiting=3, run_ms=1_500))
     assert reported == [
         "east  alive",
@@ -84,7 +84,7 @@ def test_where_there_is_none_each_mesh_has_its_lines():
 
 
 @pytest.mark.parametrize("width", [60, 160])
-def test_a_silent_mesh_tells_when_it_was_last_heard_of_and_the_process_that_may_hang(width):
+def test_silent_mesh_shows_its_last_heartbeat_and_process(width):
     silent = a_mesh(alive=False, heartbeat_age_ms=725_000, last_heard_ms=AT_MS - 725_000, pid=4711)
     reported = " ".join(" ".join(told_on(width, silent)).split())
     for words in ("unreachable", "last heartbeat 12m05s", "22:02:45Z", "process 4711"):

@@ -126,7 +126,7 @@ def test_nodes_that_failed_or_never_ran_do_not_count_as_done():
     assert [line.rstrip() for line in below.splitlines()] == ["bad: 1 failed", "half: 1 failed; 2 skipped"]
 
 
-def test_a_watched_run_shows_what_succeeded_of_all_and_what_ended_otherwise():
+def test_watched_run_shows_succeeded_and_other_ends():
     stage = a_stage(1, "east", StageState.ENDED, counts={"FAILED": 1, "SKIPPED": 2, "SUCCEEDED": 1})
     shares = [MeshShare(mesh=mesh, stages=1, slots=0, counts={"FAILED": 1}) for mesh in ("east", "west")]
     reported = text_of(run_panel(a_run(state="FAILED", stages=[stage], meshes=shares), NOW_MS))
@@ -139,19 +139,19 @@ def lines_of(*stages: StageView) -> list[str]:
     return text_of(run_panel(a_run(stages=list(stages)), NOW_MS)).splitlines()[-len(stages) :]
 
 
-def test_a_stage_that_gave_way_says_so_and_for_what_in_place_of_why_it_was_there():
+def test_preempted_stage_shows_its_preemption_reason():
     fields = {"reason": "QUOTA_RECLAIMED", "slots": 2, "started_ms": NOW_MS, "why_here": "MOST_HEADROOM east/general"}
     (reported,) = lines_of(a_stage(1, "east", StageState.STOPPED, **fields))
     assert reported.split() == ["1", "east", "STOPPED", "2", "preempted:", "QUOTA_RECLAIMED"]
 
 
-def test_a_stage_that_never_started_was_taken_back_and_one_whose_mesh_fell_silent_was_lost():
+def test_unstarted_stage_is_returned_and_a_silent_one_lost():
     taken = a_stage(1, "east", StageState.STOPPED, reason="TENANT_SUSPENDED")
     lost = a_stage(2, "west", StageState.LOST, reason="LEASE_EXPIRED", started_ms=NOW_MS)
     assert [line.split()[3:] for line in lines_of(taken, lost)] == [["recalled:", "TENANT_SUSPENDED"], ["lost:", "LEASE_EXPIRED"]]
 
 
-def test_a_stage_that_was_planned_anew_before_anybody_heard_of_it_is_not_shown_nor_a_mesh_that_has_nothing_of_the_run():
+def test_replanned_stages_and_unused_meshes_are_hidden():
     stages = [
         a_stage(1, "east", StageState.STOPPED, reason="QUOTA_RECLAIMED", sent_ms=NOW_MS, started_ms=NOW_MS),
         a_stage(2, "west", StageState.ENDED, counts={"SUCCEEDED": 3}, sent_ms=NOW_MS, started_ms=NOW_MS),
@@ -178,7 +178,7 @@ def test_only_what_is_a_fault_is_red():
     assert not [line for line in calm if red in line or bright_red in line]
 
 
-def test_the_name_of_a_dead_letter_stays_whole_on_a_narrow_terminal():
+def test_dead_letter_keeps_its_name_on_a_narrow_terminal():
     name = "digits-0a1b2c3d4e5f60718293a4b5c6d7e8f9:train"
     letter = LetterView(
         letter=name,
@@ -199,12 +199,12 @@ def test_the_name_of_a_dead_letter_stays_whole_on_a_narrow_terminal():
     assert name in text_of(letters_table(LettersView(letters=[letter])), width=80)
 
 
-def test_a_run_tells_programs_what_succeeded_failed_and_was_skipped_of_all():
+def test_run_as_json_counts_succeeded_failed_and_skipped():
     reported = a_line("half", "FAILED", SUCCEEDED=1, FAILED=1, SKIPPED=2).model_dump()
     assert (reported["nodes_total"], reported["nodes_succeeded"], reported["nodes_failed"], reported["nodes_skipped"]) == (4, 1, 1, 2)
 
 
-def test_no_runs_tell_what_to_do():
+def test_empty_run_list_says_what_to_do():
     assert "schedulemesh submit" in text_of(runs_table(RunsView(runs=[]), NOW_MS))
 
 
@@ -234,7 +234,7 @@ def test_a_run_shows_stages_with_progress_and_reasons():
         assert words in reported
 
 
-def test_a_running_stage_shows_how_many_of_the_slots_that_it_could_use_it_has():
+def test_running_stage_shows_its_slots_of_the_usable_ones():
     assert slots_text("RUNNING", 1, 2) == "1 of 2"
     assert slots_text("RUNNING", 2, 2) == "2"
     assert slots_text("SUCCEEDED", 1, 2) == "1"
@@ -243,7 +243,7 @@ def test_a_running_stage_shows_how_many_of_the_slots_that_it_could_use_it_has():
     assert "1 of 4" in text_of(run_panel(a_run(stages=[narrow]), NOW_MS))
 
 
-def test_several_levers_are_told_as_needed_all_and_one_is_not():
+def test_several_levers_are_all_needed_and_one_is_not_marked():
     stage = {
         "stage": "night.1",
         "run": "night",
@@ -271,7 +271,7 @@ def test_a_run_shows_what_is_blocked_failed_and_skipped():
     assert "skipped because of another failure: 4" in reported
 
 
-def test_a_result_shows_json_and_tells_where_the_rest_is():
+def test_result_shows_json_and_where_the_rest_is():
     json_output = OutputView(encoding="json", sha256="s", size_bytes=9, href="/x", inline=True, value={"accuracy": 0.97})
     pickled = OutputView(encoding="pickle", sha256="s", size_bytes=12_345, href="/y", inline=True, data="AA==")
     reported = text_of(result_summary(ResultView(id="night", state="SUCCEEDED", outputs={"scores": json_output, "model": pickled})))
@@ -289,7 +289,7 @@ def test_a_failure_shows_the_users_own_traceback():
     assert "File x.py, line 3" in reported
 
 
-def test_nodes_that_failed_alike_are_told_once():
+def test_nodes_with_the_same_failure_are_listed_once():
     late = [
         FailureView(node=f"n{number}", attempt=1, mesh=None, reason="WAITED_TOO_LONG", type="t", message="waited longer than 5s")
         for number in range(7)
@@ -328,7 +328,7 @@ def test_a_tenant_without_its_parent_in_view_has_its_whole_path():
     assert "acme/research" in text_of(tenants_table(TenantsView(at_ms=0, tenants=tenants)))
 
 
-def test_a_tenant_below_another_than_its_path_names_stands_there_with_its_whole_path():
+def test_tenant_below_another_parent_shows_its_whole_path():
     tree = [
         ("acme", None),
         ("acme/lab", "acme"),
@@ -345,7 +345,7 @@ def test_an_error_keeps_brackets_that_look_like_markup():
     assert text_of(error_line("node [red] is wrong")).strip() == "error: node [red] is wrong"
 
 
-def test_a_pickled_result_tells_how_it_is_read_with_the_run_of_its_own():
+def test_pickled_result_shows_how_to_read_it():
     output = OutputView(encoding="pickle", sha256="0" * 64, size_bytes=9, href="/v1/runs/night/result/a", inline=False)
     reported = text_of(result_summary(ResultView(id="night", state="SUCCEEDED", outputs={"a": output})), width=200)
     assert "`dag.get_run('night').result()`" in reported

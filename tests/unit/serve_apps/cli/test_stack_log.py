@@ -25,7 +25,7 @@ log.write("timestamp='now' event='away'\\n")
 """
 
 
-def test_in_the_foreground_words_are_told_as_they_are_and_kept_with_their_time(tmp_path: Path, capsys) -> None:
+def test_foreground_log_is_plain_and_kept_with_times(tmp_path: Path, capsys) -> None:
     log = StackLog(Console(width=10))
     log.say("before")
     log.attach(tmp_path)
@@ -48,7 +48,7 @@ def test_the_log_of_an_earlier_stack_is_begun_anew(tmp_path: Path, capsys) -> No
     assert (tmp_path / FILE).read_text() == ""
 
 
-def test_in_the_background_each_line_stands_there_once_and_loses_its_time_when_it_is_shown(tmp_path: Path) -> None:
+def test_background_log_keeps_each_line_once_with_its_time(tmp_path: Path) -> None:
     (tmp_path / FILE).parent.mkdir()
     with (tmp_path / FILE).open("wb") as sink:
         subprocess.run([sys.executable, "-c", BACKGROUND, str(tmp_path)], check=True, stdout=sink, stderr=subprocess.STDOUT)

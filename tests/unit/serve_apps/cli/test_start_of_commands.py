@@ -21,7 +21,7 @@ def loaded_by(code: str) -> set[str]:
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["version"], ["nonsense"]])
-def test_what_asks_for_no_command_loads_none(arguments):
+def test_call_without_a_command_loads_none(arguments):
     assert not loaded_by(f"from serve_apps.cli.app import run_command; run_command({arguments!r})") & HEAVY
 
 
@@ -31,6 +31,6 @@ def test_commands_that_are_no_root_load_none(file):
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_file_loads_no_ray_and_has_the_commands_that_are_listed_of_it(file):
+def test_command_file_loads_no_ray_and_has_its_commands(file):
     assert "ray" not in loaded_by(f"import serve_apps.cli.{file}")
     assert set(registered(file)) == set(FILES[file])

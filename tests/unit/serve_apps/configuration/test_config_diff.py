@@ -19,7 +19,7 @@ def tried(**tenant_policies: tuple[str, ...]) -> TenantPolicies:
     )
 
 
-def test_tenants_that_stand_in_another_order_in_the_file_change_nothing():
+def test_reordered_tenants_are_no_difference():
     """Also where as many try the flavors in one order as in the other."""
     snapshot = MemoryStore(clock=ManualClock(1_000), ttl_ms=1_000, grace_ms=1_000).snapshot()
     reported = changes(snapshot, tried(a=OLD_FIRST, b=NEW_FIRST), snapshot.tree, tried(b=NEW_FIRST, a=OLD_FIRST))

@@ -95,7 +95,7 @@ PROVOKED = {
 
 
 @pytest.mark.parametrize("method", PROVOKED)
-def test_the_description_tells_of_each_refusal_and_of_no_other(method):
+def test_description_lists_exactly_the_refusals(method):
     assert {int(status) for status in DESCRIBED[method]["responses"]} == {200, *PROVOKED[method]}
 
 

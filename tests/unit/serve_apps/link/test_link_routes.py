@@ -65,7 +65,7 @@ def post(client: httpx.Client, verb: str, body: bytes = b"{}") -> httpx.Response
 # ---- who is let in
 
 
-def test_a_mesh_is_told_what_holds_for_all_before_it_joins(world):
+def test_mesh_learns_the_common_terms_before_it_joins(world):
     terms = ask_terms(link(world), EAST)
     assert (terms.heartbeat_ms, terms.inline_limit_bytes, terms.storage_url, terms.ledger) == (2_000, 65_536, "", "ours")
 
@@ -81,7 +81,7 @@ def strict(world: GatewayWorld) -> HttpLedger:
     return HttpLedger(link(world, app=create_app(replace(world.dependencies(), configured_meshes=ROSTER))))
 
 
-def test_what_the_roots_file_rules_out_is_refused_at_every_way_in(world):
+def test_record_against_the_roots_file_is_refused_everywhere(world):
     fitting = replace(RECORD, labels={"zone": "e"})
     ledger, misfit = strict(world), "mesh east cannot offer standard .*zone=e is required"
     with pytest.raises(LinkRefused, match=misfit):
@@ -93,7 +93,7 @@ def test_what_the_roots_file_rules_out_is_refused_at_every_way_in(world):
         ledger.heartbeat(session, RECORD, HeartbeatReport(number=1))
 
 
-def test_tenants_of_the_roots_file_hold_over_what_a_mesh_tells_at_join_and_later(world):
+def test_roots_file_overrides_reported_tenants(world):
     fitting, ledger = replace(RECORD, labels={"zone": "e"}), strict(world)
     session = ledger.join(fitting)
     assert [view.record.tenants for view in world.store.snapshot().meshes] == [(RESEARCH,)]
@@ -101,13 +101,13 @@ def test_tenants_of_the_roots_file_hold_over_what_a_mesh_tells_at_join_and_later
     assert [view.record.tenants for view in world.store.snapshot().meshes] == [(RESEARCH,)]
 
 
-def test_where_a_mesh_differs_from_the_roots_file_it_is_told_before_it_joins(world):
+def test_mesh_differing_from_the_roots_file_is_warned(world):
     response = replace(RECORD, labels={"zone": "e", "tier": "spot"}, tenants=(RESEARCH,))
     assert ask_terms(strict(world)._link, EAST, response).warnings == ("its labels are tier=spot, zone=e; the root's file says zone=e",)
     assert ask_terms(strict(world)._link, EAST).warnings == ()
 
 
-def test_a_mesh_for_tenants_who_may_not_meet_is_told_before_it_joins(world):
+def test_mesh_for_incompatible_tenants_is_warned(world):
     words = "its Ray cluster admits 2 top-level tenants, and is not `shared`: it admits nothing new; join with --tenant of one of them"
     assert ask_terms(link(world), EAST, RECORD).warnings == (words,)
     assert ask_terms(link(world), EAST, replace(RECORD, tenants=(RESEARCH,))).warnings == ()
@@ -166,7 +166,7 @@ def test_a_revoked_key_is_refused_from_then_on(world):
         ledger.heartbeat(session, RECORD, HeartbeatReport(number=1))
 
 
-def test_of_a_key_that_was_good_and_is_revoked_nothing_is_read(world):
+def test_call_with_a_revoked_key_is_not_read(world):
     text = key_of(world)
     client = http(world, f"Bearer {text}")
     statuses = [post(client, "terms", b"no JSON").status_code for _ in range(2)]
@@ -182,7 +182,7 @@ def test_a_mesh_cannot_join_as_another(world):
     assert world.store.snapshot().meshes == ()
 
 
-def test_nobody_goes_on_with_the_work_of_another_mesh_and_of_his_own_only_with_its_last_session(world):
+def test_only_the_last_session_of_the_same_mesh_is_resumed(world):
     east, west = HttpLedger(link(world, EAST)), HttpLedger(link(world, WEST))
     first = east.join(RECORD)
     with pytest.raises(LinkRefused, match="east"):
@@ -217,7 +217,7 @@ def test_the_verbs_of_the_root_have_no_route(world):
         pytest.param(b'{"mesh": [' + b"1," * 1_001 + b"1]}", "application/json", 413, id="too many rows"),
     ],
 )
-def test_what_a_verb_does_not_take_has_a_status_of_its_own(world, content, kind, status):
+def test_call_refused_by_its_verb_has_its_own_status(world, content, kind, status):
     client = http(world, f"Bearer {key_of(world)}")
     answer = client.post(f"{LINK_PATH}/terms", content=content, headers={"Content-Type": kind})
     assert answer.status_code == status
@@ -254,7 +254,7 @@ def test_every_code_of_the_link_is_that_of_the_table_of_errors():
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("secret"), StoreUnavailable("redis://:secret@h")], ids=repr)
-def test_what_breaks_inside_stays_inside(world, error):
+def test_internal_error_hides_its_details(world, error):
     with pytest.raises(StoreUnavailable) as gone:
         HttpLedger(broken(world, error)).join(RECORD)
     assert "secret" not in str(gone.value)
@@ -271,19 +271,19 @@ def claimed(world: GatewayWorld, mesh: MeshId = EAST) -> tuple[HttpStageQueue, C
     return stages, taken.claim
 
 
-def test_the_inputs_of_a_claimed_stage_are_told_to_its_mesh(world):
+def test_mesh_gets_the_inputs_of_its_claimed_stage(world):
     stages, _ = claimed(world)
     world.store.deliver(SPEC.stage, NodeId("x"), VALUE)
     assert stages.inputs_of(SPEC.stage) == {"x": VALUE}
 
 
-def test_the_inputs_of_a_waiting_stage_are_told_to_its_mesh(world):
+def test_mesh_gets_the_inputs_of_its_waiting_stage(world):
     world.store.submit(EAST, SPEC)
     world.store.deliver(SPEC.stage, NodeId("x"), VALUE)
     assert HttpStageQueue(link(world), EAST).inputs_of(SPEC.stage) == {"x": VALUE}
 
 
-def test_the_inputs_of_another_meshs_stage_are_told_to_nobody_else(world):
+def test_mesh_gets_no_inputs_of_another_meshs_stage(world):
     _, claim = claimed(world)
     world.store.deliver(SPEC.stage, NodeId("x"), VALUE)
     other = HttpStageQueue(link(world, WEST), WEST)
@@ -317,7 +317,7 @@ def with_claim(world: GatewayWorld, run: RunId, mesh: MeshId = EAST) -> HttpLink
     return mine
 
 
-def test_bytes_are_kept_for_a_run_that_is_kept_and_dropped_for_any_other(world):
+def test_blob_is_kept_only_for_an_existing_run(world):
     run, name = a_run(world).run, hashlib.sha256(b"data").hexdigest()
     for each in (run, RunId("nobody-knows-it")):
         HttpBlobs(with_claim(world, each)).put(each, name, b"data")
@@ -325,7 +325,7 @@ def test_bytes_are_kept_for_a_run_that_is_kept_and_dropped_for_any_other(world):
     assert world.store.get(RunId("nobody-knows-it"), (name,)) == {}
 
 
-def test_bytes_are_dropped_when_the_mesh_has_claimed_nothing_of_the_run(world):
+def test_blob_is_dropped_without_a_claim_on_the_run(world):
     run, other, name = a_run(world).run, a_run(world).run, hashlib.sha256(b"data").hexdigest()
     earlier = with_claim(world, run)
     never_joined, joined = link(world, WEST), link(world, WEST)
@@ -338,7 +338,7 @@ def test_bytes_are_dropped_when_the_mesh_has_claimed_nothing_of_the_run(world):
     assert world.store.get(run, (name,)) == {}
 
 
-def test_a_run_takes_in_no_more_bytes_than_its_nodes_have_use_for(world, monkeypatch):
+def test_blobs_of_a_run_are_capped_by_its_nodes(world, monkeypatch):
     monkeypatch.setattr("serve_apps.link.routes.RUN_BYTES_MIN", 10)
     monkeypatch.setattr("serve_apps.link.routes.VALUES_PER_NODE", 0)
     run = a_run(world).run
@@ -359,7 +359,7 @@ def test_bytes_under_the_name_of_others_are_refused(world):
 
 
 @pytest.mark.parametrize("name", ["A" * 64, "a" * 63, "..", "a" * 65])
-def test_what_is_no_digest_names_no_blob(world, name):
+def test_invalid_digest_names_no_blob(world, name):
     answer = http(world, f"Bearer {key_of(world)}").get(f"{LINK_PATH}/blobs/r/{name}")
     assert answer.status_code in (404, 422)
 
@@ -367,7 +367,7 @@ def test_what_is_no_digest_names_no_blob(world, name):
 # ---- how often
 
 
-def test_a_mesh_that_asks_too_much_is_told_when_to_ask_again_and_its_heartbeats_are_still_taken(world):
+def test_throttled_mesh_may_still_send_heartbeats(world):
     text = key_of(world)
     client = http(world, f"Bearer {text}")
     body = encode(AskTerms(mesh=EAST))
@@ -393,7 +393,7 @@ def test_heartbeats_have_a_budget_too(world):
     assert ledger.join(RECORD).mesh == EAST
 
 
-def test_a_session_that_nobody_knows_is_told_so(world):
+def test_unknown_session_is_refused_as_unknown(world):
     session = HttpLedger(link(world)).join(RECORD)
     with pytest.raises(SessionUnknown):
         HttpLedger(link(world, WEST)).heartbeat(replace(session, mesh=WEST), replace(RECORD, mesh=WEST), HeartbeatReport(number=1))
@@ -409,7 +409,7 @@ def test_a_body_is_not_looked_at_before_the_key_was(world):
     assert stranger.put(f"{LINK_PATH}/blobs/r/{'a' * 64}", content=large).status_code == 401
 
 
-def test_wrong_keys_of_an_address_are_throttled_and_its_good_ones_are_let_in_at_once(world):
+def test_wrong_keys_throttle_an_address_but_not_its_good_keys(world):
     good, stranger, late = http(world, f"Bearer {key_of(world)}"), http(world, "Bearer smm_00000000_" + "a" * 43), key_of(world, WEST)
     body = encode(AskTerms(mesh=EAST))
     assert post(good, "terms", body).status_code == 200
@@ -423,7 +423,7 @@ def test_wrong_keys_of_an_address_are_throttled_and_its_good_ones_are_let_in_at_
     assert post(stranger, "terms").status_code == 401
 
 
-def test_a_key_that_was_good_counts_as_any_other_when_it_is_revoked(world):
+def test_revoked_key_counts_as_a_wrong_one(world):
     text = key_of(world)
     client = http(world, f"Bearer {text}")
     assert post(client, "terms", encode(AskTerms(mesh=EAST))).status_code == 200
@@ -445,7 +445,7 @@ def learns(world: GatewayWorld) -> bool:
     return world.store.snapshot().learn_ms > 0
 
 
-def test_a_mesh_that_was_told_a_token_the_ledger_has_lost_proves_it(signing):
+def test_mesh_with_a_lost_token_proves_it(signing):
     before = signing.store.copied()
     mesh = link(signing)
     session = HttpLedger(mesh).join(RECORD)
@@ -482,7 +482,7 @@ def test_the_proof_of_one_mesh_is_none_of_another(signing):
     assert learns(signing)
 
 
-def test_a_session_goes_on_over_many_calls_with_what_it_was_told(signing):
+def test_session_continues_over_many_calls(signing):
     ledger = HttpLedger(link(signing))
     session = ledger.join(RECORD)
     for number in range(1, 4):
@@ -503,7 +503,7 @@ def test_letters_come_over_the_link(world):
     assert (nothing, notification.kind, notification.subject) == ((), NotificationKind.STAGE, SPEC.stage)
 
 
-def test_with_every_thread_for_mail_at_work_letters_still_come(world, monkeypatch):
+def test_notifications_arrive_when_all_threads_are_busy(world, monkeypatch):
     monkeypatch.setattr(LinkHandler, "has_room", lambda *_: False)
     stages = HttpStageQueue(link(world), EAST)
     cursor, _ = stages.notifications(EAST, "", 1_000)

@@ -87,7 +87,7 @@ def reported(root: Stores) -> int:
 
 
 @pytest.mark.parametrize("before", ["http", "direct"])
-def test_what_it_reports_after_the_change_is_taken_in_and_nothing_is_twice(url: str, root: Stores, claim: Claim, before: str) -> None:
+def test_reports_after_the_link_change_count_once(url: str, root: Stores, claim: Claim, before: str) -> None:
     queues = [linked(root), direct(url)] if before == "http" else [direct(url), linked(root)]
     for batch in (1, 2, 3):
         queues[0].report(claim, batch, (started(batch),))
@@ -98,7 +98,7 @@ def test_what_it_reports_after_the_change_is_taken_in_and_nothing_is_twice(url: 
     assert reported(root) == 4
 
 
-def test_a_batch_that_went_half_is_completed_by_the_other_way(url: str, root: Stores, claim: Claim) -> None:
+def test_batch_sent_in_part_is_completed_over_the_other_link(url: str, root: Stores, claim: Claim) -> None:
     messages = tuple(started(attempt) for attempt in range(1, PART_MESSAGES + 2))
     (number, first), _ = parts_of(1, messages)
     root.queue.report(claim, number, first)

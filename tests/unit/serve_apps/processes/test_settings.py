@@ -105,6 +105,6 @@ def test_a_child_with_a_link_knows_nothing_of_redis():
 @pytest.mark.parametrize(
     "ways", [{"store": None, "link": None}, {"store": StoreSettings(**STORE), "link": LINK}], ids=["no way", "two ways"]
 )
-def test_a_child_has_one_way_to_the_root(ways):
+def test_child_has_one_link_to_the_root(ways):
     with pytest.raises(ValidationError, match="exactly one of `store` and `link`"):
         ChildSettings(**CHILD, **ways)

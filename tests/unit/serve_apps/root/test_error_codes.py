@@ -46,7 +46,7 @@ def documented_codes() -> dict[str, set[int]]:
     return found
 
 
-def test_the_documentation_tells_every_code_with_its_status_and_no_other():
+def test_documentation_lists_exactly_the_error_codes():
     assert documented_codes() == {code: {int(status)} for code, status in told_codes().items()}
 
 
@@ -74,7 +74,7 @@ def test_every_error_of_a_route_has_a_documented_code(path, method, statuses):
             assert codes[answer.json()["error"]["code"]] == {answer.status_code}
 
 
-def test_what_is_no_route_and_what_is_no_stage_are_told_apart():
+def test_unknown_route_and_unknown_stage_have_different_codes():
     world = GatewayWorld()
     world.client().submit_spec(spec_of("a", id="night"))
     http = world.http(RESEARCH)
@@ -108,7 +108,7 @@ def session_client(world, access):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_command_tells_programs_the_code_of_the_root(asked, capsys, arguments, code):
+def test_command_prints_the_roots_error_code_as_json(asked, capsys, arguments, code):
     here = [] if "--address" in arguments else ["--address", "http://root.test"]
     assert run_command([*arguments, *here, "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["error"]["code"] == code
@@ -119,7 +119,7 @@ def test_a_command_tells_programs_the_code_of_the_root(asked, capsys, arguments,
     [({}, "no_federation"), ({"SCHEDULEMESH_STATE": "nowhere"}, "not_running"), ({"SCHEDULEMESH_ADDRESS": "http://root.test"}, "no_key")],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_keeps_a_command_from_asking_has_its_code_too(asked, monkeypatch, capsys, environment, code):
+def test_local_command_error_has_a_code_too(asked, monkeypatch, capsys, environment, code):
     monkeypatch.delenv("SCHEDULEMESH_API_KEY")
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

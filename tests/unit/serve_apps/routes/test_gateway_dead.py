@@ -72,7 +72,7 @@ def test_dead_letters_are_for_operators_alone(world, method, path):
     assert len(world.runs.dead()) == 1
 
 
-def test_a_requeued_letter_is_a_new_run_of_the_same_graph_and_the_letter_is_gone(world):
+def test_requeued_letter_becomes_a_new_run_and_disappears(world):
     answer = world.http("*").post("/v1/dead/night:b/requeue")
     assert (answer.status_code, answer.json()) == (200, {"letter": "night:b", "run": "night.again-1"})
     again = world.record("night.again-1")
@@ -94,7 +94,7 @@ def test_a_requeued_run_brings_its_code_or_is_not_requeued(world):
     assert world.store.get("night.again-1", (sha256,)) == {sha256: b"code"}
 
 
-def test_the_letter_of_a_run_that_still_goes_on_is_not_requeued(world):
+def test_letter_of_an_open_run_is_not_requeued(world):
     world.runs._runs["night"].fields["state"] = b"RUNNING"
     answer = world.http("*").post("/v1/dead/night:b/requeue")
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "not_requeued")
@@ -111,18 +111,18 @@ def test_a_dropped_letter_leaves_its_run(world):
     ("run", "after"),
     [("r", "r.again-1"), ("r.again-1", "r.again-2"), ("r.again-9", "r.again-10"), ("x" * 128, "x" * 120 + ".again-1")],
 )
-def test_what_runs_again_is_named_after_what_it_repeats(run, after):
+def test_requeued_run_is_named_after_its_original(run, after):
     assert next_id(RunId(run)) == after
     assert len(after) <= 128
 
 
-def test_a_sound_store_has_nothing_to_tell_in_an_audit(world):
+def test_sound_store_has_an_empty_audit(world):
     assert world.http("*").get("/v1/audit").json() == {"orphans": [], "mismatches": []}
     assert world.http(ACME).get("/v1/audit").status_code == 403
 
 
 @pytest.mark.parametrize("way", ["the address", "the state folder"])
-def test_the_terminal_lists_shows_requeues_and_drops_by_way_of(operated, monkeypatch, capsys, way):
+def test_cli_lists_requeues_and_drops_letters_through(operated, monkeypatch, capsys, way):
     if way == "the state folder":
         monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
     for command, word in ((["list"], "POISON_TASK"), (["show", "night:b"], "3 workers died"), (["requeue", "night:b"], "night.again-1")):

@@ -80,7 +80,7 @@ def test_a_reader_that_goes_away_closes_the_feed():
 
 
 @pytest.mark.parametrize("cut", [StoreUnavailable("gone"), UnknownRun("retired")], ids=["by the store", "by retention"])
-def test_a_stream_that_is_cut_off_ends_quietly_after_what_it_has_told(cut):
+def test_interrupted_stream_ends_quietly_after_its_events(cut):
     feed = Feed(event(1), cut)
     reported = asyncio.run(read(feed, 99))
     assert len(reported) == 2

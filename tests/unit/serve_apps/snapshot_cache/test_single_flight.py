@@ -76,7 +76,7 @@ class CountedLock:
 
 
 @pytest.mark.parametrize("is_gone", [False, True], ids=["a value", "an error"])
-def test_whoever_comes_during_a_look_waits_for_the_next_and_all_share_it(sight, is_gone):
+def test_concurrent_callers_share_the_next_snapshot(sight, is_gone):
     look, lock = SingleFlight(sight, clock=ManualClock(0), kept_ms=0), CountedLock()
     look._lock = lock
     seen: list[int | str] = []

@@ -39,19 +39,19 @@ def spawn(tmp_path):
         process.kill()
 
 
-def test_it_is_ready_when_it_says_so_and_the_facts_are_kept(spawn):
+def test_process_is_ready_when_it_says_so_and_facts_are_kept(spawn):
     process = spawn(STAYS.format(before=""))
     assert process.wait_ready(READY_S) == {"a": 1}
     assert process.facts == {"a": 1}
     assert process.alive()
 
 
-def test_what_it_says_before_it_is_ready_is_passed_over(spawn):
+def test_output_before_readiness_is_skipped(spawn):
     process = spawn(STAYS.format(before="sys.stdout.write('hello\\n\\nworld\\n')"))
     assert process.wait_ready(READY_S) == {"a": 1}
 
 
-def test_it_is_given_the_settings_file_and_the_environment(spawn, tmp_path):
+def test_process_gets_the_settings_file_and_the_environment(spawn, tmp_path):
     process = spawn(
         """
         import json, os, sys
@@ -62,7 +62,7 @@ def test_it_is_given_the_settings_file_and_the_environment(spawn, tmp_path):
     assert process.wait_ready(READY_S) == {"args": [str(tmp_path / "settings.json")], "word": "yes", "path": True}
 
 
-def test_one_that_ends_too_early_is_told_with_the_end_of_its_log(spawn):
+def test_early_exit_is_reported_with_the_end_of_the_log(spawn):
     process = spawn("raise SystemExit('\\n'.join(f'line {number}' for number in range(100)))")
     with pytest.raises(RuntimeAdapterError, match="part ended before it was ready") as reported:
         process.wait_ready(READY_S)
@@ -71,7 +71,7 @@ def test_one_that_ends_too_early_is_told_with_the_end_of_its_log(spawn):
     assert f"line {100 - LOG_LINES_SHOWN - 1}\n" not in str(reported.value)
 
 
-def test_one_that_says_nothing_in_time_is_told_with_its_log(spawn):
+def test_process_that_is_not_ready_in_time_is_an_error(spawn):
     process = spawn("import signal; signal.pause()")
     with pytest.raises(RuntimeAdapterError, match="part was not ready within 0 s"):
         process.wait_ready(0.05)
@@ -86,14 +86,14 @@ def test_the_log_of_an_earlier_life_is_kept(spawn):
     assert process.log.read_text().splitlines() == ["first", "second"]
 
 
-def test_it_stops_when_it_is_asked_to(spawn):
+def test_process_stops_on_request(spawn):
     process = spawn(STAYS.format(before="signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))"))
     process.wait_ready(READY_S)
     process.stop(READY_S)
     assert not process.alive()
 
 
-def test_one_that_does_not_want_to_stop_is_killed_with_all_that_it_started(spawn, tmp_path):
+def test_unstoppable_process_is_killed_with_its_children(spawn, tmp_path):
     os.mkfifo(tmp_path / "held")
     process = spawn(
         f"""
@@ -111,7 +111,7 @@ def test_one_that_does_not_want_to_stop_is_killed_with_all_that_it_started(spawn
         assert held.read() == b""  # Comes to an end when whoever held the other side is gone.
 
 
-def test_it_leads_a_session_of_its_own(spawn):
+def test_process_leads_its_own_session(spawn):
     process = spawn(STAYS.format(before=""))
     process.wait_ready(READY_S)
     assert os.getsid(process.pid) == process.pid

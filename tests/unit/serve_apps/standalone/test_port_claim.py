@@ -41,12 +41,12 @@ def test_a_taken_port_is_passed_over_for_the_next(host, port):
         assert claim.port == port + 1
 
 
-def test_a_port_that_somebody_holds_without_listening_is_taken_too(port):
+def test_port_held_without_listening_is_taken(port):
     with taken(port, listening=False), PortClaim.take(HERE, port) as claim:
         assert claim.port == port + 1
 
 
-def test_when_all_that_are_tried_are_taken_it_says_which_and_what_to_do(monkeypatch):
+def test_exhausted_ports_are_listed_with_a_remedy(monkeypatch):
     monkeypatch.setattr(port_claim, "PORTS_TRIED", 1)
     with taken() as port, pytest.raises(RuntimeAdapterError, match=rf"{port} .*set root\.port"):
         PortClaim.take(HERE, port)
@@ -60,7 +60,7 @@ def test_there_is_no_port_behind_the_last_one():
         pytest.skip("somebody else holds the last port")
 
 
-def test_two_that_choose_before_either_opens_the_port_choose_different_ones(port):
+def test_concurrent_choices_pick_different_ports(port):
     with PortClaim.take(HERE, port) as first, PortClaim.take(HERE, port) as second:
         assert (first.port, second.port) == (port, port + 1)
 

@@ -68,7 +68,7 @@ def test_a_store_that_is_away_keeps_nothing_running(tmp_path: Path, url: str) ->
 
 
 @pytest.mark.parametrize("broken", ["child", "root", "cluster", "server"])
-def test_a_part_that_cannot_be_stopped_keeps_no_other_running_and_is_told_of(tmp_path: Path, broken: str) -> None:
+def test_failing_part_is_reported_and_stops_no_other_stop(tmp_path: Path, broken: str) -> None:
     stack: Any = Stack(load_config(CONFIG, source="stack.yaml"), StackFolder(tmp_path), say=lambda _: None)
     parts = {name: Part(breaks=name == broken) for name in ("child", "other", "root", "cluster", "last", "server", "port")}
     stack.children = {"east": parts["child"], "west": parts["other"]}
@@ -83,7 +83,7 @@ def test_a_part_that_cannot_be_stopped_keeps_no_other_running_and_is_told_of(tmp
 @pytest.mark.parametrize(
     "url", ["redis+cluster://{}", "redis+sentinel://{}/leases", "redis://u:secret@{}"], ids=["a cluster", "sentinels", "one"]
 )
-def test_a_store_that_is_away_at_the_start_is_told_by_file_line_and_key(tmp_path: Path, url: str) -> None:
+def test_store_missing_at_start_is_named_by_file_line_and_key(tmp_path: Path, url: str) -> None:
     config = load_config(f"{CONFIG}redis:\n  url: {url.format(nobody())}\n", source="stack.yaml")
     with pytest.raises(StoreUnavailable, match=r"^stack\.yaml:9:3: redis\.url: .*; start the server, name another") as reported:
         Stack(config, StackFolder(tmp_path), say=lambda _: None).start()
@@ -132,7 +132,7 @@ def test_a_cluster_that_is_starting_is_stopped_with_the_rest(tmp_path: Path, mon
     assert cluster.is_stopped
 
 
-def test_a_process_that_is_not_wanted_any_more_is_not_waited_for(tmp_path: Path) -> None:
+def test_unwanted_process_is_not_waited_for(tmp_path: Path) -> None:
     def check_wanted() -> None:
         raise KeyboardInterrupt
 

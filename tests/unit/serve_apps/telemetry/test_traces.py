@@ -66,7 +66,7 @@ def traced(folder: Path, *records: RunRecord) -> list[dict]:
     return [json.loads(line) for line in (folder / "traces.jsonl").read_text().splitlines()]
 
 
-def test_spans_nest_as_run_stage_node_with_the_times_of_the_record(tmp_path):
+def test_spans_nest_as_run_stage_node_with_recorded_times(tmp_path):
     spans = {span["name"]: span for span in traced(tmp_path, a_record())}
     assert set(spans) == {"run", "stage", "load", "train"}
     assert spans["run"]["parent_id"] is None
@@ -84,13 +84,13 @@ def test_a_failure_marks_its_node_and_its_run(tmp_path):
     assert spans["load"]["status"]["status_code"] == "UNSET"
 
 
-def test_attributes_tell_tenant_mesh_cluster_attempt_and_state(tmp_path):
+def test_attributes_hold_tenant_mesh_cluster_attempt_and_state(tmp_path):
     train = next(span for span in traced(tmp_path, a_record()) if span["name"] == "train")
     reported = {name.removeprefix("schedulemesh."): value for name, value in train["attributes"].items()}
     assert reported.items() >= {"tenant": "acme", "mesh": "east", "cluster": "c1", "attempt": 2, "state": "FAILED", "run": "night"}.items()
 
 
-def test_a_run_that_is_told_twice_is_the_same_trace(tmp_path):
+def test_repeated_run_is_the_same_trace(tmp_path):
     spans = traced(tmp_path, a_record(), a_record())
     first, second = spans[: len(spans) // 2], spans[len(spans) // 2 :]
     assert [span["context"] for span in first] == [span["context"] for span in second]
