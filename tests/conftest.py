@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Settings of all tests."""
 
 import signal
 from collections.abc import Generator
@@ -23,19 +23,19 @@ settings.load_profile("same")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
-    """After a file of tests: end what was shared and is not used by the next one."""
+    """End shared resources after a file unless the next file uses them."""
     yield
     SHARING.close_unused(item, nextitem)
 
 
 def pytest_sessionfinish() -> None:
-    """End what an interrupted run has left open."""
+    """End the shared resources of an interrupted run."""
     SHARING.close_unused(None, None)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """As `--dist loadfile`, and files that share something go to one process."""
+    """Schedule as `--dist loadfile` does, with files that share something in one process."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling  # Where `-n` is known, it is there.

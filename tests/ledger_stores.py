@@ -1,4 +1,4 @@
-"""The stores that the contract suites hold one contract over: each back-end with its time and faults in the test's hand."""
+"""Stores for the contract suites: each back-end, with its time and faults under test control."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ RECEIPTS = ReceiptKeys(keys={1: b"of the root"})
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """One back-end with its three ports, and its time and faults in the test's hand."""
+    """One back-end with its three ports, and control of its time and faults."""
 
     ledger: LeaseLedger
     queue: StageQueue
@@ -47,7 +47,7 @@ class Store:
 
 
 def memory_store(max_step_ms: int = STEP_MS_MAX) -> Store:
-    """Everything in this process."""
+    """Return the store in this process."""
     clock = ManualClock(now_ms=1_000_000_000)
     memory = MemoryStore(clock=clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS, max_step_ms=max_step_ms)
     return Store(
@@ -69,11 +69,11 @@ def redis_store(
     max_step_ms: int = STEP_MS_MAX,
     functions: bool | None = None,
 ) -> Store:
-    """Everything on a server.
+    """Return the store on a server.
 
     Args:
-        admin: A client of a user who may do everything; None: the same.
-        url: Of a client that is none of one server on a Unix socket.
+        admin: Client of a user with all rights; None: the same client.
+        url: Address of a client that is not one server on a Unix socket.
     """
     everything = admin or client
     keys, terms = Keys("contract"), LeaseTerms(ttl_ms=TTL_MS, grace_ms=GRACE_MS, max_step_ms=max_step_ms)

@@ -1,4 +1,4 @@
-"""Real servers in the forms that a URL can name: a cluster of masters, a master with a replica and sentinels."""
+"""Real servers in the forms that a URL can name: a cluster of masters, and a master with replica and sentinels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Cluster:
     """Masters without replicas, each with its part of the slots.
 
     Args:
-        each: Makes the settings of one node, over those of here.
+        each: Makes the settings of one node, which override the defaults.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Cluster:
         return all(b"cluster_state:ok" in words and f"cluster_known_nodes:{len(self.nodes)}".encode() in words for words in reported)
 
     def node_of(self, slot: int) -> Server:
-        """The node that has the slot."""
+        """Return the node that has the slot."""
         return self.nodes[next(n for n in range(len(self.nodes)) if slot < SLOTS * (n + 1) // len(self.nodes))]
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class Cluster:
 
 @contextmanager
 def running_cluster(folder: Path, binary: str | None = None) -> Iterator[tuple[redis.Redis, Cluster]]:
-    """A client of a fresh cluster, that ends with the block."""
+    """Run a fresh cluster during the block and yield its client."""
     cluster = Cluster(folder, binary=binary)
     try:
         with connect(cluster.url, timeout_ms=ANSWER_MS_MAX) as client:
@@ -81,12 +81,12 @@ def running_cluster(folder: Path, binary: str | None = None) -> Iterator[tuple[r
 
 
 class Watched:
-    """A master and its replicas, and sentinels that watch them; a replica takes over when the master was silent for a while.
+    """A master, its replicas and sentinels; a replica takes over after the master's silence.
 
     Args:
-        replicas: With one alone nobody is left to wait for once it has taken over.
-        down_after_ms: That while. Short only where the master dies: a busy machine keeps one that lives silent, too.
-        settings: Of both servers, over those of here.
+        replicas: With a single one, no replica is left to wait for after it has taken over.
+        down_after_ms: Silence before a takeover. Short only where the master dies: a busy machine silences live ones too.
+        settings: Settings of all servers, which override the defaults.
     """
 
     def __init__(
@@ -149,5 +149,5 @@ class Watched:
         return reported["num-slaves"] == replicas and reported["num-other-sentinels"] == sentinels - 1
 
     def close(self) -> None:
-        """End everything."""
+        """End all servers."""
         self._closing.close()

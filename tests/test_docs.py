@@ -1,4 +1,4 @@
-"""What the documents say is what the code does: nothing of the code is missing there, and nothing there is made up."""
+"""Documents against the code: complete, and without invented names."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def text_of(page: str) -> str:
 
 
 def mesh_pages() -> list[str]:
-    """Names of the pages about the local mesh, in the order in which its README lists them."""
+    """Return the names of the local mesh's pages, in the order of its README."""
     return ["README", *re.findall(r"^\| \[\w+\]\((\w+)\.md\)", text_of(f"{MESH}/README.md"), flags=re.MULTILINE)]
 
 
@@ -74,13 +74,13 @@ def test_the_readme_of_the_mesh_lists_all_its_pages():
 
 @cache
 def sections(page: str, level: str) -> dict[str, str]:
-    """Heading to what stands below it, up to the next heading of this level or a higher one."""
+    """Map headings to their text, up to the next heading of this level or a higher one."""
     found = re.findall(rf"^{level} (.+)\n([\s\S]*?)(?=^#{{1,{len(level)}}} |\Z)", text_of(page), flags=re.MULTILINE)
     return dict(found)
 
 
 def rows(text: str) -> list[list[str]]:
-    """The cells of every table row."""
+    """Return the cells of every table row."""
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line.startswith("| ")]
 
 
@@ -157,7 +157,7 @@ COMMANDS = dict(commands(typer.main.get_command(terminal)))
 
 
 def reported_for(command: tuple[str, ...]) -> str:
-    """The command's rows, and what its section says of all its commands."""
+    """Return the command's rows and the words of its section about all commands."""
     opening = f"| `schedulemesh {' '.join(command)}"
     for section in sections("docs/terminal.md", "##").values():
         lines = section.splitlines()
@@ -340,7 +340,7 @@ FACES = (mesh.ScheduleMesh, mesh.TaskHandle, mesh.JobHandle, ActorGroup, TaskCon
 
 
 def cells_of_mesh() -> list[str]:
-    """What stands in code in the first cells of the page's tables."""
+    """Return the code in the first cells of the page's tables."""
     return [reported for cells in rows(text_of(MESH)) for reported in re.findall(r"`([^`]+)`", cells[0])]
 
 
@@ -351,14 +351,14 @@ def members_of(face: type) -> Iterator[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """How it may be given, and what it is when it is not."""
+    """Kind and default of a parameter."""
 
     goes_by_name: bool
     default: str  #: As written; empty: it has none.
 
 
 def told_parameters(cell: str) -> dict[str, Parameter]:
-    """Those of a cell; `...` stands for more of them."""
+    """Return the parameters of a cell; `...` stands for more of them."""
     inside = cell.partition("(")[2].removesuffix(")").removesuffix("...")
     call = ast.parse(f"def f({inside}): pass").body[0]
     assert isinstance(call, ast.FunctionDef)
@@ -390,7 +390,7 @@ def test_every_mesh_member_row_has_parameters_and_defaults():
 
 
 def has_its_parameters(member: Any, calls: list[str]) -> bool:
-    """Whether one of the cells shows the member's parameters, or a part of them and `...`; one that is shown without any has all."""
+    """Return whether a cell shows the member's parameters, or some and `...`; a cell without any stands for all."""
     if not callable(member) or not calls:
         return True
     own = own_parameters(member)
@@ -478,7 +478,7 @@ def test_documented_metrics_are_exactly_the_existing_ones():
 
 @cache
 def slugs(page: str) -> set[str]:
-    """The anchors that a page's headings make."""
+    """Return the anchors of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", text_of(page), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

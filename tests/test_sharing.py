@@ -1,4 +1,4 @@
-"""What files of tests share is started once and ended in time."""
+"""Shared resources of test files: started once and ended in time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ELSEWHERE = "tests/test_sharing.py"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A test, as far as it is asked here."""
+    """The part of a test item that sharing reads."""
 
     nodeid: str
 

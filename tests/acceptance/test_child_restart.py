@@ -1,4 +1,4 @@
-"""The process of a mesh is killed and comes back, on a real Ray cluster: its work goes on, and nothing is left where none comes back."""
+"""Restarts of a mesh's killed process on a real Ray cluster: work continues, or nothing stays behind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ tenants:
 
 
 def wait_for_gate(folder: str, gate: str) -> int:
-    """A line per attempt; ends when the gate is open."""
+    """Log each attempt; return when the gate is open."""
     with Path(folder, f"{gate}-attempts").open("a") as file:
         file.write(f"{os.getpid()}\n")
     while not Path(folder, gate).exists():
@@ -59,7 +59,7 @@ def attempts(folder: Path, gate: str) -> list[int]:
 
 
 class Watched:
-    """A stack, watched as `schedulemesh up` watches it, unless it is told not to look for a while."""
+    """Stack watched as `schedulemesh up` does, with a switch to suspend the watch."""
 
     def __init__(self, folder: Path) -> None:
         self.said: list[str] = []
@@ -113,7 +113,7 @@ def client(watched: Watched) -> Iterator[Client]:
 
 @pytest.fixture(autouse=True)
 def nothing_left(watched: Watched) -> Iterator[None]:
-    """After every test: no lease, no stage that is queued or claimed."""
+    """Check after every test: no lease, no queued or claimed stage."""
     yield
     eventually(lambda: _assert_is_free(watched))
 
@@ -125,7 +125,7 @@ def _assert_is_free(watched: Watched) -> None:
 
 @pytest.fixture(scope="module")
 def on_the_cluster(watched: Watched) -> Iterator[None]:
-    """This process as a driver that looks."""
+    """Connect this process to the cluster as an observing driver."""
     watched.stack.clusters["only"].connect(namespace="schedulemesh")
     yield
     ray.shutdown()

@@ -1,4 +1,4 @@
-"""The main job as a newcomer starts it: to its end, and cut short by Ctrl-C."""
+"""The demo as a newcomer starts it: to its end, and interrupted by Ctrl-C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes die and sleep in the middle of runs, for real: nothing is lost, nothing is done twice unseen."""
+"""Real process deaths and suspensions during runs: nothing is lost or silently repeated."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ WEST = {"zone": "west"}
 
 @pytest.fixture(scope="module")
 def written() -> str:
-    """Leases are waited for here until they are over: they live no longer than a busy machine asks for."""
+    """Return a file with short leases, because these tests wait for expiry, yet long enough for a busy machine."""
     return CONFIG.replace("lease_ttl: 30s", "lease_ttl: 20s")
 
 
 def slow_at_first(folder: str) -> int:
-    """Hangs at the first attempt, returns at the next; a line per attempt."""
+    """Hang in the first attempt and return in the next; log each attempt."""
     lines = Path(folder, "attempts")
     with lines.open("a") as file:
         file.write(f"{os.getpid()}\n")
@@ -42,7 +42,7 @@ def slow_at_first(folder: str) -> int:
 
 
 def wait_for_gate(folder: str) -> int:
-    """Ends when the gate is open; tells which attempt it was."""
+    """Wait for the gate and return the number of the attempt."""
     lines = Path(folder, "attempts")
     with lines.open("a") as file:
         file.write(f"{os.getpid()}\n")
@@ -70,7 +70,7 @@ def assert_attempts(folder: Path, count: int) -> None:
 
 
 def meshes_of(run: Run, node: str) -> list[str | None]:
-    """Where the attempts of the node were sent."""
+    """Return the meshes of the node's attempts."""
     return [event.mesh for event in run.events() if event.node == node and event.after == "ASSIGNED"]
 
 
@@ -143,7 +143,7 @@ def test_next_coordinator_continues_after_a_kill(stack: Stack, client: Client, t
 
 
 def coordinator_of(stack: Stack) -> psutil.Process:
-    """The replica on this stack's cluster, among all processes of the machine, which come and go."""
+    """Return the coordinator replica on this stack's cluster."""
     sessions = {os.getsid(pid) for pid in stack.clusters["first"].pids}
     for process in psutil.process_iter(["cmdline"]):
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -1,4 +1,4 @@
-"""Processes of a mesh die and sleep on a real cluster of three raylets: nothing is lost, nothing runs twice, nothing is left."""
+"""Deaths and suspensions of a mesh's processes on three raylets: nothing is lost, repeated or left behind."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def running(cluster, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def nothing_left(running):
-    """After every test: no pool, no placement group, nothing held, and ledgers that agree."""
+    """Check after every test: no pool, no placement group, nothing held, and agreeing ledgers."""
     yield
     clean(running)
 
 
 @pytest.fixture
 def patient(running):
-    """Nobody is killed for being slow to stop."""
+    """Settings under which no process is killed for stopping slowly."""
     running.change_settings(grace_ms=120_000)
     yield
     running.change_settings(grace_ms=SchedulerSettings().grace_ms)
@@ -84,7 +84,7 @@ def idle_reserved(running):
 
 
 def raylet_of(cluster, node):
-    """The process that answers for a node of the fixture's."""
+    """Return the raylet process of a node of the fixture."""
     return next(process.pid for process in processes_of(cluster.pids[node]) if is_called(process, "raylet"))
 
 
@@ -93,7 +93,7 @@ def kill_supervisor(running):
 
 
 def hosting(running):
-    """Tasks that live processes have, as often as they have them."""
+    """Return the tasks hosted by live processes, once per process."""
     return sorted(str(agent.task) for agent in running.list_agents() if agent.task is not None)
 
 
@@ -173,7 +173,7 @@ def test_s20_joining_node_starts_work_and_dying_node_moves_it(cluster, running):
 
 
 def submitted_while_killed(running, **options):
-    """Submit from another thread while the supervisor dies; the handle that the call returned."""
+    """Submit from another thread while the supervisor dies, and return the call's handle."""
     handles = []
     thread = threading.Thread(target=lambda: handles.append(running.submit_task(**options)))
     pid = running.status().pid

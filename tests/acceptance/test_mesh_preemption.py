@@ -1,4 +1,4 @@
-"""Urgent work takes room from running work on real raylets: what gives way keeps its state and its turn, and nobody waits for it."""
+"""Preemption of running work on real raylets: victims keep their state and queue position and delay no one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTINGS = SchedulerSettings(
 
 
 class Remembering:
-    """Its state is what its calls have made of it, and no checkpoint."""
+    """Task whose state results from its calls, without a checkpoint."""
 
     def __init__(self, secret=""):
         self.secret = secret
@@ -64,14 +64,14 @@ def running(cluster, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def nothing_left(running):
-    """After every test: no pool, no placement group, nothing held, and ledgers that agree."""
+    """Check after every test: no pool, no placement group, nothing held, and agreeing ledgers."""
     yield
     clean(running)
 
 
 @pytest.fixture
 def grouped(running):
-    """A pool that one task of one CPU fills, and its placement group."""
+    """Pool that one task of one CPU fills, with its placement group."""
     running.create_pool("main", capacity={"cpu": 1})
     running.configure_pool("main", max_dynamic_pgs=1)
     return "main"
@@ -79,7 +79,7 @@ def grouped(running):
 
 @pytest.fixture
 def hasty(running):
-    """Victims have half a second to end."""
+    """Settings that give victims half a second to end."""
     running.change_settings(grace_ms=500)
     yield
     running.change_settings(grace_ms=SETTINGS.grace_ms)

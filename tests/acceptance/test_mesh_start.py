@@ -1,4 +1,4 @@
-"""How tasks come to a start on real raylets: warm processes, kept groups, GPUs; and what is told and held when they do not."""
+"""Task starts on real raylets: warm processes, kept groups, GPUs, and the reasons of failed starts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def running(cluster, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def nothing_left(running):
-    """After every test: no pool, no placement group, nothing held, and ledgers that agree."""
+    """Check after every test: no pool, no placement group, nothing held, and agreeing ledgers."""
     yield
     clean(running)
 

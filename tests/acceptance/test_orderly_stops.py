@@ -1,6 +1,6 @@
-"""A stack is stopped in order, again and again, while a run is under way: the run goes on each time, and no attempt is counted.
+"""Repeated orderly stops of a stack during a run: the run continues each time, and no attempt is counted.
 
-The Ray cluster was there before the stack and stays: to start one for each life of the stack would be most of the time.
+The Ray cluster outlives the stacks, because starting one for each would take most of the time.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ tenants:
 
 
 def wait_for_gate(folder: str) -> None:
-    """A line per attempt; ends when the gate is open."""
+    """Log each attempt; return when the gate is open."""
     with Path(folder, "attempts").open("a") as file:
         file.write("begun\n")
     while not Path(folder, "gate").exists():
@@ -69,7 +69,7 @@ def cluster() -> Iterator[OwnCluster]:
 
 @contextmanager
 def a_life(folder: Path, cluster: OwnCluster) -> Iterator[Stack]:
-    """The stack of the state folder from `up` to `down`."""
+    """Run the stack of the state folder from `up` to `down`."""
     with StackFolder(folder) as owned:
         config = CONFIG.format(losses_max=LOSSES_MAX, cluster=cluster)
         stack = Stack(load_config(config, source="tests/acceptance/test_orderly_stops.py"), owned, say=lambda _: None)

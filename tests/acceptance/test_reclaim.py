@@ -1,4 +1,4 @@
-"""Quota over two real Ray clusters: borrowed on both, taken back across them, back in time when a cluster dies."""
+"""Quota over two real Ray clusters: lent, reclaimed across clusters, and returned when a cluster dies."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ EAST, WEST = {"zone": "east"}, {"zone": "west"}
 
 @pytest.fixture(scope="module")
 def sharers(stack: Stack, stores: Stores) -> Iterator[Client]:
-    """A client whose key reaches the owner and the guest."""
+    """Client whose key reaches the owner and the guest."""
     key = issue(RedisKeyRing(stores.client, stores.keys), TenantPath("shared"), SystemClock().wall_ms())
     with Client(Access(address=stack.address, api_key=key, tenant=GUEST)) as client:
         yield client
 
 
 def wait_for_gate(folder: str, name: str) -> str:
-    """A line per attempt; ends when the gate is open."""
+    """Log each attempt; return when the gate is open."""
     with Path(folder, name).open("a") as file:
         file.write(f"{os.getpid()}\n")
     while not Path(folder, "gate").exists():
@@ -54,7 +54,7 @@ def attempts(folder: Path, name: str) -> int:
 
 
 def gated(client: Client, folder: Path, name: str, labels: dict[str, str], tenant: str = GUEST) -> Run:
-    """A run that has begun."""
+    """Submit a run and wait until it has begun."""
     run = submit(client, dag.task(wait_for_gate, labels=labels, name=name).bind(str(folder), name), tenant=tenant)
     eventually(lambda: _assert_attempts(folder, name, 1))
     return run
@@ -65,7 +65,7 @@ def _assert_attempts(folder: Path, name: str, count: int) -> None:
 
 
 def losses(run: Run) -> list[tuple[str | None, str | None]]:
-    """The mesh and the reason of each stage that was stopped or lost."""
+    """Return the mesh and the reason of each stopped or lost stage."""
     return [
         (event.mesh, event.reason.value if event.reason is not None else None)
         for event in run.events()

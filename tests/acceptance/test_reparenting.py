@@ -1,4 +1,4 @@
-"""A tenant gets another parent by `schedulemesh apply`, while its work runs on a real cluster."""
+"""A tenant gets another parent by `schedulemesh apply` while its work runs on a real cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOVED = CONFIG.replace("vision: {}", f"vision: {{parent: {NEW}}}")
 
 
 def wait_for_gate(folder: str) -> int:
-    """A mark per attempt; ends when the gate is open."""
+    """Mark each attempt; return when the gate is open."""
     with Path(folder, "attempts").open("a") as file:
         file.write("1")
     while not Path(folder, "gate").exists():

@@ -1,4 +1,4 @@
-"""Quota over three real Ray clusters under one root: lent to work on two of them, claimed back on the third, back in time when one dies."""
+"""Quota over three real Ray clusters under one root: lent to two, reclaimed on the third, returned when one dies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SPEC = ClusterSpec(nodes=(ClusterNodeSpec(cpu=1),), object_store_bytes=80 * 2**2
 
 
 def config(attached: list[OwnCluster]) -> FederationConfig:
-    """All quota is the owner's."""
+    """Return a configuration in which the owner has all quota."""
     first, second, third = (f'address: "{cluster.address}", token_file: "{cluster.token_file}"' for cluster in attached)
     room = "pools: {general: {flavor: standard, capacity: {cpu: 1, memory: 1GiB}}}"
     text = f"""
@@ -62,7 +62,7 @@ quota: {{min_run: 200ms}}
 
 @pytest.fixture(scope="module")
 def clusters() -> Iterator[dict[str, OwnCluster]]:
-    """By mesh. One after the other: all at once they starve each other, and Ray gives up a node that takes too long to come up."""
+    """Start one cluster per mesh, one after another: parallel starts are too slow for Ray's timeouts."""
     with ExitStack() as ends:
         started: dict[str, OwnCluster] = {}
         for mesh in ("north", "east", "west"):
@@ -73,7 +73,7 @@ def clusters() -> Iterator[dict[str, OwnCluster]]:
 
 @pytest.fixture(scope="module")
 def stack(clusters: dict[str, OwnCluster], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Nobody starts again here what has died; all that was started ends, however the tests went."""
+    """Start a stack that restarts no dead process, and end all its processes."""
     with StackFolder(tmp_path_factory.mktemp("state")) as owned:
         stack = Stack(config(list(clusters.values())), owned, say=print)
         stack.start()
@@ -96,7 +96,7 @@ def client(stack: Stack) -> Iterator[Client]:
 
 @pytest.fixture(autouse=True)
 def nothing_left(stores: Stores) -> Iterator[None]:
-    """In the place of the folder's, which looks at the stack of the other tests."""
+    """Override the folder's fixture, which checks the shared stack."""
     yield
     eventually(lambda: _assert_is_free(stores))
 
@@ -110,7 +110,7 @@ def _assert_is_free(stores: Stores) -> None:
 
 
 def wait_for_gate(folder: str, name: str) -> str:
-    """A line per attempt, with the port of the cluster where it is made; ends when the gate of its name is open."""
+    """Log each attempt with the port of its cluster; return when the named gate is open."""
     import ray
 
     with Path(folder, name).open("a") as file:
@@ -126,7 +126,7 @@ def open_gate(folder: Path, *names: str) -> None:
 
 
 def attempts(folder: Path, name: str) -> list[str]:
-    """The ports of the clusters where it was tried."""
+    """Return the cluster port of each attempt."""
     path = folder / name
     return path.read_text().splitlines() if path.exists() else []
 
@@ -136,7 +136,7 @@ def port_of(cluster: OwnCluster) -> str:
 
 
 def gated(client: Client, folder: Path, name: str, labels: dict[str, str], tenant: str = GUEST) -> Run:
-    """A run that has begun."""
+    """Submit a run and wait until it has begun."""
     run = submit(client, dag.task(wait_for_gate, labels=labels, name=name).bind(str(folder), name), tenant=tenant)
     eventually(lambda: _assert_attempts(folder, name, 1))
     return run
@@ -147,13 +147,13 @@ def _assert_attempts(folder: Path, name: str, count: int) -> None:
 
 
 def losses(run: Run) -> list[tuple[str | None, str | None]]:
-    """The mesh and the reason of each stage that was stopped or lost."""
+    """Return the mesh and the reason of each stopped or lost stage."""
     lost = [event for event in run.events() if event.kind == "stage" and event.after in ("STOPPED", "LOST")]
     return [(event.mesh, event.reason.value if event.reason is not None else None) for event in lost]
 
 
 def cpus(stores: Stores) -> dict[str, list[str]]:
-    """On which meshes each tenant holds a CPU."""
+    """Return the meshes on which each tenant holds a CPU."""
     leases = stores.ledger.snapshot().leases
     return {tenant: sorted(lease.mesh for lease in leases if lease.tenant == tenant and lease.amounts["cpu"]) for tenant in (OWNER, GUEST)}
 

@@ -1,4 +1,4 @@
-"""Runs over two real Ray clusters: where they go, what crosses, how they fail, wait and stop."""
+"""Runs over two real Ray clusters: placement, transfer, failure, waiting and cancellation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EAST, WEST = {"zone": "east"}, {"zone": "west"}
 
 
 class Unlucky(Exception):
-    """An error of the user's own kind."""
+    """User-defined error."""
 
 
 def cluster() -> str:
@@ -134,7 +134,7 @@ def test_cancelled_task_stops_inside_its_c_call(client: Client, tmp_path: Path) 
 
 
 def cancelled_worker(client: Client, folder: Path, work: object) -> int:
-    """The process in which the work was when its run was cancelled, which the run has told by now."""
+    """Return the worker process of the work at the time of its run's cancellation."""
     run = submit(client, dag.bind(work, str(folder)))
     pid = int(eventually(lambda: _text(folder / "started")))
     run.cancel("enough")
@@ -158,7 +158,7 @@ def _assert_idle(pid: int) -> None:
 
 
 def _state_of(pid: int) -> str:
-    """As the kernel writes it; empty when there is no such process."""
+    """Return the kernel's state letter of the process; empty if it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

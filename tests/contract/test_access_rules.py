@@ -1,4 +1,4 @@
-"""The users that docs/operating.md makes: what they may, and what they may not."""
+"""Rights of the users that docs/operating.md creates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.every_form  # What a server lets its users do differs w
 
 @pytest.fixture(params=["redis_server", "newer_redis_process"])
 def admin(request: pytest.FixtureRequest) -> redis.Redis:
-    """A server without anybody's verbs, and both users on it."""
+    """A server without scripts, with both users."""
     client: redis.Redis = request.getfixturevalue(request.param)
     client.flushall()
     client.script_flush()

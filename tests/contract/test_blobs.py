@@ -1,4 +1,4 @@
-"""What every blob store promises; run over memory, over a real Redis, and over HTTP."""
+"""Contract of blob stores, on memory, a real Redis and HTTP."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""The seat of whoever coordinates runs, on real servers."""
+"""Leader election of the coordinator, on real servers."""
 
 from __future__ import annotations
 

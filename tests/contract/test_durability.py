@@ -1,4 +1,4 @@
-"""How safely something is kept, on real servers; the server that can wait for its disk is played where none is at hand."""
+"""Durability levels on real servers; a fake stands for a server that can wait for its disk where none is installed."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,7 +24,7 @@ KEYS = Keys("contract")
 
 @contextmanager
 def set_up(client: "redis.Redis", **settings: str) -> Iterator[None]:
-    """The server with other settings; as before afterwards."""
+    """Change settings of the server and restore them afterwards."""
     before = {name: client.config_get(name) for name in settings}
     try:
         for name, value in settings.items():
@@ -61,7 +61,7 @@ def test_level_beyond_the_store_is_refused_before_any_write():
 
 @pytest.fixture(params=list(servers()))
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Server, Server]]:
-    """A master that syncs every write and waits for its replica, and the replica; only an end of either parts them, no delay."""
+    """A master that syncs every write and waits for its replica, and the replica; a delay does not part them."""
     both = {
         "binary": servers()[request.param],
         "min_replicas_to_write": "1",
@@ -80,7 +80,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Serve
 
 @pytest.fixture
 def durable(pair: tuple[Server, Server]) -> Iterator[RedisDurability]:
-    """The master's, that waits for a disk or a replica for as long as a busy machine may take."""
+    """Durability of the master, with a wait that suits a busy machine."""
     with connect(pair[0].url, timeout_ms=ANSWER_MS_MAX) as client:
         yield RedisDurability(client, KEYS, wait_ms=ANSWER_MS_MAX // 2)
 
@@ -135,7 +135,7 @@ def test_memory_confirms_no_more_than_it_is_asked_for():
 
 
 class Newer:
-    """A server of 7.2: its disk has so many of the writes of a connection when it was waited for."""
+    """Fake server of version 7.2 whose disk has this many of a connection's writes after a wait."""
 
     def __init__(self, version: str = "7.2.0", *, synced: Any = 1, copies: int = 0, replicas: int = 0, appendonly: str = "yes") -> None:
         self.version, self.synced, self.appendonly = version, synced, appendonly

@@ -1,8 +1,8 @@
-"""Each safeguard of the ledger is needed: without any one of them, some scenario goes wrong.
+"""Necessity of each safeguard of the ledger: without it, some scenario fails.
 
-The scripts are changed by text and run against a small set of scenarios. With all safeguards every scenario holds; a
-mutant under which all hold as well shows a scenario that is missing.
-Source: references of the protocol, the mutation gate of the fault test plan; ADR 0019.
+The scripts are changed as text and run against a small set of scenarios. With all safeguards every scenario holds; a mutant
+under which all hold as well shows a missing scenario.
+Source: ADR 0019, mutation tests of the protocol.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def mesh(store: Store, name: str = "west") -> ManualMesh:
 
 
 def take(hand: ManualMesh, slots: int) -> int:
-    """Slots that were granted."""
+    """Return the granted slots."""
     answer = hand.acquire(LAB, RED, CPU, slots)
     return answer.slots if isinstance(answer, Granted) else 0
 
@@ -45,7 +45,7 @@ def held(store: Store) -> int:
 
 
 def is_refused(call: Callable[[], object]) -> bool:
-    """Did the ledger refuse to carry it out?"""
+    """Return whether the ledger refuses the call."""
     try:
         answer = call()
     except FederationError:
@@ -54,7 +54,7 @@ def is_refused(call: Callable[[], object]) -> bool:
 
 
 def pass_time(store: Store, by_ms: int) -> None:
-    """In steps that the lease clock counts in full, with a tick at each."""
+    """Advance in steps that the lease clock counts in full, with a tick at each."""
     for _ in range(by_ms // STEP_MS):
         store.advance(STEP_MS)
         store.ledger.sweep()
@@ -252,7 +252,7 @@ def nothing_is_claimed_while_the_ledger_learns(store: Store) -> None:
 
 
 def lost_claim(store: Store, west: ManualMesh) -> HeldClaim:
-    """A claim that the ledger has lost; it learns, and has heard what the mesh holds."""
+    """Return a claim that the recovering ledger has lost, after the mesh reported its leases."""
     take(west, 1)
     spec = StageSpec(stage=STAGE, run=RunId("r"), tenant=LAB, tasks=(), slot=CPU, width=1)
     store.queue.submit(MeshId("west"), spec)
@@ -401,7 +401,7 @@ MUTANTS = [
 
 
 def holds(scenario: Callable[[Store], None], client: "redis.Redis") -> bool:
-    """Does the scenario come out as it must, on an empty server?"""
+    """Return whether the scenario holds on an empty server."""
     client.flushall()
     store = redis_store(client, max_step_ms=STEP_MS_MAX, functions=False)
     store.ledger.configure(TenantTree([Tenant(path=LAB, parent=None, quotas={(RED, "cpu"): Quota(nominal=40_000)})]))

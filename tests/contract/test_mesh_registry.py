@@ -1,4 +1,4 @@
-"""What every registry of meshes does."""
+"""Contract of mesh registries."""
 
 import pytest
 

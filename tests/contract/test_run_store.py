@@ -1,4 +1,4 @@
-"""What every run store does, in memory and on a real Redis."""
+"""Contract of run stores, in memory and on a real Redis."""
 
 import asyncio
 import threading
@@ -65,7 +65,7 @@ def a_stage(run: str = RUN, number: int = 1) -> StageSpec:
 
 
 def event(record: RunRecord, after: str, kind: str = "node", **fields: object) -> RunEvent:
-    """The record's next event; counts `record.seq` up as the run machine does."""
+    """Return the record's next event; increments `record.seq` as the run machine does."""
     record.seq += 1
     return RunEvent(seq=record.seq, at_ms=5, run=record.run, kind=kind, after=after, **fields)
 
@@ -81,7 +81,7 @@ def add_event(record: RunRecord, after: str = "RUNNING") -> RunChange:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A run store, and what lives beside it."""
+    """Run store and the stores beside it."""
 
     runs: RunStore
     feed: Callable[[], AbstractAsyncContextManager[EventFeed]]
@@ -362,7 +362,7 @@ def test_a_cancel_of_an_ended_run_is_harmless(store, runs):
 
 
 def an_ended_run(store, runs, run: str, ended_ms: int, tenant: str = LAB) -> None:
-    """A run with stages, inputs, blobs, values in files and events, none of which anybody came to forget."""
+    """Ended run with stages, inputs, blobs, values in files and events that nothing has cleaned up."""
     record = a_record(run, tenant=tenant, created_ms=ended_ms - 1)
     runs.create(record, {X: b"x"})
     node, failing = list(record.nodes.values())[:2]
@@ -565,7 +565,7 @@ def test_letters_go_with_their_run(runs):
 
 @pytest.fixture
 def tight(store, kept) -> RunStore:
-    """Two open runs of a tenant and all below it, or a hundred bytes."""
+    """Limits of two open runs per tenant subtree, or of a hundred bytes."""
     limits = BacklogLimits(runs_max=2, bytes_max=100)
     if isinstance(store.queue, MemoryStore):
         return MemoryRunStore(store.queue, limits)

@@ -1,4 +1,4 @@
-"""Data of another schema are left alone by every verb of this version, and ours by every verb of another; on real servers."""
+"""Schema versions on real servers: every script refuses data of another schema, in both directions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def client(server: redis.Redis) -> redis.Redis:
-    """A server with a ledger of ours."""
+    """A server with a ledger of this version."""
     server.flushall()
     ledger_on(server).configure(TenantTree(()))
     return server
@@ -50,7 +50,7 @@ def scripts_on(client: redis.Redis, package: str, verb: str) -> Scripts:
 
 @pytest.fixture
 def another_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """This process is of a version whose data have another layout."""
+    """Turn this process into a version with another data layout."""
     cached = (source, library)
     for kept in cached:
         kept.cache_clear()

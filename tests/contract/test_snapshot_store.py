@@ -1,4 +1,4 @@
-"""What every store of kept state promises; run over memory and over files."""
+"""Contract of snapshot stores, on memory and on files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RETENTION_MS = 1_000
 
 
 def kept(task: TaskId = A, *, attempt: int = 1, at_ms: int = 10, size: int = 0, **parts) -> StateSnapshot:
-    """A snapshot, with a checkpoint of `size` bytes if any."""
+    """Return a snapshot, with a checkpoint of `size` bytes if any."""
     if size:
         parts["checkpoint"] = Checkpoint(number=1, at_ms=at_ms, size_bytes=size, progress=0.5)
         parts["checkpoint_bytes"] = bytes(range(256))[:1] * size

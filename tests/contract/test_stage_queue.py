@@ -1,4 +1,4 @@
-"""What every stage queue promises; run over memory and over a real Redis."""
+"""Contract of stage queues, on memory and a real Redis."""
 
 import threading
 from dataclasses import replace
@@ -80,25 +80,25 @@ def west(store) -> ManualMesh:
 
 
 def pay(mesh, slots=1):
-    """More of the lease that pays for stages."""
+    """Acquire more of the lease that pays for stages."""
     mesh.acquire(LAB, CPU, SLOT, slots)
     return mesh.lease(LAB, CPU)
 
 
 def take(store, mesh, stage=ONE):
-    """Claim the stage under the lease as it is known."""
+    """Claim the stage under the known lease."""
     return store.queue.claim(mesh.session, stage, mesh.lease(LAB, CPU))
 
 
 def claimed(store, mesh, stage=ONE) -> Claim:
-    """Submitted, paid for, claimed."""
+    """Submit, pay for and claim a stage."""
     store.queue.submit(mesh.record.mesh, spec(stage))
     pay(mesh)
     return take(store, mesh, stage).claim
 
 
 def inbox(store):
-    """What the inbox tells about stages, in order; then it is empty."""
+    """Drain the inbox and return its messages about stages, in order."""
     entries = store.queue.inbox(0)
     store.queue.acknowledge(tuple(entry.entry for entry in entries))
     assert all(entry.kind == "stage" and entry.run == RUN for entry in entries)
@@ -373,13 +373,13 @@ def test_lost_end_is_resent_with_one_effect(store, west):
 
 
 def held(claim, west, **but) -> HeldClaim:
-    """The claim as an honest mesh tells of it."""
+    """Return the claim as an honest mesh reports it."""
     known = {"spec": digest_of(spec(claim.stage)), "lease": west.lease(LAB, CPU), "is_whole": True}
     return HeldClaim(claim=claim, **{**known, **but})
 
 
 def lost_claim(store, west) -> Claim:
-    """Made, and lost since; the ledger learns, and has heard what the mesh holds."""
+    """Return a claim that the recovering ledger has lost, after the mesh reported its leases."""
     store.queue.submit(WEST, spec())
     pay(west)
     before = store.keep()

@@ -1,4 +1,4 @@
-"""What every store of what holds for tenants does."""
+"""Contract of tenant policy stores."""
 
 from fractions import Fraction
 

@@ -1,8 +1,8 @@
-"""What runs in the processes of the bed: child meshes as in production, but for the host, and roots that sweep and plan.
+"""Parts that run in the bed's processes: production child meshes with another host, and roots that sweep and plan.
 
-Work is a real process per slot, started by the mesh's process, registered with a real watchdog of a node. A node is a folder with
-a watchdog; its keeper (in production the raylet) is a process that does nothing. What production's runners know and outlive the mesh's
-process with stands in a folder of the mesh: what was noted of each stage, its processes, and how those that ended well did so.
+Work is a real process per slot, started by the mesh's process and registered with a node's real watchdog. A node is a
+folder with a watchdog; its keeper (the raylet in production) is an idle process. A folder of the mesh holds the state that
+runners keep in production and that outlives the mesh's process: stage notes, processes, and successful ends.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ _WORK = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildOrder:
-    """What a child mesh is told at its start."""
+    """Start arguments of a child mesh."""
 
     mesh: str
     url: str
@@ -103,29 +103,29 @@ class ChildOrder:
 
 
 def ledger_of(url: str, *, uid: str | None = UID, ttl_ms: int = TERMS.ttl_ms, answer_ms: int = ANSWER_MS) -> RedisLedger:
-    """The ledger of the bed. For how long it waits for an answer: the bed's processes as briefly as the rows' faults last."""
+    """Return the bed's ledger; its timeouts are as short as the faults of the rows."""
     return RedisLedger(connect(url, timeout_ms=answer_ms), Keys(), terms=replace(TERMS, ttl_ms=ttl_ms), uid=uid, founding=False)
 
 
 def record_of(mesh: str, slots: int) -> MeshRecord:
-    """A mesh of one pool."""
+    """Return the record of a mesh with one pool."""
     pool = PoolRecord(pool=PoolName("all"), flavor=FLAVOR, capacity=ResourceSet.of({"cpu": slots}))
     return MeshRecord(mesh=MeshId(mesh), labels={}, pools=(pool,), cluster=mesh)
 
 
 def idle() -> None:
-    """A keeper of a node."""
+    """Idle, as the keeper of a node."""
     while True:
         signal.pause()
 
 
 def watchdog(folder: str, keeper_pid: int) -> None:
-    """The production watchdog."""
+    """Run the production watchdog."""
     production_watchdog.main(folder, str(keeper_pid))
 
 
 def child(order: dict[str, Any]) -> None:
-    """A child mesh, as `serve_apps.child_process` runs it."""
+    """Run a child mesh as `serve_apps.child_process` does."""
     response = ChildOrder(**order)
     if response.namespace:
         enter(response.namespace)
@@ -153,7 +153,7 @@ def child(order: dict[str, Any]) -> None:
 
 
 def root(url: str, name: str, ttl_ms: int = TERMS.ttl_ms) -> None:
-    """Sweeps, and plans when it has the seat; goes on whatever the server answers."""
+    """Sweep, and plan while elected; survives every answer of the server."""
     ledger, tenant_policies = ledger_of(url, ttl_ms=ttl_ms), MemoryTenantPolicies()
     tenant_policies.publish(ORDERS)
     seat = PlannerLoop(ledger, name, election_ms=ELECTION_MS, tenant_policies=tenant_policies)
@@ -167,7 +167,7 @@ def root(url: str, name: str, ttl_ms: int = TERMS.ttl_ms) -> None:
 
 
 def planner(url: str, name: str, said: str, target_updates: list[list[Any]]) -> None:
-    """Take the seat, say so, and when woken by SIGUSR1 apply a plan made before; how that went is written down."""
+    """Get elected, announce it, and on SIGUSR1 apply a plan made before; write the outcome down."""
     woken = threading.Event()
     signal.signal(signal.SIGUSR1, lambda *_: woken.set())
     ledger = ledger_of(url)
@@ -188,8 +188,10 @@ def planner(url: str, name: str, said: str, target_updates: list[list[Any]]) -> 
 
 
 def writer(folder: str, bytes_max: int, said: str, is_limited: bool) -> None:
-    """Write a value larger than the disk, or (`is_limited`) than any file of this process may be, then one that fits; what came of it is
-    written down. It lives until it is ended, so that whoever had it started finds it."""
+    """Write a value that is too large for the disk or (`is_limited`) for a file of this process, then one that fits.
+
+    It writes the outcomes down and lives until it is ended, so that its starter finds it.
+    """
     node, url = NodeId("n"), Path(folder).as_uri()
     if is_limited:
         resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, bytes_max))
@@ -208,14 +210,14 @@ def writer(folder: str, bytes_max: int, said: str, is_limited: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A process, by its id and when it was started; a child of this process or of one that has died."""
+    """Process, by its id and start time; a child of this process or of a dead one."""
 
     pid: int
     since: str  #: Its `start_mark`.
     child: subprocess.Popen[bytes] | None = None
 
     def code(self, ended_well: Path) -> int | None:
-        """None while it runs. Of another's child nothing is known but that it said it ended well; else it was killed."""
+        """Return the exit code; None while it runs. Another parent's child succeeded only if it said so, and was killed otherwise."""
         if self.child is not None:
             return self.child.poll()
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -224,7 +226,7 @@ class _Slot:
         return 0 if ended_well.exists() else -signal.SIGKILL
 
     def signal(self, number: signal.Signals, ended_well: Path) -> None:
-        """Harmless when it has ended."""
+        """Send the signal; harmless once it has ended."""
         if self.code(ended_well) is None:
             os.kill(self.pid, number)
 
@@ -240,7 +242,7 @@ class _Stage:
 
 
 class ProcessHost:
-    """`StageHost`: a slot of a stage is a process on one of the nodes; reports go to `report`, from threads."""
+    """`StageHost` with one process per slot of a stage; sends reports to `report` from threads."""
 
     def __init__(self, order: ChildOrder, report: Callable[[HostReport], None]) -> None:
         self._order = order
@@ -263,7 +265,6 @@ class ProcessHost:
         inputs: dict[NodeId, Delivered],  # noqa: ARG002  as above
         note: bytes = b"",
     ) -> int:
-        """See `StageHost`."""
         stage = _Stage(spec=spec, token=token, note=note)
         with self._guard:
             self._stages[spec.stage] = stage
@@ -315,7 +316,7 @@ class ProcessHost:
         self._report(HostReport(stage=stage.spec.stage, number=1, messages=messages, blobs=blobs))
 
     def confirm(self, stage: StageId, number: int) -> None:
-        """See `StageHost`; all is told at once, at the end."""
+        """Do nothing: all reports are sent at the end."""
         if number:
             self._drop(stage)
 
@@ -324,7 +325,6 @@ class ProcessHost:
             file.unlink(missing_ok=True)
 
     def find(self) -> FoundStages | None:
-        """See `StageHost`."""
         line = self._kept / "line"
         if not line.exists():
             return None
@@ -341,17 +341,15 @@ class ProcessHost:
         return FoundStages(incarnation=incarnation, since=since, stages=tuple(found))
 
     def go_on(self, stages: frozenset[StageId]) -> None:
-        """See `StageHost`."""
         for name, stage in tuple(self._stages.items()):
             threading.Thread(target=self._await_end, args=(stage,), daemon=True).start()
             if name not in stages:
                 self.cancel(name)
 
     def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
-        """See `StageHost`; work of the bed needs nothing."""
+        """Do nothing: work of the bed needs no inputs."""
 
     def cancel(self, stage: StageId) -> None:
-        """See `StageHost`."""
         with self._guard:
             found = self._stages.get(stage)
         if found is not None:
@@ -363,18 +361,16 @@ class ProcessHost:
             timer.start()
 
     def forget(self, run: RunId) -> None:
-        """See `StageHost`; nothing is kept."""
+        """Do nothing: no values are kept."""
 
     def held(self) -> dict[RunId, StageId]:
-        """See `StageHost`."""
         return {}
 
     def is_ready(self) -> bool:
-        """See `StageHost`; it needs nothing but this machine."""
+        """Return True: the host needs only this machine."""
         return True
 
     def stop_all(self) -> None:
-        """See `StageHost`."""
         with self._guard:
             stages = list(self._stages.values())
             self._stages.clear()
@@ -390,13 +386,11 @@ class ProcessHost:
             slot.signal(number, self._ended_well(stage, slot))
 
     def read_clock(self) -> None:
-        """See `StageHost`."""
         for node in self._nodes:
             with contextlib.suppress(OSError):
                 self._clocks[node] = int(ask_watchdog(node, ask="read_clock")["clock_ms"])
 
     def extend_deadline(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
-        """See `StageHost`."""
         if (incarnation, since) != self._line:
             self._line = incarnation, since
             (self._kept / "line").write_text(f"{incarnation} {since}")
@@ -407,14 +401,17 @@ class ProcessHost:
                 ask_watchdog(node, ask="extend_deadline", **asdict(renewal))
 
     def leave(self, incarnation: int) -> None:
-        """See `StageHost`."""
         for node in self._nodes:
             with contextlib.suppress(OSError):
                 ask_watchdog(node, ask="leave", incarnation=incarnation)
 
 
 def ask_watchdog(node: Path, **question: Any) -> dict[str, Any]:
-    """What the node's watchdog says. Raises OSError when nobody answers."""
+    """Return the watchdog's answer.
+
+    Raises:
+        OSError: No answer.
+    """
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(ANSWER_S)
         client.connect(str(socket_of(node)))
@@ -427,7 +424,7 @@ def ask_watchdog(node: Path, **question: Any) -> dict[str, Any]:
 
 
 def _response(stage: _Stage, codes: list[int], mesh: MeshId) -> list[StageMessage]:
-    """What became of it: whose worker was killed by somebody else lost the stage, as with Ray's runners."""
+    """Return the outcome; a worker killed by others loses the stage, as with Ray's runners."""
     spec = stage.spec
     task = spec.tasks[0]
     if not stage.is_cancelled and any(code == -signal.SIGKILL for code in codes):

@@ -1,8 +1,8 @@
-"""A TCP proxy that does to a connection what networks do: delays, cuts, loses one direction, says things twice.
+"""TCP proxy that imitates network faults: delays, cuts, one-way loss and duplicates.
 
-It passes bytes between a port of its own and a server. What it does wrong is set by plain attributes, at any time, from any
-thread; a change holds for the bytes that come after it. `duplicate` is for protocols in which a connection carries one
-request: all that a client says is said again to the server on a connection of its own, and that answer is thrown away.
+It passes bytes between its own port and a server. Plain attributes select the fault, at any time and from any thread; a
+change applies to later bytes. `duplicate` suits protocols with one request per connection: the client's bytes are sent
+again on another connection, and that answer is dropped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOOK_S = 0.01
 
 @dataclass(slots=True)
 class Weather:
-    """What goes wrong now."""
+    """Current faults."""
 
     request_delay_s: float = 0.0
     hold_requests: bool = False  #: Taken in, and passed on when it is False again.
@@ -34,7 +34,7 @@ class Weather:
 
 
 class Proxy:
-    """Listens on `port` of 127.0.0.1 from construction to `close`."""
+    """Proxy on `port` of 127.0.0.1 from construction to `close`."""
 
     def __init__(self, server_port: int) -> None:
         self.weather = Weather()
@@ -49,11 +49,11 @@ class Proxy:
         self.port = ready.result(WAIT_S_MAX)
 
     def cut(self) -> None:
-        """Break every connection that is open."""
+        """Break every open connection."""
         self._loop.call_soon_threadsafe(self._cancel_all)
 
     def close(self) -> None:
-        """Break everything and stop listening."""
+        """Break all connections and stop listening."""
         self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join(WAIT_S_MAX)
 

@@ -1,4 +1,4 @@
-"""What a tenant's task reaches on each shipped configuration when it tries: the table of docs/security.md, acted out with real parts."""
+"""Attacks by a tenant's task on each shipped configuration: the table of docs/security.md, with real parts."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ SIDES = {
 
 
 def secret() -> str:
-    """A value that stays in the runner of its tenant."""
+    """Value that stays in its tenant's runner."""
     return "the victim's own words"
 
 
 def hold(value: str, folder: str) -> str:
-    """Keeps the runner while the other one attacks."""
+    """Occupy the runner during the attack."""
     Path(folder, "held").touch()
     while not Path(folder, "gate").exists():
         time.sleep(0.05)
@@ -52,7 +52,7 @@ def hold(value: str, folder: str) -> str:
 
 
 def told_to_be_reached(config: str) -> set[str]:
-    """What docs/security.md says of this configuration."""
+    """Return what docs/security.md says of this configuration."""
     page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
     table = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in page.splitlines() if line.startswith("| ")]
     head = next(number for number, cells in enumerate(table) if cells[0] == "a task of another tenant reached")

@@ -1,4 +1,4 @@
-"""Faults of child meshes and of what is between them and the ledger: rows 1 to 4 and 8 to 11 of the fault plan."""
+"""Faults of child meshes and of their link to the ledger: rows 1 to 4 and 8 to 11 of the fault plan."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_fault_01_restarted_agent_proves_begun_work(make_bed: Callable[..., Bed]
 
 
 def takes_over(bed: Bed, for_ms: int = 0) -> None:
-    """An agent dies, the next one goes on with its work, for so long at least; then it ends well."""
+    """Kill an agent, let the next one continue its work for at least this long, and end the work well."""
     west = bed.mesh("west")
     (stage,) = bed.submit("west")
     bed.is_running("west", 1)
@@ -165,7 +165,7 @@ Parted = Callable[..., tuple[Bed, Mesh]]
 
 @pytest.fixture(params=["a proxy", "a network namespace"])
 def parted(request: pytest.FixtureRequest, servers_of_row: Callable[..., Server], make_bed: Callable[..., Bed]) -> Parted:
-    """A bed, made as by `make_bed`, and its mesh `west`, whose way to Redis can be cut."""
+    """A bed made by `make_bed` and its mesh `west`, whose link to Redis can be cut."""
     if request.param == "a proxy":
         return lambda **wanted: ((bed := make_bed(**wanted)), bed.mesh("west"))
     if not are_possible():

@@ -1,4 +1,4 @@
-"""Faults of several servers that hold the truth together: rows 28, 30 and 31 of the fault plan."""
+"""Faults of replicated Redis servers: rows 28, 30 and 31 of the fault plan."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def ledger_on(url: str, timeout_ms: int = 500) -> RedisLedger:
 
 
 class Load:
-    """Meshes that join, take and give back, each in a thread; whoever is told to come later comes later.
+    """Meshes that join, acquire and release, each in a thread, and that wait when the ledger says so.
 
-    A lease and a session bear one token each; what bore which is kept, for none may ever be borne by two.
+    It records the holder of each token, because no two leases or sessions may share one.
     """
 
     def __init__(self, url: str) -> None:
@@ -111,7 +111,7 @@ class Load:
             self.bearers.setdefault(token, set()).add(bearer)
 
     def twice(self) -> dict[int, set[str]]:
-        """Tokens that more than one session or lease has borne."""
+        """Return tokens that more than one session or lease has used."""
         return {token: bearers for token, bearers in self.bearers.items() if len(bearers) > 1}
 
 
@@ -127,7 +127,7 @@ def under_load(url: str) -> Iterator[Load]:
 
 
 def learn_out(ledger: RedisLedger, client: redis.Redis) -> None:
-    """Move the time until the ledger has learned; a mesh that is slow to come back has lost its session by then."""
+    """Advance time until the ledger has recovered; a mesh that is slow to return loses its session."""
     while True:
         with suppress(StoreUnavailable, redis.RedisError):  # It has only just come back.
             if not ledger.sweep().learn_ms:
@@ -176,7 +176,7 @@ def test_fault_28_master_is_killed_under_load(make_watched: Callable[..., Watche
 
 
 def answered(ledger: RedisLedger) -> object:
-    """A snapshot; None while nobody answers."""
+    """Return a snapshot; None while the server is silent."""
     try:
         return ledger.snapshot()
     except StoreUnavailable:
@@ -208,7 +208,7 @@ def test_fault_30_the_replicas_are_gone(make_watched: Callable[..., Watched], ro
 
 
 def refused(hand: ManualMesh) -> str:
-    """What the ledger says to a heartbeat that it does not take; empty when it takes it."""
+    """Return the ledger's refusal of a heartbeat; empty if it is accepted."""
     try:
         hand.heartbeat()
     except StoreUnavailable as gone:
@@ -272,7 +272,7 @@ def test_fault_31_ledger_slot_migrates_under_load(tmp_path: Path, binary: str, r
 
 
 def move_slot(slot: int, start: object, target: object, cluster: Cluster) -> int:
-    """One key after the other, slowly; how many there were."""
+    """Migrate the slot slowly, key by key, and return the number of keys."""
     ids = {node: node.client.execute_command("CLUSTER", "MYID").decode() for node in (start, target)}
     target.client.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[start])
     start.client.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])

@@ -1,4 +1,4 @@
-"""Load, repetition and users who do not play along: rows 35 to 41 of the fault plan."""
+"""Load, repetition and uncooperative users: rows 35 to 41 of the fault plan."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ PATIENT_MS = 20_000
 
 
 def result_of(stage: str) -> tuple[StageMessage, ...]:
-    """A stage's good end."""
+    """Return a stage's successful end."""
     done = NodeSucceeded(stage=StageId(stage), node=NodeId("n"), attempt=1, started_ms=0, finished_ms=0, worker="w")
     return done, StageEnded(stage=StageId(stage))
 
 
 def claimed_by(bed: Bed, hand: ManualMesh, name: str) -> Claim:
-    """A stage that the hand has claimed."""
+    """Return a stage claimed by this mesh."""
     bed.queue.submit(hand.record.mesh, spec_of(name))
     hand.acquire(LAB, FLAVOR, SLOT)
     claimed = bed.queue.claim(hand.session, StageId(name), hand.lease(LAB, FLAVOR))
@@ -178,7 +178,7 @@ def test_fault_39_borrower_ignores_its_preemption(make_bed: Callable[..., Bed], 
 
 
 def patient_ledger(server: Server) -> RedisLedger:
-    """With many connections and much time; learned, since it was founded a moment ago."""
+    """Return a recovered ledger with many connections and long timeouts."""
     ledger = RedisLedger(connect(server.url, timeout_ms=PATIENT_MS), Keys(), terms=TERMS, uid=UID)
     ledger.sweep()
     server.client.hset(Keys().meta, "learn", "0")
@@ -187,7 +187,7 @@ def patient_ledger(server: Server) -> RedisLedger:
 
 @contextmanager
 def commands(server: Server) -> Iterator[Counter[str]]:
-    """How often the server has carried out each command meanwhile, those of scripts as well; known at the end."""
+    """Count the server's commands during the block, those of scripts too; complete at the end."""
     server.client.config_resetstat()
     counted: Counter[str] = Counter()
     yield counted
@@ -196,12 +196,12 @@ def commands(server: Server) -> Iterator[Counter[str]]:
 
 
 def verbs(counted: Counter[str]) -> int:
-    """Calls of the ledger, which are functions on a newer server and scripts on an older one."""
+    """Return the ledger's calls: functions on a newer server, scripts on an older one."""
     return counted["fcall"] + counted["evalsha"]
 
 
 def percentile(taken_s: list[float], share: float) -> float:
-    """In milliseconds."""
+    """Return the percentile in milliseconds."""
     return sorted(taken_s)[min(len(taken_s) - 1, int(len(taken_s) * share))] * 1000
 
 
@@ -224,7 +224,11 @@ def test_fault_40_a_thousand_meshes_return_at_once(server: Server, row: Row) -> 
 
 
 def beat_and_measure(hand: ManualMesh) -> float:
-    """Raises SessionLost when the ledger has given the mesh up."""
+    """Send heartbeats and measure them.
+
+    Raises:
+        SessionLost: The ledger has given the mesh up.
+    """
     since = time.monotonic()
     hand.heartbeat()
     return time.monotonic() - since
@@ -232,7 +236,7 @@ def beat_and_measure(hand: ManualMesh) -> float:
 
 @contextmanager
 def another_beats(ledger: RedisLedger, taken_s: list[float]) -> Iterator[ManualMesh]:
-    """A mesh that beats all the time beside what happens, each beat measured."""
+    """Run a mesh with measured heartbeats during the block."""
     other, over = ManualMesh(ledger, record_of("other", 1)), threading.Event()
     failed: list[SessionLost] = []
 
@@ -281,6 +285,6 @@ def test_fault_41_a_hundred_meshes_claim_a_thousand_leases_each(server: Server, 
 
 
 def lease_named(mesh: MeshId, tenant: str, token: int) -> Lease:
-    """A lease of one slot, as the mesh remembers it."""
+    """Return a lease of one slot as the mesh remembers it."""
     held = ResourceSet.of({"cpu": 1})
     return Lease(tenant=TenantPath(tenant), mesh=mesh, flavor=FLAVOR, held=held, target=held, token=token, version=token)

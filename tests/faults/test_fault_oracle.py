@@ -1,4 +1,4 @@
-"""The oracle sees what it is there to see, or no row would mean anything."""
+"""The fault oracle itself: it detects each violation that the rows rely on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fifo(tmp_path: Path) -> str:
 
 @pytest.fixture
 def oracle(fifo: str, server: Server) -> Iterator[Oracle]:
-    """One slot for `lab` and all below it."""
+    """Oracle with one slot for `lab` and its subtree."""
     oracle = Oracle(fifo, server.url, {"lab": 1, "lab/a": 1, "lab/b": 1})
     yield oracle
     oracle.stop()

@@ -1,4 +1,4 @@
-"""The proxy does what it is told to, or no row would mean anything."""
+"""The fault proxy itself: it does what it is told."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WAIT_S = 60.0
 
 
 class Echo:
-    """Answers every chunk with itself; keeps what it heard, by connection."""
+    """Server that echoes every chunk and keeps the input by connection."""
 
     def __init__(self) -> None:
         self.heard: list[bytes] = []

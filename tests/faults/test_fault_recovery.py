@@ -1,4 +1,4 @@
-"""Faults of parts that `up` starts, on real Ray: a child process, a worker node, the root. Each comes back by itself; the rest goes on."""
+"""Faults of parts that `up` starts, on real Ray: a child process, a worker node, the root. Each recovers by itself."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ tenants:
 
 
 def note(folder: str, name: str) -> str:
-    """A line per execution; ends when the gate of that name is open."""
+    """Log each execution; return when the named gate is open."""
     with Path(folder, f"{name}.starts").open("a") as file:
         file.write(f"{os.getpid()}\n")
     while not Path(folder, "gate").exists():
@@ -89,7 +89,7 @@ def brief(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
 
 @pytest.fixture(scope="module")
 def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    """No session ends by itself, however busy the machine is."""
+    """Settings under which no session expires, however busy the machine is."""
     federation = Federation(tmp_path_factory.mktemp("patient"), config("60s"))
     yield federation
     federation.close()
@@ -97,7 +97,7 @@ def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
 
 @dataclass
 class Polls:
-    """What whoever asks for a run again and again is answered."""
+    """Answers to a client that polls a run."""
 
     federation: Federation
     run: Run
@@ -138,7 +138,7 @@ def submit(federation: Federation, outputs: Any) -> Run:
 
 
 def attempts(run: Run) -> dict[str, int]:
-    """Of each node that has succeeded, the number of the attempt that did."""
+    """Return the successful attempt of each succeeded node."""
     return {event.node: event.attempt for event in run.events() if event.kind == "node" and event.after == "SUCCEEDED" and event.node}
 
 
@@ -163,7 +163,7 @@ def wait_until(check: Callable[[], Any]) -> None:
 
 
 def test_fault_01_child_back_in_time_resumes_on_a_short_lease(brief: Federation, tmp_path: Path, row: Row) -> None:
-    """Whether it is back in time is the machine's; whether it goes on then, and that no attempt runs twice, is ours."""
+    """The machine decides whether it is back in time; that it then resumes and repeats no attempt is ours."""
     beat_ms = max(
         interval_ms(MeshId("east"), heartbeat_report, heartbeat_ms=BRIEF_BEAT_MS, ttl_ms=BRIEF_MS) for heartbeat_report in range(100)
     )

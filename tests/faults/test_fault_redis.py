@@ -1,4 +1,4 @@
-"""Faults of the server that holds the truth: rows 17 to 20, 22 to 27, 32 and 45 of the fault plan."""
+"""Faults of the Redis server: rows 17 to 20, 22 to 27, 32 and 45 of the fault plan."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def pids(bed: Bed, mesh: str) -> set[int]:
 
 
 def fill_up(write: Callable[[int], object]) -> None:
-    """Until it is refused, and that is raised; or it is no use."""
+    """Write until the server refuses, and raise its error; give up when that is no use."""
     for number in range(1_000):
         write(number)
 
@@ -206,7 +206,7 @@ def test_fault_18_the_file_is_cut_at_random_places(server: Server, tmp_path: Pat
 
 
 def ask(hand: ManualMesh) -> None:
-    """For everything; when another one knew a later token than anybody before it, once more under the new epoch."""
+    """Ask for everything; after a token of an unknown epoch, ask once more under the new epoch."""
     try:
         hand.acquire(LAB, FLAVOR, SLOT, 4)
     except EpochChanged:
@@ -215,7 +215,7 @@ def ask(hand: ManualMesh) -> None:
 
 
 def grab_after_learning(server: Server, ledger: RedisLedger, hands: list[ManualMesh]) -> None:
-    """Everybody asks for everything, while the ledger learns and after."""
+    """Let all meshes ask for everything, during recovery and after it."""
     while True:
         for hand in hands:
             ask(hand)
@@ -284,7 +284,7 @@ def test_fault_22_redis_freezes_for_a_third_of_the_time_to_live(make_bed: Callab
 
 
 def freezes_for(bed: Bed, for_ms: int) -> None:
-    """The server stands still until its mesh has noticed, and for so long by the clock that meshes keep; nothing comes of it."""
+    """Freeze the server until its mesh has noticed and for this long on the meshes' clock; no effect may remain."""
     west, clock = bed.mesh("west"), EnduringClock()
     bed.submit("west", 2)
     bed.is_running("west", 2)
@@ -339,7 +339,7 @@ Clocked = tuple[Bed, Callable[[int], None]]
 
 @pytest.fixture(params=["as the ledger reads it", "its own"])
 def clocked_bed(request: pytest.FixtureRequest, servers_of_row: Callable[..., Server], make_bed: Callable[..., Bed]) -> Clocked:
-    """A bed, and what moves the clock of its Redis once, by milliseconds."""
+    """A bed, and a function that shifts the clock of its Redis once, by milliseconds."""
     if request.param == "as the ledger reads it":
         bed = make_bed()
         return bed, partial(move_time, bed.server.client, Keys())
@@ -439,7 +439,7 @@ def test_fault_26_a_master_that_waits_for_no_replica(server: Server, tmp_path: P
 
 @pytest.fixture
 def filling(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Server, Callable[[], None]]]:
-    """A server whose disk has room for twice what its scripts take; and how to make room, for when it is down."""
+    """A server whose disk holds twice its scripts, and a function that enlarges it while the server is down."""
     folder, size_bytes = tmp_path / "redis", 800_000
     if request.param == "a file limit":
         limited = Server(folder, file_bytes_max=size_bytes)

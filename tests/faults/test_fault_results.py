@@ -1,4 +1,4 @@
-"""Faults where results are kept, and of the Ray cluster under a mesh: rows 46 and 47 of the fault plan."""
+"""Faults of result storage and of the Ray cluster under a mesh: rows 46 and 47 of the fault plan."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_fault_12_the_reply_is_lost_after_the_script_has_run(bed: Bed, row: Row)
 
 
 def is_heard(ledger: RedisLedger) -> bool:
-    """Does it answer in time?"""
+    """Return whether it answers in time."""
     try:
         ledger.snapshot()
     except StoreUnavailable:

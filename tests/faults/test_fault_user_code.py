@@ -1,4 +1,4 @@
-"""What a node's code leaves in Ray, and what it waits for there: row 51 of the fault plan, on a real cluster."""
+"""User code that leaves actors, tasks and groups in Ray, or waits for them: row 51 of the fault plan, on a real cluster."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ELSEWHERE = ("spread", "affinity", "group", "thread", "below")
 
 
 class Mesh:
-    """A host on the cluster, and what it has reported."""
+    """Host on the cluster, and its reports."""
 
     def __init__(self, address: str, storage: Path) -> None:
         self._reports: queue.SimpleQueue[HostReport] = queue.SimpleQueue()
@@ -63,7 +63,7 @@ class Mesh:
         self.host.extend_deadline(1, 600_000, 600_000, 1)
 
     def start(self, name: str, function: Callable[..., Any], *args: Any, slots: int = 1) -> StageId:
-        """A stage of one node."""
+        """Start a stage of one node."""
         code = cloudpickle.dumps(function, protocol=5)
         sha256 = hashlib.sha256(code).hexdigest()
         task = TaskSpec(node=NodeId("n"), attempt=1, function=f"blob:{sha256}", args=args, resources=ONE_CPU)
@@ -73,7 +73,7 @@ class Mesh:
         return stage
 
     def until(self, stage: StageId, kind: type[StageMessage]) -> Any:
-        """The first message of this kind."""
+        """Return the first message of this kind."""
         while not (found := [message for message in self._response[stage] if isinstance(message, kind)]):
             report = self._reports.get(timeout=PATIENCE_S)
             self._response[report.stage] += report.messages
@@ -81,7 +81,7 @@ class Mesh:
         return found[0]
 
     def close(self) -> None:
-        """End it, and all that it has."""
+        """End the host and everything it started."""
         self.host.leave(1)
         self.host.stop_all()
         self.host.close()
@@ -100,7 +100,7 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mesh]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_in_the_end(mesh: Mesh) -> Iterator[None]:
-    """Of any stage."""
+    """Check after every test that Ray holds no part of any stage."""
     yield
     eventually(lambda: references(MESH) == [])
 
@@ -114,7 +114,7 @@ def actors() -> set[str]:
 
 
 def is_alive(pid_file: Path) -> bool:
-    """The process that the file names."""
+    """Return whether the process named in the file lives."""
     try:
         return psutil.Process(int(pid_file.read_text())).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -127,7 +127,7 @@ def write(path: str, text: object) -> None:
 
 
 class Idle:
-    """An actor's class; its options come with each."""
+    """Actor class whose options come with each actor."""
 
     def ready(self) -> bool:
         return True
@@ -154,7 +154,7 @@ def make_a_group_and_wait(path: str) -> None:
 
 
 def make_a_group_and_go_on(path: str, when: str) -> None:
-    """Ends when that file is there."""
+    """Make a placement group; return when the file exists."""
     import time
 
     group = placement_group([{"CPU": 1}])
@@ -226,7 +226,7 @@ def leave_a_task_elsewhere(path: str) -> None:
 
 
 def leave_tasks_elsewhere(folder: str) -> None:
-    """Tasks outside of the stage's placement group, each by another way; returns when all of them run."""
+    """Start tasks outside the stage's placement group, each in another way; return when all run."""
     import os
     import threading
     import time
@@ -342,7 +342,7 @@ def test_fault_51_a_killed_runner_leaves_nothing(mesh: Mesh, tmp_path: Path) -> 
 
 @contextmanager
 def frozen_control_service() -> Iterator[None]:
-    """Of the cluster that this process is a driver of: it takes connections, and answers nothing."""
+    """Freeze the control service of this driver's cluster: it takes connections and answers none."""
     port = ray.get_runtime_context().gcs_address.rpartition(":")[2]
     (service,) = [
         process

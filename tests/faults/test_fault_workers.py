@@ -1,4 +1,4 @@
-"""Faults of what Ray runs for a mesh, on real Ray: row 50 of the fault plan."""
+"""Faults of Ray workers under a mesh, on real Ray: row 50 of the fault plan."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_fault_50_workers_and_the_keeper_of_groups_are_ended(ray_mesh: RayMesh, 
 
 
 def running(ray_mesh: RayMesh, stage: str, max_retries: int = 0) -> list[psutil.Process]:
-    """Its worker, once the stage is known to run."""
+    """Return the stage's worker once it runs."""
     ray_mesh.submit(stage, max_retries=max_retries)
     eventually(lambda: ray_mesh.runs(stage), RAY_PATIENCE_S)
     return eventually(ray_mesh.workers, RAY_PATIENCE_S)

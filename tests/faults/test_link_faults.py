@@ -1,4 +1,4 @@
-"""The link when replicas die half way and networks do what networks do: nothing is done twice, nothing is granted twice."""
+"""The link under dying replicas and network faults: every call and grant takes effect once."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ STORE_MS_MAX = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicas:
-    """A store with two replicas of the root: the first dies in the middle of the verb that it is told."""
+    """Store with two replicas of the root; the first dies within the given verb."""
 
     ledger: RedisLedger
     queue: RedisStageQueue
@@ -158,7 +158,7 @@ def test_interrupted_report_takes_effect_once(replicas):
 
 
 def holding(ledger: HttpLedger) -> tuple[Session, Lease]:
-    """A session with a lease that pays for a stage."""
+    """Session with a lease that pays for a stage."""
     session = ledger.join(RECORD)
     acquired = ledger.acquire(session, (WANT,))
     (lease,) = acquired.response.leases
@@ -174,7 +174,7 @@ def told_in(queue) -> list[object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wires:
-    """A root, the way to it, and a way on which things happen."""
+    """A root, a good link to it, and a faulty one."""
 
     store: MemoryStore
     proxy: Proxy
@@ -275,7 +275,7 @@ def test_closed_link_is_an_unavailable_store(wires, fault):
 
 
 class Late:
-    """A call in a thread of its own."""
+    """Call in its own thread."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         self._answer: object = None

@@ -1,4 +1,4 @@
-"""What every lease ledger promises of its clock: a leap ends no session, and steady time counts in full."""
+"""Contract of the ledger's clock: a jump ends no session, and steady time counts in full."""
 
 import pytest
 from two_teams import LAB, ask, gpus, record, tree

@@ -1,4 +1,4 @@
-"""What every lease ledger promises of wants: what was not granted is remembered until it is granted or withdrawn."""
+"""Contract of demands: the ledger keeps what was not granted until it is granted or withdrawn."""
 
 import pytest
 from two_teams import A100, ACME, LAB, ONE_GPU, SHOP, ask, gpu, target_update

@@ -1,4 +1,4 @@
-"""What every lease ledger promises after a restart: it learns from its meshes what they hold before it grants anything."""
+"""Contract of a ledger's recovery: it learns from meshes what they hold before it grants anything."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from mesh.core.reasons import Reason
 
 
 def learning(store, ledger, *meshes):
-    """The server restarts, and every mesh says what it holds."""
+    """Restart the server and let every mesh report its leases."""
     store.restart()
     for mesh in meshes:
         mesh.claim_all()
@@ -111,7 +111,7 @@ def test_lost_release_is_corrected_when_the_mesh_reports(ledger, west, store):
 
 
 def given_back(west) -> Lease:
-    """A lease as it was before the mesh gave it back."""
+    """Return a lease as it was before its release."""
     ask(west, 4)
     lease = west.lease(LAB, A100)
     west.release(LAB, A100)

@@ -1,4 +1,4 @@
-"""What every lease ledger promises of grants: never more than the tree has, and as much as it has."""
+"""Contract of grants: all that the tree has, and never more."""
 
 import threading
 from dataclasses import replace

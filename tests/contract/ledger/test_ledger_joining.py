@@ -1,4 +1,4 @@
-"""What every lease ledger promises to a mesh that joins again: its earlier session is fenced, or gone on with."""
+"""Contract of joining again: the earlier session is fenced or resumed."""
 
 import pytest
 from two_teams import A100, LAB, SHOP, ask, gpu, gpus, record, target_update

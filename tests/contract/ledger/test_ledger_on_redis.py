@@ -1,4 +1,4 @@
-"""What the ledger on Redis promises beside the contract: about its server, its keys, its memory and its replicas."""
+"""The Redis ledger beyond the contract: its server, keys, memory and replicas."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -68,7 +68,7 @@ def test_empty_server_relearns_leases_under_a_lasting_ledger_id(redis_server: re
 
 @pytest.fixture(params=["redis_server", "newer_redis_process"], ids=["scripts", "functions"])
 def filling(request: pytest.FixtureRequest) -> Iterator[redis.Redis]:
-    """A server, whose memory a test may let be full; by scripts, and by functions where it has them."""
+    """A server whose memory a test can fill; by scripts, and by functions where it has them."""
     client = request.getfixturevalue(request.param)
     client.flushall()
     yield client
@@ -168,7 +168,7 @@ def test_every_key_of_a_shard_has_its_hash_tag(redis_server: redis.Redis):
 
 @pytest.fixture(params=list(servers()))
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Server, Server]]:
-    """A master, and a replica that follows it."""
+    """A master and its replica."""
     binary = servers()[request.param]
     master = Server(tmp_path / "master", binary=binary, repl_diskless_sync_delay="0")
     replica = Server(tmp_path / "replica", binary=binary, replicaof=f"127.0.0.1 {master.port}")

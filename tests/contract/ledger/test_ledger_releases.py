@@ -1,4 +1,4 @@
-"""What every lease ledger promises of giving back: it returns to every node of the tree, once."""
+"""Contract of releases: quota returns to every node of the tree, once."""
 
 import pytest
 from two_teams import A100, LAB, SHOP, ask, gpu, gpus

@@ -1,4 +1,4 @@
-"""What every lease ledger promises of sessions: a heartbeat renews them, and what has run out is swept."""
+"""Contract of sessions: heartbeats renew them, and sweeps end expired ones."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What every lease ledger promises of plans: a lease shrinks in two steps, and what it frees is for whom the plan says."""
+"""Contract of plans: a lease shrinks in two steps, and the freed quota goes to the plan's recipient."""
 
 import pytest
 from two_teams import A100, ACME, LAB, SHOP, ask, gpu, gpus, record, target_update

@@ -1,4 +1,4 @@
-"""What every lease ledger promises of tokens and versions: by them a late or repeated call is known as one."""
+"""Contract of tokens and versions: they identify late and repeated calls."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What every lease ledger promises of trees: a new one takes nothing from anybody, and no charge is lost over it."""
+"""Contract of tree changes: a new tree revokes nothing and loses no charge."""
 
 import pytest
 from two_teams import A100, ACME, LAB, SHOP, ask, gpu, gpus, record, target_update, tree
@@ -27,7 +27,7 @@ def test_quota_cut_blocks_grants_until_use_falls(ledger, west):
 
 
 def test_deficit_above_leaves_quota_kept_by_a_tenant(store):
-    """To be granted, to be planned, and to grow; what it does not keep has to wait."""
+    """The kept part stays available to grants, plans and growth; the rest has to wait."""
     store.ledger.configure(tree(lab=4, shop=4, shop_lends=1))
     west, east = ManualMesh(store.ledger, record("west")), ManualMesh(store.ledger, record("east"))
     ask(west, 4)

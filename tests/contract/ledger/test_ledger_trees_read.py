@@ -1,4 +1,4 @@
-"""How trees come to Redis and from it: in parts, and yet seen whole or not at all; and read when they have changed, and not before."""
+"""Transfer of trees to and from Redis: written in parts, visible whole or not at all, read only after a change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MANY = 1_200
 
 
 class Meddler:
-    """A client that lets something happen before each of its commands."""
+    """Client that runs a hook before each command."""
 
     def __init__(self, client: redis.Redis, before: Callable[[int], None] = lambda _: None) -> None:
         self._client = client
@@ -41,7 +41,7 @@ class Meddler:
 
 @pytest.fixture(params=["redis_server", "newer_redis_process"], ids=["scripts", "functions"])
 def client(request: pytest.FixtureRequest) -> redis.Redis:
-    """A server that is empty but for a ledger with the tree of two teams."""
+    """A server that holds only a ledger with the tree of two teams."""
     found: redis.Redis = request.getfixturevalue(request.param)
     found.flushall()
     ledger_on(found).configure(tree())
@@ -156,7 +156,7 @@ def test_tree_replaced_at_each_read_is_unavailable(client: redis.Redis):
 
 
 def test_skipped_row_is_noticed_and_the_tree_read_again(client: redis.Redis):
-    """A cursor means another place on a server that has taken over meanwhile."""
+    """A server that has taken over meanwhile gives a cursor another meaning."""
     ledger_on(client).configure(many())
     name = f"tenant|acme/{MANY - 1}"
     row = client.hget(KEYS.tree, name)

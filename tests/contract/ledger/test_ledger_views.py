@@ -1,4 +1,4 @@
-"""What every lease ledger tells those who look: the snapshot, the story of a lease, the audit."""
+"""Contract of the ledger's views: the snapshot, the history of a lease, the audit."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Sums of a ledger counted again, a few tenants at each look."""
+"""Audit of a ledger's sums, a few tenants per round."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SOUND = FederationSnapshot(
 
 
 def tampered(**units):
-    """With other sums than these; 0: none."""
+    """Return the snapshot with other sums; 0 removes one."""
     usage = {key: units.get(key[0].rpartition("/")[2], kept) for key, kept in SOUND.usage.items()}
     return replace(SOUND, usage={key: kept for key, kept in usage.items() if kept})
 

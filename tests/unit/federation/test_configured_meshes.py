@@ -1,4 +1,4 @@
-"""What a mesh that comes is held against: flavors, labels and tenants of the root's file."""
+"""Checks of a joining mesh against flavors, labels and tenants of the root's file."""
 
 from dataclasses import replace
 

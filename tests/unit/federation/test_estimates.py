@@ -1,4 +1,4 @@
-"""How long work would wait, and its inputs be on the way, by hand."""
+"""Estimates of waiting and transfer times, computed by hand."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is remembered of a mesh that comes and goes, look by look."""
+"""Flap detection over successive observations of meshes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOW_MS = 1_000_000
 
 
 class Watcher:
-    """Looks at meshes once a second. A mesh: its incarnation, negative while it is away; absent: it has left."""
+    """Observes meshes once a second: incarnation, negative while away, absent after leaving."""
 
     def __init__(self, rules=RULES, **meshes):
         self.rules, self.now_ms, self.watched_ms, self.known = rules, NOW_MS, NOW_MS, {}

@@ -1,4 +1,4 @@
-"""A mesh that promises more than its Ray cluster has is told so."""
+"""Warnings about pools that exceed their Ray cluster."""
 
 from federation.pool_checks import unbacked_pools
 from federation.snapshot import PoolRecord

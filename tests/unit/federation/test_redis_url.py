@@ -1,4 +1,4 @@
-"""URLs of Redis, taken apart."""
+"""Parsing of Redis URLs."""
 
 import pytest
 

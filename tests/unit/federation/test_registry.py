@@ -1,4 +1,4 @@
-"""A look at the ledger: what is known after it, and what of it is written down."""
+"""Registry updates from an observation of the ledger."""
 
 from dataclasses import replace
 

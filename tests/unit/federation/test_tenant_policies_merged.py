@@ -1,4 +1,4 @@
-"""What a file says and who was stopped by hand, as one."""
+"""Policies of a file merged with manual stops."""
 
 import pytest
 

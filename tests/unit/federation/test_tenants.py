@@ -12,13 +12,13 @@ KEY = (RED, "cpu")
 
 
 def node(path, parent=None, nominal=None, borrowing=None, lending=None) -> Tenant:
-    """A tenant with at most one quota, in units."""
+    """Return a tenant with at most one quota, in units."""
     quotas = {} if nominal is None else {KEY: Quota(nominal=nominal, borrowing_limit=borrowing, lending_limit=lending)}
     return Tenant(path=TenantPath(path), parent=parent and TenantPath(parent), quotas=quotas)
 
 
 def used(tree, **leases) -> dict:
-    """The usage of leases, charged one by one."""
+    """Return the usage of leases, charged one by one."""
     usage: dict = {}
     for path, units in leases.items():
         tree.charge(usage, TenantPath(path), KEY, units)

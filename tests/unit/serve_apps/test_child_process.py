@@ -1,4 +1,4 @@
-"""The process of a child mesh: its threads outlive whatever a store answers."""
+"""The process of a child mesh: its threads survive every answer of a store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LETTER = Notification(kind=NotificationKind.STAGE, subject="s")
 
 
 class Stop:
-    """Set after so many waits."""
+    """Event that is set after this many waits."""
 
     def __init__(self, waits):
         self._left = waits
@@ -26,7 +26,7 @@ class Stop:
 
 
 class Letters:
-    """Fails once, then has a letter for whoever asks from the beginning, and fails for ever."""
+    """Queue that fails once, then has a notification for the first cursor, and fails for ever."""
 
     def __init__(self, error):
         self._answers = [error, ("1-0", (LETTER,))]

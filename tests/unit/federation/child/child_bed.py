@@ -1,4 +1,4 @@
-"""A store, one child mesh on it, and what tests of the child and its parts ask of both."""
+"""A store with one child mesh, and the operations that child tests share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DURATION_MS = 100
 
 
 class Flaky:
-    """A store that does not answer where it is told so: before doing what was asked, or after."""
+    """Store whose named methods fail before or after their effect."""
 
     def __init__(self, store):
         self._store = store
@@ -57,7 +57,7 @@ class Flaky:
 
 
 class Federation:
-    """A store, one child mesh, and what the root would see."""
+    """A store, one child mesh, and the root's view of both."""
 
     def __init__(self, *pools, quota=4):
         self.clock = ManualClock(1_000_000)
@@ -82,7 +82,7 @@ class Federation:
         self.response = []
 
     def submit(self, name, *tasks, tenant="acme", width=1, slot=CPU, priority=0, preemption=NEVER_PREEMPTS):
-        """A task: `name: needs`."""
+        """Submit a stage; each task is `name: needs`."""
         made = []
         for text in tasks or ("a:",):
             node, _, needs = text.partition(":")
@@ -93,7 +93,7 @@ class Federation:
         self.store.submit("east", spec)
 
     def heartbeat(self, times=1):
-        """What the loop does: time passes, mail and reports come in, and the child beats when it is due."""
+        """Run the loop: time passes, notifications and reports arrive, and due heartbeats are sent."""
         for _ in range(times):
             self.clock.advance(self.child.due_in_ms())
             self.child.heartbeat()
@@ -105,7 +105,7 @@ class Federation:
         assert violations(self.child._child_state.admission) == []
 
     def work(self, by_ms=DURATION_MS):
-        """The host starts what it can, time passes, and it ends what is due; the child is told."""
+        """Let the host start stages, time pass, and due tasks end; the child gets the reports."""
         for pause_ms in (0, by_ms):
             self.clock.advance(pause_ms)
             self.host.advance()
@@ -114,18 +114,18 @@ class Federation:
                 assert violations(self.child._child_state.admission) == []
 
     def words(self):
-        """The kinds of messages that the root has got since it was last asked, each with its stage."""
+        """Return the kinds of new messages at the root, each with its stage."""
         entries = self.store.inbox(0)
         self.store.acknowledge(tuple(entry.entry for entry in entries))
         self.response = [message for entry in entries for message in decode(STAGE_MESSAGES, entry.body)]
         return [(message.stage, message.kind) for message in self.response]
 
     def held(self):
-        """Whole CPUs that the ledger charges."""
+        """Return the whole CPUs charged by the ledger."""
         return sum(lease.amounts["cpu"] for lease in self.store.snapshot().leases) // 10_000
 
     def paid(self):
-        """Stages that a lease pays for, in the mesh's own book."""
+        """Return the stages that a lease pays for in the mesh's own accounting."""
         return set(self.child._child_state.accounting._payers)
 
     def running(self):
@@ -148,7 +148,7 @@ def stored(store, value):
 
 
 def all_is_free(federation):
-    """Nothing runs, is paid for, or is known of; and what lies idle is given back after a while."""
+    """Return whether nothing runs, is paid for or is known, and idle leases are returned after a while."""
     child = federation.child
     is_free = not federation.running() and not federation.paid() and not child._child_state.admission.workloads and not child._reporter
     federation.heartbeat(IDLE_HEARTBEATS + 1)
@@ -156,7 +156,7 @@ def all_is_free(federation):
 
 
 def slow(federation, method, by_ms):
-    """The method takes so long; how often it was called."""
+    """Make the method take this long and return the list of its calls."""
     calls, plain = [], getattr(federation.store, method)
 
     def call(*args, **named):

@@ -1,4 +1,4 @@
-"""A child that begins where another one of its mesh has died: same store, same host."""
+"""Recovery of a child whose predecessor died, on the same store and host."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DURATION_MS = 100
 
 
 class Deaf:
-    """A store that does not answer some methods."""
+    """Store whose named methods do not answer."""
 
     def __init__(self, store):
         self._store = store
@@ -55,7 +55,7 @@ class World:
         self.child.heartbeat()
 
     def begin(self, cpus=4):
-        """The process of the child dies, another one starts; what the first had not told is gone with it."""
+        """Replace the child's process; unsent reports of the first are lost."""
         self.reports = []
         self.host.listen(self.reports.append)
         pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": cpus}))
@@ -70,7 +70,7 @@ class World:
         )
 
     def restart(self, after_ms=HEARTBEAT_MS, cpus=4):
-        """As `begin`, and the new one's first beat, so long after the last."""
+        """Replace the child's process and send the first heartbeat, this long after the last."""
         self.begin(cpus)
         self.clock.advance(after_ms)
         self.child.heartbeat()
@@ -85,7 +85,7 @@ class World:
         self.store.submit("east", spec)
 
     def run(self, name="s", *tasks):
-        """A stage that runs; what was told so far is forgotten."""
+        """Start a stage and drop its messages so far."""
         self.submit(name, *tasks)
         self.heartbeat()
         self.advance(0)
@@ -96,12 +96,12 @@ class World:
         self.child.heartbeat()
 
     def advance(self, by_ms=DURATION_MS):
-        """Time passes and the host does what is due."""
+        """Let time pass and the host do what is due."""
         self.clock.advance(by_ms)
         self.host.advance()
 
     def hear(self):
-        """The child takes in what the host has told."""
+        """Pass the host's reports to the child."""
         while self.reports:
             self.child.take_report(self.reports.pop(0))
 
@@ -132,7 +132,7 @@ class World:
 
 @pytest.fixture
 def world():
-    """Stage `s` runs."""
+    """A world whose stage `s` runs."""
     world = World()
     world.run()
     return world

@@ -1,4 +1,4 @@
-"""A child mesh from join to leave: what comes in, and what is void when its session is lost."""
+"""A child mesh from join to leave, and the effects of a lost session."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_letters_about_what_is_not_here_are_harmless(busy, kind):
 
 @pytest.fixture
 def crowded(monkeypatch):
-    """Seven stages of `greedy`, which has quota for one, are queued before one of `poor`; two stages are asked about at once."""
+    """Seven queued stages of `greedy`, which has quota for one, before one of `poor`; two stages are read at once."""
     monkeypatch.setattr("federation.child.child_mesh.HEADS_MAX", 2)
     federation = Federation()
     quotas = {("standard", "cpu"): Quota(nominal=10_000)}

@@ -1,4 +1,4 @@
-"""What one heartbeat tells."""
+"""Contents of a child's heartbeat."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EAST = MeshRecord(mesh="east", labels={}, pools=(), cluster="c1")
 
 
 class Listener:
-    """A ledger that hears heartbeats."""
+    """Ledger that records heartbeats."""
 
     def __init__(self):
         self.beats = []
@@ -35,7 +35,7 @@ class Listener:
 
 
 class Wanting:
-    """Books of a mesh that runs nothing and wants something."""
+    """State of a mesh that runs nothing and has demands."""
 
     def __init__(self, *demands):
         self.accounting = LeaseAccounting()

@@ -1,4 +1,4 @@
-"""What the books of a mesh say together."""
+"""Views over the whole state of a child mesh."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages that a mesh takes out of its queue, their inputs, and claims of which only one side knows."""
+"""Claims on queued stages, their inputs, and claims known to one side only."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_no_values_are_dropped_while_the_ledger_recovers(joined):
 
 
 def with_an_end():
-    """A federation whose stage `s` has ended, and its store as it was before."""
+    """A federation whose stage `s` has ended, and an earlier copy of its store."""
     federation = Federation()
     federation.heartbeat()
     federation.submit("s")
@@ -490,7 +490,7 @@ def test_nothing_is_claimed_while_ray_is_gone(joined):
 
 
 def test_one_probe_per_round_finds_that_ray_is_gone(joined):
-    """Each look may take half a second, and a heartbeat has to go out meanwhile."""
+    """Each probe may take half a second, and a heartbeat must go out meanwhile."""
     for number in range(4):
         joined.submit(f"s{number}")
     joined.host.is_there, looks = False, joined.host.looks

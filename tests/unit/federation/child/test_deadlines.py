@@ -1,4 +1,4 @@
-"""How long a mesh may act on what its ledger last said."""
+"""Deadlines of acting on the ledger's last answer."""
 
 import pytest
 from hypothesis import given

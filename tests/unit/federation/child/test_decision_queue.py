@@ -1,4 +1,4 @@
-"""What is carried out of what admission decides, and when a heartbeat goes first."""
+"""Execution of admission decisions, and precedence of heartbeats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a child makes of a store that fails, in whatever way."""
+"""Behaviour of a child whose store fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the meshes of a fleet renew their sessions."""
+"""Jitter of heartbeats over many meshes."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def response(held, *, target=None, version=1) -> LedgerResponse:
 
 @pytest.fixture
 def accounting() -> LeaseAccounting:
-    """Four CPUs are held, one of them is spent."""
+    """Four held CPUs, one of them spent."""
     made = LeaseAccounting()
     made.take_in(response(4))
     made.spend(StageId("s"), KEY, CPU, 0)

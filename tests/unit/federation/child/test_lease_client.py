@@ -1,4 +1,4 @@
-"""What a mesh pays with: leases at hand, questions to the ledger, and what goes back."""
+"""Leases of a child mesh: demands, grants and releases."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def tree_of(count):
 
 
 def crowd(count):
-    """So many tenants, each with room and quota for one stage, and one of each is queued."""
+    """Return a federation with this many tenants, each with capacity, quota and a queued stage."""
     federation = Federation(pool("general", count))
     federation.store.configure(tree_of(count))
     for number in range(count):
@@ -272,7 +272,7 @@ def crowd(count):
 
 @pytest.fixture
 def three_told(monkeypatch):
-    """A heartbeat may tell three leases."""
+    """Let a heartbeat report at most three leases."""
     for module in (
         "federation.child.lease_accounting",
         "federation.child.lease_client",

@@ -1,4 +1,4 @@
-"""What belongs to a tenant comes back from who has borrowed it, whatever else the tenant waits for: two children, planner and ledger."""
+"""Reclaim of owned quota with two children, planner and ledger, whatever else the owner waits for."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def cpu(count):
 
 
 class ChildState:
-    """Pools, a lease of `acme`, and stages that run; the ledger grants nothing unless it is told to."""
+    """Pools, a lease of `acme` and running stages; the ledger grants nothing by default."""
 
     def __init__(self, *capacities, held, target=None):
         pools = tuple(PoolSpec(pool=f"p{index}", flavor="standard", capacity=cpu(cpus)) for index, cpus in enumerate(capacities))

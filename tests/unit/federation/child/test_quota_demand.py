@@ -18,7 +18,7 @@ def cpu(count):
 
 
 def demands(*response, cpus=4, reason=Reason.QUOTA_EXHAUSTED, rules=NEVER_PREEMPTS, accounting=None, tenant="acme"):
-    """Of stages as (name, cpus, priority), all of which the ledger refuses; each came a second after the one before."""
+    """Return the demands of refused stages (name, cpus, priority), created a second apart."""
     scheduler = StageAdmission((PoolSpec(pool="general", flavor="standard", capacity=cpu(cpus)),))
     for place, (name, slot, priority) in enumerate(response):
         own = tenant if isinstance(tenant, str) else tenant(place)

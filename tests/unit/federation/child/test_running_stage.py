@@ -1,4 +1,4 @@
-"""Stages that give way because the ledger wants back what pays for them."""
+"""Preemption of running stages when the ledger reclaims their lease."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ AGED = PreemptionPolicy(min_run_ms=MIN_RUN_MS)
 
 
 def taken_by_plan(federation, left, wait_ms=MIN_RUN_MS):
-    """The planner leaves the lease so many CPUs, and the child has heard of it."""
+    """Apply a plan that leaves the lease this many CPUs, and notify the child."""
     planner, version = federation.store.elect("me", 10**9), federation.store.snapshot().version
     target = ResourceSet.of({"cpu": left})
     federation.store.plan_apply(
@@ -77,7 +77,7 @@ def taken_by_plan(federation, left, wait_ms=MIN_RUN_MS):
 
 
 def pass_by(federation, span_ms):
-    """Time, in which the child beats when it is due."""
+    """Let time pass with due heartbeats."""
     until_ms = federation.clock.monotonic_ms() + span_ms
     while (left_ms := until_ms - federation.clock.monotonic_ms()) > 0:
         federation.clock.advance(min(left_ms, federation.child.due_in_ms()))
@@ -91,7 +91,7 @@ def stopping(federation):
 
 @pytest.fixture
 def aged(joined):
-    """`old` runs for as long as it has to at least; `young` has just begun, under the same lease; `next` waits."""
+    """`old` has run its minimum, `young` has just begun under the same lease, `next` waits."""
     joined.submit("old", preemption=AGED, priority=5)
     joined.notifications()
     pass_by(joined, MIN_RUN_MS)

@@ -1,4 +1,4 @@
-"""What was told and is kept for a while: for how long, how much of it, and of which claims."""
+"""Retention of sent reports: their age, their size and their claims."""
 
 from __future__ import annotations
 

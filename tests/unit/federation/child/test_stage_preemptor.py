@@ -1,4 +1,4 @@
-"""The urgent before the less urgent of one tenant."""
+"""Preemption within one tenant on one mesh."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TAKES = PreemptionPolicy(takes=True, min_run_ms=0, reservation_timeout_ms=10 * H
 
 
 def full_house(*pools, quota=2, ages_ms=(0, 0), **response):
-    """Two stages of priority 0, `a` and `b`, run."""
+    """A federation in which stages `a` and `b` of priority 0 run."""
     federation = Federation(*(pools or (pool("general", 2),)), quota=quota)
     for name, age_ms in zip("ab", ages_ms, strict=True):
         federation.submit(name, **response)

@@ -1,4 +1,4 @@
-"""What a mesh tells, late if need be, and what becomes of what is never taken."""
+"""Delivery of a mesh's reports, late ones and rejected ones too."""
 
 from __future__ import annotations
 

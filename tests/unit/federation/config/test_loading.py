@@ -1,4 +1,4 @@
-"""What a federation file means, and what is said about one that is wrong."""
+"""Loading of federation files, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def complaints(text: str) -> list[str]:
 
 
 def changed(*path: str | int, to: Any) -> str:
-    """The small file, as YAML, with one value set."""
+    """Return the small file as YAML with one value set."""
     value: Any = yaml.safe_load(SMALL + TENANTS)
     part = value
     for key in path[:-1]:

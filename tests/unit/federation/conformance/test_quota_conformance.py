@@ -14,13 +14,13 @@ CASES = Path(__file__).parents[3] / "conformance" / "quota" / "kueue.json"
 
 
 def case(kind: str) -> dict[str, Any]:
-    """The first case of a kind that asks about something that happens."""
+    """Return the first case of a kind."""
     found = (one for one in json.loads(CASES.read_text(encoding="utf-8"))["cases"] if one["kind"] == kind)
     return copy.deepcopy(next(one for one in found if any(one["expect"].values())))
 
 
 def documented() -> list[dict[str, Any]]:
-    """The cases that stand in the documents."""
+    """Return the cases in the documents."""
     page = (Path(__file__).parents[4] / "docs" / "quota.md").read_text(encoding="utf-8")
     cases: list[dict[str, Any]] = json.loads(page.partition("```json\n")[2].partition("```")[0])["cases"]
     return cases
@@ -121,7 +121,7 @@ def test_a_reason_too_many_is_shown(tmp_path: Path):
 
 
 def test_behind_the_head_of_a_queue_others_wait(tmp_path: Path):
-    """The most important one, of equals the first that came, has its turn; the others are pending, and not parked."""
+    """The head is the most important workload, then the oldest; the others are pending, not parked."""
     (page_case,) = [one for one in documented() if one["kind"] == "admit"]
     (head,) = page_case["incoming"]
     page_case["incoming"] = [
@@ -141,7 +141,7 @@ def test_incoming_and_admitted_workloads_may_share_a_name(tmp_path: Path):
 
 @pytest.mark.parametrize("kind", ["available", "share", "preempt", "admit"])
 def test_no_expectation_reaches_what_comes_of_a_case(tmp_path: Path, kind: str):
-    """Other values under the same keys fail, and what the core says stays the same."""
+    """Other values under the same keys fail, and the core's answer stays the same."""
     right = case(kind)
 
     def other(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which flavors a piece of work could take."""
+"""Flavors that a stage could use."""
 
 from outlook_bed import CPU, EAST, ONE, TREE, VISION, WEST, forecasts, pending, queued
 

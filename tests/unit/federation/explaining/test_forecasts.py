@@ -1,4 +1,4 @@
-"""What can be said about a stage that waits, or would, on a ledger in memory."""
+"""Forecasts of waiting and hypothetical stages on a ledger in memory."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The wait for room at a mesh."""
+"""Wait for capacity at a mesh."""
 
 from dataclasses import replace
 

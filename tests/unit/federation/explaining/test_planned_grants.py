@@ -1,4 +1,4 @@
-"""What a plan has promised to a stage that waits, and who gives it."""
+"""Planned grants to a waiting stage, and their victims."""
 
 from dataclasses import replace
 
@@ -21,8 +21,10 @@ def target_update(mesh, tenant, cpus):
 
 
 def decided(store, *, where, cpus=1):
-    """A plan takes so many of the four CPUs that `batch` borrows on that mesh for `vision` on the east, and nobody has obeyed yet. Where
-    the mesh is the east, it is full."""
+    """Apply a plan that moves this many of `batch`'s four borrowed CPUs on that mesh to `vision` on the east, not yet obeyed.
+
+    If the mesh is the east, it is full.
+    """
     east = joined(store, EAST, cpus=4 if where == EAST else 8)
     victim_lease = east if where == EAST else joined(store, WEST)
     victim_lease.acquire(BATCH, STD, CPU, 4)

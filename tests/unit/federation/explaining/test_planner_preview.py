@@ -1,4 +1,4 @@
-"""Whom the planner would ask to give way."""
+"""Preview of the planner's preemption victims."""
 
 from dataclasses import replace
 

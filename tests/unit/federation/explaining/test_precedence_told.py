@@ -1,4 +1,4 @@
-"""Who comes before whom, as it is told of what waits on a ledger in memory."""
+"""Precedence between waiting stages on a ledger in memory."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Who stands before whom in the queue of a mesh."""
+"""Positions in the queue of a mesh."""
 
 from federation.explaining.queue_positions import QueuePositions, may_meet
 from mesh.core.ids import FlavorName, TenantPath

@@ -1,4 +1,4 @@
-"""How long stages run at each mesh."""
+"""Run times of stages at each mesh."""
 
 from dataclasses import replace
 

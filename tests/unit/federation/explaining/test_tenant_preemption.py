@@ -1,4 +1,4 @@
-"""Which less urgent stages of the own tenant would stop."""
+"""Preemption of less urgent stages of the same tenant."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from mesh.core.reasons import Reason
 
 
 def full(store, cpus=2):
-    """`vision` holds all of its quota, or all of the mesh."""
+    """`vision` holds all of its quota or all of the mesh."""
     mesh = joined(store, EAST, cpus)
     mesh.acquire(VISION, STD, CPU, min(4, cpus))
     pool = replace(mesh.record.pools[0], used=CPU.times(min(4, cpus)))

@@ -1,4 +1,4 @@
-"""What the quota tree says of work that waits, or would, on a ledger in memory."""
+"""What-if answers of the quota tree for waiting and hypothetical work."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The planner: who shall hold how much, over all meshes."""
+"""The planner: target quota of each tenant over all meshes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BY_PRIORITY = Rules(fair_sharing=False)
 
 
 def forest(**nodes: tuple[str | None, Quota, int]) -> QuotaForest:
-    """Nodes by name: parent, quota of GPUs, weight; those without children are queues."""
+    """Return nodes by name: parent, GPU quota, weight; nodes without children are queues."""
     parents = {parent for parent, _, _ in nodes.values()}
     return QuotaForest(
         ForestNode(name=name, parent=parent, quotas={GPU: quota}, weight=Fraction(weight), is_queue=name not in parents)
@@ -29,7 +29,7 @@ def forest(**nodes: tuple[str | None, Quota, int]) -> QuotaForest:
 
 
 def company(**nominal: int) -> QuotaForest:
-    """Teams right under one root, each with so many GPUs of its own."""
+    """Return teams below one root with this many GPUs each."""
     return forest(acme=(None, Quota(), 1), **{name: ("acme", Quota(nominal=units), 1) for name, units in nominal.items()})
 
 
@@ -279,7 +279,7 @@ def test_borrowers_share_evenly():
 
 
 def used(tree: QuotaForest, **parts: int) -> PastUse:
-    """Tenants have used so many thousandths of all there is."""
+    """Return past use in thousandths of all capacity."""
     past = PastUse(half_life_ms=1_000)
     past.let_pass(10**6, {tree.node(tenant): part * WHOLE // 1_000 for tenant, part in parts.items()})
     return past
@@ -320,7 +320,7 @@ def test_without_fair_sharing_borrowers_keep_what_they_have():
 
 
 def borrows(who: str = "vision", most: int | None = None, reclaim: PreemptionMode = PreemptionMode.ANY) -> dict[str, QueueSettings]:
-    """The tenant takes from less urgent borrowers while it borrows itself."""
+    """Settings under which a borrowing tenant preempts less urgent borrowers."""
     return {who: QueueSettings(policies=Policies(reclaim=reclaim, borrow=PreemptionMode.LOWER_PRIORITY, borrow_priority_max=most))}
 
 

@@ -1,4 +1,4 @@
-"""What the planner makes of the wants that meshes have told."""
+"""Planner inputs derived from the demands of meshes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lease(held, target, tenant=LAB, mesh=HERE):
 
 
 def parts(*demands, leases=(), pools=((64, 0),), cluster_answers=True):
-    """Pools as (capacity, used)."""
+    """Return the parts for pools of (capacity, used)."""
     records = tuple(PoolRecord(pool=f"p{at}", flavor="red", capacity=cpu(has), used=cpu(used)) for at, (has, used) in enumerate(pools))
     record = MeshRecord(mesh=HERE, labels={}, pools=records, cluster="c", cluster_answers=cluster_answers)
     snapshot = FederationSnapshot(
@@ -38,7 +38,7 @@ def parts(*demands, leases=(), pools=((64, 0),), cluster_answers=True):
 
 
 def read(*demands, **about):
-    """As (CPUs of a slot, slots, priority, has room, CPUs free)."""
+    """Return (CPUs of a slot, slots, priority, has capacity, CPUs free)."""
     found = parts(*demands, **about)
     return [(one.slot["cpu"] // 10_000, one.slots, one.priority, not one.is_crowded, one.free.get("cpu", 0) // 10_000) for one in found]
 

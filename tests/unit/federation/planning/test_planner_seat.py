@@ -1,4 +1,4 @@
-"""The planner's seat on a ledger in memory: quota that one mesh has borrowed reaches the mesh of whoever owns it."""
+"""The planner loop on a ledger in memory: borrowed quota moves to its owner's mesh."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TREE = TenantTree(
 
 @dataclass
 class Mesh:
-    """A mesh that tells what it is asked to tell, and keeps what it hears."""
+    """Mesh that sends given demands and keeps the answers."""
 
     store: MemoryStore
     name: MeshId
@@ -252,7 +252,7 @@ def test_planner_drops_its_plan_for_a_replaced_tree(store: MemoryStore, election
 
 
 class Remembering:
-    """A seat where the past counts half after a minute, and two tenants that want the one slot that nobody owns."""
+    """Planner loop with a half-life of a minute, and two tenants that compete for one unowned slot."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.store = MemoryStore(clock=clock, ttl_ms=10**7, grace_ms=GRACE_MS)
@@ -276,7 +276,7 @@ class Remembering:
         self.mesh.release(tenant, A100)
 
     def next_one(self) -> list[TenantPath]:
-        """Who is promised the slot when both want it, BATCH the longest."""
+        """Return the recipient of the slot when both want it, BATCH the longest."""
         self.mesh.acquire(ACME, A100, GPU)  # Until they have asked.
         for tenant in (BATCH, VISION):
             self.clock.advance(1)
@@ -336,7 +336,7 @@ def test_past_use_survives_a_new_tree(remembering: Remembering):
 
 
 class TightStore(MemoryStore):
-    """Refuses targets of one tenant, whatever room there is."""
+    """Store that refuses targets of one tenant."""
 
     refuses = TenantPath("acme/t3")
 
@@ -393,7 +393,7 @@ def test_new_weights_count_from_the_next_plan(store: MemoryStore):
 
 
 def company(clock: ManualClock, quota: ResourceSet) -> MemoryStore:
-    """Two tenants with so much of their own each, and what they lend each other."""
+    """Two tenants with this much quota each, which they lend to each other."""
     quotas = {(A100, name): Quota(nominal=units) for name, units in quota.items()}
     store = MemoryStore(clock=clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
     store.configure(TenantTree([TREE.tenants[ACME], *(Tenant(path=path, parent=ACME, quotas=quotas) for path in (VISION, BATCH))]))
@@ -447,7 +447,7 @@ def test_promised_capacity_is_not_promised_again(clock: ManualClock):
 
 
 def test_given_snapshot_serves_only_a_planner_still_elected(store: MemoryStore, clock: ManualClock):
-    """Another may have planned since, and what was read would be older than that plan."""
+    """Another root may have planned since, and the snapshot would be older than its plan."""
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     west.acquire(VISION, 3)

@@ -67,7 +67,7 @@ def test_work_that_may_not_be_preempted_is_spared():
 
 
 def test_pass_without_borrowing_follows_a_failed_one_with_it():
-    """Priority 5 is above the threshold, so `b1` can be taken only by a queue that ends within its own quota."""
+    """Priority 5 is above the threshold, so only a queue that ends within its own quota can preempt `b1`."""
     policies = Policies(within_queue=Policy.LOWER_PRIORITY, reclaim=Policy.ANY, borrow=Policy.LOWER_PRIORITY, borrow_priority_max=0)
     running = [runs(work("a1", "a", 2)), runs(work("b1", "b", 2, priority=5))]
     tree = {"all": QuotaNode(), "a": QuotaNode(parent="all", nominal=4, policies=policies), "b": QuotaNode(parent="all")}
@@ -107,7 +107,7 @@ def test_strategy_decides_between_one_huge_and_many_small_jobs(strategies, taken
 
 
 def test_queue_within_quota_after_own_preemption_goes_by_shares():
-    """With a weight of 1/10 its share is the highest, so its own work goes first; then it uses no more than its 3."""
+    """By its weight of 1/10 its share is the highest, so its own work goes first; then it uses at most its 3."""
     tree = {
         "all": QuotaNode(nominal=3),
         "a": QuotaNode(parent="all", nominal=3, weight=Fraction(1, 10), policies=ALL),

@@ -61,7 +61,7 @@ def test_a_strict_queue_tries_nothing_behind_a_head_that_waits():
 
 
 def crowded(rules: Rules) -> QuotaScheduler:
-    """`v` has borrowed 10 of 12; `a` wants its 5 back, and `b` and `c` want 2 of theirs each, of which 2 are free."""
+    """`v` has borrowed 10 of 12; `a` reclaims its 5, and `b` and `c` reclaim 2 each, of which 2 are free."""
     owners = {name: QuotaNode(parent="all", nominal=nominal, policies=ALL) for name, nominal in (("a", 5), ("b", 4), ("c", 3))}
     scheduler = scheduler_of(rules, all=QuotaNode(), v=QuotaNode(parent="all"), **owners)
     scheduler.submit(work("v1", "v", 10))
@@ -85,7 +85,7 @@ def test_by_the_rules_of_kueue_it_starts_beside_them():
 
 
 def test_inadmissible_head_blocks_no_workload_behind_it():
-    """Its first set leaves flavors untried, so by the rules of one pass it is put back; to look at it again would say the same again."""
+    """Its first resource set leaves flavors untried, so one pass requeues it; a second try would give the same answer."""
     scheduler = scheduler_of(replace(QUICK, heads_max=2), a=QuotaNode(nominal=4, blue=4, flavors=("red", "blue")))
     first, second = ReplicaSet(name="first", count=1, amounts={"gpu": 1}), ReplicaSet(name="second", count=1, amounts={"gpu": 9})
     for number in range(4):

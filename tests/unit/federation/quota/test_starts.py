@@ -1,4 +1,4 @@
-"""How many more workloads may start: stops, windows, limits on what runs."""
+"""Limits on starts: stops, windows, and running work."""
 
 import pytest
 

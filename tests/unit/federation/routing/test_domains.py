@@ -1,4 +1,4 @@
-"""Routing holds to domains of trust: a Ray cluster that is not shared takes the work of one top-level tenant."""
+"""Trust domains in routing: an unshared Ray cluster takes the work of one top-level tenant."""
 
 from __future__ import annotations
 

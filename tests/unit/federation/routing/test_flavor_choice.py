@@ -1,4 +1,4 @@
-"""The order of flavors in routing: each key of a tenant's `scheduling` on small federations of two flavors."""
+"""Flavor order in routing: each key of a tenant's `scheduling`, on small federations of two flavors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def a_mesh(name, *pools, waiting=0, claimed=0, run_ms=None):
 
 
 def a_federation(*meshes, lab=(4, 4), ops=(4, 4), held=()):
-    """CPUs of spot and standard that each team owns; `held`: (tenant, mesh, flavor, CPUs)."""
+    """CPUs of spot and standard per team; `held`: (tenant, mesh, flavor, CPUs)."""
     quotas = {
         tenant: {(flavor, "cpu"): Quota(nominal=cpus * 10_000) for flavor, cpus in zip((SPOT, STANDARD), owned, strict=True)}
         for tenant, owned in ((LAB, lab), (OPS, ops))
@@ -61,7 +61,7 @@ def a_federation(*meshes, lab=(4, 4), ops=(4, 4), held=()):
 
 
 def two(**pools):
-    """A mesh with spot and one with standard."""
+    """One mesh with spot and one with standard."""
     return (
         a_mesh("spots", a_pool("p", SPOT, used=pools.get("spot_used", 0)), run_ms=60_000, claimed=1),
         a_mesh("usual", a_pool("p", STANDARD, used=pools.get("standard_used", 0)), run_ms=60_000, claimed=1),

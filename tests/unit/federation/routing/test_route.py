@@ -1,4 +1,4 @@
-"""Routing on small snapshots: each refusal with its reason, and each comparison with the one that comes after it."""
+"""Routing on small snapshots: each refusal with its reason, and each comparison with the next one."""
 
 from dataclasses import replace
 
@@ -278,7 +278,7 @@ def condition(view: MeshView, **known: object) -> MeshView:
 
 
 def full(name: str, *, run_ms: int, claimed: int = 1, waiting: int = 0) -> MeshView:
-    """A mesh with no room, whose stages run for so long."""
+    """A full mesh whose stages run for this long."""
     return condition(replace(a_mesh(name, used=4, waiting=waiting), claimed=claimed), pace=Pace(run_ms=run_ms))
 
 

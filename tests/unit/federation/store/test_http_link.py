@@ -1,4 +1,4 @@
-"""The child's end of the link: which replica is asked, and what an answer that is none becomes."""
+"""The child's side of the link: choice of the replica, and invalid answers."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ Answer = Callable[[httpx.Request], httpx.Response]
 
 
 class Roots:
-    """Two roots that answer as they are told, and remember what they were asked."""
+    """Two roots with given answers that record their requests."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {}
@@ -207,7 +207,7 @@ def test_each_verb_waits_as_long_as_it_may_take(link, roots):
 
 
 class Dripping(httpx.SyncByteStream):
-    """A byte now and then, for ever."""
+    """Endless body of single bytes."""
 
     def __iter__(self) -> Iterator[bytes]:
         while True:

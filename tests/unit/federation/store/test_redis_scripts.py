@@ -1,4 +1,4 @@
-"""The text of the verbs, put together from their pieces."""
+"""Lua scripts assembled from their parts."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The commands that ask the root, on a gateway in this process."""
+"""Commands that call the root, on a gateway in this process."""
 
 import contextlib
 import json
@@ -173,7 +173,7 @@ def test_runs_tenants_and_meshes_print_tables_and_json(world, capsys):
 
 @pytest.fixture
 def operated(world, monkeypatch) -> GatewayWorld:
-    """The same federation, with one mesh, for whoever has an operator's key or the state folder."""
+    """The same federation with one mesh, for operators and the stack's owner."""
     pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
     world.store.join(MeshRecord(mesh="east", labels={"zone": "east"}, pools=(pool,), cluster="c", shared=True))
     monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))
@@ -399,7 +399,7 @@ def test_a_meshs_key_is_no_users(capsys):
 
 
 def crowded(world):
-    """Research wants more than sales, which has borrowed, has left; a stage of it waits."""
+    """A federation in which research demands more than the borrowing sales leaves, and a stage waits."""
     pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 8}))
     mesh = ManualMesh(world.store, MeshRecord(mesh="east", labels={}, pools=(pool,), cluster="c1", shared=True))
     mesh.acquire(SALES, STANDARD, ResourceSet.of({"cpu": 1}), 6)
@@ -537,7 +537,7 @@ def test_stack_owner_stops_its_tenants_without_a_key(world, monkeypatch, capsys,
 
 @pytest.fixture
 def applied(world, tmp_path, monkeypatch, capsys):
-    """Applies the changed quickstart file to the federation `quickstart` that runs; gives exit code and what was said."""
+    """Return a function that applies the changed quickstart file and gives exit code and output."""
     monkeypatch.setattr(applying, "running_stores", lambda _: SimpleNamespace(ledger=world.store, tenant_policies=world.tenant_policies))
     text = Path("configs/quickstart.yaml").read_text(encoding="utf-8").replace('import_paths: [".."]', "")
     (tmp_path / "started.yaml").write_text(text, encoding="utf-8")
@@ -812,7 +812,7 @@ def test_environment_names_the_state_folder_of_every_command(world, tmp_path, mo
 
 @pytest.fixture
 def half_there(monkeypatch) -> GatewayWorld:
-    """The file names three meshes: one is there, one has left in good order, one never came."""
+    """The file names three meshes: one is present, one has left in order, one never joined."""
     monkeypatch.setenv("SCHEDULEMESH_ADDRESS", "http://root.test")
     monkeypatch.setenv("SCHEDULEMESH_API_KEY", "k")
     pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
@@ -866,7 +866,7 @@ def test_refused_key_is_reported_with_its_origin(world, tmp_path, monkeypatch, c
 
 
 class StartThatFailsOnCtrlC:
-    """A stack of which a part fails since the signal comes."""
+    """Stack of which a part fails once the signal arrives."""
 
     address = "http://root.test"
     stopped_at: ClassVar[list[str]] = []
@@ -891,7 +891,7 @@ class StartThatFailsOnCtrlC:
 
 
 class StartThatIsDoneBefore(StartThatFailsOnCtrlC):
-    """The last step is over before anybody asks whether more is wanted."""
+    """Stack whose last step ends before the check for the signal."""
 
     def start(self) -> None:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""`FILE.py:graph`, loaded."""
+"""Loading of `FILE.py:graph`."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ def broken():
 
 @pytest.fixture
 def file(tmp_path, monkeypatch) -> Path:
-    """A user's file, in a folder and with a module name that no other test has."""
+    """Return a user's file with a folder and module name of its own."""
     monkeypatch.setattr(sys, "path", sys.path[:])
     path = tmp_path / f"flow_{tmp_path.name.replace('-', '_')}.py"
     path.write_text(SOURCE)

@@ -1,4 +1,4 @@
-"""A tenant writes errors, reasons and names; no terminal obeys them."""
+"""Hostile texts in errors, reasons and names, which no terminal may obey."""
 
 import importlib
 import inspect
@@ -33,7 +33,7 @@ STATES = {"state", "after", "before"}
 
 
 def hostile(kind: typing.Any, name: str = "") -> typing.Any:
-    """A value of the type, with hostile text wherever text may stand."""
+    """Return a value of the type with hostile text in every text field."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return hostile(next(part for part in parts if part is not type(None)), name)
@@ -53,7 +53,7 @@ def hostile(kind: typing.Any, name: str = "") -> typing.Any:
 
 
 def pictures() -> list[typing.Any]:
-    """Every function that makes a picture of an answer."""
+    """Return every function that renders an answer."""
     found = []
     for file in sorted(CLI.glob("*render.py")):
         module = importlib.import_module(f"serve_apps.cli.{file.stem}")
@@ -109,7 +109,7 @@ def test_all_that_is_printed_passes_one_place():
 
 @pytest.fixture(scope="module")
 def address() -> typing.Iterator[tuple[str, str]]:
-    """Of a real server, with a run whose error is hostile, and the key of its tenant."""
+    """A real server with a run whose error is hostile, and its tenant's key."""
     world = GatewayWorld()
     world.client().submit_spec(spec_of("a", "b", id="night"))
     world.start("night", "a")
@@ -129,7 +129,7 @@ def test_a_terminal_is_given_no_order_of_a_tenant(address, arguments):
 
 
 def in_terminal(arguments: list[str], key: str) -> str:
-    """What a terminal of 200 columns gets of the command."""
+    """Return the command's output on a terminal of 200 columns."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "SCHEDULEMESH_API_KEY": key, "COLUMNS": "200", "TERM": "xterm-256color"}
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""`schedulemesh join`: what it makes of its command line, and what it says when that makes no mesh."""
+"""`schedulemesh join`: its command line and its errors."""
 
 import os
 from dataclasses import replace
@@ -45,7 +45,7 @@ def key_file(tmp_path) -> Path:
 
 @pytest.fixture
 def ran(monkeypatch) -> list[ChildSettings]:
-    """What meshes were run with; the root tells its terms."""
+    """The records of meshes that ran; the root returns its terms."""
     found: list[ChildSettings] = []
     monkeypatch.setattr(joining, "ask_terms", lambda *_: TERMS)
     monkeypatch.setattr(child_process, "run", lambda settings, _send: found.append(settings))

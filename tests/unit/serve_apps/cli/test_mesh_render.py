@@ -1,4 +1,4 @@
-"""What `schedulemesh meshes` prints, as text, on terminals of several widths."""
+"""Output of `schedulemesh meshes` on terminals of several widths."""
 
 import io
 
@@ -37,7 +37,7 @@ def a_mesh(name: str = "east", **fields: object) -> MeshEntry:
 
 
 def words_of(mesh: MeshEntry) -> set[str]:
-    """All that must not be broken in the middle."""
+    """Return all words that must not be broken."""
     pools = {
         f"{name} {pool.used[name].text if name in pool.used else '0'}/{held.text}"
         for pool in mesh.pools

@@ -1,4 +1,4 @@
-"""The terminal's pictures, as text."""
+"""Rendered views as text."""
 
 import io
 
@@ -135,7 +135,7 @@ def test_watched_run_shows_succeeded_and_other_ends():
 
 
 def lines_of(*stages: StageView) -> list[str]:
-    """The table of stages of a watched run, a line for each."""
+    """Return the stage table of a watched run, one line each."""
     return text_of(run_panel(a_run(stages=list(stages)), NOW_MS)).splitlines()[-len(stages) :]
 
 

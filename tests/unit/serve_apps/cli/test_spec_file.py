@@ -1,4 +1,4 @@
-"""`FILE.json`, loaded."""
+"""Loading of `FILE.json`."""
 
 from pathlib import Path
 

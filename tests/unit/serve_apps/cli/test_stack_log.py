@@ -1,4 +1,4 @@
-"""What a stack says is kept with its time, wherever the stack runs."""
+"""Log of a stack: every line is kept with its time, in foreground and background."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line loads before it does anything."""
+"""Imports of the command line before it acts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOTS = {"ray", "fastapi"}
 
 
 def loaded_by(code: str) -> set[str]:
-    """The packages that a fresh interpreter has loaded after the code."""
+    """Return the packages that a fresh interpreter has loaded after the code."""
     code = f"import sys; {code}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
 

@@ -1,4 +1,4 @@
-"""What a mesh may say over the link: exactly what the verb takes, within limits, and for itself only."""
+"""Decoding of a mesh's calls: exactly the verb's fields, within limits, for the mesh itself only."""
 
 import json
 from dataclasses import replace

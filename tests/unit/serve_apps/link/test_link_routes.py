@@ -1,4 +1,4 @@
-"""The root's end of the link: who is let in, how far, how often, and what becomes of what breaks."""
+"""The root's side of the link: authentication, rights, rate limits and errors."""
 
 import hashlib
 from dataclasses import replace
@@ -77,7 +77,7 @@ ROSTER = ConfiguredMeshes(
 
 
 def strict(world: GatewayWorld) -> HttpLedger:
-    """The ledger over a link to a root that has a file."""
+    """Return the ledger over a link to a root that has a file."""
     return HttpLedger(link(world, app=create_app(replace(world.dependencies(), configured_meshes=ROSTER))))
 
 
@@ -225,7 +225,7 @@ def test_call_refused_by_its_verb_has_its_own_status(world, content, kind, statu
 
 
 class Broken:
-    """A ledger that raises."""
+    """Ledger that raises."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -309,7 +309,7 @@ def a_run(world: GatewayWorld) -> RunRecord:
 
 
 def with_claim(world: GatewayWorld, run: RunId, mesh: MeshId = EAST) -> HttpLink:
-    """The link of a mesh that has claimed a stage of the run."""
+    """Return the link of a mesh that has claimed a stage of the run."""
     world.store.submit(mesh, replace(SPEC, stage=StageId(f"{run}.{mesh}"), run=run))
     mine = link(world, mesh)
     session = HttpLedger(mine).join(replace(RECORD, mesh=mesh))

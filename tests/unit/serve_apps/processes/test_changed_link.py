@@ -1,4 +1,4 @@
-"""A mesh whose `link` in the file is changed, and whose next process goes on with its stages."""
+"""A mesh whose `link` setting changes while its next process continues its stages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def root(url: str) -> Stores:
 
 @pytest.fixture
 def claim(root: Stores) -> Claim:
-    """Of a stage that takes nothing, and so needs no lease."""
+    """Claim on a stage that needs no resources, and so no lease."""
     task = TaskSpec(node=NodeId("a"), attempt=1, function="call:m:f", resources=NOTHING)
     root.queue.submit(WEST, StageSpec(stage=STAGE, run=RUN, tenant=LAB, tasks=(task,), slot=NOTHING, width=1))
     claimed = root.queue.claim(root.ledger.join(RECORD), STAGE, None)
@@ -56,7 +56,7 @@ def claim(root: Stores) -> Claim:
 
 
 def direct(url: str) -> Any:
-    """The queue of a process with a key to the store."""
+    """Return the queue of a process with a key to the store."""
     store = StoreSettings(redis_url=url, lease_ttl_ms=30_000, lease_grace_ms=10_000)
     return open_child_ports(
         ChildSettings(
@@ -74,7 +74,7 @@ def direct(url: str) -> Any:
 
 
 def linked(root: Stores) -> Any:
-    """The queue of a process that reaches the root over HTTP; what it sends is handed on as the root's route does it."""
+    """Return the queue of a process that reaches the root over HTTP, through the root's own handler."""
 
     def call(_: object, asked: Report) -> None:
         root.queue.report(asked.claim, asked.batch, asked.messages)

@@ -1,4 +1,4 @@
-"""What every process of the stack sets up."""
+"""Process-wide settings of the stack's processes."""
 
 import gc
 

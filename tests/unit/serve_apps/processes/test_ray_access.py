@@ -1,4 +1,4 @@
-"""Which mode a process enters a strange Ray cluster with, and what it says where it may not."""
+"""Authentication mode for foreign Ray clusters, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ports of a process: what is refused when they are opened."""
+"""Stores of a process: refusals when they are opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that were accepted, and that a store has lost with its last writes."""
+"""Accepted runs that a store has lost with its last writes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def world() -> GatewayWorld:
 
 
 def keep(world):
-    """All that is written now."""
+    """Return a copy of all data."""
     return world.store.copied(), world.runs.copied()
 
 
 def lose(world, kept):
-    """The server restarts, and has lost what was written since; in a moment somebody moves the lease clock."""
+    """Restart the server without later writes, and advance the lease clock."""
     world.clock.advance(1)
     world.store.lose_writes(kept[0])
     world.runs.lose_writes(kept[1])
@@ -124,7 +124,7 @@ def test_oldest_runs_are_dropped_at_the_limit(world):
 
 
 def test_repeat_is_kept_for_an_open_run_only(world):
-    """Another replica may have stored it, and be gone."""
+    """Another replica may have stored it and be gone."""
     before = keep(world)
     submit(world, "going")
     submit(world, "over")

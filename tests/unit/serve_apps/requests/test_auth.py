@@ -1,4 +1,4 @@
-"""API keys: what is minted is let in, and nothing else is."""
+"""API keys: issued ones are accepted, and no other."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""Calls in a second, per key."""
+"""Rate limits per key."""
 
 from serve_apps.requests.limits import CallBudget
 

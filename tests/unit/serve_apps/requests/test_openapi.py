@@ -1,4 +1,4 @@
-"""The OpenAPI description: what each operation can answer, as its dependencies have it."""
+"""The OpenAPI description: each operation's answers, including those of its dependencies."""
 
 from http import HTTPStatus
 

@@ -1,4 +1,4 @@
-"""Each error has a code of its own, which the documentation tells with its status."""
+"""Error codes, each with its documented status."""
 
 import copy
 import json
@@ -31,13 +31,13 @@ ROUTES = [
 
 
 def told_codes() -> dict[str, HTTPStatus]:
-    """Every code that an answer may have."""
+    """Return every code that an answer may have."""
     table = {meaning.code: meaning.status for _, meaning in MEANINGS} | {INTERNAL.code: INTERNAL.status}
     return table | {code: status for status, code in OF_ROUTING.items()} | OF_RESULTS | OF_THE_PROXY
 
 
 def documented_codes() -> dict[str, set[int]]:
-    """By the table in the documentation."""
+    """Return the codes of the documentation's table."""
     found: dict[str, set[int]] = {}
     section = HTTP_MD.read_text().partition("\n## Errors\n")[2]
     for statuses, codes in re.findall(r"^\| ([\d, ]+) \| ((?:`\w+`(?:, )?)+) \|", section, re.MULTILINE):
@@ -84,7 +84,7 @@ def test_unknown_route_and_unknown_stage_have_different_codes():
 
 @pytest.fixture
 def asked(monkeypatch, tmp_path) -> GatewayWorld:
-    """The federation that a command finds which is given its address."""
+    """The federation of a command that is given its address."""
     built = GatewayWorld()
     monkeypatch.chdir(tmp_path)
     for variable in ("SCHEDULEMESH_ADDRESS", "SCHEDULEMESH_STATE"):

@@ -1,4 +1,4 @@
-"""What surrounds the routes: limits, request ids, unexpected errors, health, metrics, the ledger's views."""
+"""Gateway behaviour around the routes: limits, request ids, unexpected errors, health, metrics, ledger views."""
 
 import asyncio
 from dataclasses import replace
@@ -118,7 +118,7 @@ def test_health_needs_no_key_and_looks_at_no_ledger(world, monkeypatch):
 
 
 def counted(port: object, method: str, monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What the method is asked from now on."""
+    """Record the calls of a method from now on."""
     asked: list[object] = []
     act = getattr(port, method)
 

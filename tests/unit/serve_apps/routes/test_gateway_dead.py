@@ -1,4 +1,4 @@
-"""`/v1/dead` and `/v1/audit`, and the commands that say the same, on stores in memory."""
+"""`/v1/dead` and `/v1/audit` and their commands, on stores in memory."""
 
 import json
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ from serve_apps.gateway_fixtures import ACME, ADDRESS, RESEARCH, GatewayWorld, s
 
 @pytest.fixture
 def world() -> GatewayWorld:
-    """A run whose second node is poison."""
+    """A run whose second node is a dead letter."""
     world = GatewayWorld()
     world.client().submit_spec(spec_of("a", "b", id="night", user="ann"))
     record = world.record("night")
@@ -49,7 +49,7 @@ def world() -> GatewayWorld:
 
 @pytest.fixture
 def operated(world, monkeypatch) -> GatewayWorld:
-    """The same, for whoever has an operator's key or the state folder."""
+    """The same for operators and the stack's owner."""
     monkeypatch.setenv("SCHEDULEMESH_ADDRESS", ADDRESS)
     monkeypatch.setenv("SCHEDULEMESH_API_KEY", "in the headers")
     monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))

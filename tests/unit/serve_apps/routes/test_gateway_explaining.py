@@ -1,4 +1,4 @@
-"""Why something waits, what would happen if, stories of leases, and stopping tenants: over HTTP, on stores in memory."""
+"""Explanations, what-if answers, lease history and tenant stops over HTTP, on stores in memory."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ TWO_CPUS = ResourceSet.of({"cpu": 2})
 
 @pytest.fixture
 def world() -> GatewayWorld:
-    """Sales has borrowed five of six CPUs; a run of research waits for two; sales may run one stage at a time, and has three runs."""
+    """Sales has borrowed five of six CPUs; a run of research waits for two; sales may run one stage at a time and has three runs."""
     built = GatewayWorld()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
     mesh = ManualMesh(built.store, MeshRecord(mesh=EAST, labels={"zone": "east"}, pools=(pool,), cluster="c1", shared=True))
@@ -235,7 +235,7 @@ def test_dry_run_lists_reclaim_victims():
 
 @pytest.fixture
 def busy() -> GatewayWorld:
-    """A mesh that is full of two stages of research, the more urgent of which began last; a third one, more urgent still, waits there."""
+    """A mesh full of two stages of research, the more urgent begun last, where a third and more urgent one waits."""
     built = GatewayWorld()
     built.tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=0)))
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=TWO_CPUS)
@@ -293,7 +293,7 @@ def test_dry_run_reports_nodes_that_no_mesh_takes(world):
 
 
 def with_tpus() -> GatewayWorld:
-    """A mesh with `cpu` and `tpu` is there; the root's file names one with `fpga_card`, too."""
+    """A mesh with `cpu` and `tpu` is joined; the root's file also names one with `fpga_card`."""
     away = PoolRecord(pool=PoolName("cards"), flavor=STANDARD, capacity=ResourceSet.of({"fpga_card": 1}))
     built = GatewayWorld(
         configured_meshes=ConfiguredMeshes(meshes={MeshId("west"): MeshRecord(mesh=MeshId("west"), labels={}, pools=(away,), cluster="c2")})
@@ -457,7 +457,7 @@ def test_same_graph_of_another_user_is_the_same_run(world):
 
 
 def reasons_everywhere(world, run, tenant):
-    """What each view says of the run's first stage, or of the run for its sake."""
+    """Return the reason that each view gives for the run's first stage."""
     (queued,) = (one for one in get(world, f"/v1/queues/{tenant}", tenant)["waiting"] if one["run"] == run)
     (listed,) = (one for one in get(world, f"/v1/queues/{tenant}?limit=0", tenant)["waiting"] if one["run"] == run)
     (line,) = (one for one in get(world, "/v1/runs", tenant)["runs"] if one["id"] == run)
@@ -470,7 +470,7 @@ def reasons_everywhere(world, run, tenant):
 
 
 def scene(borrowed):
-    """Sales holds so much of a mesh that is full with it; a run of research waits there for two CPUs."""
+    """Sales holds this much of a full mesh, where a run of research waits for two CPUs."""
     built = GatewayWorld()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": borrowed}), used=ONE_CPU.times(borrowed))
     mesh = ManualMesh(built.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))

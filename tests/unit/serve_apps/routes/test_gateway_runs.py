@@ -1,4 +1,4 @@
-"""What `/v1/runs` answers, on stores in memory."""
+"""Answers of `/v1/runs`, on stores in memory."""
 
 import base64
 import hashlib
@@ -25,7 +25,7 @@ def world() -> GatewayWorld:
 
 
 def submitted(world: GatewayWorld, *nodes: str, tenant: str = RESEARCH, **fields: object) -> str:
-    """The id of a new run."""
+    """Submit a run and return its id."""
     answer = world.http(tenant).post("/v1/runs", json=spec_of(*nodes, **fields))
     assert answer.status_code == 202, answer.text
     return str(answer.json()["id"])

@@ -1,4 +1,4 @@
-"""The event stream, fed by hand."""
+"""The event stream on a fake feed."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ def event(seq: int, kind: str = "node", after: str = "RUNNING") -> RunEvent:
 
 
 class Feed:
-    """Gives what it was given; an exception is raised, None is silence until the reader goes."""
+    """Feed of given items; an exception is raised, None is silence until the reader leaves."""
 
     def __init__(self, *reported: RunEvent | Exception | None) -> None:
         self._reported = reported
@@ -44,7 +44,7 @@ class Feed:
 
 
 async def read(feed: Feed, parts: int, after: int = 0) -> list[str]:
-    """The first parts of the stream, which is then closed by its reader."""
+    """Read the first parts of the stream and close it."""
     stream = event_stream(feed, RUN, after, keep_alive_s=0.001)
     found = []
     async for part in stream:

@@ -1,4 +1,4 @@
-"""Bytes of results on their way out, checked."""
+"""Verified bytes of results."""
 
 import hashlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One look for many: who takes whose, and for how long."""
+"""Snapshots shared by concurrent callers, and their age."""
 
 import threading
 
@@ -10,7 +10,7 @@ from serve_apps.snapshot_cache.single_flight import SingleFlight
 
 
 class Sight:
-    """Something to look at: counts the looks, and lets one last as long as a test wants."""
+    """Countable snapshot source that can be held open."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -61,7 +61,7 @@ def test_an_error_is_not_kept(sight):
 
 
 class CountedLock:
-    """A lock that tells how many have come to it."""
+    """Lock that counts its callers."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""What was ordered before a start is told at the start."""
+"""Orders from before a start, listed at the start."""
 
 from __future__ import annotations
 

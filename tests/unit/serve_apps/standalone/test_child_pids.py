@@ -1,4 +1,4 @@
-"""Processes of meshes, noted and found again."""
+"""Notes of mesh processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from serve_apps.standalone.stack_folder import CHILDREN_FILE, StackFolder
 
 @pytest.fixture
 def ended() -> int:
-    """The number of a process that is gone."""
+    """Return the id of a process that is gone."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid

@@ -1,4 +1,4 @@
-"""Who the ledger of a stack is over restarts, and what it is told again after a loss; on a real Redis."""
+"""Identity of a stack's ledger over restarts, and its restoration after a loss; on a real Redis."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_interrupted_restore_is_repeated(client: redis.Redis):
 
 
 class CutOff:
-    """Tenant orders of a server that goes away when it is told to stop a tenant."""
+    """Tenant policies of a server that fails during a stop."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
@@ -189,7 +189,7 @@ class CutOff:
 
 
 class LosesAtOnce:
-    """Tenant orders of a server that loses everything while it is looked at."""
+    """Tenant policies of a server that loses everything during a round."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
@@ -235,7 +235,7 @@ def config_on(client: redis.Redis) -> FederationConfig:
 
 
 def started_on(client: redis.Redis, folder: StackFolder, *, rebuild: bool = False) -> Stores:
-    """What a stack does before it starts Ray."""
+    """Do a stack's steps before it starts Ray."""
     return Stack(config_on(client), folder, say=lambda _: None, rebuild_ledger=rebuild)._start_redis()
 
 

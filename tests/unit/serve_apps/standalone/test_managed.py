@@ -1,4 +1,4 @@
-"""Processes of a few lines, written for each test; their output is all that they are judged by."""
+"""Managed processes of a few lines, judged by their output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ signal.pause()
 
 @pytest.fixture
 def spawn(tmp_path):
-    """Starts a process from its source; all of them are gone at the end."""
+    """Start a process from its source; all end with the test."""
     started = []
 
     def start(source, **environment):

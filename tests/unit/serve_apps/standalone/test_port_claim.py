@@ -16,7 +16,7 @@ HERE = "127.0.0.1"
 
 @contextmanager
 def taken(port=0, *, listening=True):
-    """A socket that holds the port (any, for 0); the port."""
+    """Hold a port (0: any) with a socket and yield the port."""
     with socket.socket() as holder:
         holder.bind((HERE, port))
         if listening:
@@ -26,7 +26,7 @@ def taken(port=0, *, listening=True):
 
 @pytest.fixture
 def port():
-    """A port that can be had, and is followed by one that can be had too; neither is given to whoever connects, or to a cluster."""
+    """A free port followed by another free one; neither is ephemeral or a cluster's."""
     return next(first for first, second in pairwise(promise_ports(40)) if second == first + 1)
 
 

@@ -1,4 +1,4 @@
-"""A stack that ends leaves nothing running, whatever its store says."""
+"""The end of a stack leaves no process, whatever its store answers."""
 
 from __future__ import annotations
 
@@ -29,30 +29,27 @@ tenants: {acme: {quotas: {standard: {cpu: {nominal: 2}}}}}
 
 
 class Part:
-    """A process, a server, a cluster, or the claim to a port."""
+    """Process, server, cluster or port claim."""
 
     def __init__(self, *, breaks: bool = False) -> None:
         self.is_stopped = False
         self._breaks = breaks
 
     def ask_to_stop(self) -> None:
-        """Of a process."""
         if self._breaks:
             raise OSError("no such process")
 
     def stop(self, _limit_s: float = 0) -> None:
-        """Of all but a port."""
         self.is_stopped = True
         if self._breaks:
             raise OSError("it does not end")
 
     def release(self) -> None:
-        """Of a port."""
         self.is_stopped = True
 
 
 def nobody() -> str:
-    """An address where nobody listens."""
+    """Address without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as client:
         return f"127.0.0.1:{client.getsockname()[1]}"
 
@@ -111,7 +108,7 @@ def test_tokens_that_a_killed_stack_has_left_are_removed(tmp_path: Path) -> None
 
 
 def test_a_cluster_that_is_starting_is_stopped_with_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whenever the end is asked for: here while its thread is at it."""
+    """The stop arrives while the cluster's thread is at work."""
     starting, asked, cluster = threading.Event(), threading.Event(), Part()
 
     def start(*_: object, **__: object) -> Part:

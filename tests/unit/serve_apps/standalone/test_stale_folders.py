@@ -1,4 +1,4 @@
-"""What a stack that was killed leaves outside of its state folder, and who removes it."""
+"""Files of a killed stack outside its state folder, and their removal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The users of a stack's clusters are tried before anything is started, with nothing of what their nodes do not get either."""
+"""Cluster users are tested before any start, with the environment that their nodes get."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOK = f"import os, sys; sys.exit(' '.join([*sorted({set(KEYS)!r} & set(os.envir
 
 @pytest.fixture
 def config(tmp_path: Path) -> FederationConfig:
-    """The tenants' cluster is of whoever runs the test, so no root is needed."""
+    """The tenants' cluster belongs to the user of the test, so no root is needed."""
     text = f"""
 federation: {{name: walls}}
 root: {{cluster: control}}

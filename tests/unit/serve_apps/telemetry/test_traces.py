@@ -16,7 +16,7 @@ START_MS = 1_700_000_000_000
 
 
 def a_record() -> RunRecord:
-    """A run of two nodes: `load` succeeded, `train` failed; `report` never started."""
+    """Return a run of two nodes: `load` succeeded, `train` failed; `report` never started."""
     stage = StageRecord(
         stage=StageId("night.1"),
         mesh=MeshId("east"),
