@@ -58,11 +58,11 @@ def test_another_kind_starts_after_the_end_of_the_first(log, starting):
 @pytest.mark.parametrize(
     ("file", "next_file", "ended"),
     [
-        pytest.param(FIRST, FIRST, [], id="the file goes on"),
+        pytest.param(FIRST, FIRST, [], id="the file continues"),
         pytest.param(FIRST, SECOND, [], id="the next file shares it"),
-        pytest.param(ELSEWHERE, ELSEWHERE, [], id="a file that shares with no other goes on"),
-        pytest.param(FIRST, ELSEWHERE, ["end a"], id="the next file shares nothing"),
-        pytest.param(FIRST, "tests/acceptance/test_reparenting.py", ["end a"], id="the next file shares something else"),
+        pytest.param(ELSEWHERE, ELSEWHERE, [], id="a file without shared resources continues"),
+        pytest.param(FIRST, ELSEWHERE, ["end a"], id="the next file shares no resource"),
+        pytest.param(FIRST, "tests/acceptance/test_reparenting.py", ["end a"], id="the next file shares another resource"),
     ],
 )
 def test_resource_ends_before_a_file_that_does_not_share_it(log, starting, file, next_file, ended):

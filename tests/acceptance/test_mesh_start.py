@@ -131,16 +131,16 @@ def test_s8_equal_priority_waits_in_a_full_pool_until_a_finish(running):
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        pytest.param({"pool": "man"}, PoolUnknown, "there is no pool man; did you mean main", id="a pool that is not there"),
-        pytest.param({"actor_class": Probe()}, SubmissionError, "class", id="an object in place of its class"),
-        pytest.param({"resources": {"cpu": -1}}, SubmissionError, "resources: ", id="less than nothing"),
-        pytest.param({"resources": {"cpu": "many"}}, SubmissionError, "resources: ", id="an amount that is none"),
-        pytest.param({"policy": "best"}, mesh.errors.MeshError, "there is no policy 'best'", id="a policy that is not there"),
+        pytest.param({"pool": "man"}, PoolUnknown, "there is no pool man; did you mean main", id="an unknown pool"),
+        pytest.param({"actor_class": Probe()}, SubmissionError, "class", id="an instance instead of its class"),
+        pytest.param({"resources": {"cpu": -1}}, SubmissionError, "resources: ", id="a negative amount"),
+        pytest.param({"resources": {"cpu": "many"}}, SubmissionError, "resources: ", id="an invalid amount"),
+        pytest.param({"policy": "best"}, mesh.errors.MeshError, "there is no policy 'best'", id="an unknown policy"),
         pytest.param(
             {"method": "trian"},
             SubmissionError,
             "has no such method; it has .*train; did you mean 'train'",
-            id="a method that is not there",
+            id="an unknown method",
         ),
     ],
 )

@@ -177,10 +177,10 @@ def test_disk_timeout_yields_d0():
 @pytest.mark.parametrize(
     ("synced", "copies", "reached"),
     [
-        pytest.param(1, 1, Durability.D2, id="both disks have it"),
-        pytest.param(1, 0, Durability.D1, id="the replica's disk did not answer in time"),
-        pytest.param(0, 1, Durability.D0, id="its own disk did not, though the replica's did"),
-        pytest.param(0, 0, Durability.D0, id="none did"),
+        pytest.param(1, 1, Durability.D2, id="both disks have the write"),
+        pytest.param(1, 0, Durability.D1, id="the replica's disk timed out"),
+        pytest.param(0, 1, Durability.D0, id="its own disk timed out and the replica's did not"),
+        pytest.param(0, 0, Durability.D0, id="both disks timed out"),
     ],
 )
 def test_disk_of_a_replica_is_awaited_too(synced: int, copies: int, reached: Durability):

@@ -364,39 +364,37 @@ SCENARIOS = [
 #: The safeguard, the text that is it, and what stands there without it.
 MUTANTS = [
     pytest.param("session.expires + rare('grace_ms')", "session.expires", id="the grace"),
-    pytest.param("due_of(session) >= LT", "false", id="the sweep's own look at a session"),
-    pytest.param("LEARN = LT + rare('learn_for_ms')", "LEARN = LT", id="learning"),
+    pytest.param("due_of(session) >= LT", "false", id="the sweep's check of a session"),
+    pytest.param("LEARN = LT + rare('learn_for_ms')", "LEARN = LT", id="recovery"),
     pytest.param("if ARGV[2] ~= EPOCH then", "if false then", id="the epoch of a call"),
     pytest.param("REPLID_NOW ~= REPLID", "false", id="the replication id"),
-    pytest.param("IS_SET_BACK = PASSED_US < -50000", "IS_SET_BACK = false", id="the look for a clock that was set back"),
+    pytest.param("IS_SET_BACK = PASSED_US < -50000", "IS_SET_BACK = false", id="the check for a clock that was set back"),
     pytest.param(
         "  if token > TOKEN then\n    begin_epoch(", "  if false then\n    begin_epoch(", id="the proof of lost writes by a token"
     ),
-    pytest.param("lease.version == ack[3] and shrinks(lease)", "shrinks(lease)", id="the version of a word of obedience"),
-    pytest.param("lease.version == part.version and lease.version > 0", "lease.version > 0", id="the version of what is given back"),
-    pytest.param("if lease.version ~= demand.version then", "if false then", id="the version of a question"),
+    pytest.param("lease.version == ack[3] and shrinks(lease)", "shrinks(lease)", id="the version of an acknowledgement"),
+    pytest.param("lease.version == part.version and lease.version > 0", "lease.version > 0", id="the version of a release"),
+    pytest.param("if lease.version ~= demand.version then", "if false then", id="the version of a demand"),
     pytest.param("if heartbeat_number < SESSION.heartbeat_number then", "if false then", id="the number of a heartbeat"),
     pytest.param("if passed_ms > MAX_STEP_MS then", "if false then", id="the longest step of the clock"),
-    pytest.param(
-        "(CLAMPED >= 0 and LT - CLAMPED < TTL_MS) and 0 or MAX_STEP_MS", "MAX_STEP_MS", id="the second leap that counts for nothing"
-    ),
+    pytest.param("(CLAMPED >= 0 and LT - CLAMPED < TTL_MS) and 0 or MAX_STEP_MS", "MAX_STEP_MS", id="the ignored second jump"),
     pytest.param("lease.version == 0 and version <= seen", "false", id="the age of a claim"),
-    pytest.param("      mark_before_loss(holder)\n", "", id="the mark of before the loss"),
-    pytest.param("min(free, unplanned)", "free", id="what a plan has set aside"),
+    pytest.param("      mark_before_loss(holder)\n", "", id="the mark from before the loss"),
+    pytest.param("min(free, unplanned)", "free", id="the reservation of a plan"),
     pytest.param("elseif session.incarnation ~= incarnation then", "elseif false then", id="the fence of sessions"),
     pytest.param(" or current ~= token then", " then", id="the fence of a report"),
-    pytest.param("if tonumber(last) < tonumber(ARGV[8]) then", "if false then", id="the look for reports that were lost"),
+    pytest.param("if tonumber(last) < tonumber(ARGV[8]) then", "if false then", id="the check for lost reports"),
     pytest.param("text(lease.token) == lease_token", "true", id="the lease of a claim"),
     pytest.param(
-        "  if learn_left() > 0 then\n    return { 'LEARN'", "  if false then\n    return { 'LEARN'", id="no claims while learning"
+        "  if learn_left() > 0 then\n    return { 'LEARN'", "  if false then\n    return { 'LEARN'", id="no claims during recovery"
     ),
-    pytest.param("if state ~= 'queued' or at ~= MESH", "if at ~= MESH", id="the fence of who has claimed since"),
-    pytest.param("if state ~= 'queued' or at ~= MESH", "if state ~= 'queued'", id="the mesh of a claim that is made again"),
-    pytest.param("learn_left() == 0 or not is_whole", "not is_whole", id="the end of making claims again"),
-    pytest.param("learn_left() == 0 or not is_whole", "learn_left() == 0", id="the whole of what was told"),
-    pytest.param("tonumber(token) >= tonumber(EPOCH)", "false", id="the age of a claim that is made again"),
-    pytest.param("redis.sha1hex(spec) ~= digest", "false", id="the spec of a claim that is made again"),
-    pytest.param("  if why then\n    return GONE", "  if false then\n    return GONE", id="the lease of a claim that is made again"),
+    pytest.param("if state ~= 'queued' or at ~= MESH", "if at ~= MESH", id="the fence of a later claimant"),
+    pytest.param("if state ~= 'queued' or at ~= MESH", "if state ~= 'queued'", id="the mesh of a restored claim"),
+    pytest.param("learn_left() == 0 or not is_whole", "not is_whole", id="the end of restoring claims"),
+    pytest.param("learn_left() == 0 or not is_whole", "learn_left() == 0", id="completeness of the reports"),
+    pytest.param("tonumber(token) >= tonumber(EPOCH)", "false", id="the age of a restored claim"),
+    pytest.param("redis.sha1hex(spec) ~= digest", "false", id="the spec of a restored claim"),
+    pytest.param("  if why then\n    return GONE", "  if false then\n    return GONE", id="the lease of a restored claim"),
 ]
 
 

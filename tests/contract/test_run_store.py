@@ -607,7 +607,7 @@ def test_a_tenant_may_have_so_many_bytes_open(tight):
     assert tight.create(a_record(), {X: b"x" * 50})
 
 
-@pytest.mark.parametrize("is_settled", [True, False], ids=["settled", "retired before anybody settled it"])
+@pytest.mark.parametrize("is_settled", [True, False], ids=["settled", "retired before it was settled"])
 def test_ended_run_is_subtracted_from_open_runs_once(tight, is_settled):
     for _ in range(2):
         for run in ("r-1", "r-2"):

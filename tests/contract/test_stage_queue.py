@@ -462,7 +462,7 @@ def test_later_claim_wins_over_a_restored_one(store, west):
     "but",
     [
         pytest.param({"spec": "0" * 40}, id="another spec"),
-        pytest.param({"is_whole": False}, id="something of it that cannot be told again"),
+        pytest.param({"is_whole": False}, id="a part that cannot be reported again"),
         pytest.param({"lease": None}, id="no lease"),
     ],
 )
@@ -1060,10 +1060,10 @@ def test_a_sound_queue_has_no_orphans(store, west):
 @pytest.mark.parametrize(
     ("damage", "kind"),
     [
-        pytest.param(lambda client, keys: client.hdel(keys.sessions, WEST), "CLAIMED_WITHOUT_SESSION", id="a session that vanished"),
-        pytest.param(lambda client, keys: client.delete(keys.stage(ONE)), "INDEX_WITHOUT_RECORD", id="a record that vanished"),
-        pytest.param(lambda client, keys: client.hset(keys.stage(ONE), "state", "ended"), "INDEX_DISAGREES", id="an end half done"),
-        pytest.param(lambda client, keys: client.delete(keys.claimed(WEST)), "RECORD_WITHOUT_INDEX", id="a set of claims that vanished"),
+        pytest.param(lambda client, keys: client.hdel(keys.sessions, WEST), "CLAIMED_WITHOUT_SESSION", id="a vanished session"),
+        pytest.param(lambda client, keys: client.delete(keys.stage(ONE)), "INDEX_WITHOUT_RECORD", id="a vanished record"),
+        pytest.param(lambda client, keys: client.hset(keys.stage(ONE), "state", "ended"), "INDEX_DISAGREES", id="a half-done end"),
+        pytest.param(lambda client, keys: client.delete(keys.claimed(WEST)), "RECORD_WITHOUT_INDEX", id="a vanished set of claims"),
     ],
 )
 def test_orphan_is_found_and_left_alone(redis_server, damage, kind):

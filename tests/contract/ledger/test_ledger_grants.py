@@ -127,7 +127,7 @@ def test_the_tightest_resource_of_the_slot_decides(store):
     [
         pytest.param(AMOUNT_MAX, 1, AMOUNT_MAX, id="the largest amount is granted to the last unit"),
         pytest.param(AMOUNT_MAX, 3, AMOUNT_MAX // 3, id="a quotient of sixteen digits is exact"),
-        pytest.param(3 * (AMOUNT_MAX // 3) - 1, AMOUNT_MAX // 3, 2, id="one unit less than three slots makes two"),
+        pytest.param(3 * (AMOUNT_MAX // 3) - 1, AMOUNT_MAX // 3, 2, id="a unit less than three slots grants two"),
         pytest.param(123_456_789_012_345_678 % AMOUNT_MAX, 1, 123_456_789_012_345_678 % AMOUNT_MAX, id="sixteen digits survive"),
     ],
 )

@@ -33,13 +33,13 @@ def test_plan_notifies_only_meshes_that_lose_quota(ledger, west, east, store):
     [
         pytest.param(2, 3, 4, 4, id="more was granted than the plan gives"),
         pytest.param(2, 4, 3, 4, id="a part of what the plan gives was granted"),
-        pytest.param(2, 4, 1, 3, id="what was released is not given again"),
-        pytest.param(2, 4, 2, 4, id="nothing has changed, and it gives"),
-        pytest.param(4, 1, 4, 1, id="nothing has changed, and it takes"),
-        pytest.param(4, 1, 5, 2, id="it takes no more than it meant to"),
-        pytest.param(4, 1, 2, 1, id="it takes what is still above"),
+        pytest.param(2, 4, 1, 3, id="a release is not granted again"),
+        pytest.param(2, 4, 2, 4, id="no change, and it grants"),
+        pytest.param(4, 1, 4, 1, id="no change, and it takes"),
+        pytest.param(4, 1, 5, 2, id="it takes no more than intended"),
+        pytest.param(4, 1, 2, 1, id="it takes the part still above"),
         pytest.param(4, 2, 1, 1, id="more was released than it takes"),
-        pytest.param(3, 3, 4, 4, id="it moves nothing"),
+        pytest.param(3, 3, 4, 4, id="it changes no lease"),
     ],
 )
 def test_plan_moves_a_lease_by_no_more_than_intended(ledger, west, seen, planned, now, target):
@@ -122,7 +122,7 @@ def test_shrink_deadline_only_moves_earlier(ledger, west, store, how):
     assert west.lease(LAB, A100).shrink_ms <= store.ttl_ms
 
 
-@pytest.mark.parametrize("wait_ttls", [3, 0], ids=["a plan that waits", "a plan that does not"])
+@pytest.mark.parametrize("wait_ttls", [3, 0], ids=["a plan with a delay", "a plan without one"])
 def test_raised_target_keeps_the_deadline_of_the_rest(ledger, west, store, wait_ttls):
     ask(west, 4)
     target_update(ledger, ("west", LAB, 1), wait_ms=wait_ttls * store.ttl_ms)

@@ -59,7 +59,7 @@ def test_a_mesh_as_the_file_has_it_is_let_in_without_a_word():
     ("response", "words"),
     [
         pytest.param(
-            record("ondemnad"), r"'ondemnad', which the root's file does not define \(did you mean ondemand\? ", id="a flavor that is none"
+            record("ondemnad"), r"'ondemnad', which the root's file does not define \(did you mean ondemand\? ", id="an unknown flavor"
         ),
         pytest.param(
             record(labels={}),
@@ -67,8 +67,8 @@ def test_a_mesh_as_the_file_has_it_is_let_in_without_a_word():
             id="without the label",
         ),
         pytest.param(record(labels={"tier": "spot"}), "has tier=spot; join with labels", id="with another label"),
-        pytest.param(record(mesh="other", labels={}), "cannot offer ondemand", id="a mesh that the file does not name"),
-        pytest.param(record(tenants=("lab/blue",)), "no tenant could use .* lab/blue, .* lab/red; join without", id="open to nobody"),
+        pytest.param(record(mesh="other", labels={}), "cannot offer ondemand", id="a mesh missing from the file"),
+        pytest.param(record(tenants=("lab/blue",)), "no tenant could use .* lab/blue, .* lab/red; join without", id="open to no tenant"),
     ],
 )
 def test_impossible_configuration_is_refused_with_the_remedy(response, words):
@@ -85,13 +85,13 @@ def test_mesh_record_is_accepted_as_sent_without_a_file():
 @pytest.mark.parametrize(
     ("response", "allowed", "left"),
     [
-        pytest.param(("*",), ("lab/red",), ("lab/red",), id="everybody, cut to one"),
-        pytest.param(("lab",), ("lab/red", "acme"), ("lab/red",), id="a tenant above, cut to the one below"),
-        pytest.param(("lab/red/x",), ("lab",), ("lab/red/x",), id="narrower than it might be"),
-        pytest.param(("lab/red", "lab"), ("lab",), ("lab/red", "lab"), id="each as far as it goes"),
-        pytest.param(("laboratory",), ("lab",), (), id="another one whose name begins alike"),
-        pytest.param(("acme", "lab"), ("*",), ("acme", "lab"), id="everybody may"),
-        pytest.param((), ("*",), (), id="nobody"),
+        pytest.param(("*",), ("lab/red",), ("lab/red",), id="all tenants, cut to one"),
+        pytest.param(("lab",), ("lab/red", "acme"), ("lab/red",), id="an ancestor, cut to its descendant"),
+        pytest.param(("lab/red/x",), ("lab",), ("lab/red/x",), id="narrower than allowed"),
+        pytest.param(("lab/red", "lab"), ("lab",), ("lab/red", "lab"), id="each as far as it reaches"),
+        pytest.param(("laboratory",), ("lab",), (), id="another one with the same prefix"),
+        pytest.param(("acme", "lab"), ("*",), ("acme", "lab"), id="all tenants"),
+        pytest.param((), ("*",), (), id="no tenant"),
     ],
 )
 def test_record_and_file_must_both_allow_a_tenant(response, allowed, left):

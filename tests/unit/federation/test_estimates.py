@@ -8,13 +8,13 @@ from federation.estimates import CostRules, Pace, overdue_ms, paced, transfer_ms
 @pytest.mark.parametrize(
     ("response", "expected_ms"),
     [
-        pytest.param({"waiting": 0, "room": 1, "running": 0}, 0, id="room and nobody before it"),
-        pytest.param({"waiting": 2, "room": 3, "running": 5}, 0, id="room for all that come first, and for it"),
-        pytest.param({"waiting": 2, "room": 2, "running": 1}, 600, id="room for all that come first, and not for it"),
-        pytest.param({"waiting": 0, "room": 0, "running": 1}, 600, id="one runs, and it comes after that"),
+        pytest.param({"waiting": 0, "room": 1, "running": 0}, 0, id="capacity and an empty queue"),
+        pytest.param({"waiting": 2, "room": 3, "running": 5}, 0, id="capacity for the queue and for it"),
+        pytest.param({"waiting": 2, "room": 2, "running": 1}, 600, id="capacity for the queue and not for it"),
+        pytest.param({"waiting": 0, "room": 0, "running": 1}, 600, id="one runs before it"),
         pytest.param({"waiting": 3, "room": 0, "running": 4}, 600, id="four run side by side"),
         pytest.param({"waiting": 3, "room": 0, "running": 7}, 343, id="rounded up"),
-        pytest.param({"waiting": 1, "room": 0, "running": 0}, 1_200, id="what takes the room is not a stage of the mesh"),
+        pytest.param({"waiting": 1, "room": 0, "running": 0}, 1_200, id="capacity used by foreign work"),
     ],
 )
 def test_the_wait_is_the_time_until_enough_stages_have_ended(response, expected_ms):
@@ -24,11 +24,11 @@ def test_the_wait_is_the_time_until_enough_stages_have_ended(response, expected_
 @pytest.mark.parametrize(
     ("response", "expected"),
     [
-        pytest.param({"waiting": 0, "room": 0, "running": 1, "age_ms": 200}, (400, 0), id="the one that runs has done a third"),
+        pytest.param({"waiting": 0, "room": 0, "running": 1, "age_ms": 200}, (400, 0), id="the running one has done a third"),
         pytest.param({"waiting": 1, "room": 0, "running": 1, "age_ms": 200}, (1_000, 0), id="and another one comes first"),
         pytest.param({"waiting": 0, "room": 0, "running": 4, "age_ms": 200}, (100, 0), id="each of four has done a third"),
-        pytest.param({"waiting": 1, "room": 0, "running": 1, "age_ms": 900}, (600, 300), id="it overruns"),
-        pytest.param({"waiting": 0, "room": 1, "running": 1, "age_ms": 900}, (0, 0), id="it overruns, and there is room"),
+        pytest.param({"waiting": 1, "room": 0, "running": 1, "age_ms": 900}, (600, 300), id="it is overdue"),
+        pytest.param({"waiting": 0, "room": 1, "running": 1, "age_ms": 900}, (0, 0), id="it is overdue, and there is capacity"),
     ],
 )
 def test_wait_shrinks_while_work_runs_and_becomes_overdue(response, expected):

@@ -58,7 +58,7 @@ def test_probation_begins_at_the_return():
 
 
 @pytest.mark.parametrize(
-    "again", [pytest.param(2, id="with a new session between two looks"), pytest.param(1, id="with the same session, which had run out")]
+    "again", [pytest.param(2, id="with a new session between two observations"), pytest.param(1, id="with the same expired session")]
 )
 def test_a_loss_shows_by_the_session_or_by_the_silence(again):
     watcher = Watcher(east=1, west=1)

@@ -34,11 +34,11 @@ def test_cluster_url_names_nodes_and_tls():
         pytest.param("localhost:6379", "must begin with redis://", id="no scheme"),
         pytest.param("http://host", "must begin with redis://", id="another scheme"),
         pytest.param("unix+sentinel://host/leases", "must begin with redis://", id="a form that does not exist"),
-        pytest.param("redis+sentinel://host:26379", "must name the service", id="sentinels of nothing"),
-        pytest.param("redis+cluster://", "must name at least one host", id="a cluster of nobody"),
-        pytest.param("redis+cluster://one,,two", "must name at least one host", id="an empty place"),
+        pytest.param("redis+sentinel://host:26379", "must name the service", id="sentinels without a service"),
+        pytest.param("redis+cluster://", "must name at least one host", id="a cluster without nodes"),
+        pytest.param("redis+cluster://one,,two", "must name at least one host", id="an empty host"),
         pytest.param("redis+cluster://one:seven", "host:port", id="a port that is no number"),
-        pytest.param("redis+cluster://[::1", "host:port", id="a bracket that is never closed"),
+        pytest.param("redis+cluster://[::1", "host:port", id="an unclosed bracket"),
     ],
 )
 def test_invalid_redis_url_is_refused_without_repeating_it(url, words):

@@ -31,7 +31,7 @@ def lease(path, units) -> Lease:
 
 # Expectations of the first five are facts of Kueue's own table, pkg/cache/scheduler/resource_test.go: TestAvailable.
 AVAILABLE = [
-    pytest.param([node("a", None, 5000)], {"a": 2500}, {"a": (2500, 5000)}, id="a lone root has what it does not use"),
+    pytest.param([node("a", None, 5000)], {"a": 2500}, {"a": (2500, 5000)}, id="a lone root has its unused quota"),
     pytest.param(
         [node("top", None, 10000), node("a", "top", 10000), node("b", "top", 10000, None, 9000)],
         {"a": 1000, "b": 500},
@@ -51,7 +51,7 @@ AVAILABLE = [
         ],
         {"a": 10000, "b": 5000},
         {"a": (20000, 30000), "b": (25000, 40000)},
-        id="a lending limit of none keeps all of it, two levels down",
+        id="a lending limit of none keeps all, two levels down",
     ),
     pytest.param(
         [
@@ -70,15 +70,15 @@ AVAILABLE = [
         [node("top", None, 2), node("a", "top", 3)],
         {"top": 4, "a": 1},
         {"top": (0, 5), "a": (0, 5)},
-        id="a parent's own leases use up what its children lend",
+        id="a parent's own leases use its children's loans",
     ),
     pytest.param(
         [node("top"), node("a", "top", 4, 0, 4), node("b", "top", 4)],
         {"a": 4},
         {"a": (0, 4), "b": (4, 8)},
-        id="a borrowing limit of none ends at the own quota",
+        id="a borrowing limit of none stops at the own quota",
     ),
-    pytest.param([node("top"), node("a", "top")], {}, {"a": (0, 0)}, id="a tenant without quota has nothing where nobody lends"),
+    pytest.param([node("top"), node("a", "top")], {}, {"a": (0, 0)}, id="a tenant without quota has none where no one lends"),
 ]
 
 
@@ -142,22 +142,24 @@ def test_after_a_cut_a_tenant_has_what_it_keeps_and_no_more():
 
 
 WRONG = [
-    pytest.param([node("a"), node("a", None, 3)], ["a: is listed 2 times"], id="a path twice"),
-    pytest.param([node("a/b", "a")], ["a/b: its parent a is missing"], id="a parent that is missing"),
-    pytest.param([node("a", "c"), node("b", "a"), node("c", "b"), node("d", "a")], ["a -> c -> b -> a"], id="a circle, node by node"),
+    pytest.param([node("a"), node("a", None, 3)], ["a: is listed 2 times"], id="a duplicate path"),
+    pytest.param([node("a/b", "a")], ["a/b: its parent a is missing"], id="a missing parent"),
+    pytest.param([node("a", "c"), node("b", "a"), node("c", "b"), node("d", "a")], ["a -> c -> b -> a"], id="a cycle, node by node"),
     pytest.param([node("a", "a")], ["a -> a"], id="a tenant that is its own parent"),
     pytest.param([node("top"), node("a", "top", -1)], ["nominal of red/cpu is negative: -1"], id="a negative nominal quota"),
     pytest.param([node("top"), node("a", "top", 1, -1)], ["borrowing limit of red/cpu is negative"], id="a negative borrowing limit"),
     pytest.param([node("top"), node("a", "top", 1, None, -2)], ["lending limit of red/cpu is negative"], id="a negative lending limit"),
-    pytest.param([node("a", None, 1, 2)], ["borrowing limit of red/cpu needs a parent"], id="borrowing from nobody"),
-    pytest.param([node("a", None, 1, None, 2)], ["lending limit of red/cpu needs a parent"], id="lending to nobody"),
+    pytest.param([node("a", None, 1, 2)], ["borrowing limit of red/cpu needs a parent"], id="a root that would borrow"),
+    pytest.param([node("a", None, 1, None, 2)], ["lending limit of red/cpu needs a parent"], id="a root that would lend"),
     pytest.param(
-        [node("top", None, AMOUNT_MAX), node("a", "top", 1)], ["could add up to more than"], id="quotas whose sum no ledger could hold"
+        [node("top", None, AMOUNT_MAX), node("a", "top", 1)],
+        ["could add up to more than"],
+        id="quotas whose sum exceeds the ledger's range",
     ),
-    pytest.param([node("top"), node("a", "top", 1, AMOUNT_MAX)], ["could add up to more than"], id="a limit that no ledger could hold"),
-    pytest.param([node("a|b")], ["invalid name 'a|b'"], id="a name that could be taken for two"),
-    pytest.param([node("")], ["invalid name ''"], id="no name at all"),
-    pytest.param([node("a", "x"), node("b", None, -1)], ["parent x is missing", "is negative: -1"], id="all that is wrong at once"),
+    pytest.param([node("top"), node("a", "top", 1, AMOUNT_MAX)], ["could add up to more than"], id="a limit beyond the ledger's range"),
+    pytest.param([node("a|b")], ["invalid name 'a|b'"], id="an ambiguous name"),
+    pytest.param([node("")], ["invalid name ''"], id="an empty name"),
+    pytest.param([node("a", "x"), node("b", None, -1)], ["parent x is missing", "is negative: -1"], id="all errors at once"),
 ]
 
 
@@ -197,11 +199,11 @@ def test_the_tree_is_walked_up_and_down(company):
     ("path", "ancestor", "within"),
     [
         pytest.param("acme/lab", "acme/lab", True, id="a tenant is within itself"),
-        pytest.param("acme/lab/nlp", "acme", True, id="a tenant is within its parent's parent"),
+        pytest.param("acme/lab/nlp", "acme", True, id="a tenant is within its grandparent"),
         pytest.param("acme", "acme/lab", False, id="a parent is not within its child"),
         pytest.param("acme/shop", "acme/lab", False, id="a sibling is not within a sibling"),
-        pytest.param("acme/lab/x", "acme/lab", False, id="who is not in the tree is within nobody"),
-        pytest.param("acme/lab", "acm", False, id="the beginning of a name is no ancestor"),
+        pytest.param("acme/lab/x", "acme/lab", False, id="an unknown tenant is within none"),
+        pytest.param("acme/lab", "acm", False, id="a name's prefix is no ancestor"),
     ],
 )
 def test_is_within(company, path, ancestor, within):

@@ -140,7 +140,7 @@ def test_stage_cancelled_before_its_start_is_stopped(joined):
 
 @pytest.mark.parametrize(
     "method",
-    [pytest.param("claim", id="the answer to the claim is lost"), pytest.param("get", id="the code for it cannot be had")],
+    [pytest.param("claim", id="lost answer to the claim"), pytest.param("get", id="code that cannot be fetched")],
 )
 def test_claim_that_runs_nothing_is_returned(joined, method):
     joined.flaky.mute = {method}

@@ -10,11 +10,11 @@ from federation.child.deadlines import Deadlines, Permission
 @pytest.mark.parametrize(
     ("since_ms", "permission"),
     [
-        pytest.param(14_999, Permission.PROVED, id="before T1 everything goes on"),
-        pytest.param(15_000, Permission.NO_ADMISSION, id="from T1 on nothing new is begun"),
-        pytest.param(21_999, Permission.NO_ADMISSION, id="until T2 what runs goes on"),
-        pytest.param(22_000, Permission.STOPPING, id="from T2 on what runs is asked to stop"),
-        pytest.param(29_700, Permission.OVER, id="at T3 nothing may be left"),
+        pytest.param(14_999, Permission.PROVED, id="before T1 all work continues"),
+        pytest.param(15_000, Permission.NO_ADMISSION, id="from T1 on no work begins"),
+        pytest.param(21_999, Permission.NO_ADMISSION, id="until T2 running work continues"),
+        pytest.param(22_000, Permission.STOPPING, id="from T2 on running work is asked to stop"),
+        pytest.param(29_700, Permission.OVER, id="at T3 no work may be left"),
     ],
 )
 def test_session_of_thirty_seconds_has_three_deadlines(since_ms: int, permission: Permission):

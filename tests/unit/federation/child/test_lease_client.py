@@ -39,7 +39,7 @@ def test_a_stage_of_a_tenant_that_is_gone_waits_and_says_so(joined):
     assert joined.held() == 0
 
 
-@pytest.mark.parametrize("mute", [pytest.param(False, id="was not taken in"), pytest.param(True, id="was taken in")])
+@pytest.mark.parametrize("mute", [pytest.param(False, id="the call was lost"), pytest.param(True, id="the answer was lost")])
 def test_unanswered_release_is_repeated_and_not_spent(busy, mute):
     busy.work()
     busy.work()
@@ -54,7 +54,7 @@ def test_unanswered_release_is_repeated_and_not_spent(busy, mute):
     assert (busy.running(), busy.held()) == ({"t"}, 1)
 
 
-@pytest.mark.parametrize("mute", [pytest.param(False, id="was not taken in"), pytest.param(True, id="was taken in")])
+@pytest.mark.parametrize("mute", [pytest.param(False, id="the call was lost"), pytest.param(True, id="the answer was lost")])
 def test_a_lease_that_was_not_answered_is_asked_for_again(joined, mute):
     (joined.flaky.mute if mute else joined.flaky.down).add("acquire")
     joined.submit("s")
@@ -309,7 +309,7 @@ def test_idle_lease_is_released_for_a_needed_one():
 
 
 @pytest.mark.usefixtures("three_told")
-@pytest.mark.parametrize("mute", [pytest.param(False, id="was not taken in"), pytest.param(True, id="was taken in")])
+@pytest.mark.parametrize("mute", [pytest.param(False, id="the call was lost"), pytest.param(True, id="the answer was lost")])
 def test_unanswered_release_blocks_its_replacement_lease(mute):
     federation = crowd(3)
     federation.store.configure(tree_of(4))

@@ -95,7 +95,9 @@ def test_demand_is_as_old_as_its_oldest_waiting_stage():
     assert all(demand.waiting_ms < 20_000 for demand in world.store.snapshot().demands)
 
 
-@pytest.mark.parametrize(("before", "now", "runs"), [(9, 0, {"o"}), (0, 9, set())], ids=["less urgent work follows", "more urgent does"])
+@pytest.mark.parametrize(
+    ("before", "now", "runs"), [(9, 0, {"o"}), (0, 9, set())], ids=["less urgent work follows", "more urgent work follows"]
+)
 def test_victims_are_chosen_by_running_work_not_by_lease(before, now, runs):
     below = QueueSettings(policies=Policies(reclaim=PreemptionMode.LOWER_PRIORITY, within_queue=PreemptionMode.LOWER_PRIORITY))
     world = TwoChildren(8, {"own": 1, "borrower": 0}, AT_ONCE, {"own": below}, duration_ms=6_000)

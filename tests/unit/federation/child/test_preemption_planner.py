@@ -126,7 +126,10 @@ def test_reservations_of_others_are_not_taken(held):
 
 @pytest.mark.parametrize(
     ("grants", "victims"),
-    [pytest.param(True, ["a"], id="it grants the rest"), pytest.param(False, ["a", "b"], id="it does not: one more stops")],
+    [
+        pytest.param(True, ["a"], id="the ledger grants the rest"),
+        pytest.param(False, ["a", "b"], id="the ledger refuses and one more stops"),
+    ],
 )
 def test_the_ledger_is_asked_where_room_alone_would_take_fewer(grants, victims):
     child_state = ChildState(3, held=2)

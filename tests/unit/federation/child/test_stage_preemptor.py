@@ -61,9 +61,9 @@ def test_urgent_stage_preempts_its_own_tenant_and_starts(pools, quota):
     ("response", "preemption"),
     [
         pytest.param({"priority": 0}, TAKES, id="an equal one"),
-        pytest.param({"priority": 5}, NEVER_PREEMPTS, id="one whose tenant wants no stops"),
+        pytest.param({"priority": 5}, NEVER_PREEMPTS, id="one whose tenant allows no preemption"),
         pytest.param({"priority": 5}, PreemptionPolicy(takes=True, min_run_ms=60_000), id="one that comes too soon"),
-        pytest.param({"priority": 5, "slot": ResourceSet.of({"cpu": 3})}, TAKES, id="one for which all of them are not enough"),
+        pytest.param({"priority": 5, "slot": ResourceSet.of({"cpu": 3})}, TAKES, id="one for which all victims are too few"),
         pytest.param({"priority": 5, "tenant": "other"}, TAKES, id="one of another tenant"),
     ],
 )

@@ -58,7 +58,7 @@ def test_running_unclaimed_stage_does_not_continue():
         pytest.param({"tenant": "lab", "slot": CPU}, LEASES, [("t", CPU.times(2))], id="that a lease of the session pays for"),
         pytest.param({"tenant": "lab", "slot": CPU}, set(), [], id="whose lease is gone"),
         pytest.param({"tenant": "lab", "slot": NOTHING}, LEASES, [], id="that takes nothing"),
-        pytest.param({}, LEASES, [], id="that an earlier version has noted"),
+        pytest.param({}, LEASES, [], id="noted by an earlier version"),
     ],
 )
 def test_paid_for_until_it_has_stopped_is_what_does_not_go_on(paid, leases, orphans):
@@ -74,10 +74,10 @@ def test_claimed_stage_that_does_not_run_is_returned():
 @pytest.mark.parametrize(
     ("kept", "pools", "leases"),
     [
-        pytest.param(note(claim=4), POOLS, LEASES, id="it was started under another claim"),
-        pytest.param(note(), {}, LEASES, id="its pool is gone"),
-        pytest.param(note(slots=5), POOLS, LEASES, id="its pool is smaller now"),
-        pytest.param(note(), POOLS, set(), id="the lease that paid is gone"),
+        pytest.param(note(claim=4), POOLS, LEASES, id="started under another claim"),
+        pytest.param(note(), {}, LEASES, id="whose pool is gone"),
+        pytest.param(note(slots=5), POOLS, LEASES, id="whose pool has shrunk"),
+        pytest.param(note(), POOLS, set(), id="whose lease is gone"),
     ],
 )
 def test_stage_whose_pool_is_gone_is_returned(kept, pools, leases):

@@ -38,7 +38,7 @@ def test_unanswered_report_takes_effect_once(busy):
     assert [kind for _, kind in busy.words()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
 
 
-@pytest.mark.parametrize("refusal", [CallRejected("larger than 1 MiB"), BatchTooLarge("too many")], ids=["the call", "what is in it"])
+@pytest.mark.parametrize("refusal", [CallRejected("larger than 1 MiB"), BatchTooLarge("too many")], ids=["the call", "its content"])
 def test_rejected_report_loses_its_stage_and_blocks_no_other(busy, refusal):
     def refuse():
         raise refusal

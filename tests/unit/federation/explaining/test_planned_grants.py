@@ -45,7 +45,7 @@ def reported(one):
     [
         pytest.param(EAST, Reason.CAPACITY_BUSY, id="room on its full mesh"),
         pytest.param(WEST, Reason.QUOTA_EXHAUSTED, id="quota on another mesh"),
-        pytest.param(WEST, Reason.WAITING_IN_QUEUE, id="quota before its mesh has looked"),
+        pytest.param(WEST, Reason.WAITING_IN_QUEUE, id="quota before its mesh has tried"),
     ],
 )
 def test_planned_victims_are_shown_until_quota_is_returned(store, where, said):

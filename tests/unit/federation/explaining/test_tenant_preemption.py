@@ -49,7 +49,7 @@ def test_so_does_the_explanation_of_a_stage_that_waits(store):
                 filed=replace(ORDERS.filed, settings={VISION: QueueSettings(policies=Policies(within_queue=PreemptionMode.NEVER))})
             ),
             3,
-            id="of a tenant that wants no stops",
+            id="of a tenant that allows no preemption",
         ),
     ],
 )

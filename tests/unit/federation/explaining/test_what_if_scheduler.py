@@ -26,7 +26,7 @@ def test_reclaiming_stage_waits_for_its_victims(store):
     ("priority", "reason", "victims"),
     [
         pytest.param(5, Reason.WAITING_FOR_VICTIMS, [(BATCH, CPU)], id="the more urgent"),
-        pytest.param(0, Reason.QUOTA_EXHAUSTED, [], id="and nobody else"),
+        pytest.param(0, Reason.QUOTA_EXHAUSTED, [], id="and no other"),
     ],
 )
 def test_borrower_sees_victims_without_fair_sharing(store, priority, reason, victims):

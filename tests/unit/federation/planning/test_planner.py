@@ -241,7 +241,7 @@ def test_minimum_run_time_of_a_tenant_overrides_the_default():
         pytest.param(PreemptionMode.ANY, 0, {"batch": 3}, id="from any work"),
         pytest.param(PreemptionMode.LOWER_PRIORITY, 2, {}, id="not from work as urgent"),
         pytest.param(PreemptionMode.LOWER_PRIORITY, 3, {"batch": 3}, id="from less urgent work"),
-        pytest.param(PreemptionMode.NEVER, 9, {}, id="from nobody"),
+        pytest.param(PreemptionMode.NEVER, 9, {}, id="from no one"),
     ],
 )
 def test_a_tenant_reclaims_as_it_says(reclaim: PreemptionMode, priority: int, lowered: dict[str, int]):
@@ -260,8 +260,8 @@ def test_urgent_work_takes_quota_from_the_tenants_other_meshes():
 @pytest.mark.parametrize(
     ("within", "lowered"),
     [
-        pytest.param(PreemptionMode.LOWER_PRIORITY, {"vision": 3}, id="where less urgent work gives way"),
-        pytest.param(PreemptionMode.NEVER, {}, id="where nobody stops for work of the own tenant"),
+        pytest.param(PreemptionMode.LOWER_PRIORITY, {"vision": 3}, id="where less urgent work is preempted"),
+        pytest.param(PreemptionMode.NEVER, {}, id="where work of the same tenant is never preempted"),
     ],
 )
 def test_tenant_policy_moves_quota_to_its_more_urgent_mesh(within, lowered):
@@ -288,8 +288,8 @@ def used(tree: QuotaForest, **parts: int) -> PastUse:
 @pytest.mark.parametrize(
     ("rules", "raised"),
     [
-        pytest.param(MESH, {"new": 2, "calm": 3}, id="shares go before it, and of equal ones the least used goes first"),
-        pytest.param(BY_PRIORITY, {"calm": 5}, id="without fair sharing it goes before shares"),
+        pytest.param(MESH, {"new": 2, "calm": 3}, id="after shares, least used first among equal ones"),
+        pytest.param(BY_PRIORITY, {"calm": 5}, id="before shares without fair sharing"),
     ],
 )
 def test_past_use_counts_as(rules: Rules, raised: dict[str, int]):
@@ -329,8 +329,8 @@ def borrows(who: str = "vision", most: int | None = None, reclaim: PreemptionMod
     [
         pytest.param(5, None, {"batch": 3}, id="from less urgent work"),
         pytest.param(2, None, {}, id="not from work as urgent"),
-        pytest.param(5, 2, {"batch": 3}, id="from work up to the highest priority that it may touch"),
-        pytest.param(5, 1, {}, id="not from work above that"),
+        pytest.param(5, 2, {"batch": 3}, id="from work up to the priority threshold"),
+        pytest.param(5, 1, {}, id="not from work above the threshold"),
     ],
 )
 def test_urgent_borrower_preempts_others_without_fair_sharing(priority: int, most: int | None, lowered: dict[str, int]):
@@ -343,10 +343,10 @@ def test_urgent_borrower_preempts_others_without_fair_sharing(priority: int, mos
 @pytest.mark.parametrize(
     ("settings", "rules"),
     [
-        pytest.param({}, BY_PRIORITY, id="when nothing was said"),
-        pytest.param(borrows("batch"), BY_PRIORITY, id="when only the other may"),
-        pytest.param(borrows(reclaim=PreemptionMode.NEVER), BY_PRIORITY, id="when it takes from no other tenant at all"),
-        pytest.param(borrows(), MESH, id="when shares count, which are even"),
+        pytest.param({}, BY_PRIORITY, id="by default"),
+        pytest.param(borrows("batch"), BY_PRIORITY, id="when only the other one may"),
+        pytest.param(borrows(reclaim=PreemptionMode.NEVER), BY_PRIORITY, id="when it may not preempt other tenants"),
+        pytest.param(borrows(), MESH, id="when shares count, which are equal"),
     ],
 )
 def test_fair_sharing_borrower_preempts_no_one_by_priority(settings: dict[str, QueueSettings], rules: Rules):
@@ -390,9 +390,9 @@ def test_a_gang_gets_all_or_nothing():
     ("held", "wanted", "left"),
     [
         pytest.param({"cpu": 8, "gpu": 4}, {"cpu": 2, "gpu": 1}, {"cpu": 4, "gpu": 2}, id="in the proportions of the claim"),
-        pytest.param({"cpu": 8, "gpu": 4}, {"gpu": 1}, {"cpu": 8, "gpu": 2}, id="nothing of what is not short"),
-        pytest.param({"cpu": 6, "gpu": 4}, {"cpu": 2, "gpu": 1}, {"cpu": 4, "gpu": 2}, id="less of what is partly free"),
-        pytest.param({"cpu": 2, "gpu": 4}, {"cpu": 1, "gpu": 1}, {"cpu": 2, "gpu": 2}, id="only of what it has borrowed"),
+        pytest.param({"cpu": 8, "gpu": 4}, {"gpu": 1}, {"cpu": 8, "gpu": 2}, id="not from resources that are not short"),
+        pytest.param({"cpu": 6, "gpu": 4}, {"cpu": 2, "gpu": 1}, {"cpu": 4, "gpu": 2}, id="less of partly free resources"),
+        pytest.param({"cpu": 2, "gpu": 4}, {"cpu": 1, "gpu": 1}, {"cpu": 2, "gpu": 2}, id="only from its loans"),
     ],
 )
 def test_a_lease_gives_of_each_resource_what_is_short_of_it(held: dict[str, int], wanted: dict[str, int], left: dict[str, int]):

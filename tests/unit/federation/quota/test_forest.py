@@ -94,9 +94,9 @@ def test_a_weight_of_nothing_that_borrows_is_above_all_others():
 @pytest.mark.parametrize(
     ("nodes", "reported"),
     [
-        pytest.param([ForestNode(name="a"), ForestNode(name="a")], "the same name", id="a name twice"),
+        pytest.param([ForestNode(name="a"), ForestNode(name="a")], "the same name", id="a duplicate name"),
         pytest.param([ForestNode(name="a", parent="b")], "there is no parent 'b'", id="no parent"),
-        pytest.param([ForestNode(name="a", parent="b"), ForestNode(name="b", parent="a")], "in a cycle", id="a circle"),
+        pytest.param([ForestNode(name="a", parent="b"), ForestNode(name="b", parent="a")], "in a cycle", id="a cycle"),
         pytest.param(
             [ForestNode(name="q", is_queue=True), ForestNode(name="a", parent="q")], "cannot have children", id="a queue as parent"
         ),

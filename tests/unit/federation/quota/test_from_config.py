@@ -134,12 +134,12 @@ def test_the_shipped_file_makes_a_scheduler():
     ("section", "reported"),
     [
         pytest.param({"weight": -1}, "must be 0, or a number", id="a negative weight"),
-        pytest.param({"weight": "1/0"}, "must be 0, or a number", id="a weight that is none"),
+        pytest.param({"weight": "1/0"}, "must be 0, or a number", id="an invalid weight"),
         pytest.param({"scheduling": {"reclaim": "all"}}, "must be one of never, lower_priority, any", id="an unknown policy"),
         pytest.param({"scheduling": {"reclam": "any"}}, "did you mean reclaim", id="a misspelt key"),
         pytest.param({"scheduling": {"flavor_order": ["standart"]}}, "did you mean standard", id="an order of an unknown flavor"),
-        pytest.param({"scheduling": {"flavor_order": ["standard", "standard"]}}, "named twice", id="a flavor twice in an order"),
-        pytest.param({"limits": {"running_max": 0}}, "must be at least 1", id="a limit of nothing"),
+        pytest.param({"scheduling": {"flavor_order": ["standard", "standard"]}}, "named twice", id="a duplicate flavor in an order"),
+        pytest.param({"limits": {"running_max": 0}}, "must be at least 1", id="an empty limit"),
         pytest.param(
             {"limits": {"windows": [{"opens": "30h", "lasts": "1h"}]}}, "must be less than `every`", id="a window after its period"
         ),

@@ -20,7 +20,7 @@ def tenant(path: str, parent: str | None = None) -> Tenant:
 @pytest.mark.parametrize(
     ("since_ms", "left"),
     [
-        pytest.param(0, 800, id="nothing of it at once"),
+        pytest.param(0, 800, id="none of it at once"),
         pytest.param(1_000, 400, id="half of it after a half-life"),
         pytest.param(1_500, 282, id="along a curve between two of them"),
         pytest.param(3_000, 100, id="an eighth after three"),

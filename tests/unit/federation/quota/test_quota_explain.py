@@ -26,8 +26,10 @@ def change(lever: Lever, tenant: str, units: int) -> Change:
         pytest.param(2, [], id="nothing, when it fits"),
         pytest.param(3, [change(Lever.FREE, "all", 1)], id="others have to free some"),
         pytest.param(6, [change(Lever.BORROWED, "a", 1), change(Lever.FREE, "all", 4)], id="it borrows too much already"),
-        pytest.param(8, [change(Lever.BORROWING_LIMIT, "a", 1), change(Lever.FREE, "all", 6)], id="its limit is too low for ever"),
-        pytest.param(11, [change(Lever.BORROWING_LIMIT, "a", 4), change(Lever.NOMINAL, "all", 1)], id="all together own too little"),
+        pytest.param(8, [change(Lever.BORROWING_LIMIT, "a", 1), change(Lever.FREE, "all", 6)], id="its limit is always too low"),
+        pytest.param(
+            11, [change(Lever.BORROWING_LIMIT, "a", 4), change(Lever.NOMINAL, "all", 1)], id="all tenants together own too little"
+        ),
     ],
 )
 def test_needed_changes_name_tenant_and_amount(units: int, expected: list[Change]):

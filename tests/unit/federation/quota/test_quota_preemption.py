@@ -52,7 +52,7 @@ def test_equal_candidates_are_ordered_by_least_lost_work():
 
 @pytest.mark.parametrize(
     ("own_ms", "taken"),
-    [pytest.param(None, False, id="by the rules' time"), pytest.param(0, True, id="unless its queue says 0")],
+    [pytest.param(None, False, id="by the configured time"), pytest.param(0, True, id="unless its queue sets 0")],
 )
 def test_workload_below_its_minimum_run_time_is_spared(own_ms: int | None, taken: bool):
     young = runs(work("young", "a", 4, priority=-1), since_ms=950)
@@ -95,9 +95,11 @@ def test_shares_that_would_only_be_turned_round_allow_nothing():
 @pytest.mark.parametrize(
     ("strategies", "taken"),
     [
-        pytest.param((Strategy.FINAL_SHARE,), {}, id="a huge one is safe from what leaves it with less"),
-        pytest.param((Strategy.INITIAL_SHARE,), {"huge": Reason.FAIR_SHARE}, id="a huge one goes for a small one"),
-        pytest.param((Strategy.FINAL_SHARE, Strategy.INITIAL_SHARE), {"huge": Reason.FAIR_SHARE}, id="it goes in the second try"),
+        pytest.param((Strategy.FINAL_SHARE,), {}, id="a huge job is safe from what leaves it with less"),
+        pytest.param((Strategy.INITIAL_SHARE,), {"huge": Reason.FAIR_SHARE}, id="a huge job is preempted for a small one"),
+        pytest.param(
+            (Strategy.FINAL_SHARE, Strategy.INITIAL_SHARE), {"huge": Reason.FAIR_SHARE}, id="a huge job is preempted in the second try"
+        ),
     ],
 )
 def test_strategy_decides_between_one_huge_and_many_small_jobs(strategies, taken):

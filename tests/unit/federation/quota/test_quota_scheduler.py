@@ -280,7 +280,10 @@ def test_work_starts_only_inside_of_the_windows():
 
 @pytest.mark.parametrize(
     ("on_quota_reduction", "stopped"),
-    [pytest.param(OnQuotaReduction.KEEP, [], id="go on"), pytest.param(OnQuotaReduction.EVICT, ["low"], id="as few as can be stop")],
+    [
+        pytest.param(OnQuotaReduction.KEEP, [], id="continue"),
+        pytest.param(OnQuotaReduction.EVICT, ["low"], id="preempt as few as possible"),
+    ],
 )
 def test_quota_cut_does_what_the_tenant_chose(on_quota_reduction: OnQuotaReduction, stopped: list[str]):
     before, after = ({"a": QuotaNode(nominal=nominal, settings=QueueSettings(on_quota_reduction=on_quota_reduction))} for nominal in (4, 3))
@@ -329,10 +332,10 @@ def test_less_past_use_goes_first():
 @pytest.mark.parametrize(
     "call",
     [
-        pytest.param(lambda scheduler: scheduler.submit(work("b1", "b", 1)), id="a second workload of an id"),
-        pytest.param(lambda scheduler: scheduler.end("nobody", 1), id="the end of the unknown"),
-        pytest.param(lambda scheduler: scheduler.stopped("waits", 1), id="a stop of what does not run"),
-        pytest.param(lambda scheduler: scheduler.saved("waits", 1), id="kept state of what does not run"),
+        pytest.param(lambda scheduler: scheduler.submit(work("b1", "b", 1)), id="a duplicate workload id"),
+        pytest.param(lambda scheduler: scheduler.end("nobody", 1), id="an end of an unknown workload"),
+        pytest.param(lambda scheduler: scheduler.stopped("waits", 1), id="a stop of an idle workload"),
+        pytest.param(lambda scheduler: scheduler.saved("waits", 1), id="a snapshot of an idle workload"),
     ],
 )
 def test_impossible_event_is_refused(call):

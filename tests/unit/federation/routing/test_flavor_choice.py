@@ -107,8 +107,8 @@ def test_within_a_flavor_the_mesh_with_the_most_room_is_taken():
 @pytest.mark.parametrize(
     ("asked", "taken"),
     [
-        pytest.param({}, SPOT, id="stop at a flavor that would be borrowed"),
-        pytest.param({"on_borrow": TryOn.NEXT}, STANDARD, id="rather the next one that is its own"),
+        pytest.param({}, SPOT, id="stops at a flavor to borrow"),
+        pytest.param({"on_borrow": TryOn.NEXT}, STANDARD, id="prefers the next flavor of its own quota"),
     ],
 )
 def test_on_borrow_says_to(asked, taken):
@@ -128,11 +128,11 @@ def test_flavor_that_borrows_less_says_so():
 @pytest.mark.parametrize(
     ("asked", "taken"),
     [
-        pytest.param({}, STANDARD, id="rather a flavor that fits than others giving way"),
-        pytest.param({"on_preempt": TryOn.STOP}, SPOT, id="the earlier one, and wait for those who give way"),
-        pytest.param({"on_preempt": TryOn.STOP, "reclaim": PreemptionMode.NEVER}, STANDARD, id="nothing where nobody may be asked"),
+        pytest.param({}, STANDARD, id="prefers a fitting flavor over preemption"),
+        pytest.param({"on_preempt": TryOn.STOP}, SPOT, id="takes the earlier flavor and waits for its victims"),
+        pytest.param({"on_preempt": TryOn.STOP, "reclaim": PreemptionMode.NEVER}, STANDARD, id="finds none where it may preempt no one"),
         pytest.param(
-            {"on_preempt": TryOn.STOP, "reclaim": PreemptionMode.LOWER_PRIORITY}, STANDARD, id="nothing where it depends on priorities"
+            {"on_preempt": TryOn.STOP, "reclaim": PreemptionMode.LOWER_PRIORITY}, STANDARD, id="finds none where priorities decide"
         ),
     ],
 )
@@ -155,7 +155,9 @@ def test_full_mesh_preempts_only_what_others_borrow_there():
 
 
 @pytest.mark.parametrize(
-    ("preference", "taken"), [(Preference.BORROWING, STANDARD), (Preference.PREEMPTION, SPOT)], ids=["rather borrow", "rather preempt"]
+    ("preference", "taken"),
+    [(Preference.BORROWING, STANDARD), (Preference.PREEMPTION, SPOT)],
+    ids=["prefers borrowing", "prefers preempting"],
 )
 def test_preference_decides_between_borrowing_and_preempting(preference, taken):
     snapshot = a_federation(*two(), lab=(4, 0), ops=(4, 8), held=((OPS, "else", SPOT, 8),))

@@ -61,37 +61,35 @@ def a_demand(**asked: object) -> RoutingRequest:
             a_demand(labels={"spot": "!"}),
             a_mesh("east", labels={"spot": "yes"}),
             Reason.LABEL_MISMATCH,
-            id="the mesh carries a label that the work shuns",
+            id="the mesh has a label that the work excludes",
         ),
-        pytest.param(a_demand(), a_mesh("east", tenants=("acme/lab/x", "acme/la")), Reason.TENANT_NOT_ALLOWED, id="the mesh is for others"),
-        pytest.param(a_demand(), a_mesh("east", tenants=()), Reason.TENANT_NOT_ALLOWED, id="the mesh is for nobody"),
+        pytest.param(
+            a_demand(), a_mesh("east", tenants=("acme/lab/x", "acme/la")), Reason.TENANT_NOT_ALLOWED, id="the mesh is for other tenants"
+        ),
+        pytest.param(a_demand(), a_mesh("east", tenants=()), Reason.TENANT_NOT_ALLOWED, id="the mesh is for no tenant"),
         pytest.param(a_demand(), a_mesh("east", alive=False), Reason.MESH_UNREACHABLE, id="the heartbeat is overdue"),
         pytest.param(a_demand(), a_mesh("east", cluster_answers=False), Reason.MESH_UNREACHABLE, id="its Ray cluster is gone"),
         pytest.param(a_demand(), a_mesh("east", drain=Drain()), Reason.MESH_DRAINING, id="the mesh drains"),
-        pytest.param(a_demand(), a_mesh("east", waiting=10_000), Reason.QUEUE_FULL, id="as many wait for the mesh as may"),
+        pytest.param(a_demand(), a_mesh("east", waiting=10_000), Reason.QUEUE_FULL, id="the mesh has its maximum of waiting stages"),
         pytest.param(
             a_demand(slot=ResourceSet.of({"cpu": 5})), a_mesh("east"), Reason.CAPACITY_TOO_SMALL, id="the work is larger than the pool"
         ),
-        pytest.param(
-            a_demand(slot=ResourceSet.of({"gpu": 1})), a_mesh("east"), Reason.CAPACITY_TOO_SMALL, id="the pool has none of a resource"
-        ),
+        pytest.param(a_demand(slot=ResourceSet.of({"gpu": 1})), a_mesh("east"), Reason.CAPACITY_TOO_SMALL, id="the pool lacks a resource"),
         pytest.param(
             a_demand(slot=ResourceSet.of({"cpu": 9})),
             a_mesh("east", cpu=16),
             Reason.QUOTA_TOO_SMALL,
             id="the work is larger than the quota",
         ),
+        pytest.param(a_demand(), a_mesh("east", leases_full=True), Reason.LEASES_AT_LIMIT, id="the mesh has no lease left"),
         pytest.param(
-            a_demand(), a_mesh("east", leases_full=True), Reason.LEASES_AT_LIMIT, id="the mesh can hold no lease that it has not got"
-        ),
-        pytest.param(
-            a_demand(tenant=TenantPath("acme/gone")), a_mesh("east"), Reason.QUOTA_TOO_SMALL, id="the tenant was taken out of the tree"
+            a_demand(tenant=TenantPath("acme/gone")), a_mesh("east"), Reason.QUOTA_TOO_SMALL, id="the tenant was removed from the tree"
         ),
         pytest.param(
             a_demand(labels={"zone": "west"}),
             a_mesh("east", tenants=(), alive=False, drain=Drain()),
             Reason.LABEL_MISMATCH,
-            id="of several reasons the first in the order counts",
+            id="the first of several reasons counts",
         ),
     ],
 )
@@ -145,7 +143,9 @@ def test_pool_with_a_transient_refusal_is_reported():
 
 
 @pytest.mark.parametrize(
-    "tenants", [("*",), ("acme",), ("acme/lab",), ("other", "acme")], ids=["open to all", "to the parent", "to itself", "among others"]
+    "tenants",
+    [("*",), ("acme",), ("acme/lab",), ("other", "acme")],
+    ids=["open to all", "open to the parent", "open to itself", "open to several"],
 )
 def test_a_mesh_takes_the_tenant_when_it_is(tenants):
     assert isinstance(route(a_demand(), a_snapshot(a_mesh("east", tenants=tenants))), Routed)
@@ -308,9 +308,9 @@ def test_probation_detail_stays_the_same_while_it_lasts():
 @pytest.mark.parametrize(
     ("size", "chosen", "reason"),
     [
-        pytest.param(3 * MIB + 1, "east", Reason.LOCALITY, id="work stays with data that take longer than the wait"),
-        pytest.param(3 * MIB, "east", Reason.LOCALITY, id="at the same cost it stays with its data"),
-        pytest.param(3 * MIB - MIB // 100, "west", Reason.MOST_HEADROOM, id="work leaves data that are there sooner than its turn"),
+        pytest.param(3 * MIB + 1, "east", Reason.LOCALITY, id="work stays when moving its inputs takes longer"),
+        pytest.param(3 * MIB, "east", Reason.LOCALITY, id="work stays at equal cost"),
+        pytest.param(3 * MIB - MIB // 100, "west", Reason.MOST_HEADROOM, id="work leaves when moving its inputs is faster"),
     ],
 )
 def test_inputs_hold_work_while_moving_exceeds_waiting(size, chosen, reason):
@@ -421,7 +421,7 @@ def test_absent_and_drained_mesh_reports_both():
     "lab",
     [
         pytest.param(an_absent_mesh("lab", labels={"zone": "moon"}), id="without the label"),
-        pytest.param(an_absent_mesh("lab", labels={"zone": "lab"}, tenants=("acme/shop",)), id="for others"),
+        pytest.param(an_absent_mesh("lab", labels={"zone": "lab"}, tenants=("acme/shop",)), id="for other tenants"),
         pytest.param(an_absent_mesh("lab", labels={"zone": "lab"}, cpu=0), id="too small"),
     ],
 )

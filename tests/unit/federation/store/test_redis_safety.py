@@ -28,12 +28,12 @@ def test_a_sound_server_has_no_problems():
     ("changed", "named"),
     [
         pytest.param({"maxmemory_policy": "allkeys-lru"}, "maxmemory-policy", id="a server that evicts keys"),
-        pytest.param({"append_only": False}, "appendonly", id="a server that forgets at a restart"),
-        pytest.param({"min_replicas_to_write": 0}, "min-replicas-to-write", id="a master that goes on without replicas"),
+        pytest.param({"append_only": False}, "appendonly", id="a server that loses data at a restart"),
+        pytest.param({"min_replicas_to_write": 0}, "min-replicas-to-write", id="a master that accepts writes without replicas"),
         pytest.param({"min_replicas_max_lag_ms": 7_000}, "min-replicas-max-lag", id="a lag that the grace does not cover"),
         pytest.param({"takeover": ("down-after-milliseconds", 4_999)}, "down-after-milliseconds", id="sentinels that do not wait for it"),
         pytest.param({"takeover": ("cluster-node-timeout", 1_000)}, "cluster-node-timeout", id="a cluster that does not wait for it"),
-        pytest.param({"word_bits": 32}, "arch_bits", id="a program whose numbers are too short"),
+        pytest.param({"word_bits": 32}, "arch_bits", id="a program with too short integers"),
     ],
 )
 def test_unfit_server_is_refused_with_setting_and_remedy(changed, named):

@@ -236,7 +236,7 @@ def test_cancel_says_what_became_of_the_run(world, capsys):
         (["runs", "--tenant", "rival"], "this API key covers no tenant rival"),
         (["runs", "--address", "http://root:http"], "--address 'http://root:http' is not an address"),
     ],
-    ids=["an unknown run", "a Python file that is not there", "a JSON file that is not there", "a tenant out of reach", "no address"],
+    ids=["an unknown run", "a missing Python file", "a missing JSON file", "a tenant out of reach", "no address"],
 )
 def test_error_is_one_line_with_exit_code_one(world, capsys, arguments, words):
     assert run_command(arguments) == 1
@@ -283,7 +283,7 @@ def test_remedy_of_a_refused_submit_names_the_same_file_kind(world, tmp_path, ca
     assert f"{file}:1:1: /nodes: " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("has_address", [True, False], ids=["a key is missing", "all is missing"])
+@pytest.mark.parametrize("has_address", [True, False], ids=["a key is missing", "all are missing"])
 def test_missing_argument_error_names_only_cli_options(tmp_path, monkeypatch, capsys, has_address):
     for variable in ("SCHEDULEMESH_ADDRESS", "SCHEDULEMESH_API_KEY", "SCHEDULEMESH_STATE"):
         monkeypatch.delenv(variable, raising=False)
@@ -353,7 +353,7 @@ def test_validate_lists_all_spec_errors_with_lines(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("text", "place"),
     [(b'{\n "spec": }', (2, 10)), (b"\xff", (1, 1)), (b"[" * 100_000, (None, None)), (b"[1]", (None, None))],
-    ids=["no JSON", "no text", "too deep", "a list"],
+    ids=["no JSON", "no text", "nested too deep", "a list"],
 )
 def test_unparsable_spec_names_the_place(tmp_path, capsys, text, place):
     file = tmp_path / "spec.json"
@@ -725,12 +725,10 @@ def test_missing_named_file_is_reported_with_a_remedy(tmp_path, monkeypatch, cap
             "capacity: {cpu: 2, memory: 1GiB}",
             "capacity: {cpu: 2, lamp: 3}",
             ["meshes.east.pools.general.capacity.lamp (new)", "meshes.east.pools.general.capacity.memory (removed)"],
-            id="keys of a pool that came and went",
+            id="keys of an added and a removed pool",
         ),
-        pytest.param(
-            "    node_labels: {zone: east}\n", "", ["meshes.east.node_labels.zone (removed)"], id="a key that went and left nothing beside"
-        ),
-        pytest.param("{zone: west, tier:", "{disk: ssd, zone: west, tier:", ["meshes.west.labels.disk (new)"], id="a label that came"),
+        pytest.param("    node_labels: {zone: east}\n", "", ["meshes.east.node_labels.zone (removed)"], id="a removed key alone"),
+        pytest.param("{zone: west, tier:", "{disk: ssd, zone: west, tier:", ["meshes.west.labels.disk (new)"], id="an added label"),
         pytest.param("retention: 1d", "retention: 24h", [], id="the same, written otherwise"),
     ],
 )
@@ -898,7 +896,7 @@ class StartThatIsDoneBefore(StartThatFailsOnCtrlC):
             super().start()
 
 
-@pytest.mark.parametrize("stack", [StartThatFailsOnCtrlC, StartThatIsDoneBefore], ids=["told as another error", "too late for a step"])
+@pytest.mark.parametrize("stack", [StartThatFailsOnCtrlC, StartThatIsDoneBefore], ids=["reported as another error", "too late for a step"])
 def test_ctrl_c_during_start_ends_it_between_two_steps(monkeypatch, capsys, tmp_path, stack):
     monkeypatch.setattr(stack, "stopped_at", [])
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

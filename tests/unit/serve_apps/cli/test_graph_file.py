@@ -75,7 +75,7 @@ def test_a_graph_is(file, name, kind):
         "a number",
         "a task that is not bound",
         "a function that breaks",
-        "a colon and no name",
+        "a colon without a name",
         "a task, with its remedy",
         "a class",
         "a folder",
@@ -168,7 +168,7 @@ print(ray.is_initialized(), auto_init_hook.enable_auto_connect, os.environ.get("
     ("name", "words"),
     [
         pytest.param("called", ":10: Ray does not run while a graph is built", id="a remote call"),
-        pytest.param("imported", ":10: Ray does not run while a graph is built", id="where Ray was imported before"),
+        pytest.param("imported", ":10: Ray does not run while a graph is built", id="after Ray was imported"),
         pytest.param("fetched", "like dag.bind(f, 1) for f.remote(1)", id="a value put into Ray"),
         pytest.param("misused", ":16: <node f> stands for a value", id="a node that is unpacked"),
         pytest.param("bound", "<node f>", id="a graph"),

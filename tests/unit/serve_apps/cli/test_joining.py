@@ -100,7 +100,7 @@ def test_a_mesh_of_a_federation_file_is_as_the_file_says(key_file, ran, tmp_path
         pytest.param([], "needs pools", id="no pool"),
         pytest.param(["--pool", "cpu=8"], "--pool cpu=8: not a pool", id="a pool without its flavor"),
         pytest.param(["--pool", "general=standard:cpu"], "standard:cpu: expected KEY=VALUE, got 'cpu'", id="a resource without its amount"),
-        pytest.param(["--pool", "general=standard:cpu=many"], "--pool general=standard:cpu=many: ", id="an amount that is none"),
+        pytest.param(["--pool", "general=standard:cpu=many"], "--pool general=standard:cpu=many: ", id="an invalid amount"),
         pytest.param(["--pool", "general=standard:cpu=1", "--label", "zone"], "KEY=VALUE", id="a label without its value"),
     ],
 )

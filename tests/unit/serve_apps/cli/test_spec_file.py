@@ -23,7 +23,7 @@ def test_a_spec_is_what_stands_in_the_file(tmp_path: Path) -> None:
         pytest.param(b"[1]", "is not a JSON object", id="a list"),
         pytest.param(b'{"federation": {}}', "has none of `spec`, `nodes` and `outputs`", id="another kind of file"),
         pytest.param(b'{"spec": "dag/1", "params": [1]}', "`params` is not a JSON object", id="parameters without names"),
-        pytest.param(b'{"spec": "dag/1", "spec": "dag/1"}', "spec", id="a key twice"),
+        pytest.param(b'{"spec": "dag/1", "spec": "dag/1"}', "spec", id="a duplicate key"),
     ],
 )
 def test_invalid_spec_names_file_and_remedy_in_one_line(tmp_path: Path, text: bytes, words: str) -> None:

@@ -102,7 +102,7 @@ def test_every_verb_has_one_name_and_a_port_or_none_at_all():
         pytest.param(
             HEARTBEAT,
             Heartbeat(session=SESSION, record=replace(RECORD, mesh=WEST), heartbeat_report=HEARTBEAT_REPORT),
-            id="in the record of a beat",
+            id="in the record of a heartbeat",
         ),
         pytest.param(
             HEARTBEAT,
@@ -120,8 +120,8 @@ def test_every_verb_has_one_name_and_a_port_or_none_at_all():
             ),
             id="in a message",
         ),
-        pytest.param(REMEMBERED, Remembered(mesh=WEST, stages=(StageId("s"),)), id="whose stages it asks about"),
-        pytest.param(QUEUED, Queued(mesh=WEST), id="in whose queue it looks"),
+        pytest.param(REMEMBERED, Remembered(mesh=WEST, stages=(StageId("s"),)), id="whose stages it asks for"),
+        pytest.param(QUEUED, Queued(mesh=WEST), id="whose queue it reads"),
     ],
 )
 def test_a_mesh_speaks_for_itself_only(verb, asked):
@@ -141,9 +141,9 @@ def recorded(**changed: object) -> bytes:
     "body",
     [
         pytest.param(b"", id="nothing"),
-        pytest.param(b"{", id="half of it"),
+        pytest.param(b"{", id="half a document"),
         pytest.param(b"\xff\xfe{}", id="no text"),
-        pytest.param(b'{"seen": ' + b"9" * 5_000 + b"x}", id="no end of a number and no JSON"),
+        pytest.param(b'{"seen": ' + b"9" * 5_000 + b"x}", id="an endless number"),
     ],
 )
 def test_invalid_json_is_reported(body):
@@ -156,18 +156,18 @@ def test_invalid_json_is_reported(body):
     [
         pytest.param(b"null", id="nothing in JSON"),
         pytest.param(b"[]", id="a list"),
-        pytest.param(said(more=1), id="a key that the verb does not take"),
-        pytest.param(recorded(more=1), id="such a key further down"),
+        pytest.param(said(more=1), id="an unknown key"),
+        pytest.param(recorded(more=1), id="an unknown nested key"),
         pytest.param(said(seen="3"), id="text where a number belongs"),
-        pytest.param(said(seen=True), id="a truth where a number belongs"),
+        pytest.param(said(seen=True), id="a boolean where a number belongs"),
         pytest.param(said(seen=1.5), id="a fraction"),
         pytest.param(b'{"record": NaN}', id="not a number"),
         pytest.param(b'{"record": -Infinity}', id="infinity"),
         pytest.param(said(seen=AMOUNT_MAX + 1), id="an integer of 2^53"),
         pytest.param(said(seen=-(10**18)), id="a negative one as large"),
         pytest.param(b'{"seen": ' + b"9" * 100_000 + b"}", id="an integer without end"),
-        pytest.param(b'{"seen": 1, "seen": 2}', id="a key twice"),
-        pytest.param(b"[" * 100_000 + b"]" * 100_000, id="levels without end"),
+        pytest.param(b'{"seen": 1, "seen": 2}', id="a duplicate key"),
+        pytest.param(b"[" * 100_000 + b"]" * 100_000, id="endless nesting"),
         pytest.param(said(record=json.loads("[" * 40 + "]" * 40)), id="forty levels"),
         pytest.param(recorded(cluster="c" * (TEXT_MAX + 1)), id="long text"),
         pytest.param(recorded(labels={"k" * (TEXT_MAX + 1): "v"}), id="a long key"),

@@ -132,8 +132,8 @@ def test_no_blob_is_given_or_taken_without_a_key(world, method):
     [
         pytest.param("Bearer {tenants}", id="a tenant's key"),
         pytest.param("Bearer smm_{tenants_tail}", id="a tenant's key that calls itself a mesh's"),
-        pytest.param("Bearer {revoked}", id="a key that was revoked"),
-        pytest.param("Bearer smm_00000000_" + "a" * 43, id="a key that nobody made"),
+        pytest.param("Bearer {revoked}", id="a revoked key"),
+        pytest.param("Bearer smm_00000000_" + "a" * 43, id="an unknown key"),
         pytest.param("Bearer {head}" + "a" * 43, id="a wrong secret"),
         pytest.param("Bearer {good}x", id="a letter too many"),
         pytest.param("Basic {good}", id="another scheme"),
@@ -210,9 +210,9 @@ def test_the_verbs_of_the_root_have_no_route(world):
     ("content", "kind", "status"),
     [
         pytest.param(b"{", "application/json", 400, id="no JSON"),
-        pytest.param(b"{}", "text/plain", 415, id="said to be text"),
-        pytest.param(b"{}", "", 415, id="not said what it is"),
-        pytest.param(b"{}", "application/json", 422, id="nothing of what is taken"),
+        pytest.param(b"{}", "text/plain", 415, id="declared as text"),
+        pytest.param(b"{}", "", 415, id="declared as nothing"),
+        pytest.param(b"{}", "application/json", 422, id="an unknown encoding"),
         pytest.param(b'{"mesh": "' + b"e" * CALL_BYTES_MAX + b'"}', "application/json", 413, id="too large"),
         pytest.param(b'{"mesh": [' + b"1," * 1_001 + b"1]}", "application/json", 413, id="too many rows"),
     ],

@@ -46,7 +46,7 @@ def test_a_body_that_says_it_is_too_large_is_413(world):
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
 
 
-@pytest.mark.parametrize("promise", [None, b"10"], ids=["that says nothing of its size", "that lies about its size"])
+@pytest.mark.parametrize("promise", [None, b"10"], ids=["of unknown size", "of a wrong size"])
 def test_a_body_is_counted_while_it_is_read(world, promise):
     headers = [(b"authorization", world.http().headers["authorization"].encode()), (b"content-type", b"application/json")]
     scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/v1/runs", "raw_path": b"/v1/runs", "query_string": b""}

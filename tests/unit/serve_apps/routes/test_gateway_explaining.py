@@ -70,7 +70,7 @@ def test_queue_shows_positions_reason_levers_and_start(world):
     assert (second["stage"], second["position"], second["tenant_position"]) == ("report-1.1", 2, 1)
 
 
-@pytest.mark.parametrize(("count", "cut_short"), [(998, {}), (1_001, {str(EAST): 3})], ids=["a full look", "more than that"])
+@pytest.mark.parametrize(("count", "cut_short"), [(998, {}), (1_001, {str(EAST): 3})], ids=["a full page", "more than a page"])
 def test_queue_reports_stages_beyond_its_limit(world, count, cut_short):
     task = TaskSpec(node=NodeId("a"), attempt=1, function="call:m:f", resources=ONE_CPU)
     for number in range(count):
@@ -483,9 +483,11 @@ def scene(borrowed):
 @pytest.mark.parametrize(
     ("borrowed", "said", "reason", "detail"),
     [
-        pytest.param(5, "CAPACITY_BUSY", "QUOTA_EXHAUSTED", "it would start if 1 cpu of standard became free in acme", id="no quota too"),
-        pytest.param(4, "CAPACITY_BUSY", "CAPACITY_BUSY", "as the mesh says", id="lacks room alone"),
-        pytest.param(5, "CAPACITY_RESERVED", "CAPACITY_RESERVED", "as the mesh says", id="knows best"),
+        pytest.param(
+            5, "CAPACITY_BUSY", "QUOTA_EXHAUSTED", "it would start if 1 cpu of standard became free in acme", id="lacks quota too"
+        ),
+        pytest.param(4, "CAPACITY_BUSY", "CAPACITY_BUSY", "as the mesh says", id="lacks capacity alone"),
+        pytest.param(5, "CAPACITY_RESERVED", "CAPACITY_RESERVED", "as the mesh says", id="has a reason of its mesh"),
     ],
 )
 def test_all_views_show_one_reason_of_a_stage_that(borrowed, said, reason, detail):

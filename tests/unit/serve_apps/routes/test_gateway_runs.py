@@ -110,7 +110,7 @@ def test_functions_that_the_tenant_may_not_call_are_422(world):
 @pytest.mark.parametrize(
     "headers",
     [{}, {"Authorization": "Bearer nonsense"}, {"Authorization": f"Bearer smk_00000000_{'a' * 43}"}],
-    ids=["no key", "no key at all in form", "a key that nobody has"],
+    ids=["no key", "an empty key", "an unknown key"],
 )
 def test_without_a_known_key_every_route_is_401_and_says_how(world, headers):
     http = world.http(None)
@@ -337,11 +337,11 @@ def test_cancel_takes_an_empty_body_and_refuses_unknown_keys(world):
 @pytest.mark.parametrize(
     ("asked", "default", "reaches", "confirms", "reported"),
     [
-        pytest.param(None, "D0", "D1", "D1", "D0", id="nobody asks for more than the least"),
-        pytest.param("D1", "D0", "D1", "D1", "D1", id="what is asked for is reached"),
-        pytest.param(None, "D1", "D1", "D1", "D1", id="the root's own level is reached"),
-        pytest.param(None, "D1", "D0", "D0", "D0", id="the root's own level cannot be reached"),
-        pytest.param("D1", "D0", "D1", "D0", "D0", id="the disk did not answer in time"),
+        pytest.param(None, "D0", "D1", "D1", "D0", id="the default asks for the least"),
+        pytest.param("D1", "D0", "D1", "D1", "D1", id="a requested level is reached"),
+        pytest.param(None, "D1", "D1", "D1", "D1", id="the root's level is reached"),
+        pytest.param(None, "D1", "D0", "D0", "D0", id="the root's level cannot be reached"),
+        pytest.param("D1", "D0", "D1", "D0", "D0", id="the disk timed out"),
     ],
 )
 def test_the_answer_names_the_level_that_was_reached(asked, default, reaches, confirms, reported):

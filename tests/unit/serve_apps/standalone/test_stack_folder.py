@@ -107,13 +107,13 @@ def test_the_owner_is_known_again_when_the_wall_clock_was_set(tmp_path, monkeypa
 @pytest.mark.parametrize(
     "facts",
     [
-        pytest.param({"pid": os.getpid(), "started": "1"}, id="another process has the number now"),
+        pytest.param({"pid": os.getpid(), "started": "1"}, id="another process has the id now"),
         pytest.param({"pid": 2**22 + 1, "started": "1"}, id="the process is gone"),
-        pytest.param({"pid": -1, "started": "1"}, id="a number that no process has"),
-        pytest.param({"pid": "me", "started": "1"}, id="no number"),
+        pytest.param({"pid": -1, "started": "1"}, id="an id that no process has"),
+        pytest.param({"pid": "me", "started": "1"}, id="no id"),
         pytest.param({"pid": None, "started": "1"}, id="null"),
-        pytest.param({"pid": os.getpid()}, id="it is not noted when it was started"),
-        pytest.param({}, id="nothing is noted"),
+        pytest.param({"pid": os.getpid()}, id="no start time is noted"),
+        pytest.param({}, id="no process is noted"),
     ],
 )
 def test_process_that_does_not_match_the_note_is_no_owner(tmp_path, facts):

@@ -110,7 +110,7 @@ def test_a_folder_that_is_gone_costs_the_trace_and_nothing_else(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("state", "ended_ms"), [(RunState.CANCELLED, START_MS), (RunState.SUCCEEDED, 0)], ids=["cancelled at once", "an end that was not noted"]
+    ("state", "ended_ms"), [(RunState.CANCELLED, START_MS), (RunState.SUCCEEDED, 0)], ids=["cancelled at once", "an unrecorded end"]
 )
 def test_no_span_ends_before_it_begins(tmp_path, state, ended_ms):
     record = a_record()
