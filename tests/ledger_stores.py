@@ -19,10 +19,10 @@ from federation.store.redis.ledger import RedisLedger
 from federation.store.redis.queue import RedisStageQueue
 from mesh.core.clock import ManualClock
 
-#: Long against the run time of any test, so that only `advance` decides what has run out.
+#: Longer than any test, so that only `advance` makes leases expire.
 TTL_MS = 600_000
 GRACE_MS = 300_000
-#: What the lease clock moves at most at once: as far as the tests step.
+#: Largest step of the lease clock: as far as the tests step.
 STEP_MS_MAX = 2_000_000
 RECEIPTS = ReceiptKeys(keys={1: b"of the root"})
 
@@ -35,13 +35,13 @@ class Store:
     queue: StageQueue
     blobs: BlobStore
     advance: Callable[[int], None]  #: Milliseconds; negative sets the server's clock back.
-    restart: Callable[[], None]  #: As if the server had been restarted.
-    keep: Callable[[], Any]  #: A copy of everything.
-    lose: Callable[[Any], None]  #: Go back to a copy, as a restart that loses what was written since.
-    client: "redis.Redis | None" = None  #: Of the server, where there is one.
-    admin: "redis.Redis | None" = None  #: Of the same server, of a user who may do everything.
+    restart: Callable[[], None]  #: Acts as a restart of the server.
+    keep: Callable[[], Any]  #: A copy of all data.
+    lose: Callable[[Any], None]  #: Go back to a copy, as a restart that loses later writes.
+    client: "redis.Redis | None" = None  #: Client of the server, if any.
+    admin: "redis.Redis | None" = None  #: Client of a user with all rights on the same server.
     url: str = ""  #: As `client`.
-    believes_tokens: bool = True  #: Whatever token a mesh names; over the link only those that it can prove.
+    believes_tokens: bool = True  #: Accept any token that a mesh names; over the link only those that it can prove.
     ttl_ms: int = TTL_MS
     grace_ms: int = GRACE_MS
 

@@ -13,7 +13,7 @@ def eventually(look: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
     """Return the first true answer; fail if none comes."""
     deadline = time.monotonic() + patience_s
     while True:
-        is_last = time.monotonic() >= deadline  # Noted before the look: who slept through the deadline looks once more.
+        is_last = time.monotonic() >= deadline  # Read before the check: a test that slept through the deadline checks once more.
         answer = look()
         if answer:
             return answer

@@ -10,7 +10,7 @@ import pytest
 
 T = TypeVar("T")
 
-#: Files that share something, and the fixture that hands it out: one process runs them one after the other.
+#: Files that share a resource, and its fixture: one process runs them one after another.
 SHARED = {
     "tests/acceptance/test_reparenting.py": "federation",
     "tests/acceptance/test_reclaim.py": "federation",

@@ -22,7 +22,7 @@ class Import:
 
     line: int
     names: tuple[str, ...]  #: Modules it may mean: for `from a import b` both `a.b` and `a`, as `b` may be a module.
-    is_late: bool  #: Stands inside a function.
+    is_late: bool  #: Inside a function.
 
     @property
     def name(self) -> str:
@@ -33,7 +33,7 @@ class Import:
 @cache
 def source(file: str) -> ast.Module:
     """Return the parsed file."""
-    gc.disable()  # A parse makes objects by the ten thousand and drops none: collecting meanwhile takes three times as long.
+    gc.disable()  # A parse makes objects by the ten thousand and drops none: garbage collection makes it three times slower.
     try:
         return ast.parse((ROOT / file).read_text(encoding="utf-8"), filename=file)
     finally:

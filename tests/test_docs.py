@@ -142,7 +142,7 @@ def test_every_key_of_the_federation_file_stands_on_its_page():
     expect_none([f"{model}: {key}" for model, key in keys if key not in reported])
 
 
-# -- the terminal ------------------------------------------------------------------------------------------------------
+# -- the command line ---------------------------------------------------------------------------------------------------
 
 
 def commands(group: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -278,7 +278,7 @@ def test_documented_parameters_match_the_public_calls():
     reported = [re.fullmatch(r"(\.?[\w.]+)\(([^)]*)\)", cell) for cell in first_cells()]
     wrong = []
     for match in filter(None, reported):
-        if match[1] in calls and match[1] != ".submit" and match[1] != ".events":  # Both classes have one; the next test looks at these.
+        if match[1] in calls and match[1] != ".submit" and match[1] != ".events":  # Both classes have one; the next test covers these.
             own = [name for name in inspect.signature(calls[match[1]]).parameters if name != "self"]
             wrong += [match[0]] if [name for name in re.split(r",\s*", match[2]) if name not in ("*", "")] != own else []
     expect_none(wrong)
@@ -354,7 +354,7 @@ class Parameter:
     """Kind and default of a parameter."""
 
     goes_by_name: bool
-    default: str  #: As written; empty: it has none.
+    default: str  #: As written; empty: none.
 
 
 def told_parameters(cell: str) -> dict[str, Parameter]:

@@ -83,7 +83,7 @@ def _in_the_background() -> Iterator[None]:
 def _running_here() -> set[psutil.Process]:
     found = set()
     for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):  # It ended between the look and the question.
+        with contextlib.suppress(psutil.NoSuchProcess):  # It ended in between.
             if process.status() != psutil.STATUS_ZOMBIE:
                 found.add(process)
     return found

@@ -20,11 +20,11 @@ from serve_apps.standalone.stack import Stack
 T = TypeVar("T")
 
 REPOSITORY = Path(__file__).parents[2]
-#: How long anything real may take before a test gives up on it.
+#: Limit of every real wait, before a test gives up.
 LIMIT_S = 150.0
 TENANT = "acme/research/vision"
 
-#: No session ends because a process of it was kept waiting by a busy machine; one that dies is over within `LIMIT_S`.
+#: No session expires on a busy machine; one that dies is over within `LIMIT_S`.
 CONFIG = f"""
 federation: {{name: tests, lease_ttl: 30s, heartbeat: 500ms, lease_grace: 3s, inline_limit: 4KiB}}
 root: {{cluster: first, port: 18000}}

@@ -25,7 +25,7 @@ from mesh.ray.local.supervisor.node_watch import NodeSeen, look_at_nodes
 
 REPOSITORY = Path(__file__).parents[2]
 OBJECT_STORE_BYTES = 80 * 2**20
-#: A dead raylet is noticed within a second or two, not within fifteen; one that only sleeps is not taken for dead while a test lasts.
+#: A dead raylet is noticed within two seconds, not fifteen; a suspended one is not taken for dead during a test.
 QUICK_HEALTH_CHECKS = {
     "RAY_health_check_period_ms": "500",
     "RAY_health_check_failure_threshold": "3",
@@ -184,7 +184,7 @@ def node_named(**labels: str) -> str:
 def kill_session(pid: int) -> None:
     """End a node and everything on it at once, as a power failure does."""
     for process in processes_of(pid):
-        with suppress(psutil.NoSuchProcess):  # A worker ends by itself when its raylet has.
+        with suppress(psutil.NoSuchProcess):  # A worker ends after its raylet.
             process.kill()
 
 
@@ -230,7 +230,7 @@ def joined(cluster: OwnCluster, spec: ClusterNodeSpec) -> Iterator[int]:
 
 def _up(cluster: OwnCluster, spec: ClusterNodeSpec) -> subprocess.Popen[bytes] | None:
     """Return a started node; None if it died because the machine was too busy for Ray's timeout."""
-    place = len(list(cluster.folder.glob("node-*.log")))  # One that no node had.
+    place = len(list(cluster.folder.glob("node-*.log")))  # No node had it.
     nodes = Nodes(
         spec=ClusterSpec(nodes=(spec,) * (place + 1), object_store_bytes=OBJECT_STORE_BYTES),
         address=cluster.address,
@@ -288,7 +288,7 @@ def clean(running: mesh.ScheduleMesh) -> None:
         running.delete_pool(pool.pool)
     gone(running.list_pools)
     gone(running.list_groups)
-    gone(_taken_in_ray)  # What ends late would be taken for a stranger's by the mesh, and move the next test's tasks elsewhere.
+    gone(_taken_in_ray)  # The mesh would take a late worker for a stranger's, and place the next test's tasks elsewhere.
     gone(lambda: [(node, look_at_nodes()) for node in running.list_nodes() if node.used or node.load])
     eventually(running.audit)
 

@@ -25,8 +25,8 @@ from serve_apps.standalone.stack_folder import StackFolder
 
 pytestmark = pytest.mark.ray
 
-#: A lease lives longer than a process takes to start on a busy machine, and not so long that its end cannot be waited for. Work is asked to
-#: stop when three quarters of it are over.
+#: Longer than a process takes to start on a busy machine, and short enough to await its expiry. Work is asked to
+#: stop after three quarters of it.
 CONFIG = f"""
 federation: {{name: restarts, lease_ttl: 60s, heartbeat: 500ms, lease_grace: 3s}}
 root: {{cluster: only, port: 18100}}

@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).parents[2]
 DEMO = [sys.executable, "-m", "serve_apps.cli", "demo"]
 
 
-#: How long a start may take that is finished before it is undone, and then the end of all that was started.
+#: Limit of an interrupted start, which finishes and then ends everything it started.
 END_S_MAX = 240.0
 
 
@@ -27,7 +27,7 @@ def living(processes: list[psutil.Process]) -> list[psutil.Process]:
 def lives(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:  # It ended between the two questions.
+    except psutil.NoSuchProcess:  # It ended in between.
         return False
 
 

@@ -82,7 +82,7 @@ def test_killed_child_mesh_comes_back_too_late(stack: Stack, client: Client, tmp
     eventually(lambda: assert_attempts(tmp_path, 1))
     stack.restarts.put_off("mesh west", math.inf)
     os.kill(stack.children["west"].pid, signal.SIGKILL)
-    wait_for(run, lambda event: event.kind == "stage" and event.after == "LOST")  # Whoever comes earlier goes on with the work.
+    wait_for(run, lambda event: event.kind == "stage" and event.after == "LOST")  # The first to return continues the work.
     stack.restarts.put_off("mesh west", time.monotonic())
     assert run.result(LIMIT_S) == 3
     lost = [event for event in run.events() if event.kind == "stage" and event.after == "LOST"]
@@ -99,8 +99,8 @@ def test_late_result_of_a_suspended_mesh_is_refused(stack: Stack, client: Client
     asleep = stack.children[first].pid
     os.kill(asleep, signal.SIGSTOP)
     try:
-        eventually(lambda: assert_attempts(tmp_path, 2))  # Its lease ran out, and somebody else began.
-        (tmp_path / "gate").touch()  # Both attempts end now; the first one's mesh is asleep.
+        eventually(lambda: assert_attempts(tmp_path, 2))  # Its lease expired, and another mesh began.
+        (tmp_path / "gate").touch()  # Both attempts end now; the first one's mesh is suspended.
         assert run.result(LIMIT_S) == 2
     finally:
         os.kill(asleep, signal.SIGCONT)

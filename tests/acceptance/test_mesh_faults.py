@@ -220,7 +220,7 @@ def test_s22_supervisor_dies_while_others_use_a_node(running):
     before = running.status().incarnation
     kill_supervisor(running)
     assert running.status().incarnation == before + 1
-    ray.kill(stranger)  # That its room is free again is seen to after every test.
+    ray.kill(stranger)  # The check after every test covers the freed capacity.
 
 
 @pytest.mark.parametrize("groups", [False, True], ids=["without a placement group", "with a placement group"])
@@ -277,8 +277,8 @@ def test_s22_suspended_supervisor_loses_nothing(running, tmp_path):
     pid = running.status().pid
     with asleep(pid):
         (school / "gate").touch()
-        eventually(lambda: len(steps_of(school)) == steps)  # All of its steps, and its end, which nobody hears now.
-        eventually(lambda: len(ticks_of(tmp_path)) > begun + 350)  # Some ten seconds, as the ticker counts.
+        eventually(lambda: len(steps_of(school)) == steps)  # All of its steps, and its end, which no one hears now.
+        eventually(lambda: len(ticks_of(tmp_path)) > begun + 350)  # Some ten seconds, by the ticker.
     assert trainer.result(60) == (0, steps)
     assert waiting.wait_started(60).state is TaskState.RUNNING
     assert (running.status().pid, ticker.status().attempt, ticker.status().state) == (pid, 1, TaskState.RUNNING)
@@ -332,7 +332,7 @@ def test_s22_stopped_mesh_leaves_no_actor_group_or_process(cluster, tmp_path):
     def is_ours(process):
         try:
             return any("HostingAgent" in part or "MeshSupervisor" in part for part in process.cmdline())
-        except psutil.NoSuchProcess:  # Gone since it was found, or a zombie whose parent has not looked yet.
+        except psutil.NoSuchProcess:  # It has ended since, or is a zombie not yet reaped.
             return False
 
     def agents():

@@ -138,7 +138,7 @@ def test_s33_a_task_goes_where_its_argument_lies(running, pool, zones):
         return b"x" * (8 * 2**20)
 
     value = large.remote()
-    eventually(lambda: get_object_locations([value], timeout_ms=60_000)[value]["node_ids"])  # A moment after it was made.
+    eventually(lambda: get_object_locations([value], timeout_ms=60_000)[value]["node_ids"])  # The mesh is new.
     task = running.submit_task(Probe, pool=pool, resources={"cpu": 1}, args=(value,), policy="locality")
     assert zones[task.call("node")] == "east"
 

@@ -19,7 +19,7 @@ from mesh.tasks.settings import SchedulerSettings
 
 pytestmark = pytest.mark.ray
 
-#: `mesh.SchedulerSettings` of this mesh: victims may be young, and are not killed for being slow to end.
+#: `mesh.SchedulerSettings` of this mesh: victims may be young, and are not killed for slow ends.
 SETTINGS = SchedulerSettings(
     rules=PreemptionRules(min_run_ms=0, cross_label=parse_cross_label({"tier": {"premium": ["batch"]}})), grace_ms=60_000
 )
@@ -202,7 +202,7 @@ def test_s18_victim_in_c_code_blocks_no_other_work(running, grouped, tmp_path):
     eventually((tmp_path / "asleep").exists)
     urgent = running.submit_task(Probe, pool=grouped, resources={"cpu": 1}, priority=7, task_id="hasty")
     answers = []
-    asking = threading.Thread(target=lambda: answers.extend(running.list_pools()))  # Somebody else, meanwhile.
+    asking = threading.Thread(target=lambda: answers.extend(running.list_pools()))  # Another task takes the place meanwhile.
     asking.start()
     asking.join(60)
     assert ([pool.pool for pool in answers], (tmp_path / "awake").exists()) == ([grouped], False)

@@ -32,9 +32,9 @@ pytestmark = [pytest.mark.ray, pytest.mark.faults, pytest.mark.slow]
 
 RUN, NODE = RunId("long-night"), NodeId("long")
 LOSSES_MAX = 3
-#: One more than may be lost with meshes.
+#: One more than the losses allowed.
 STOPS = LOSSES_MAX + 1
-#: For so long as a lease lives the ledger learns after each start, and grants nothing.
+#: The ledger recovers for one lease lifetime after each start, and grants nothing.
 CONFIG = """
 federation: {{name: stops, lease_ttl: 6s, heartbeat: 500ms, lease_grace: 1s}}
 root: {{cluster: only, port: 18300, gateways: 1}}

@@ -81,7 +81,7 @@ def cpus_of(stores: Stores, tenant: str) -> int:
 
 def test_quota_borrowed_on_one_cluster_is_reclaimed_on_another(sharers: Client, stores: Stores, tmp_path: Path) -> None:
     runs = [gated(sharers, tmp_path, "first", EAST), gated(sharers, tmp_path, "second", WEST), gated(sharers, tmp_path, "third", WEST)]
-    assert (cpus_of(stores, GUEST), cpus_of(stores, OWNER)) == (3, 0)  # All of it is borrowed.
+    assert (cpus_of(stores, GUEST), cpus_of(stores, OWNER)) == (3, 0)  # All quota is lent.
     claimed = submit(sharers, dag.task(name_of, labels=EAST).bind("mine"), tenant=OWNER)
     assert claimed.result(LIMIT_S) == "mine"
     (tmp_path / "gate").touch()
@@ -96,7 +96,7 @@ def test_urgent_work_preempts_its_own_tenant_and_victim_reruns(sharers: Client, 
     runs = [gated(sharers, tmp_path, name, EAST, OWNER) for name in ("one", "two")]
     eventually(lambda: _assert_full(stores, "east"))
     urgent = submit(sharers, dag.task(name_of, labels=EAST, priority=9).bind("urgent"), tenant=OWNER)
-    assert urgent.result(LIMIT_S) == "urgent"  # The gate is shut still, so room was made for it.
+    assert urgent.result(LIMIT_S) == "urgent"  # The gate is still shut, so a victim made room.
     (tmp_path / "gate").touch()
     assert [run.result(LIMIT_S) for run in runs] == ["one", "two"]
     assert [loss for run in (*runs, urgent) for loss in losses(run)] == [("east", Reason.PREEMPTED_WITHIN_TENANT.value)]
@@ -120,7 +120,7 @@ def test_quota_of_a_killed_cluster_returns_and_work_moves(stack: Stack, sharers:
     full, folder = tmp_path / "full", tmp_path / "moved"
     full.mkdir()
     folder.mkdir()
-    fillers = [gated(sharers, full, name, EAST) for name in ("one", "two")]  # So that the third has to go west.
+    fillers = [gated(sharers, full, name, EAST) for name in ("one", "two")]  # The third has to go west.
     eventually(lambda: _assert_full(stores, "east"))
     run = submit(sharers, dag.task(wait_for_gate, name="moved").bind(str(folder), "moved"), tenant=GUEST)
     eventually(lambda: _assert_attempts(folder, "moved", 1))

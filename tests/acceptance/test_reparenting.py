@@ -53,6 +53,6 @@ def test_a_tenant_moves_to_another_parent_with_its_work(client: Client, stores: 
         assert (cpus_of(stores, OLD), cpus_of(stores, NEW), cpus_of(stores, TENANT), cpus_of(stores, "acme")) == (0, 1, 1, 1)
         assert stores.ledger.audit() == ()
         (tmp_path / "gate").touch()
-        assert run.result(LIMIT_S) == 1  # It began once, and went on.
+        assert run.result(LIMIT_S) == 1  # It began once, and continued.
     finally:
         applied(CONFIG, tmp_path / "federation.yaml", folder)

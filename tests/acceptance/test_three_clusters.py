@@ -27,10 +27,10 @@ pytestmark = [pytest.mark.ray, pytest.mark.faults, pytest.mark.slow]
 
 OWNER, GUEST = "shared/owner", "shared/guest"
 TERMS = LeaseTerms(ttl_ms=30_000, grace_ms=3_000)
-#: How long after its time a sweep may come on a machine that has two cores for three clusters; less than what is waited for it at most.
+#: Delay of a sweep on a machine with two cores for three clusters; shorter than the longest wait for it.
 SWEEP_MS_MAX = 45_000
 
-#: One CPU each, so that where a stage runs decides on what is left.
+#: One CPU each, so placement decides what is left.
 SPEC = ClusterSpec(nodes=(ClusterNodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
 
 
@@ -164,7 +164,7 @@ def _assert_held(stores: Stores, owner: list[str], guest: list[str]) -> None:
 
 def test_third_cluster_reclaims_loans_and_lends_again(client: Client, stores: Stores, tmp_path: Path) -> None:
     runs = {zone: gated(client, tmp_path, zone, {"zone": zone}) for zone in ("east", "west")}
-    assert cpus(stores) == {OWNER: [], GUEST: ["east", "west"]}  # All of it is borrowed.
+    assert cpus(stores) == {OWNER: [], GUEST: ["east", "west"]}  # All quota is lent.
     claimed = gated(client, tmp_path, "mine", {"zone": "north"}, OWNER)
     (kept,) = (zone for zone in runs if cpus(stores)[GUEST] == [zone])
     (reclaimed,) = runs.keys() - {kept}
@@ -172,7 +172,7 @@ def test_third_cluster_reclaims_loans_and_lends_again(client: Client, stores: St
     wait_for(runs[reclaimed], lambda event: event.reason is Reason.QUOTA_RECLAIMED)
     open_gate(tmp_path, "mine")
     assert claimed.result(LIMIT_S) == "mine"
-    eventually(lambda: _assert_attempts(tmp_path, reclaimed, 2))  # It is lent once more.
+    eventually(lambda: _assert_attempts(tmp_path, reclaimed, 2))  # It is lent again.
     eventually(lambda: _assert_held(stores, owner=[], guest=["east", "west"]))
     open_gate(tmp_path, *runs)
     assert {zone: run.result(LIMIT_S) for zone, run in runs.items()} == {"east": "east", "west": "west"}
@@ -189,10 +189,10 @@ def test_dead_cluster_quota_returns_after_expiry_and_work_moves(
     run = gated(client, tmp_path, "moved", {"lent": "yes"})
     (dead,) = cpus(stores)[GUEST]
     (heir,) = {"east", "west"} - {dead}
-    stack.children[dead].kill()  # The whole machine at once: nobody is left who could tell of it.
+    stack.children[dead].kill()  # The whole machine at once: no process is left to report it.
     clusters[dead].kill()
     killed_ms = stores.ledger.snapshot().at_ms
-    assert cpus(stores) == {OWNER: ["north"], GUEST: [dead]}  # Charged still, and all there is: its work has to wait for that.
+    assert cpus(stores) == {OWNER: ["north"], GUEST: [dead]}  # Its charge uses all quota: its work has to wait for expiry.
     eventually(lambda: _assert_attempts(tmp_path, "moved", 2))
     assert cpus(stores) == {OWNER: ["north"], GUEST: [heir]}
     (expired,) = [lease_event for lease_event in stores.ledger.history(mesh=MeshId(dead)) if lease_event.verb == "expire"]

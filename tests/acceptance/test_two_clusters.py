@@ -123,7 +123,7 @@ def test_with_continue_what_does_not_depend_on_the_failure_runs(client: Client) 
 
 
 def test_cancelled_task_left_its_code_or_its_worker_died(client: Client, tmp_path: Path) -> None:
-    # That code which is not kept waiting for too long does clean up is for `tests/integration/test_runner.py`, where nobody kills it.
+    # `tests/integration/test_runner.py` tests the cleanup of code that is not killed.
     pid = cancelled_worker(client, tmp_path, wait_until_stopped)
     eventually(lambda: _assert_over(tmp_path / "stopped", pid))
 

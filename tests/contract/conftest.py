@@ -19,7 +19,7 @@ from federation.store.redis.fixtures import ANSWER_MS_MAX, running_redis, server
 from federation.store.redis.scripts import has_functions_of, load_scripts
 from serve_apps.link_fixtures import LinkedBlobs, LinkedLedger, LinkedMeshes, LinkedQueue, Switchboard, link_app, serving
 
-#: Back-ends, as fixtures call them, that are left to `make faults`; `make test` has memory and one Redis, and samples of these.
+#: Back-ends (names of fixtures) left to `make faults`; `make test` has memory, one Redis, and samples of these.
 OTHERS = frozenset(
     {
         *("redis with functions", "http", "cluster", "narrow user", "narrow user of functions"),
@@ -27,14 +27,14 @@ OTHERS = frozenset(
     }
 )
 VERBS = ("federation.store.lua", "dag.store.lua")
-#: The narrow user's client and that of one who may do everything.
+#: Client of the narrow user, and of the administrator.
 NARROW = {
     "narrow user": ("narrow_client", "redis_process"),
     "narrow user of functions": ("narrow_newer_client", "newer_redis_process"),
 }
 
 
-@pytest.hookimpl(tryfirst=True)  # Before `-m` chooses by the marks.
+@pytest.hookimpl(tryfirst=True)  # Before `-m` selects by the marks.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave contract tests on the other back-ends to `make faults`, except samples marked `every_form`."""
     for item in items:

@@ -21,7 +21,7 @@ from federation.tenants import TenantTree
 KEYS, TERMS = Keys("contract"), LeaseTerms(ttl_ms=30_000, grace_ms=10_000)
 
 
-pytestmark = pytest.mark.every_form  # What a server lets its users do differs with its version.
+pytestmark = pytest.mark.every_form  # Rights differ with the server's version.
 
 
 @pytest.fixture(params=["redis_server", "newer_redis_process"])

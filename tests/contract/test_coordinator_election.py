@@ -15,7 +15,7 @@ from federation.store.redis.ledger import RedisLedger
 from federation.tenants import TenantTree
 
 KEYS = Keys("contract")
-#: The clock counts in full whatever passes between two calls.
+#: The clock counts the whole time between two calls.
 TERMS = LeaseTerms(ttl_ms=600_000, grace_ms=300_000, max_step_ms=600_000)
 
 

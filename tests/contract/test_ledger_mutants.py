@@ -26,7 +26,7 @@ from mesh.stages.spec import StageSpec
 
 LAB, RED, CPU, STAGE = TenantPath("lab"), FlavorName("red"), ResourceSet.of({"cpu": 1}), StageId("s")
 STEP_MS = 99_000
-#: With so much for what really passes between two steps.
+#: A margin for the real time between two steps.
 STEP_MS_MAX = STEP_MS + 60_000
 
 
@@ -361,7 +361,7 @@ SCENARIOS = [
     a_lost_claim_is_made_again_at_its_own_mesh_only,
 ]
 
-#: The safeguard, the text that is it, and what stands there without it.
+#: Safeguard, its text, and the replacement.
 MUTANTS = [
     pytest.param("session.expires + rare('grace_ms')", "session.expires", id="the grace"),
     pytest.param("due_of(session) >= LT", "false", id="the sweep's check of a session"),
@@ -405,7 +405,7 @@ def holds(scenario: Callable[[Store], None], client: "redis.Redis") -> bool:
     store.ledger.configure(TenantTree([Tenant(path=LAB, parent=None, quotas={(RED, "cpu"): Quota(nominal=40_000)})]))
     try:
         scenario(store)
-    except (AssertionError, FederationError, pytest.fail.Exception):  # A script that breaks is no answer: that is raised.
+    except (AssertionError, FederationError, pytest.fail.Exception):  # A script that breaks is no answer and raises.
         return False
     return True
 

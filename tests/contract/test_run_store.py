@@ -632,7 +632,7 @@ def test_nearly_full_store_refuses_runs_but_takes_commits(store, kept):
     else:
         full = free = RedisRunStore(kept.client, Keys("contract"))
         server = home_of(kept.admin, Keys("contract").meta)
-        server.set(f"{Keys('contract').prefix}ballast", b"x" * (16 << 20))  # Against which what connections take and return is little.
+        server.set(f"{Keys('contract').prefix}ballast", b"x" * (16 << 20))  # Connections take little beside it.
         server.config_set("maxmemory", int(server.info("memory")["used_memory"] * 1.1))
     try:
         with pytest.raises(StoreFull):

@@ -81,7 +81,7 @@ def test_scripts_of_another_version_leave_our_data_alone(client: redis.Redis, pa
 
 def test_two_versions_side_by_side_serve_either_founder(client: redis.Redis, monkeypatch: pytest.MonkeyPatch):
     ours = ledger_on(client)
-    ours.snapshot()  # Its verbs are on the server by now.
+    ours.snapshot()  # Its scripts are on the server by now.
     with monkeypatch.context() as newer:
         newer.setattr(redis_scripts, "SCHEMA", SCHEMA + 1)
         source.cache_clear()

@@ -117,7 +117,7 @@ def test_s17_snapshot_lasts_until_task_end_plus_retention(store):
     store.put(kept(B, size=5))
     assert store.sweep(10**12) == ()
     store.end(A, 5_000)
-    store.end(A, 99_000)  # Again: the first end holds.
+    store.end(A, 99_000)  # A repeated end changes nothing.
     assert store.sweep(5_000 + RETENTION_MS - 1) == ()
     assert store.get(A) is not None
     assert store.sweep(5_000 + RETENTION_MS) == (A,)

@@ -734,7 +734,7 @@ def test_forgetting_a_run_drops_its_stages_and_no_others(store, west):
     assert inbox(store) == []
 
 
-# ---- mail
+# ---- notifications
 
 
 def test_only_what_comes_after_the_cursor_is_read(store):
@@ -861,7 +861,7 @@ def test_waiting_for_notifications_blocks_no_other_call(redis_server: redis.Redi
     read: list[tuple[Notification, ...]] = []
     reader = threading.Thread(target=lambda: read.append(queue.notifications(WEST, cursor, 60_000)[1]))
     reader.start()
-    for number in range(20):  # More calls than the reader could let pass, if they shared its connection.
+    for number in range(20):  # More calls than the reader could let pass on its own connection.
         queue.submit(EAST, spec(StageId(f"s-{number}")))
     queue.submit(WEST, spec())
     reader.join()
@@ -883,10 +883,10 @@ def test_late_stage_of_a_forgotten_run_is_refused(store):
     store.queue.forget(RUN, ())
     assert not store.queue.submit(EAST, spec())
     assert store.queue.waiting(EAST) == ()
-    store.queue.forget(RUN, (EAST,))  # Again is harmless.
+    store.queue.forget(RUN, (EAST,))  # A repeat is harmless.
 
 
-# ---- how much may be claimed
+# ---- claim limits
 
 
 def test_mesh_may_claim_twice_its_lease_until_something_ends(store, west):
@@ -983,7 +983,7 @@ def test_nothing_is_overdue_while_the_ledger_learns(store, west):
 
 def test_oldest_and_youngest_of_many_claims_are_reported(store, west, monkeypatch):
     monkeypatch.setattr("federation.store.redis.queue.LOOKED_AT_MAX", 1)
-    for number in range(140):  # Of so many a server keeps no order by itself.
+    for number in range(140):  # A server keeps no order of so many by itself.
         stage = StageId(f"run-1/s{number}")
         store.queue.submit(WEST, replace(spec(stage), slot=NOTHING))
         assert store.queue.claim(west.session, stage, None) is not None

@@ -19,14 +19,14 @@ from typing import Any
 import ray
 import redis
 
-#: By a part of the actor's name.
+#: Part of the actor's name.
 CONTROL_PLANE = {
     "#Gateway#": "gateway",
     "#Coordinator#": "coordinator",
     "SERVE_CONTROLLER": "Serve controller",
     "SERVE_PROXY": "Serve proxy",
 }
-#: How long one thing may take before it counts as not reached; Ray refuses a stranger after 20 s.
+#: Limit of one try before it counts as not reached; Ray refuses a stranger after 20 s.
 TRY_S = 60.0
 
 

@@ -36,7 +36,7 @@ from mesh.stages.spec import StageSpec, TaskSpec
 LAB, RUN = TenantPath("lab"), RunId("r")
 SLOT = ResourceSet.of({"cpu": 1})
 PATIENCE_S = 60.0
-#: Keys that a bed may leave, at most: what grew without a bound would be beyond (I8).
+#: Maximum of keys that a bed may leave: unbounded growth would exceed it (I8).
 KEYS_MAX = 400
 
 
@@ -121,7 +121,7 @@ class Mesh:
             return
         self.proxy.weather.drop_requests = self.proxy.weather.drop_replies = is_off
         if not is_off:
-            self.proxy.cut()  # What was swallowed would be missing in the middle of a stream.
+            self.proxy.cut()  # Dropped bytes would be missing in the middle of a stream.
 
     def said(self) -> str:
         """Return its log."""
@@ -165,7 +165,7 @@ class Bed:
         os.mkfifo(self.fifo)
         self.server = server or Server(folder / "redis")
         self.ttl_ms = ttl_ms
-        self.ledger = ledger_of(self.server.url, ttl_ms=ttl_ms, answer_ms=PATIENT_MS)  #: Of the test, around every proxy.
+        self.ledger = ledger_of(self.server.url, ttl_ms=ttl_ms, answer_ms=PATIENT_MS)  #: Stack of the test, around every proxy.
         self.queue = RedisStageQueue(connect(self.server.url, timeout_ms=PATIENT_MS), Keys())
         self.meshes: dict[str, Mesh] = {}
         self.others: list[psutil.Process] = []
@@ -231,7 +231,7 @@ class Bed:
                 eventually(lambda pid=work.pid: catches(pid, signal.SIGUSR1), PATIENCE_S)
                 os.kill(work.pid, signal.SIGUSR1)
 
-    # ---- looking
+    # ---- observation
 
     def stages(self, mesh: str) -> list[str]:
         """Return the mesh's running stages in order of submission."""
@@ -316,7 +316,7 @@ class Bed:
         finally:
             left = work_of(self.fifo)
             for work in left:
-                with contextlib.suppress(ProcessLookupError):  # It ended between the look and the question.
+                with contextlib.suppress(ProcessLookupError):  # It ended in between.
                     os.kill(work.pid, signal.SIGKILL)
 
     def _judge(self) -> None:

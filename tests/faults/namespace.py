@@ -11,7 +11,7 @@ from functools import cache
 from ipaddress import IPv4Network
 from pathlib import Path
 
-#: For benchmarks of networks, RFC 2544: nothing of the machine has these addresses. Four for each namespace.
+#: Addresses for network benchmarks (RFC 2544), unused by the machine. Four for each namespace.
 _ADDRESSES = IPv4Network("198.18.0.0/15")
 _PREFIX_BITS = 30
 _CLONE_NEWNET = 0x40000000

@@ -53,10 +53,10 @@ class Nursery:
 
 def main() -> None:
     """Start requested parts until the input ends."""
-    from faults import parts  # Heavy: only the process that forks needs it.
+    from faults import parts  # Heavy: only the forking process needs it.
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # The kernel buries the dead.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # The kernel reaps the dead.
     for line in sys.stdin:
         order = json.loads(line)
         pid = os.fork()

@@ -82,7 +82,7 @@ class Oracle:
         self._limits: list[tuple[float, dict[str, int]]] = [(time.monotonic(), dict(limits))]
         self._fifo = fifo
         self._client = connect(url, timeout_ms=LEDGER_ANSWER_MS)
-        self._tokens: dict[int, set[str]] = defaultdict(set)  #: To what bears it.
+        self._tokens: dict[int, set[str]] = defaultdict(set)  #: By the holder of the lease.
         self._end = threading.Event()
         self._threads = [threading.Thread(target=watch, daemon=True) for watch in (self._watch_work, self._watch_ledger)]
         for thread in self._threads:

@@ -57,33 +57,33 @@ from serve_apps.child_process import _read_notifications, _work
 
 log = structlog.get_logger(__name__)
 
-#: Thirty seconds and the rest of the protocol's times, ten times faster.
+#: Thirty seconds and the protocol's other times, ten times faster.
 TERMS = LeaseTerms(ttl_ms=3_000, grace_ms=1_000, max_step_ms=500)
 HEARTBEAT_MS, TICK_S, ANSWER_MS = 300, 0.1, 500
 ELECTION_MS = 1_000
-#: Nobody waits for a minute before he gives way; a tenant whose quota is cut gives way at once.
+#: No minimum run time; a quota cut preempts at once.
 ORDERS = TenantPolicies(rules=Rules(min_run_ms=0), settings={"lab": QueueSettings(on_quota_reduction=OnQuotaReduction.EVICT)})
 FLAVOR = FlavorName("standard")
 UID = "bed"
 KILL_AFTER_S = 0.7
 LOOK_S = 0.02
 ANSWER_S = 5.0
-#: A time to live for rows in which no session is to end by itself: no process of the bed is kept waiting for so long by a busy machine.
+#: Time to live for rows without expiry: no process of the bed waits so long on a busy machine.
 STEADY_TTL_MS = 60_000
-#: For rows whose fault lasts for a part of it: short enough to be waited for, and what is left of it is enough on a busy machine.
+#: Time to live for rows whose fault lasts a part of it: short enough to await, with enough left on a busy machine.
 PARTED_TTL_MS = 12_000
 
-#: What a stage of kind `value` gives back.
+#: Return value of a stage of kind `value`.
 VALUE_BYTES = b'"' + b"x" * 50_000 + b'"'
 VALUE = StoredValue(sha256=hashlib.sha256(VALUE_BYTES).hexdigest(), size_bytes=len(VALUE_BYTES), encoding=Encoding.JSON)
 
-#: What a slot of work does after it was registered (a line on its input), by the name of the function of its task.
-#: Without a process of its own for anything: the oracle would count the moment before it is called something else.
+#: Work of a slot after its registration (a line on its input), by its task's function name.
+# No process of its own: the oracle would count the moment before its new name.
 _WORK = {
-    "hold": """trap ': >"$4.$$"; exit 0' USR1; read _ && read _ <>"$0" """,  # Until somebody says that it is done.
+    "hold": """trap ': >"$4.$$"; exit 0' USR1; read _ && read _ <>"$0" """,  # Until the test ends it.
     "deaf": """trap 'exit 0' USR1; trap '' TERM; read _ && read _ <>"$0" """,
     "quick": "read _",
-    "value": """trap ': >"$4.$$"; exit 0' USR1; read _ && read _ <>"$0" """,  # The same, with a value that goes through the store.
+    "value": """trap ': >"$4.$$"; exit 0' USR1; read _ && read _ <>"$0" """,  # The same with a value that goes through the store.
     "poison": "read _ && kill -SEGV $$",
 }
 
@@ -96,10 +96,10 @@ class ChildOrder:
     url: str
     slots: int
     nodes: list[str]  #: Folders.
-    fifo: str  #: Nobody writes into it; its name tells whose work a process is.
-    kept: str  #: Folder of what outlives the mesh's process.
-    ttl_ms: int = TERMS.ttl_ms  #: Of its session.
-    namespace: str = ""  #: Of the network, in which it is; empty: where everybody is.
+    fifo: str  #: Empty; its name says whose work a process is.
+    kept: str  #: Folder of state that outlives the mesh's process.
+    ttl_ms: int = TERMS.ttl_ms  #: Time to live of its session.
+    namespace: str = ""  #: Its network namespace; empty: the common one.
 
 
 def ledger_of(url: str, *, uid: str | None = UID, ttl_ms: int = TERMS.ttl_ms, answer_ms: int = ANSWER_MS) -> RedisLedger:
@@ -238,7 +238,7 @@ class _Stage:
     note: bytes = b""
     slots: list[_Slot] = field(default_factory=list)
     is_cancelled: bool = False
-    is_dropped: bool = False  #: Everything was stopped: nothing is told of it.
+    is_dropped: bool = False  # All processes were stopped, so no report follows.
 
 
 class ProcessHost:

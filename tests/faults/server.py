@@ -25,14 +25,14 @@ from federation.store.redis.embedded import version_of
 from federation.store.redis.fixtures import servers
 from mesh.ray.cluster.process import bound_to_parent
 
-#: For the test's own calls: a busy machine is no fault that a row has made.
+#: Timeout of the test's own calls, long enough for a busy machine.
 PATIENT_MS = 60_000
-#: Below those that the kernel gives to whoever connects somewhere, so that none of these takes the port of a server that is away; and
-#: so that the one that nodes of a cluster talk on, ten thousand higher, is not among them either. Above those that `promise_ports` gives.
+#: Below the ephemeral ports of the kernel, so none takes the port of an absent server; the cluster bus port, ten
+#: thousand higher, stays below them too. Above the ports of `promise_ports`.
 PORTS = range(21_200, 22_700)
 BESIDE = 10_000
-_claimed: set[int] = set()  #: Ports, by this process; nobody is kept from a byte of a file that he has locked himself.
-#: Byte n is locked by the process that has claimed port n, for as long as it lives.
+_claimed: set[int] = set()  #: Ports of this process; a process's own locks do not exclude it.
+#: Byte n is locked by the process that has claimed port n, for its lifetime.
 _CLAIMS = os.open(Path(tempfile.gettempdir(), f"schedulemesh-test-ports-{os.getuid()}"), os.O_RDWR | os.O_CREAT, 0o600)
 
 
@@ -70,7 +70,7 @@ class Server:
             self._settings.setdefault("enable-debug-command", "local")
         self._clock = folder.with_name(f"{folder.name}.clock") if has_own_clock else None
         self._process: psutil.Popen | None = None
-        self.client = connect(self.url, timeout_ms=PATIENT_MS)  #: Of the test, around every proxy.
+        self.client = connect(self.url, timeout_ms=PATIENT_MS)  #: Stack of the test, around every proxy.
         self.start()
 
     @property
@@ -88,7 +88,7 @@ class Server:
         """Start it on the folder's data and wait until it answers."""
         (self.folder / "redis.conf").write_text("".join(f"{name} {value}\n" for name, value in self._settings.items()))
         blocks = "unlimited" if self.file_bytes_max is None else self.file_bytes_max // 512
-        # A process that writes beyond its limit is killed unless it ignores the signal; then it is told, as by a full disk.
+        # A process that exceeds its limit is killed unless it ignores the signal; then it gets an error, as on a full disk.
         command = f'trap "" XFSZ; ulimit -f {blocks}; exec "$0" "$1"'
         whole = ["/bin/sh", "-c", command, self.binary, str(self.folder / "redis.conf")]
         self._process = psutil.Popen(bound_to_parent(whole), stdout=subprocess.DEVNULL, env={**os.environ, **self._time()})
@@ -118,7 +118,7 @@ class Server:
         assert self._clock is not None
         response = self._clock.with_suffix(".told")
         response.write_text(f"{by_ms / 1000:+.3f}")
-        response.replace(self._clock)  # Whole or not at all: it is read all the time.
+        response.replace(self._clock)  # Atomically: it is read all the time.
 
     def kill(self) -> None:
         """Kill it, as a crash would."""

@@ -18,7 +18,7 @@ def _mount(folder: Path, options: str) -> bool:
 
 
 def _unmount(folder: Path) -> None:
-    subprocess.run(["umount", "--lazy", str(folder)], check=True, capture_output=True)  # Whoever has a file open there keeps nobody.
+    subprocess.run(["umount", "--lazy", str(folder)], check=True, capture_output=True)  # An open file there blocks no one.
 
 
 def _may_mount() -> bool:
@@ -33,7 +33,7 @@ def _may_mount() -> bool:
         return has
 
 
-#: In which ways a disk can be full here.
+#: Kinds of full disks available here.
 FULL_DISKS = ("a file limit", "a small disk") if _may_mount() else ("a file limit",)
 
 

@@ -19,7 +19,7 @@ _HELD = "held"
 class Row:
     """Observations of one row."""
 
-    properties: list[tuple[str, object]]  #: Of the test; they become those of its reports.
+    properties: list[tuple[str, object]]  #: Result of the test, as in its reports.
 
     def held(self, said: str) -> None:
         """Note an assertion that held."""

@@ -27,9 +27,9 @@ from serve_apps.standalone.stack_folder import StackFolder
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.faults]
 
 ROOT = Path(__file__).parents[2]
-#: How long anything real may take before a test gives up on it.
+#: Limit of every real wait, before a test gives up.
 LIMIT_S = 240.0
-#: Whose task attacks, whose work it is after, and the label of a mesh where both may run, if there is one.
+#: Tenant of the attacker, tenant of the victim, and the label of a mesh where both may run, if any.
 SIDES = {
     "quickstart.yaml": ("acme/research/nlp", "acme/research/vision", {"zone": "east"}),
     "three_teams.yaml": ("acme/speech", "acme/vision", {"tier": "standard"}),

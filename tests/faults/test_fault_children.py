@@ -16,7 +16,7 @@ from patience import eventually
 
 pytestmark = pytest.mark.faults
 
-#: Time enough, on a busy machine too, for a process to start and take over, and short enough to be waited for.
+#: Time for a process to start and take over on a busy machine, and short enough to await.
 LONG_TTL_MS = 20_000
 
 
@@ -93,7 +93,7 @@ def test_fault_01_agent_back_after_lease_expiry_begins_anew(brief_bed: Bed, row:
     west.begin()
     eventually(lambda: bed.incarnation("west") > first, PATIENCE_S)
     eventually(lambda: bed.reported_for(stage)[-1:] == ["stage_lost"], PATIENCE_S)
-    (again,) = bed.submit("west")  # What a root does with a stage that was lost.
+    (again,) = bed.submit("west")  # A root does this with a lost stage.
     bed.is_running("west", 1)
     bed.finish([again])
     eventually(lambda: "stage_ended" in bed.reported_for(again), PATIENCE_S)
@@ -144,7 +144,7 @@ def test_fault_04_the_agent_and_one_of_two_watchdogs_sleep(brief_bed: Bed, row: 
     asleep, awake = west.nodes
     west.agent.suspend()
     asleep.watchdog.suspend()
-    # Nothing of this system is awake on that node: what runs there is out of reach until its watchdog is, as documented.
+    # The suspended node runs no part of this system, so its work is out of reach until its watchdog wakes, as documented.
     beyond = [work.pid for work in west.work() if (asleep.folder / "w" / str(work.pid)).exists()]
     assert len(beyond) == 1
     bed.oracle.spare(*beyond)

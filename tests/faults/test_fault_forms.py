@@ -36,10 +36,10 @@ from mesh.core.ids import MeshId
 pytestmark = pytest.mark.faults
 
 KEYS = Keys()
-#: As in production: the grace has to cover what a replica may lag behind. Time is moved by hand.
+#: As in production: the grace covers the lag of a replica. Time is moved by hand.
 TERMS = LeaseTerms(ttl_ms=30_000, grace_ms=10_000)
 SLOTS, MESHES = 4, 3
-#: Writes are to resume within this after the master died (the plan allows 15 s).
+#: Writes resume within this after the master's death (the plan allows 15 s).
 RESUMED_S_MAX = 15.0
 
 
@@ -170,7 +170,7 @@ def test_fault_28_master_is_killed_under_load(make_watched: Callable[..., Watche
         done = load.done
         eventually(lambda: load.done > done + 30 or load.broken, PATIENCE_S)
     assert load.twice() == {}
-    assert load.refused["StoreUnavailable"] > 0  # It was under load when it happened.
+    assert load.refused["StoreUnavailable"] > 0  # The fault met it under load.
     assert ledger.audit() == ()
     row.held(f"writes resumed after {resumed_s:.1f} s in a new epoch that learned; {len(load.bearers)} tokens, none twice")
 
@@ -191,13 +191,13 @@ def test_fault_30_the_replicas_are_gone(make_watched: Callable[..., Watched], ro
     hand = ManualMesh(ledger, record_of("west", SLOTS))
     hand.acquire(LAB, FLAVOR, SLOT)
     (replica,) = watched.replicas
-    replica.freeze()  # Not a connection that is closed: a replica that falls silent is noticed by its lag alone.
+    replica.freeze()  # Not a closed connection: a silent replica is noticed by its lag alone.
     refusal = eventually(lambda: refused(hand), PATIENCE_S)
     assert "NOREPLICAS" in refusal
     assert "too few replicas" in refusal
     stands = copied(watched.master.client, KEYS)
     assert refused(hand)
-    assert copied(watched.master.client, KEYS) == stands  # Not even the lease clock has moved.
+    assert copied(watched.master.client, KEYS) == stands  # The lease clock has not moved either.
     queue = RedisStageQueue(connect(watched.url, timeout_ms=PATIENT_MS), KEYS)
     with pytest.raises(StoreUnavailable, match="too few replicas"):
         queue.submit(MeshId("west"), spec_of("a-stage"))
@@ -242,7 +242,7 @@ def test_a_follower_reads_events_through_sentinels(make_watched: Callable[..., W
 
     with pytest.raises(UnknownRun):  # It was asked, and answered.
         asyncio.run(follow())
-    gc.collect()  # A connection that was left open, a sentinel's too, would fail the test here.
+    gc.collect()  # An open connection, a sentinel's too, would fail the test here.
 
 
 @pytest.mark.slow
@@ -264,7 +264,7 @@ def test_fault_31_ledger_slot_migrates_under_load(tmp_path: Path, binary: str, r
         assert ledger.snapshot().epoch > epoch
         assert load.twice() == {}
         assert ledger.audit() == ()
-        assert not {"SchemaMismatch", "ForeignLedger"} & set(load.refused)  # It stayed the same ledger all the time.
+        assert not {"SchemaMismatch", "ForeignLedger"} & set(load.refused)  # The ledger kept its identity.
     finally:
         for node in cluster.nodes:
             node.close()
@@ -280,7 +280,7 @@ def move_slot(slot: int, start: object, target: object, cluster: Cluster) -> int
     while keys := start.client.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 1):
         start.client.execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 2_000, "KEYS", *keys)
         moved += 1
-        time.sleep(0.02)  # The fault itself: a move that takes its time.
+        time.sleep(0.02)  # The fault itself: a slow migration.
     for node in (target, start, *(node for node in cluster.nodes if node not in (start, target))):
         node.client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
     return moved

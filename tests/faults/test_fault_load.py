@@ -31,9 +31,9 @@ from mesh.stages.messages import NodeSucceeded, StageEnded, StageMessage
 pytestmark = pytest.mark.faults
 
 HERD, CHILDREN = 1_000, 100
-#: Commands that the server carries out for a mesh that comes back, however many there are, and for each lease: twice what it takes.
+#: Commands of the server for a returning mesh, with any number of them, and for each lease: twice the need.
 RETURN_COMMANDS_MAX, LEASE_COMMANDS_MAX = 16, 9
-#: Long enough for the longest script of these rows on a busy machine.
+#: Longer than the longest script of these rows on a busy machine.
 PATIENT_MS = 20_000
 
 
@@ -167,7 +167,7 @@ def test_fault_39_borrower_ignores_its_preemption(make_bed: Callable[..., Bed], 
     bed.submit("west", 2, tenant="lab/b")
 
     def is_served() -> bool:
-        borrower.heartbeat()  # Alive and well, it just does not obey.
+        borrower.heartbeat()  # Alive and well, but disobedient.
         return bed.runs("west") == 2
 
     eventually(is_served, PATIENCE_S)
@@ -213,7 +213,7 @@ def test_fault_40_a_thousand_meshes_return_at_once(server: Server, row: Row) -> 
         hands = list(pool.map(lambda number: ManualMesh(ledger, record_of(f"m{number}", 1)), range(HERD)))
         list(pool.map(lambda hand: hand.acquire(LAB, FLAVOR, SLOT), hands))
         lt, asleep_since = int(server.client.hget(Keys().meta, "lt")), time.monotonic()
-        eventually(lambda: time.monotonic() - asleep_since > TERMS.ttl_ms / 1000, PATIENCE_S)  # Nobody can reach a root.
+        eventually(lambda: time.monotonic() - asleep_since > TERMS.ttl_ms / 1000, PATIENCE_S)  # No root is reachable.
         with commands(server) as counted:
             taken_s = list(pool.map(beat_and_measure, hands))
         assert ledger.sweep().meshes == ()
@@ -266,7 +266,7 @@ def test_fault_41_a_hundred_meshes_claim_a_thousand_leases_each(server: Server, 
     names = [f"t{number}" for number in range(ROWS_SENT_MAX)]
     ledger.configure(tree_of(**dict.fromkeys(names, CHILDREN)))
     hands = [ManualMesh(ledger, record_of(f"m{number}", ROWS_SENT_MAX)) for number in range(CHILDREN)]
-    learn_ms = 10**9  # All that follows is learned.
+    learn_ms = 10**9  # Recovery is complete.
     server.client.hset(Keys().meta, "learn", str(learn_ms))
     taken_s: list[float] = []
     with commands(server) as counted, another_beats(ledger, taken_s):
@@ -276,8 +276,8 @@ def test_fault_41_a_hundred_meshes_claim_a_thousand_leases_each(server: Server, 
             hand.heartbeat(claims=leases)
             with pytest.raises(BatchTooLarge):
                 ledger.heartbeat(hand.session, hand.record, HeartbeatReport(number=2, claims=(*leases, leases[0])))
-    assert len(taken_s) >= CHILDREN // 10  # It had its turn between the others.
-    assert verbs(counted) == CHILDREN + len(taken_s) + 1, counted  # One call each, and none for what is too much.
+    assert len(taken_s) >= CHILDREN // 10  # It was served between the others.
+    assert verbs(counted) == CHILDREN + len(taken_s) + 1, counted  # One call each, and none for the excess.
     assert counted.total() <= LEASE_COMMANDS_MAX * CHILDREN * ROWS_SENT_MAX, counted
     used = ledger.snapshot().usage
     assert {used[TenantPath(name), FLAVOR, "cpu"] for name in names} == {CHILDREN * 10_000}

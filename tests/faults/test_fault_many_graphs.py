@@ -28,12 +28,12 @@ pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.ray, pytest.mark
 
 REPOSITORY = Path(__file__).parents[2]
 LIMIT_S = 300.0
-#: Nodes side by side, and one after the other: of a graph between its source and its sink.
+#: Nodes of a graph side by side, and one after another, between source and sink.
 SHAPES = ((598, 1), (80, 10), (24, 40), (16, 48))
 GRAPHS = 24
 CANCELLED, FAILING = range(3, GRAPHS, 8), range(6, GRAPHS, 8)
 SIDES = ({"zone": "east"}, {"zone": "west"})
-#: What Ray writes when it aborts a process.
+#: Ray's message about an aborted process.
 ABORTED = ("SIGABRT", "Check failed")
 POOLS = "pools: {general: {flavor: standard, capacity: {cpu: 3}}}"
 CONFIG = f"""

@@ -49,7 +49,7 @@ def test_two_tenants_on_one_slot_are_detected(fifo: str, oracle: Oracle) -> None
     end(*work)
     eventually(lambda: not work_of(fifo), PATIENCE_S)
     with pytest.raises(AssertionError, match=r"real use above the quota.*'lab': \(2, 1\)"):
-        oracle.verdict()  # It is over by now, and still it was.
+        oracle.verdict()  # It is over by now, and still counts.
 
 
 def test_spared_process_is_not_counted(fifo: str, oracle: Oracle) -> None:
@@ -70,7 +70,7 @@ def test_spared_process_is_not_counted(fifo: str, oracle: Oracle) -> None:
     ],
 )
 def test_use_above_the_limit_is_allowed_only_while_falling(oracle: Oracle, held: list[int], is_fair: bool) -> None:
-    oracle.stop()  # What it would see itself is nothing, and in between it would mean something.
+    oracle.stop()  # The oracle's own samples would be empty, and would count in between.
     oracle.limit({"lab": 9})
     before_s = oracle.now_s()
     oracle.charges = [Charge(before_s, before_s, {"lab": held[0] * CPU})]

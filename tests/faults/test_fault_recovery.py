@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.ray, pytest.mark
 
 REPOSITORY = Path(__file__).parents[2]
 LIMIT_S = 240.0
-#: Of the issue: short enough that a restart of a few seconds is a large part of it.
+#: Times of the issue: short enough that a restart of a few seconds is a large part of it.
 BRIEF_MS, BRIEF_BEAT_MS = 10_000, 1_000
 RESTARTS = 4
 WIDTH = 10

@@ -64,10 +64,10 @@ def test_fault_17_redis_is_killed_and_comes_back(make_bed: Callable[..., Bed], r
     assert learning.learn_ms > 0
     (late,) = bed.submit("west", 1)
     bed.is_running("west", 3)
-    assert bed.ledger.snapshot().learn_ms == 0  # Nothing new before.
+    assert bed.ledger.snapshot().learn_ms == 0  # No new work before.
     assert before < pids(bed, "west")
     assert bed.incarnation("west") == first
-    eventually(lambda: bed.reported_for(late)[:2] == ["stage_waiting", "stage_started"], PATIENCE_S)  # It runs before its mesh says so.
+    eventually(lambda: bed.reported_for(late)[:2] == ["stage_waiting", "stage_started"], PATIENCE_S)  # It runs before its mesh reports so.
     row.held("nothing lost, no work stopped, nothing begun before learning was over")
 
 
@@ -158,7 +158,7 @@ def test_fault_18_log_tail_is_lost_with_an_accepted_run(server: Server, row: Row
     server.cut(kept_bytes)
     server.start()
     assert runs.active() == ()
-    ledger.sweep()  # As a coordinator does every second: the epoch is begun.
+    ledger.sweep()  # As a coordinator does every second: the epoch has begun.
     assert [accepted.look() for _ in range(2)] == [1, 0]
     assert runs.active() == (RUN,)
     assert [entry.run for entry in queue.inbox(0)] == [RUN]
@@ -183,7 +183,7 @@ def test_fault_18_the_file_is_cut_at_random_places(server: Server, tmp_path: Pat
     for hand in hands:
         hand.release(LAB, FLAVOR)
     late_bytes = server.log_file().stat().st_size
-    for hand in hands:  # In the end everything is held, half by each.
+    for hand in hands:  # In the end all is held, half by each.
         assert hand.acquire(LAB, FLAVOR, SLOT, 2) == Granted(slots=2)
     to_bytes = server.log_file().stat().st_size
     held = [hand.lease(LAB, FLAVOR) for hand in hands]
@@ -195,9 +195,9 @@ def test_fault_18_the_file_is_cut_at_random_places(server: Server, tmp_path: Pat
         server.start()
         for hand, lease in random_stream.sample(list(zip(hands, held, strict=True)), len(hands)):
             hand.leases = {(LAB, FLAVOR): lease} if lease.held else {}
-            hand.number = 10_000  # Whatever the ledger remembers, these beats come later.
+            hand.number = 10_000  # The ledger has a later state than these heartbeats.
             hand.claim_all()
-            ask(hand)  # Before the ledger has heard of what the other one holds.
+            ask(hand)  # Before the other mesh has reported its leases.
         grab_after_learning(server, ledger, hands)
         assert sum(hand.lease(LAB, FLAVOR).held["cpu"] for hand in hands) <= 4 * CPU
         assert ledger.audit() == ()
@@ -265,7 +265,7 @@ def test_fault_20_everything_is_flushed(brief_bed: Bed, row: Row) -> None:
     eventually(lambda: bed.held("west") == 2, PATIENCE_S)
     assert bed.incarnation("west") == first
     eventually(lambda: bed.ledger.snapshot().learn_ms == 0, PATIENCE_S)
-    eventually(lambda: not west.work(), PATIENCE_S)  # Their stages are forgotten: nobody waits for their results.
+    eventually(lambda: not west.work(), PATIENCE_S)  # Their stages are forgotten: no client waits for their results.
     bed.submit("west", 2)
     bed.is_running("west", 2)
     assert bed.incarnation("west") == first
@@ -345,7 +345,7 @@ def clocked_bed(request: pytest.FixtureRequest, servers_of_row: Callable[..., Se
         return bed, partial(move_time, bed.server.client, Keys())
     if not clocks_can_be_shifted():
         pytest.skip("the clock of a process is shifted on Linux with x86-64 alone")
-    # A memory allocator that is a library of its own asks for the time before the one in between is ready; the wheel's has its own inside.
+    # A separate allocator library asks for the time before the preloaded one is ready; the wheel has its own inside.
     server = servers_of_row(binary=servers()["wheel"], has_own_clock=True)
     return make_bed(server=server), server.shift_clock
 
@@ -398,7 +398,7 @@ def test_fault_25_the_memory_of_redis_is_full(make_bed: Callable[..., Bed], row:
     bed.server.client.config_set("maxmemory", bed.server.client.info("memory")["used_memory"] + 200_000)
     with pytest.raises(StoreUnavailable, match="cannot serve now"):
         fill_up(lambda number: blobs.put(RUN, f"{number:064}", b"x" * 50_000))
-    bed.server.client.config_set("maxmemory", bed.server.client.info("memory")["used_memory"] // 2)  # Nothing gives so much room back.
+    bed.server.client.config_set("maxmemory", bed.server.client.info("memory")["used_memory"] // 2)  # No other call frees so much memory.
     with pytest.raises(StoreUnavailable, match="cannot serve now"):
         bed.submit("west", 1)
     beats = bed.beats("west")
@@ -446,7 +446,7 @@ def filling(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Se
         yield limited, lambda: setattr(limited, "file_bytes_max", None)
         limited.close()
         return
-    with small_disk(folder, size_bytes * 3 // 2) as disk:  # Its log and settings lie there, too.
+    with small_disk(folder, size_bytes * 3 // 2) as disk:  # Its log and settings are there, too.
         server = Server(folder)
         yield server, lambda: disk.grow(100 * size_bytes)
         server.close()

@@ -32,7 +32,7 @@ def test_fault_46_the_store_of_values_does_not_take_them(make_bed: Callable[...,
     client = bed.server.client
     (stage,) = bed.submit("west", 1, what="value")
     bed.is_running("west", 1)
-    eventually(lambda: bed.fate_of(stage) == ["stage_started"], PATIENCE_S)  # Or this is what waits first, and no value is tried.
+    eventually(lambda: bed.fate_of(stage) == ["stage_started"], PATIENCE_S)  # Or this waits first, and no value is tried.
     client.config_set("maxmemory", client.info("memory")["used_memory"] // 2)
     bed.finish([stage])
     eventually(lambda: "put a blob" in bed.meshes["west"].said(), PATIENCE_S)
@@ -85,7 +85,7 @@ def test_fault_47_worker_then_whole_cluster_are_killed(ray_mesh: RayMesh, row: R
     ray_mesh.submit("second")
     eventually(lambda: ray_mesh.runs("second"), RAY_PATIENCE_S)
     ray_mesh.cluster.kill()
-    # Processes die one after the other: a runner that sees the worker of its task go before it does itself tells that.
+    # Processes die one after another: a runner that outlives its task's worker reports that.
     over = {"stage_lost", "stage_ended"}
     eventually(lambda: any(message.kind in over for message in ray_mesh.reported_for("second")), RAY_PATIENCE_S)
     eventually(lambda: ray_mesh.stores.ledger.snapshot().leases == (), RAY_PATIENCE_S)

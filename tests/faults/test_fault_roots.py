@@ -25,7 +25,7 @@ from mesh.core.resources import ResourceSet
 
 pytestmark = pytest.mark.faults
 
-#: Two tenants may borrow all of each other's.
+#: Two tenants that may borrow all of each other's quota.
 SHARED = {"lab": 4, "lab/a": 4, "lab/b": 4}
 
 
@@ -36,8 +36,8 @@ def test_fault_12_the_reply_is_lost_after_the_script_has_run(bed: Bed, row: Row)
         hand = ManualMesh(ledger_of(url, ttl_ms=bed.ttl_ms, answer_ms=PATIENT_MS), record_of("hand", 2))
         hasty = ledger_of(url, ttl_ms=bed.ttl_ms)
         demand = QuotaDemand(tenant=LAB, flavor=FLAVOR, slot=SLOT)
-        load_scripts(bed.server.client, ("federation.store.lua",))  # A script that the server has to be told first does not run at once.
-        eventually(lambda: is_heard(hasty), PATIENCE_S)  # Over a connection that stands by now.
+        load_scripts(bed.server.client, ("federation.store.lua",))  # A script must be loaded before it runs at once.
+        eventually(lambda: is_heard(hasty), PATIENCE_S)  # Over an open connection.
         proxy.weather.drop_replies = True
         with pytest.raises(StoreUnavailable):
             hasty.acquire(hand.session, (demand,))
@@ -125,7 +125,7 @@ def test_fault_14_two_planners_at_once(make_bed: Callable[..., Bed], row: Row) -
     settled = bed.plans()
     lt = bed.lt()
     eventually(lambda: bed.lt() > lt + 2 * ELECTION_MS, PATIENCE_S)
-    assert bed.plans() - settled <= 2  # Once a second at most, whoever has the seat.
+    assert bed.plans() - settled <= 2  # Once a second at most, by the elected planner.
     row.held("the borrower gave way once; no plan undid another")
 
 

@@ -41,7 +41,7 @@ PATIENCE_S = 90.0
 eventually = partial(patience.eventually, patience_s=PATIENCE_S)
 MESH = MeshId("user-code")
 ONE_CPU = ResourceSet.of({"cpu": 1})
-#: Tasks of `leave_tasks_elsewhere` that come to run, by the names of their files.
+#: Tasks of `leave_tasks_elsewhere` that run, by the names of their files.
 ELSEWHERE = ("spread", "affinity", "group", "thread", "below")
 
 
@@ -284,7 +284,7 @@ def test_fault_51_a_group_goes_with_its_stage(mesh: Mesh, tmp_path: Path, row: R
     mesh.until(stage, StageEnded)
     assert isinstance(mesh.until(stage, NodeSucceeded), NodeSucceeded)
     eventually(lambda: (tmp_path / "made").read_text() not in groups())
-    after = mesh.start("after", int, 3, slots=2)  # It needs the room that the group had.
+    after = mesh.start("after", int, 3, slots=2)  # It needs the capacity that the group had.
     mesh.until(after, NodeSucceeded)
     row.held("what the code of a stage had created was gone with it, and its room was free")
 
@@ -306,7 +306,7 @@ def test_fault_51_tasks_outside_the_group_end_with_their_stage(mesh: Mesh, tmp_p
     stage = mesh.start("elsewhere", leave_tasks_elsewhere, str(tmp_path))
     mesh.until(stage, StageEnded)
     eventually(lambda: not any(is_alive(tmp_path / name) for name in ELSEWHERE))
-    eventually(lambda: not ray_tables.tasks().rows)  # The one that Ray had no room for too.
+    eventually(lambda: not ray_tables.tasks().rows)  # The one that Ray had no capacity for, too.
     row.held("tasks that a node had sent elsewhere ended with its stage, whatever their scheduling strategy")
 
 
@@ -334,7 +334,7 @@ def test_fault_51_a_killed_runner_leaves_nothing(mesh: Mesh, tmp_path: Path) -> 
     stage = mesh.start("runner", make_a_group_and_wait, str(made))
     eventually(made.exists)
     runners = [ray.get_actor(name) for name in ray.util.list_named_actors() if name.startswith(f"mesh/{MESH}/runner")]
-    (bound,) = [runner for runner in runners if ray.get(runner.inventory.remote()).tenant]  # The warm one waits for the next stage.
+    (bound,) = [runner for runner in runners if ray.get(runner.inventory.remote()).tenant]  # The warm runner waits for the next stage.
     ray.kill(bound)
     assert mesh.until(stage, StageLost).reason is Reason.WORKER_LOST
     eventually(lambda: made.read_text() not in groups())
@@ -377,7 +377,7 @@ def test_fault_51_what_another_stage_owns_stays(mesh: Mesh, tmp_path: Path) -> N
     mesh.until(ended, StageEnded)
     own, below = (tmp_path / "theirs").read_text().split()
     eventually(lambda: own not in groups())
-    assert {mine.read_text(), below} <= groups()  # Of the second Ray does not say which of the two has created it.
+    assert {mine.read_text(), below} <= groups()  # Ray does not say which of the two created the second one.
     mesh.host.cancel(running)
     mesh.until(running, StageEnded)
     eventually(lambda: not {mine.read_text(), below} & groups())

@@ -20,7 +20,7 @@ def test_fault_50_workers_and_the_keeper_of_groups_are_ended(ray_mesh: RayMesh, 
         (worker,) = running(ray_mesh, f"worker-{number.name}")
         worker.send_signal(number)
         assert ray_mesh.failures_of(f"worker-{number.name}") == [Reason.WORKER_LOST]
-    for turn, max_retries in enumerate((0, 0, 3)):  # A task that Ray tries again waits for ever in a group that was removed.
+    for turn, max_retries in enumerate((0, 0, 3)):  # A retried Ray task waits for ever in a removed group.
         running(ray_mesh, f"keeper-{turn}", max_retries=max_retries)
         (keeper,) = eventually(lambda: ray_mesh.workers("ray::Keeper"), RAY_PATIENCE_S)
         keeper.kill()

@@ -180,7 +180,7 @@ class Wires:
     proxy: Proxy
     good: HttpLink
     bad: HttpLink
-    hasty: HttpLink  #: As bad, and it waits no longer than production does.
+    hasty: HttpLink  #: As bad, with the timeout of production.
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def wires() -> Iterator[Wires]:
         good = HttpLink((address,), key, patience=PATIENCE)
 
         def through_proxy(patience: int) -> HttpLink:
-            # One request a connection, as the proxy's `duplicate` asks for.
+            # One request per connection, as the proxy's `duplicate` requires.
             one_each = httpx.Client(headers={"Authorization": f"Bearer {key}", "Connection": "close"})
             return HttpLink((f"http://127.0.0.1:{proxy.port}",), key, http=one_each, patience=patience)
 

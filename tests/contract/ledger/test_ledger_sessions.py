@@ -106,7 +106,7 @@ def test_mesh_absent_for_a_day_is_forgotten(ledger, west, store):
     with pytest.raises(SessionUnknown):
         west.heartbeat()
     store.restart()
-    west.claim_all()  # The ledger learns, so it hears whom it does not know; what is claimed it has itself seen given back.
+    west.claim_all()  # The recovering ledger accepts unknown sessions; it has itself seen these leases revoked.
     assert gpus(ledger, ACME) == 0
 
 

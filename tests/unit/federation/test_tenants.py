@@ -29,7 +29,7 @@ def lease(path, units) -> Lease:
     return Lease(tenant=TenantPath(path), mesh=MeshId("m"), flavor=RED, held=ResourceSet({"cpu": units}))
 
 
-# Expectations of the first five are facts of Kueue's own table, pkg/cache/scheduler/resource_test.go: TestAvailable.
+# Expectations of the first five come from Kueue's own table, pkg/cache/scheduler/resource_test.go: TestAvailable.
 AVAILABLE = [
     pytest.param([node("a", None, 5000)], {"a": 2500}, {"a": (2500, 5000)}, id="a lone root has its unused quota"),
     pytest.param(

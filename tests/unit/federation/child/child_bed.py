@@ -30,11 +30,11 @@ class Flaky:
 
     def __init__(self, store):
         self._store = store
-        self.down = set()  #: Methods that do nothing and raise.
-        self.mute = set()  #: Methods that do their work and raise.
-        self.before = {}  #: Method to what happens just before it, once.
-        self.broken = {}  #: Method to what it raises instead of doing anything.
-        self.heard = None  #: Is told the name of each method that is called.
+        self.down = set()  #: Methods that raise without effect.
+        self.mute = set()  #: Methods that take effect and raise.
+        self.before = {}  #: Hook to run once just before the method.
+        self.broken = {}  #: Error that the method raises without effect.
+        self.heard = None  #: Called with the name of each called method.
 
     def __getattr__(self, name):
         method = getattr(self._store, name)

@@ -163,7 +163,7 @@ def test_resumed_stage_keeps_its_capacity_and_lease_share():
 
 
 def test_next_process_reports_unreported_events(world):
-    world.advance()  # The host has told the dead one, which has not told the root.
+    world.advance()  # The dead child had the host's report and did not pass it on.
     world.restart()
     world.hear()
     assert world.words() == ["node_started", "node_succeeded", "stage_ended"]
@@ -215,7 +215,7 @@ def test_stage_being_stopped_stays_charged_until_it_stops():
     world.heartbeat()
     world.heartbeat()
     world.heartbeat()
-    assert (set(world.host._stages), world.held()) == ({"s"}, 1)  # Idle it is not, and nobody starts in its place.
+    assert (set(world.host._stages), world.held()) == ({"s"}, 1)  # It is not idle, and no stage starts in its place.
     world.work()
     assert (set(world.child._child_state.running), world.held()) == ({"t"}, 1)
 
@@ -326,7 +326,7 @@ def test_recovery_waits_for_a_store_that_does_not_answer(world):
     before = world.incarnation()
     world.deaf.down = {"join"}
     world.restart()
-    world.deaf.down = {"claims_of"}  # This join was taken in.
+    world.deaf.down = {"claims_of"}  # This join took effect.
     world.heartbeat()
     assert world.child._child_state.running == {}
     world.deaf.down = set()
@@ -345,7 +345,7 @@ def test_successive_restarts_keep_the_work_proved(world):
 
 
 def test_only_a_process_without_a_session_resumes(world):
-    world.store.join(world.child._record)  # Somebody else speaks for the mesh now.
+    world.store.join(world.child._record)  # Another process speaks for the mesh now.
     world.child.heartbeat()
     assert world.host.is_empty
     world.heartbeat()

@@ -17,7 +17,7 @@ from mesh.core.reasons import Reason
 from mesh.stages.hosting import HostReport
 from mesh.stages.messages import NodeStarted, StageLost, StageWaiting
 
-# -- the straight way --------------------------------------------------------------------------------------------------
+# -- the normal course --------------------------------------------------------------------------------------------------
 
 
 def test_first_heartbeat_joins_and_schedules_the_next(joined):
@@ -217,7 +217,7 @@ def test_mesh_rejoins_as_soon_as_the_ledger_answers(busy):
     assert busy.running() == {"t"}
     assert ("s", "stage_lost") in busy.words()
     assert busy.paid() == {"t"}
-    assert busy.held() == 2  # What the earlier session held stays charged until its own time is over.
+    assert busy.held() == 2  # Leases of the earlier session stay charged until its expiry.
     busy.clock.advance(TTL_MS)
     busy.heartbeat()
     busy.clock.advance(GRACE_MS)
@@ -228,7 +228,7 @@ def test_mesh_rejoins_as_soon_as_the_ledger_answers(busy):
 
 def test_session_ended_by_the_ledger_stops_work_and_rejoins(busy):
     earlier = busy.view().incarnation
-    busy.store.join(busy.view().record)  # Somebody else speaks for the mesh now.
+    busy.store.join(busy.view().record)  # Another process speaks for the mesh now.
     busy.child.heartbeat()
     assert (busy.running(), busy.host.is_empty, busy.child.due_in_ms()) == (set(), True, 0)
     busy.heartbeat()

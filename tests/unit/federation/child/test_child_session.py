@@ -21,9 +21,9 @@ class Listener:
 
     def __init__(self):
         self.beats = []
-        self.is_mute = False  #: It hears, and does not answer.
-        self.unfit = ""  #: A tenant that it does not want to hear of.
-        self.leases = ()  #: What it tells.
+        self.is_mute = False  #: It takes effect and does not answer.
+        self.unfit = ""  #: Tenant whose demands it refuses.
+        self.leases = ()  #: Leases in its answers.
 
     def heartbeat(self, _session, _record, heartbeat_report):
         self.beats.append(heartbeat_report)
@@ -103,7 +103,7 @@ def test_unanswered_demands_are_resent_unchanged():
     with pytest.raises(StoreUnavailable):
         child_session.renew(ledger, Wanting(demand(1)), 0)
     ledger.is_mute = False
-    child_session.renew(ledger, Wanting(), 0)  # As before the first: but the ledger may have heard that.
+    child_session.renew(ledger, Wanting(), 0)  # As before the first, but the ledger may have got that.
     child_session.renew(ledger, Wanting(), 0)
     assert [heartbeat_report.demands for heartbeat_report in ledger.beats] == [response(demand(1)), (), None]
 
@@ -127,4 +127,4 @@ def test_lease_use_is_sent_until_the_ledger_has_answered():
     assert claim.priority == 7
     child_state.accounting.put_back("s", 0)
     child_session.renew(ledger, child_state, 0)
-    assert ledger.beats[-1].lease_uses == ()  # What lies idle is as it was.
+    assert ledger.beats[-1].lease_uses == ()  # The idle part is unchanged.

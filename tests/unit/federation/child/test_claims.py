@@ -265,7 +265,7 @@ def test_end_lost_by_the_store_is_resent_after_reconciliation():
     epoch = federation.store.snapshot().epoch
     federation.store.lose_writes(before)
     federation.words()
-    federation.child._claims.compare()  # Before a heartbeat has told of the new epoch.
+    federation.child._claims.compare()  # Before a heartbeat has reported the new epoch.
     assert federation.child._child_session.held().epoch == epoch
     federation.child._reporter.report()
     assert federation.words()[-1] == ("s", "stage_ended")
@@ -312,7 +312,7 @@ def test_ended_stage_with_a_lost_claim_does_not_rerun(joined):
     joined.notifications()
     joined.work()
     joined.heartbeat(IDLE_HEARTBEATS + 1)
-    assert joined.held() == 0  # What paid for it is given back.
+    assert joined.held() == 0  # Its lease is released.
     joined.words()
     joined.store.lose_writes(before)
     joined.words()
@@ -330,7 +330,7 @@ def test_report_refused_without_its_claim_is_resent_later(joined):
     joined.work()
     joined.store.lose_writes(before)
     joined.words()
-    joined.work()  # Before any heartbeat has told of the new epoch.
+    joined.work()  # Before any heartbeat has reported the new epoch.
     assert joined.words() == []
     joined.heartbeat()
     response = ["stage_started", "node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
@@ -426,11 +426,11 @@ def test_claim_of_the_current_epoch_is_not_restored():
     before = federation.store.copied()
     federation.heartbeat()
     assert federation.running() == {"s"}
-    federation.store.lose_writes(before)  # In the same moment: its token may be given out again.
+    federation.store.lose_writes(before)  # At the same moment: its token may be issued again.
     assert federation.held() == 0
     federation.heartbeat(HEARTBEATS_PER_COMPARISON)
     federation.work()
-    assert federation.view().claimed == len(federation.running()) == 0  # Nothing new begins while the ledger learns.
+    assert federation.view().claimed == len(federation.running()) == 0  # No work begins while the ledger recovers.
     federation.heartbeat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS))
     assert federation.running() == federation.paid() == {"s"}
     assert federation.view().claimed == 1

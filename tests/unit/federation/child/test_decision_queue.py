@@ -68,7 +68,7 @@ def test_reason_lost_by_the_store_is_resent():
     assert reasons == {"t": Reason.QUOTA_EXHAUSTED, "huge": Reason.CAPACITY_TOO_SMALL}
     federation.store.lose_writes(before)
     assert {stage.reason for stage in federation.store.waiting("east")} == {Reason.WAITING_IN_QUEUE}
-    federation.heartbeat(8)  # At first the ledger learns, and grants nothing.
+    federation.heartbeat(8)  # At first the ledger recovers, and grants nothing.
     assert {stage.stage: stage.reason for stage in federation.store.waiting("east")} == reasons
 
 
@@ -77,7 +77,7 @@ def test_heartbeat_interrupts_a_long_round():
     federation.submit("s")
     federation.heartbeat()
     questions = slow(federation, "acquire", 50)
-    for number in range(60):  # Sixty kinds: each has to be asked for.
+    for number in range(60):  # Sixty shapes: each needs its own request.
         federation.submit(f"t{number}", slot=ResourceSet({"cpu": 1_000 + number}))
     federation.heartbeat()
     assert 0 < len(questions) < 30
@@ -96,7 +96,7 @@ def test_heartbeat_goes_before_explanations():
     federation.submit("s")
     federation.heartbeat()
     words = slow(federation, "explain", 50)
-    for number in range(60):  # Sixty kinds, each told something else.
+    for number in range(60):  # Sixty shapes, each with its own reason.
         federation.submit(f"t{number}", slot=ResourceSet({"cpu": 50_000 + number}))
     federation.heartbeat()
     assert 0 < len(words) < 30
@@ -121,7 +121,7 @@ def test_decisions_of_a_lost_session_are_void(joined):
 
     joined.submit("s")
     joined.submit("t")
-    joined.store.report = lose  # The first start is told, and the answer is that there is no session.
+    joined.store.report = lose  # The first start is reported, and the answer is that the session is gone.
     joined.notifications()
     assert joined.running() == set()
     assert joined.child._child_state.admission.workloads == {}

@@ -47,7 +47,7 @@ def test_mesh_recovers_from_every_unanswered_call(verb, error):
     federation.work()
     federation.heartbeat(HEARTBEATS_PER_COMPARISON)
     federation.flaky.broken = {}
-    for _ in range(2 * HEARTBEATS_PER_COMPARISON):  # What an earlier session held is free again when its time is over.
+    for _ in range(2 * HEARTBEATS_PER_COMPARISON):  # Leases of an earlier session are free after its expiry.
         federation.heartbeat()
         federation.store.sweep()
     federation.submit("u")

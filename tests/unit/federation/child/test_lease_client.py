@@ -244,7 +244,7 @@ def test_only_the_missing_part_is_demanded_beside_an_idle_lease():
     federation.submit("long", "long:")
     federation.submit("short", "short:")
     federation.heartbeat()
-    federation.submit("large", slot=ResourceSet.of({"cpu": 3}))  # Of four, the long one has one; the short one's is idle soon.
+    federation.submit("large", slot=ResourceSet.of({"cpu": 3}))  # The long stage has one of four; the short one's is idle soon.
     federation.notifications()
     assert federation.running() == {"long", "short"}
     federation.work()
@@ -252,7 +252,7 @@ def test_only_the_missing_part_is_demanded_beside_an_idle_lease():
     assert federation.held() == 4
 
 
-# -- as many leases as can be told -------------------------------------------------------------------------------------
+# -- lease limit ---------------------------------------------------------------------------------------------------------
 
 
 def tree_of(count):

@@ -67,7 +67,7 @@ def test_granted_quota_goes_to_the_most_urgent_first():
     world.submit("west", "own", stages("late", 4))
     world.submit("west", "own", stages("urgent", 2), priority=9)
     world.submit("west", "own", ["wide"], slot=2, priority=5)
-    world.go(2 * HEARTBEAT_MS, plans=False)  # Until all of it is told.
+    world.go(2 * HEARTBEAT_MS, plans=False)  # Until all of it is reported.
     world.go(5_000)
     assert world.west.runs() == {"urgent0", "urgent1", "wide"}
 

@@ -114,7 +114,7 @@ def test_freed_quota_is_reserved_for_the_preemptor():
     federation = full_house(pool("general", 9), quota=2)
     federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), preemption=TAKES)
     federation.notifications()
-    federation.host.advance()  # Both stop; one is told, and the other is not yet.
+    federation.host.advance()  # Both stop; one stop is reported, and the other is not yet.
     federation.child.take_report(federation.reports.pop(0))
     federation.submit("small", priority=9)
     federation.notifications()
@@ -132,7 +132,7 @@ def test_ended_preemptor_frees_its_reservation_at_once():
     federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), preemption=TAKES)
     federation.notifications()
     federation.host.advance()
-    federation.child.take_report(federation.reports.pop(0))  # One has stopped; the other stops still.
+    federation.child.take_report(federation.reports.pop(0))  # One has stopped; the other is still stopping.
     federation.submit("small")
     federation.notifications()
     assert "small" not in federation.running()

@@ -107,7 +107,7 @@ def test_unsent_start_blocks_no_other_start(joined):
     joined.submit("t")
     joined.flaky.down = {"report"}
     joined.notifications()
-    assert joined.running() == {"s"}  # Nothing else is asked of a store that does not answer, until it has answered a heartbeat.
+    assert joined.running() == {"s"}  # A store that does not answer gets no other call before a heartbeat is answered.
     joined.heartbeat(2)
     assert joined.running() == {"s", "t"}
     joined.flaky.down = set()
@@ -125,7 +125,7 @@ def test_heartbeat_interrupts_sending_reports(busy):
     busy.heartbeat()
     assert (len(reports), busy.child.due_in_ms()) == (1, 0)
     busy.heartbeat(unreported)
-    assert len(reports) == unreported - 1 == 3  # The last is not told: the room of the stage is free.
+    assert len(reports) == unreported - 1 == 3  # The last is not reported: the capacity of the stage is free.
     assert busy.view().alive
 
 
@@ -168,7 +168,7 @@ def test_disowned_stage_frees_its_resources_when_it_stops():
     federation.clock.advance(DURATION_MS)
     federation.host.advance()  # The first task has ended and the second has begun.
     while federation.reports:
-        federation.child.take_report(federation.reports.pop(0))  # Is refused: the claim is void.
+        federation.child.take_report(federation.reports.pop(0))  # Refused: the claim is void.
     federation.heartbeat(2)
     west.heartbeat()
     assert federation.host._stages["s"].cancelled
@@ -206,7 +206,7 @@ def test_reports_about_stages_that_are_over_are_dropped(busy):
 def test_later_reports_do_not_hide_lost_ones(busy):
     busy.words()
     before = busy.store.copied()
-    busy.work()  # `a` has ended, and that was told.
+    busy.work()  # `a` has ended, and that was reported.
     busy.store.lose_writes(before)
     busy.words()
     busy.work()  # No heartbeat came between: the next report meets the gap.

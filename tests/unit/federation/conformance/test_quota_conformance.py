@@ -100,7 +100,7 @@ def test_a_case_that_is_wrong_has_failed_and_the_others_go_on(tmp_path: Path, br
     assert (code, lines[-1]) == (1, "1 passed, 1 failed")
     verdict = json.loads(lines[0])
     assert not verdict["passed"]
-    assert "Error: " not in str(verdict["got"])  # What is wrong is told in words, not as what broke inside.
+    assert "Error: " not in str(verdict["got"])  # Errors are in words, not raw exceptions.
 
 
 def test_a_victim_that_is_named_twice_stands_for_no_other(tmp_path: Path):

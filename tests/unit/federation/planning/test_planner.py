@@ -464,7 +464,7 @@ def test_reclaim_after_a_cut_stops_at_the_nominal_quota():
 def test_full_mesh_needs_victims_on_itself():
     tree = company(vision=2, a=0, b=0, free=4)
     held = (holding("a", 2, mesh="west", token=1), holding("b", 1, mesh="east", token=2))
-    assert gpus_of(decide(tree, held, (demand("vision", 1),)).raised) == {"vision": 1}  # There is quota, and room.
+    assert gpus_of(decide(tree, held, (demand("vision", 1),)).raised) == {"vision": 1}  # Quota and capacity are free.
     crowded = decide(tree, held, (demand("vision", 1, is_crowded=True),))
     assert gpus_of(crowded.lowered) == {"a": 1}
     assert gpus_of(crowded.raised) == {"vision": 1}
@@ -496,7 +496,7 @@ def test_full_mesh_has_no_victims_while_quota_is_missing_too():
     held = (holding("batch", 2, mesh="west"), holding("silent", 4, is_fixed=True))
     crowded = demand("vision", 1, gpus=2, is_crowded=True, free={"gpu": 1})
     answer = decide(company(vision=6, batch=0, silent=0), held, (crowded,))
-    assert gpus_of(answer.lowered) == {"batch": 0}  # Of quota nothing is free, so both have to come back.
+    assert gpus_of(answer.lowered) == {"batch": 0}  # No quota is free, so both have to come back.
     bigger = demand("vision", 1, gpus=3, is_crowded=True, free={"gpu": 1})
     assert decide(company(vision=6, batch=0, silent=0), held, (bigger,)).lowered == ()
 

@@ -165,11 +165,11 @@ def test_loan_on_one_mesh_is_reclaimed_for_its_owner_on_another(store: MemorySto
     east.heartbeat()
     assert (east.held(BATCH), east.leases[BATCH].target["gpu"]) == (4, GPU["gpu"])
     west.heartbeat(west.demand(VISION, 3))
-    assert west.held(VISION) == 0  # Nothing is free before the borrower has let go.
+    assert west.held(VISION) == 0  # Quota is free only after the borrower's release.
     east.heartbeat(acks=east.obey())
     west.heartbeat(west.demand(VISION, 3))
     assert (east.held(BATCH), west.held(VISION)) == (1, 3)
-    assert election.tick() is None or not election.tick().lowered  # Nothing is left to do.
+    assert election.tick() is None or not election.tick().lowered  # No work is left.
 
 
 def test_target_of_an_ended_session_passes_to_the_next(store: MemoryStore, election: PlannerLoop):
@@ -226,7 +226,7 @@ def test_one_root_plans_at_a_time_and_another_takes_over(store: MemoryStore, ele
 def test_the_leases_of_a_silent_mesh_are_asked_for_nothing(store: MemoryStore, election: PlannerLoop, clock: ManualClock):
     east = Mesh(store, MeshId("east"))
     east.acquire(BATCH, 4)
-    east.store.join(east.record)  # Another life of the mesh: what the first one held runs out by itself.
+    east.store.join(east.record)  # Another session of the mesh: the first one expires by itself.
     west = Mesh(store, MeshId("west"))
     west.acquire(VISION, 1)
     answer = election.tick()
@@ -430,7 +430,7 @@ def test_big_slot_is_completed_on_a_mesh_with_a_part_free(clock: ManualClock, he
         BATCH: GPU.times(4),
         VISION: GPU.times(4),
     }
-    assert election.tick().lowered == ()  # What is on its way is asked for once.
+    assert election.tick().lowered == ()  # A pending increase is requested once.
 
 
 def test_promised_capacity_is_not_promised_again(clock: ManualClock):

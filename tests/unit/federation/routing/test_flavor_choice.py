@@ -80,7 +80,7 @@ def flavor(snapshot, **asked):
 
 
 SPOT_BORROWED = {"lab": (0, 4)}
-#: Ops holds all spots, of which lab owns half; on its own mesh, so that what is missing is quota.
+#: Ops holds all spots, and lab owns half of them; on its own mesh, so that quota is missing.
 SPOT_TO_RECLAIM = {"held": ((OPS, "else", SPOT, 8),)}
 
 

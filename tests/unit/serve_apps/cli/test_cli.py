@@ -395,7 +395,7 @@ def test_a_meshs_key_is_no_users(capsys):
     assert "--user" in capsys.readouterr().err
 
 
-# -- why it waits ----------------------------------------------------------------------------------------------------------
+# -- explanations --------------------------------------------------------------------------------------------------------
 
 
 def crowded(world):
@@ -901,7 +901,7 @@ def test_ctrl_c_during_start_ends_it_between_two_steps(monkeypatch, capsys, tmp_
     monkeypatch.setattr(stack, "stopped_at", [])
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     monkeypatch.setattr(lifecycle, "Stack", stack)
-    monkeypatch.setattr(lifecycle, "configure_logging", lambda _: None)  # It would write to what is closed when this test is over.
+    monkeypatch.setattr(lifecycle, "configure_logging", lambda _: None)  # It would write to a closed stream after this test.
     try:
         assert run_command(["up", "configs/quickstart.yaml", "--state", str(tmp_path / "state"), "--foreground"]) == 130
     finally:

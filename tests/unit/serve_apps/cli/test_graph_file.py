@@ -146,7 +146,7 @@ def misused():
 def bound():
     return dag.bind(f, 1)
 """
-#: In a process of its own: Ray is not imported in it yet, and what it would start is seen.
+#: In its own process: Ray is not imported there yet, so a start would be seen.
 LOADS = """
 import os, sys
 from serve_apps.cli.graph_file import GraphFileError, load_graph
@@ -188,7 +188,7 @@ def test_writing_a_graph_starts_no_ray(tmp_path, name, words):
 @pytest.fixture
 def asking(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", sys.path[:])
-    path = tmp_path / f"{tmp_path.name}.py"  # Each test its own module.
+    path = tmp_path / f"{tmp_path.name}.py"  # Each test has its own module.
     path.write_text(
         "import dag\nadded = dag.task(sum)\ndef graph(rows, times=2):\n    return added.bind([rows] * times)\nnode = added.bind([1])\n"
     )

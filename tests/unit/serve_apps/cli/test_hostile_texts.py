@@ -28,7 +28,7 @@ CLI = Path(serve_apps.cli.__file__).parent
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08\u202e\u2028[red]:smile:[link=http://evil]x[/link][/]"
 SHOWN = r"\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08\u202e\u2028[red]:smile:[link=http://evil]x[/link][/]"
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e]")
-#: The root's own words: a table of them gives each its colour.
+#: Words of the root: a table gives each its color.
 STATES = {"state", "after", "before"}
 
 
@@ -94,7 +94,7 @@ def test_a_picture_of_hostile_values_holds_no_order(picture, kind, rest, width):
 def test_a_hostile_text_is_shown_whole():
     assert printed(error_line(HOSTILE)).strip() == f"error: {SHOWN}"
     assert printed(HOSTILE).strip() == SHOWN
-    assert UNPRINTABLE.findall(error_json(ValueError(HOSTILE))) != []  # So what prints it has to escape it.
+    assert UNPRINTABLE.findall(error_json(ValueError(HOSTILE))) != []  # Its printer has to escape it.
 
 
 def test_all_that_is_printed_passes_one_place():
@@ -121,7 +121,7 @@ def address() -> typing.Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("arguments", [["runs"], ["watch", "night"], ["result", "night"], ["explain", "night"]], ids=" ".join)
 def test_a_terminal_is_given_no_order_of_a_tenant(address, arguments):
     reported = in_terminal([*arguments, "--address", address[0]], address[1])
-    assert ("owned" in reported) is (arguments[0] != "explain")  # It tells why a run is not further, and this one has ended.
+    assert ("owned" in reported) is (arguments[0] != "explain")  # It says why a run is not further, and this one has ended.
     assert "\x1b]0;owned" not in reported
     assert "\x1b[2J" not in reported
     assert "\x9b" not in reported

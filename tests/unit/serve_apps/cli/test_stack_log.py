@@ -12,7 +12,7 @@ from rich.console import Console
 from serve_apps.cli.stack_log import FILE, StackLog, without_time
 
 STAMPED = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ "
-#: Says a line as a process does whose output is the file already, as `up` starts it in the background.
+#: Logs a line as a process whose output is already the file, as `up` starts it in the background.
 BACKGROUND = """
 import sys
 from pathlib import Path

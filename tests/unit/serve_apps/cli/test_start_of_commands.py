@@ -9,7 +9,7 @@ import pytest
 
 from serve_apps.cli.command_loading import FILES, registered
 
-#: What takes long to load, and only a root or a whole stack needs.
+#: Slow imports that only a root or a whole stack needs.
 HEAVY = {"ray", "fastapi", "redis", "networkx", "opentelemetry", "httpx"}
 ROOTS = {"ray", "fastapi"}
 

@@ -33,7 +33,7 @@ EAST, WEST = MeshId("east"), MeshId("west")
 RECORD = MeshRecord(
     mesh=EAST, labels={}, pools=(PoolRecord(pool=PoolName("p"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 1})),), cluster="c"
 )
-#: Heartbeats of a mesh that may come at once, at two seconds between them.
+#: Heartbeats that a mesh may send at once, at two seconds between them.
 BEATS_BURST = int(4 * BEATS_PER_S_MIN)
 VALUE = StoredValue(sha256="a" * 64, size_bytes=1, encoding=Encoding.JSON)
 RECEIPTS = ReceiptKeys(keys={1: b"of the root"})
@@ -62,7 +62,7 @@ def post(client: httpx.Client, verb: str, body: bytes = b"{}") -> httpx.Response
     return client.post(f"{LINK_PATH}/{verb}", content=body, headers={"Content-Type": "application/json"})
 
 
-# ---- who is let in
+# ---- authentication
 
 
 def test_mesh_learns_the_common_terms_before_it_joins(world):
@@ -197,7 +197,7 @@ def test_only_the_last_session_of_the_same_mesh_is_resumed(world):
     assert [view.incarnation for view in world.store.snapshot().meshes] == [heir.incarnation]
 
 
-# ---- what is said
+# ---- decoding
 
 
 def test_the_verbs_of_the_root_have_no_route(world):
@@ -260,7 +260,7 @@ def test_internal_error_hides_its_details(world, error):
     assert "secret" not in str(gone.value)
 
 
-# ---- how far
+# ---- rights
 
 
 def claimed(world: GatewayWorld, mesh: MeshId = EAST) -> tuple[HttpStageQueue, Claim]:
@@ -364,7 +364,7 @@ def test_invalid_digest_names_no_blob(world, name):
     assert answer.status_code in (404, 422)
 
 
-# ---- how often
+# ---- rate limits
 
 
 def test_throttled_mesh_may_still_send_heartbeats(world):
@@ -399,7 +399,7 @@ def test_unknown_session_is_refused_as_unknown(world):
         HttpLedger(link(world, WEST)).heartbeat(replace(session, mesh=WEST), replace(RECORD, mesh=WEST), HeartbeatReport(number=1))
 
 
-# ---- before anybody is let in
+# ---- before authentication
 
 
 def test_a_body_is_not_looked_at_before_the_key_was(world):
@@ -431,7 +431,7 @@ def test_revoked_key_counts_as_a_wrong_one(world):
     assert [post(client, "terms").status_code for _ in range(WRONG_BURST + 1)] == [401] * WRONG_BURST + [429]
 
 
-# ---- which tokens are believed
+# ---- believed tokens
 
 
 @pytest.fixture
@@ -492,7 +492,7 @@ def test_session_continues_over_many_calls(signing):
     assert signing.store.snapshot().meshes == ()
 
 
-# ---- mail
+# ---- notifications
 
 
 def test_letters_come_over_the_link(world):

@@ -17,9 +17,9 @@ from serve_apps.requests.errors import INTERNAL, MEANINGS, OF_ROUTING
 from serve_apps.root import proxy_responses
 
 HTTP_MD = Path(__file__).parents[4] / "docs" / "http.md"
-#: Of runs that ended without a result: told by the route itself.
+#: Of runs that ended without a result: the route itself answers them.
 OF_RESULTS = {"run_failed": HTTPStatus.CONFLICT, "run_cancelled": HTTPStatus.CONFLICT}
-#: Where no gateway stands behind Serve's proxy.
+#: Answers of Serve's proxy without a gateway.
 OF_THE_PROXY = {proxy_responses.CODE: HTTPStatus.SERVICE_UNAVAILABLE}
 OPEN = {"/healthz"}
 WORLD = GatewayWorld()

@@ -69,7 +69,7 @@ def test_request_id_is_generated_or_taken_from_the_client(world):
     http = world.http()
     given = http.get("/v1/runs/none", headers={"X-Request-Id": "mine-1"})
     assert given.json()["error"]["request_id"] == "mine-1"
-    assert "x-request-id" not in given.headers  # Whoever gave it tells it.
+    assert "x-request-id" not in given.headers  # Its sender shows it.
     assert http.get("/healthz").headers["x-request-id"]
     forged = http.get("/v1/runs/none", headers={"X-Request-Id": "bad id\twith space"})
     assert forged.headers["x-request-id"] != "bad id\twith space"
@@ -151,7 +151,7 @@ def test_wrong_ledger_sums_are_counted(world):
     assert "schedulemesh_ledger_wrong_sums 1.0" in world.http("*").get("/metrics").text
 
 
-# -- how often -------------------------------------------------------------------------------------------------------------
+# -- rate limits ---------------------------------------------------------------------------------------------------------
 
 
 def test_key_with_too_many_reads_is_throttled_on_reads_only(world):

@@ -453,7 +453,7 @@ def test_same_graph_of_another_user_is_the_same_run(world):
     assert world.record("shared").user == "ann"
 
 
-# -- one reason, wherever it is told ---------------------------------------------------------------------------------------
+# -- one reason in every view --------------------------------------------------------------------------------------------
 
 
 def reasons_everywhere(world, run, tenant):

@@ -331,7 +331,7 @@ def test_cancel_takes_an_empty_body_and_refuses_unknown_keys(world):
     assert (wrong.status_code, wrong.json()["error"]["problems"][0]["place"]) == (400, "/raeson")
 
 
-# -- how safely, how much, once --------------------------------------------------------------------------------------------
+# -- durability, limits, idempotency -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_tree_applied_last_survives_an_old_copy(client: redis.Redis):
     copy = copied(client, Keys())
     keeper = LedgerIdentity(stores, "ours")
     keeper.look()
-    stores.ledger.configure(tree_with(3))  # By somebody else, as `schedulemesh apply` does.
+    stores.ledger.configure(tree_with(3))  # By another process, as `schedulemesh apply` does.
     assert keeper.look() is False
     lose_writes(client, Keys(), copy)
     assert keeper.look() is True
@@ -164,7 +164,7 @@ def test_interrupted_restore_is_repeated(client: redis.Redis):
     keeper.look()
     lose_writes(client, Keys(), copy)
     keeper.move_to(replace(stores, tenant_policies=CutOff(stores)))
-    for _ in range(3):  # Each time it counts one order more, and then breaks.
+    for _ in range(3):  # Each time it writes one order more, and then fails.
         with pytest.raises(StoreUnavailable):
             keeper.look()
     keeper.move_to(stores)

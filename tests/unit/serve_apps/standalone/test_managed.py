@@ -11,7 +11,7 @@ from mesh.errors import RuntimeAdapterError
 from serve_apps.standalone.managed import LOG_LINES_SHOWN, ManagedProcess
 
 READY_S = 60.0
-#: Sleeps until it is told to stop; prints what it is given first.
+#: Sleeps until it is stopped; prints its input first.
 STAYS = """
 import signal, sys
 {before}
@@ -105,10 +105,10 @@ def test_unstoppable_process_is_killed_with_its_children(spawn, tmp_path):
         """
     )
     process.wait_ready(READY_S)
-    with (tmp_path / "held").open("rb") as held:  # Waits until what was started below writes to it, if only in principle.
+    with (tmp_path / "held").open("rb") as held:  # Waits until the process below writes to it, if only in principle.
         process.stop(0.01)
         assert not process.alive()
-        assert held.read() == b""  # Comes to an end when whoever held the other side is gone.
+        assert held.read() == b""  # Ends when the holder of the other side is gone.
 
 
 def test_process_leads_its_own_session(spawn):

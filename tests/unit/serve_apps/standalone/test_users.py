@@ -14,7 +14,7 @@ from mesh.ray.cluster import run_as
 from serve_apps.standalone.users import users_of
 
 KEYS = ("SCHEDULEMESH_API_KEY", "SCHEDULEMESH_REDIS_URL")
-#: Tells what of the shell's variables has come to the process, and whether its user's own packages count.
+#: Prints the shell's variables that reach the process, and whether its user's own packages count.
 LOOK = f"import os, sys; sys.exit(' '.join([*sorted({set(KEYS)!r} & set(os.environ)), f'user site {{not sys.flags.no_user_site}}']))"
 
 
