@@ -188,16 +188,16 @@ def test_dead_cluster_quota_returns_after_expiry_and_work_moves(
     mine = gated(client, tmp_path, "mine", {"zone": "north"}, OWNER)
     run = gated(client, tmp_path, "moved", {"lent": "yes"})
     (dead,) = cpus(stores)[GUEST]
-    (heir,) = {"east", "west"} - {dead}
+    (successor,) = {"east", "west"} - {dead}
     stack.children[dead].kill()  # The whole machine at once: no process is left to report it.
     clusters[dead].kill()
     killed_ms = stores.ledger.snapshot().at_ms
     assert cpus(stores) == {OWNER: ["north"], GUEST: [dead]}  # Its charge uses all quota: its work has to wait for expiry.
     eventually(lambda: _assert_attempts(tmp_path, "moved", 2))
-    assert cpus(stores) == {OWNER: ["north"], GUEST: [heir]}
+    assert cpus(stores) == {OWNER: ["north"], GUEST: [successor]}
     (expired,) = [lease_event for lease_event in stores.ledger.history(mesh=MeshId(dead)) if lease_event.verb == "expire"]
     assert expired.at_ms - killed_ms <= TERMS.ttl_ms + TERMS.grace_ms + SWEEP_MS_MAX
     open_gate(tmp_path, "mine", "moved")
     assert (mine.result(LIMIT_S), run.result(LIMIT_S)) == ("mine", "moved")
     assert losses(run) == [(dead, Reason.LEASE_EXPIRED.value)]
-    assert attempts(tmp_path, "moved") == [port_of(clusters[dead]), port_of(clusters[heir])]
+    assert attempts(tmp_path, "moved") == [port_of(clusters[dead]), port_of(clusters[successor])]

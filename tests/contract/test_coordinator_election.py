@@ -31,25 +31,25 @@ def ledger_on(client: redis.Redis) -> RedisLedger:
     return RedisLedger(client, KEYS, terms=TERMS, uid="ours", founding=True)
 
 
-def seats_on(client: redis.Redis) -> tuple[CoordinatorElection, CoordinatorElection]:
+def elections_on(client: redis.Redis) -> tuple[CoordinatorElection, CoordinatorElection]:
     return CoordinatorElection(client, KEYS, "one"), CoordinatorElection(client, KEYS, "two")
 
 
 @pytest.mark.every_form
 def test_elected_coordinator_stays_elected(client: redis.Redis):
-    one, two = seats_on(client)
+    one, two = elections_on(client)
     assert [one.hold(60_000), two.hold(60_000), one.hold(60_000)] == [True, False, True]
 
 
 def test_resigned_election_is_free_at_once(client: redis.Redis):
-    one, two = seats_on(client)
+    one, two = elections_on(client)
     one.hold(60_000)
     one.leave()
     assert [two.hold(60_000), one.hold(60_000)] == [True, False]
 
 
 def test_candidate_that_is_not_elected_cannot_resign(client: redis.Redis):
-    one, two = seats_on(client)
+    one, two = elections_on(client)
     one.hold(60_000)
     two.leave()
     assert two.hold(60_000) is False
@@ -57,7 +57,7 @@ def test_candidate_that_is_not_elected_cannot_resign(client: redis.Redis):
 
 def test_unrenewed_election_expires(redis_server: redis.Redis):
     ledger_on(redis_server).configure(TenantTree(()))
-    one, two = seats_on(redis_server)
+    one, two = elections_on(redis_server)
     one.hold(60_000)
     later = partial(move_time, redis_server, KEYS)
     later(60_500)
@@ -65,13 +65,13 @@ def test_unrenewed_election_expires(redis_server: redis.Redis):
 
 
 def test_coordinator_and_planner_elections_are_separate(client: redis.Redis):
-    one, _ = seats_on(client)
+    one, _ = elections_on(client)
     one.hold(60_000)
     assert ledger_on(client).elect("planner", 60_000) is not None
 
 
 def test_coordinator_needs_a_ledger(redis_server: redis.Redis):
-    one, _ = seats_on(redis_server)
+    one, _ = elections_on(redis_server)
     assert one.hold(60_000) is False
     one.leave()
     assert redis_server.dbsize() == 0

@@ -44,9 +44,9 @@ def test_later_drain_replaces_the_earlier_one(registry):
 def test_coordinator_observations_are_kept_beside_the_drain(registry):
     registry.drain(EAST, DISKS)
     assert registry.note(RegistryNote(watched_ms=10, flap_history={EAST: THERE}, paces={WEST: Pace(run_ms=3, stages=2)}), 0)
-    response = registry.conditions()
-    assert response.meshes == {EAST: MeshCondition(drain=DISKS, flap_history=THERE), WEST: MeshCondition(pace=Pace(run_ms=3, stages=2))}
-    assert (response.watched_ms, response.version) == (10, 1)
+    kept = registry.conditions()
+    assert kept.meshes == {EAST: MeshCondition(drain=DISKS, flap_history=THERE), WEST: MeshCondition(pace=Pace(run_ms=3, stages=2))}
+    assert (kept.watched_ms, kept.version) == (10, 1)
 
 
 def test_a_note_changes_only_what_it_names(registry):

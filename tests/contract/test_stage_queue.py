@@ -619,9 +619,9 @@ def test_the_end_of_a_session_loses_its_stages(store, west, end, reason):
 def test_resumed_session_keeps_tokens_and_batch_numbers(store, west):
     claim = claimed(store, west)
     store.queue.report(claim, 1, (NodeStarted(stage=ONE, node=NodeId("a"), attempt=1, started_ms=1),))
-    heir = ManualMesh(store.ledger, record(WEST), adopt=west.session.incarnation)
-    (own,) = store.queue.claims_of(heir.session)
-    assert own.claim == replace(claim, incarnation=heir.session.incarnation)
+    successor = ManualMesh(store.ledger, record(WEST), adopt=west.session.incarnation)
+    (own,) = store.queue.claims_of(successor.session)
+    assert own.claim == replace(claim, incarnation=successor.session.incarnation)
     end = (StageEnded(stage=ONE),)
     with pytest.raises(StaleFence):
         store.queue.report(claim, 2, end)
@@ -631,7 +631,7 @@ def test_resumed_session_keeps_tokens_and_batch_numbers(store, west):
         "node_started",
         "stage_ended",
     ]
-    assert (store.queue.claims_of(heir.session), store.queue.orphans()) == ((), ())
+    assert (store.queue.claims_of(successor.session), store.queue.orphans()) == ((), ())
 
 
 def test_report_of_an_expired_session_counts_until_the_sweep(store, west):

@@ -287,13 +287,13 @@ class Bed:
         leases = self.ledger.snapshot().leases
         return sum(lease.amounts["cpu"] for lease in leases if mesh is None or lease.mesh == mesh) // CPU
 
-    def response(self) -> list[StageMessage]:
+    def messages(self) -> list[StageMessage]:
         """Return all messages about stages; no message is acknowledged here."""
         return [message for entry in self.queue.inbox(0, 10_000) for message in decode(STAGE_MESSAGES, entry.body)]
 
     def reported_for(self, stage: str) -> list[str]:
         """Return the kinds of messages about a stage."""
-        return [message.kind for message in self.response() if message.stage == stage]
+        return [message.kind for message in self.messages() if message.stage == stage]
 
     def fate_of(self, stage: str) -> list[str]:
         """Return the same without waiting messages: on a busy machine any stage may wait for an answer."""
@@ -322,9 +322,9 @@ class Bed:
     def _judge(self) -> None:
         """Check I2, I4 and I8."""
         assert self.ledger.audit() == ()
-        succeeded = Counter(message.stage for message in self.response() if message.kind == "node_succeeded")
+        succeeded = Counter(message.stage for message in self.messages() if message.kind == "node_succeeded")
         assert not {stage for stage, times in succeeded.items() if times > 1}, "a stage has had its effect twice"
-        ended = Counter(message.stage for message in self.response() if message.kind in {"stage_ended", "stage_lost"})
+        ended = Counter(message.stage for message in self.messages() if message.kind in {"stage_ended", "stage_lost"})
         assert not {stage for stage, times in ended.items() if times > 1}, "a stage has ended twice"
         assert self.server.client.dbsize() < KEYS_MAX
 

@@ -126,16 +126,16 @@ def watchdog(folder: str, keeper_pid: int) -> None:
 
 def child(order: dict[str, Any]) -> None:
     """Run a child mesh as `serve_apps.child_process` does."""
-    response = ChildOrder(**order)
-    if response.namespace:
-        enter(response.namespace)
-    client = connect(response.url, timeout_ms=ANSWER_MS)
+    arguments = ChildOrder(**order)
+    if arguments.namespace:
+        enter(arguments.namespace)
+    client = connect(arguments.url, timeout_ms=ANSWER_MS)
     stages = RedisStageQueue(client, Keys())
     work: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    host = ProcessHost(response, work.put)
+    host = ProcessHost(arguments, work.put)
     mesh = ChildMesh(
-        record=record_of(response.mesh, response.slots),
-        ledger=ledger_of(response.url, ttl_ms=response.ttl_ms),
+        record=record_of(arguments.mesh, arguments.slots),
+        ledger=ledger_of(arguments.url, ttl_ms=arguments.ttl_ms),
         queue=stages,
         blobs=RedisBlobs(client, Keys()),
         host=host,
@@ -144,7 +144,7 @@ def child(order: dict[str, Any]) -> None:
     )
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: (stop.set(), work.put(())))
-    threading.Thread(target=_read_notifications, args=(stages, MeshId(response.mesh), work.put, stop), daemon=True).start()
+    threading.Thread(target=_read_notifications, args=(stages, MeshId(arguments.mesh), work.put, stop), daemon=True).start()
     try:
         while not stop.is_set():
             _work(mesh, work)
@@ -156,11 +156,11 @@ def root(url: str, name: str, ttl_ms: int = TERMS.ttl_ms) -> None:
     """Sweep, and plan while elected; survives every answer of the server."""
     ledger, tenant_policies = ledger_of(url, ttl_ms=ttl_ms), MemoryTenantPolicies()
     tenant_policies.publish(ORDERS)
-    seat = PlannerLoop(ledger, name, election_ms=ELECTION_MS, tenant_policies=tenant_policies)
+    planner = PlannerLoop(ledger, name, election_ms=ELECTION_MS, tenant_policies=tenant_policies)
     while True:
         try:
             ledger.sweep()
-            seat.tick()
+            planner.tick()
         except StoreUnavailable as gone:
             log.warning("no answer", error=str(gone))
         time.sleep(TICK_S)
@@ -195,15 +195,15 @@ def writer(folder: str, bytes_max: int, said: str, is_limited: bool) -> None:
     node, url = NodeId("n"), Path(folder).as_uri()
     if is_limited:
         resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, bytes_max))
-    response = []
+    outcomes = []
     for size_bytes in (bytes_max * 2, bytes_max // 2):
         try:
             stored, _ = export("x" * size_bytes, run=RunId("r"), node=node, storage_url=url, inline_limit_bytes=10)
-            response.append("stored" if len(import_value(stored, None)) == size_bytes else "altered")
+            outcomes.append("stored" if len(import_value(stored, None)) == size_bytes else "altered")
         except ValueUnwritable as refused:
-            response.append(refused.reason.value)
+            outcomes.append(refused.reason.value)
     pending = Path(f"{said}.pending")
-    pending.write_text(" ".join(response))
+    pending.write_text(" ".join(outcomes))
     pending.rename(said)
     idle()
 

@@ -116,9 +116,9 @@ class Server:
     def shift_clock(self, by_ms: int) -> None:
         """Set the server's clock this far ahead of the machine's (negative: behind)."""
         assert self._clock is not None
-        response = self._clock.with_suffix(".told")
-        response.write_text(f"{by_ms / 1000:+.3f}")
-        response.replace(self._clock)  # Atomically: it is read all the time.
+        pending = self._clock.with_suffix(".pending")
+        pending.write_text(f"{by_ms / 1000:+.3f}")
+        pending.replace(self._clock)  # Atomically: it is read all the time.
 
     def kill(self) -> None:
         """Kill it, as a crash would."""

@@ -60,8 +60,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for name, line in sorted(lines.items()):
         match = _ROW.match(name)
         assert match is not None
-        response = "; ".join(line.seen) if line.outcome == "passed" else line.outcome.upper()
-        terminalreporter.write_line(f"{match['number']}  {match['what'].replace('_', ' '):<72} {line.seconds:5.1f} s  {response}")
+        words = "; ".join(line.seen) if line.outcome == "passed" else line.outcome.upper()
+        terminalreporter.write_line(f"{match['number']}  {match['what'].replace('_', ' '):<72} {line.seconds:5.1f} s  {words}")
 
 
 def _reports(terminalreporter: pytest.TerminalReporter) -> Iterator[pytest.TestReport]:

@@ -51,7 +51,7 @@ def hold(value: str, folder: str) -> str:
     return value
 
 
-def told_to_be_reached(config: str) -> set[str]:
+def documented_reach(config: str) -> set[str]:
     """Return what docs/security.md says of this configuration."""
     page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
     table = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in page.splitlines() if line.startswith("| ")]
@@ -91,4 +91,4 @@ def test_a_task_reaches_what_the_docs_say(config: str, stack: Stack, tmp_path: P
         settings, addresses = str(tmp_path / "state" / "settings" / "root.json"), [each.address for each in stack.clusters.values()]
         attacking = dag.task(attack.attack, labels=labels).bind(victim, secret(), settings, addresses)
         run = other.submit(attacking, tenant=attacker, by_value=(attack,))
-        assert set(run.result(LIMIT_S)) == told_to_be_reached(config)
+        assert set(run.result(LIMIT_S)) == documented_reach(config)

@@ -35,14 +35,14 @@ def test_fault_01_the_agent_is_killed_and_its_workers_live_on(brief_bed: Bed, ro
 
 def test_fault_01_restarted_agent_continues_earlier_work(bed: Bed, row: Row) -> None:
     takes_over(bed)
-    row.held("the same process went on under the new session, its result was told once")
+    row.held("the same process continued under the new session, and its result was reported once")
 
 
 @pytest.mark.slow
 def test_fault_01_restarted_agent_proves_begun_work(make_bed: Callable[..., Bed], row: Row) -> None:
     bed = make_bed(ttl_ms=LONG_TTL_MS)
     takes_over(bed, LONG_TTL_MS)  # Longer than any proof of the first lasts.
-    row.held("the same process went on when all that the first had proved was over")
+    row.held("the same process continued after the first session's proofs had expired")
 
 
 def takes_over(bed: Bed, for_ms: int = 0) -> None:
@@ -77,7 +77,7 @@ def test_fault_01_next_agent_reports_ends_during_the_gap(bed: Bed, row: Row) -> 
     bed.finish(stages[1:])
     eventually(lambda: all("stage_ended" in bed.reported_for(stage) for stage in stages), PATIENCE_S)
     assert [bed.reported_for(stage).count("node_succeeded") for stage in stages] == [1, 1]
-    row.held("its end was told once, by the new session")
+    row.held("its end was reported once, by the new session")
 
 
 @pytest.mark.slow
@@ -131,7 +131,7 @@ def test_fault_03_the_agent_sleeps_for_two_times_to_live(brief_bed: Bed, row: Ro
     eventually(lambda: bed.incarnation("west") > first, PATIENCE_S)
     assert [bed.reported_for(stage).count("node_succeeded") for stage in late] == [0, 0]
     assert bed.runs("east") == 2
-    row.held("work ended while the agent slept; after it the mesh joined anew before anything else")
+    row.held("work ended while the agent was suspended; then the mesh joined anew before any other call")
 
 
 @pytest.mark.slow
@@ -157,7 +157,7 @@ def test_fault_04_the_agent_and_one_of_two_watchdogs_sleep(brief_bed: Bed, row: 
     eventually(lambda: bed.view("west"), PATIENCE_S)
     assert [bed.reported_for(stage).count("node_succeeded") for stage in late] == [0, 0]
     assert awake.watchdog.is_running()
-    row.held("the watched node stopped; the other at its watchdog's first breath; late results fenced")
+    row.held("the watched node stopped; the other once its watchdog woke; late results were fenced")
 
 
 Parted = Callable[..., tuple[Bed, Mesh]]
@@ -205,7 +205,7 @@ def test_fault_08_partition_outlasts_the_admission_deadline(parted: Parted, row:
     west.cut_off(False)
     bed.is_running("west", 3)
     assert bed.incarnation("west") == first
-    row.held("nothing new was begun, nothing stopped; afterwards what had come meanwhile began")
+    row.held("no work began or stopped; later submissions began afterwards")
 
 
 @pytest.mark.slow
@@ -238,7 +238,7 @@ def test_fault_09_replies_are_dropped_and_requests_arrive(brief_bed: Bed, row: R
     assert "does not answer" in west.said()
     bed.submit("east", 2)
     bed.is_running("east", 2)
-    row.held("stopped at T2, though the ledger had heard it")
+    row.held("stopped at T2, although the ledger had received the heartbeat")
 
 
 @pytest.mark.slow
@@ -257,7 +257,7 @@ def test_fault_10_a_heartbeat_arrives_after_its_session_is_over(brief_bed: Bed, 
     west.proxy.weather.request_delay_s = 0.0
     west.proxy.cut()
     eventually(lambda: bed.incarnation("west") > first, PATIENCE_S)
-    row.held("it renewed nothing: the session it spoke for was swept")
+    row.held("it renewed nothing: its session was swept")
 
 
 @pytest.mark.slow

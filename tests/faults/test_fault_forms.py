@@ -204,7 +204,7 @@ def test_fault_30_the_replicas_are_gone(make_watched: Callable[..., Watched], ro
     replica.thaw()
     eventually(lambda: not refused(hand), PATIENCE_S)
     assert hand.lease(LAB, FLAVOR).held == SLOT
-    row.held("as if Redis were down, and the refusal says why; when it came back, all that was held is held")
+    row.held("as if Redis were down, with the reason; afterwards all leases were still held")
 
 
 def refused(hand: ManualMesh) -> str:
@@ -232,7 +232,7 @@ def test_fault_26_sentinels_replace_a_master_that_still_writes(make_watched: Cal
     with redis.Redis(port=watched.ports[0]) as sentinel:
         sentinel.sentinel_set(SERVICE, "down-after-milliseconds", 32_000)
     assert check_server(client, KEYS, terms).min_replicas_to_write == 1
-    row.held("refused for down-after-milliseconds, taken when it is longer than the lag")
+    row.held("refused for down-after-milliseconds, accepted when it exceeds the lag")
 
 
 def test_a_follower_reads_events_through_sentinels(make_watched: Callable[..., Watched]) -> None:

@@ -86,7 +86,7 @@ def test_fault_36_two_results_of_one_stage(bed: Bed, row: Row) -> None:
         bed.queue.report(claim, 2, result_of("twice"))
     assert bed.reported_for("twice") == ["node_succeeded", "stage_ended"]
     hand.leave()
-    row.held("one effect; a repeat is taken in silence, a stranger refused")
+    row.held("one effect; a repeat is accepted silently, a stranger refused")
 
 
 def test_fault_36_a_result_under_a_lease_that_was_revoked(bed: Bed, row: Row) -> None:
@@ -112,7 +112,7 @@ def test_fault_37_a_stage_kills_its_worker(make_bed: Callable[..., Bed], row: Ro
     assert bed.fate_of(poison) == ["stage_started", "node_failed", "stage_ended"]
     assert [bed.reported_for(stage).count("node_succeeded") for stage in neighbours] == [1] * 4
     assert ({work.pid for work in west.work()}, bed.incarnation("west")) == (before, first)
-    row.held("it failed, once; its neighbours ended well, what ran beside it ran on")
+    row.held("it failed once; its neighbours succeeded, and parallel work continued")
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_fault_38_a_quota_is_halved_and_raised_again_under_load(make_bed: Callab
     bed.oracle.limit({"lab": 3})
     bed.quota(lab=3)
     eventually(lambda: bed.runs("west") + bed.runs("east") == 3, PATIENCE_S)
-    row.held("use fell to the new limit and nobody was granted anything meanwhile; then it grew")
+    row.held("use fell to the new limit without grants meanwhile; then it grew")
 
 
 def test_fault_38_a_tenant_moves_while_its_work_runs(make_bed: Callable[..., Bed], row: Row) -> None:
@@ -154,7 +154,7 @@ def test_fault_38_a_tenant_moves_while_its_work_runs(make_bed: Callable[..., Bed
     back = bed.ledger.configure(tree_of(lab=2, lab__a=0, new=0))
     with pytest.raises(QuotaExceeded):
         bed.ledger.reparent(moving, TenantPath("new"), expected=back.version)
-    row.held("use went along, at once; a circle, and a parent without room, were refused")
+    row.held("use moved along at once; a cycle and a parent without quota were refused")
 
 
 @pytest.mark.slow
@@ -174,7 +174,7 @@ def test_fault_39_borrower_ignores_its_preemption(make_bed: Callable[..., Bed], 
     assert bed.held("deaf") == 2
     assert {lease_event.lease.mesh for lease_event in bed.ledger.history() if lease_event.verb == "cut" and lease_event.lease} == {"deaf"}
     borrower.leave()
-    row.held("what it had borrowed was cut when its time was over; the claimant was served")
+    row.held("its loan was revoked at the deadline; the claimant was served")
 
 
 def patient_ledger(server: Server) -> RedisLedger:
@@ -215,7 +215,7 @@ def test_fault_40_a_thousand_meshes_return_at_once(server: Server, row: Row) -> 
         lt, asleep_since = int(server.client.hget(Keys().meta, "lt")), time.monotonic()
         eventually(lambda: time.monotonic() - asleep_since > TERMS.ttl_ms / 1000, PATIENCE_S)  # No root is reachable.
         with commands(server) as counted:
-            taken_s = list(pool.map(beat_and_measure, hands))
+            taken_s = list(pool.map(measured_heartbeats, hands))
         assert ledger.sweep().meshes == ()
     assert (verbs(counted), counted.total() <= RETURN_COMMANDS_MAX * HERD) == (HERD, True), counted
     assert int(server.client.hget(Keys().meta, "lt")) - lt < TERMS.learn_ms
@@ -223,7 +223,7 @@ def test_fault_40_a_thousand_meshes_return_at_once(server: Server, row: Row) -> 
     row.held(f"one call each, no session lost, none taken back early; a heartbeat took {percentile(taken_s, 0.99):.0f} ms (p99)")
 
 
-def beat_and_measure(hand: ManualMesh) -> float:
+def measured_heartbeats(hand: ManualMesh) -> float:
     """Send heartbeats and measure them.
 
     Raises:

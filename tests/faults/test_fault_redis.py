@@ -68,7 +68,7 @@ def test_fault_17_redis_is_killed_and_comes_back(make_bed: Callable[..., Bed], r
     assert before < pids(bed, "west")
     assert bed.incarnation("west") == first
     eventually(lambda: bed.reported_for(late)[:2] == ["stage_waiting", "stage_started"], PATIENCE_S)  # It runs before its mesh reports so.
-    row.held("nothing lost, no work stopped, nothing begun before learning was over")
+    row.held("no loss, no work stopped, none begun before the end of recovery")
 
 
 @pytest.mark.slow
@@ -89,7 +89,7 @@ def test_fault_18_log_tail_is_lost_with_its_grants(brief_bed: Bed, row: Row) -> 
     assert [lease_event.verb for lease_event in bed.ledger.history() if lease_event.lease is not None] == ["restore"]
     eventually(lambda: bed.ledger.snapshot().learn_ms == 0, PATIENCE_S)
     eventually(lambda: bed.runs("west") + bed.runs("east") == 2, PATIENCE_S)
-    row.held("the mesh's claims brought its leases back before anything was granted")
+    row.held("the mesh's claims restored its leases before any grant")
 
 
 @pytest.mark.slow
@@ -115,7 +115,7 @@ def test_fault_18_log_tail_is_lost_with_a_stage_end(brief_bed: Bed, row: Row) ->
         ["stage_started"],
         before,
     )
-    row.held("the mesh told again what the ledger had answered and lost; nothing ran twice")
+    row.held("the mesh resent the reports that the ledger had lost; no stage ran twice")
 
 
 @pytest.mark.slow
@@ -141,7 +141,7 @@ def test_fault_18_claims_are_lost_with_the_end_of_the_file(brief_bed: Bed, row: 
     assert pids(bed, "west") == before
     bed.finish([stays])
     eventually(lambda: bed.fate_of(stays) == ["stage_started", "node_succeeded", "stage_ended"], PATIENCE_S)
-    row.held("claims were made again under their tokens: what ran went on, what had ended did not run again")
+    row.held("claims were restored under their tokens: running stages continued, ended ones did not rerun")
 
 
 def test_fault_18_log_tail_is_lost_with_an_accepted_run(server: Server, row: Row) -> None:
@@ -249,7 +249,7 @@ def test_fault_19_a_copy_of_an_hour_ago_is_restored(brief_bed: Bed, tmp_path: Pa
     eventually(lambda: bed.ledger.snapshot().learn_ms == 0, PATIENCE_S)
     bed.submit("west", 3)
     eventually(lambda: bed.runs("west") + bed.runs("east") == 3, PATIENCE_S)
-    row.held("what was no longer held went, what was forgotten came back")
+    row.held("released leases went, forgotten ones returned")
 
 
 @pytest.mark.slow
@@ -269,7 +269,7 @@ def test_fault_20_everything_is_flushed(brief_bed: Bed, row: Row) -> None:
     bed.submit("west", 2)
     bed.is_running("west", 2)
     assert bed.incarnation("west") == first
-    row.held("founded anew, learning; the leases came back with one heartbeat, the session went on")
+    row.held("founded anew, recovering; the leases returned with one heartbeat, the session continued")
 
 
 def test_fault_22_redis_freezes_and_a_heartbeat_is_lost(bed: Bed, row: Row) -> None:
@@ -315,7 +315,7 @@ def test_fault_22_redis_freezes_for_longer_than_leases_live(make_bed: Callable[.
     for name in ("west", "east"):
         bed.submit(name, 2)
     eventually(lambda: bed.runs("west") + bed.runs("east") == 4, PATIENCE_S)
-    row.held("all work stopped by its own clocks; the lease clock had stood still; work came back")
+    row.held("all work stopped by its own clocks; the lease clock had stood still; work returned")
 
 
 @pytest.mark.slow
@@ -331,7 +331,7 @@ def test_fault_23_writes_pause_for_two_thirds_of_the_ttl(make_bed: Callable[...,
     bed.is_running("west", 3)
     assert before < pids(bed, "west")
     assert bed.incarnation("west") == first
-    row.held("nothing stopped, nothing was begun meanwhile")
+    row.held("no work stopped or began meanwhile")
 
 
 Clocked = tuple[Bed, Callable[[int], None]]
@@ -357,16 +357,16 @@ def test_fault_24_the_clock_of_redis_jumps_by_an_hour(clocked_bed: Clocked, row:
     bed.submit("west", 2)
     bed.is_running("west", 2)
     before, first, lt, epoch = pids(bed, "west"), bed.incarnation("west"), bed.lt(), bed.ledger.snapshot().epoch
-    told_s = bed.server.client.time()[0]
+    server_s = bed.server.client.time()[0]
     move(by_ms)
     after = bed.ledger.snapshot()
     if move == bed.server.shift_clock:
-        assert abs(bed.server.client.time()[0] - told_s) > abs(by_ms) // 2_000
+        assert abs(bed.server.client.time()[0] - server_s) > abs(by_ms) // 2_000
     assert bed.lt() - lt < bed.ttl_ms
     assert (after.epoch > epoch, after.learn_ms > 0) == ((True, True) if by_ms < 0 else (False, False))
     eventually(lambda: bed.is_fresh("west"), PATIENCE_S)
     assert (pids(bed, "west"), bed.incarnation("west"), bed.held("west")) == (before, first, 2)
-    row.held("a new epoch that learns; no work stopped" if by_ms < 0 else "the lease clock took one step; no effect")
+    row.held("a new epoch in recovery; no work stopped" if by_ms < 0 else "the lease clock took one step; no effect")
 
 
 @pytest.mark.slow
@@ -385,7 +385,7 @@ def test_fault_24_the_clock_of_redis_swings(make_bed: Callable[..., Bed], row: R
     bed.is_running("west", 3)
     assert before < pids(bed, "west")
     assert bed.incarnation("west") == first
-    row.held("grants were suspended until it stood still; nothing was taken back")
+    row.held("grants were suspended until it stood still; no lease was revoked")
 
 
 def test_fault_25_the_memory_of_redis_is_full(make_bed: Callable[..., Bed], row: Row) -> None:
@@ -407,7 +407,7 @@ def test_fault_25_the_memory_of_redis_is_full(make_bed: Callable[..., Bed], row:
     bed.server.client.config_set("maxmemory", 0)
     eventually(lambda: bed.reported_for(running[0])[-1:] == ["stage_ended"], PATIENCE_S)
     assert bed.incarnation("west") == first
-    row.held("heartbeats passed, submissions, reports and values were refused; what could not be told was told later, once")
+    row.held("heartbeats passed; submissions, reports and values were refused; the reports arrived later, once")
 
 
 @pytest.mark.parametrize(
@@ -471,7 +471,7 @@ def test_fault_27_the_disk_is_full_and_redis_is_killed_then(
     eventually(lambda: bed.view("west"), PATIENCE_S)
     bed.submit("west", 2)
     bed.is_running("west", 2)
-    row.held("as if Redis were down: work stopped; after the restart what the file still had, and learning")
+    row.held("as if Redis were down: work stopped; after the restart the file's data, and recovery")
 
 
 def test_fault_32_scripts_are_flushed_beside_another_version(make_bed: Callable[..., Bed], row: Row) -> None:
@@ -495,7 +495,7 @@ def test_fault_32_scripts_are_flushed_beside_another_version(make_bed: Callable[
         keys = [Keys().scripted[place - 1] for place in places]
         assert len(client.function_list()) == 2
         assert client.fcall(f"sweep_{'0' * len(digest)}", len(keys), *keys, 1)[0] == b"OK"
-    row.held("loaded again by whoever called next; two versions answer side by side")
+    row.held("loaded again by the next caller; two versions answer side by side")
 
 
 @pytest.mark.slow
@@ -514,7 +514,7 @@ def test_fault_45_the_rights_of_the_user_are_taken_away(make_bed: Callable[..., 
     bed.submit("west", 2)
     bed.is_running("west", 2)
     assert agent.is_running()
-    row.held("stopped at T2 as if Redis were down; the same process went on when it might again")
+    row.held("stopped at T2 as if Redis were down; the same process continued when allowed again")
 
 
 @pytest.mark.slow
@@ -531,4 +531,4 @@ def test_fault_45_password_changes_under_open_connections(make_bed: Callable[...
     assert west.agent.is_running()
     client.execute_command("ACL", "SETUSER", "child", ">secret")
     eventually(lambda: bed.view("west"), PATIENCE_S)
-    row.held("stopped at T2; the process goes on asking, and is back when the password is right")
+    row.held("stopped at T2; the process keeps calling, and returns when the password is right")

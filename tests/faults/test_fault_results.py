@@ -41,7 +41,7 @@ def test_fault_46_the_store_of_values_does_not_take_them(make_bed: Callable[...,
     eventually(lambda: bed.reported_for(stage)[-1:] == ["stage_ended"], PATIENCE_S)
     assert RedisBlobs(client, Keys()).get(RUN, (VALUE.sha256,)) == {VALUE.sha256: VALUE_BYTES}
     assert bed.incarnation("west") == first
-    row.held("told only when the bytes were there")
+    row.held("reported only after the bytes were stored")
 
 
 @pytest.mark.parametrize("disk", FULL_DISKS)
@@ -55,7 +55,7 @@ def test_fault_46_the_disk_is_full_at_the_child(nursery: Nursery, tmp_path: Path
             kill(writer)
         assert said.read_text() == f"{Reason.VALUE_LOST.value} stored"
         assert len([path for path in values.rglob("*") if path.is_file()]) == 1
-    row.held("refused with VALUE_LOST, nothing half was left; what fitted was stored")
+    row.held("refused with VALUE_LOST without a partial file; a fitting value was stored")
 
 
 def test_fault_46_the_bytes_are_not_those_that_were_written(tmp_path: Path, row: Row) -> None:
@@ -72,7 +72,7 @@ def test_fault_46_the_bytes_are_not_those_that_were_written(tmp_path: Path, row:
         import_value(stored, None)
     with pytest.raises(ValueUnreadable):
         read_verified(replace(stored, uri=None), b"something else")
-    row.held("cut short, grown, altered, gone: VALUE_LOST, never another value")
+    row.held("truncated, grown, altered, gone: VALUE_LOST, never another value")
 
 
 @pytest.mark.slow
@@ -90,4 +90,4 @@ def test_fault_47_worker_then_whole_cluster_are_killed(ray_mesh: RayMesh, row: R
     eventually(lambda: any(message.kind in over for message in ray_mesh.reported_for("second")), RAY_PATIENCE_S)
     eventually(lambda: ray_mesh.stores.ledger.snapshot().leases == (), RAY_PATIENCE_S)
     assert ray_mesh.stores.ledger.audit() == ()
-    row.held("a node failed with WORKER_LOST; then the stage was over, and the quota came back")
+    row.held("a node failed with WORKER_LOST; then the stage ended, and its quota returned")

@@ -59,7 +59,7 @@ def test_fault_12_the_reply_is_lost_after_the_script_has_run(bed: Bed, row: Row)
         hand.leave()
     finally:
         proxy.close()
-    row.held("the same question again was answered, and granted once")
+    row.held("the repeated call was answered, and granted once")
 
 
 def is_heard(ledger: RedisLedger) -> bool:
@@ -108,7 +108,7 @@ def test_fault_13_all_roots_are_down_for_two_times_to_live(make_bed: Callable[..
     bed.root("again")
     bed.is_running("east", 4)
     assert before < {work.pid for work in east.work()}
-    row.held("nothing stopped, nothing was taken back; the next root took the dead mesh's quota back")
+    row.held("no work stopped, no lease was revoked; the next root revoked the dead mesh's leases")
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ def test_fault_14_two_planners_at_once(make_bed: Callable[..., Bed], row: Row) -
     lt = bed.lt()
     eventually(lambda: bed.lt() > lt + 2 * ELECTION_MS, PATIENCE_S)
     assert bed.plans() - settled <= 2  # Once a second at most, by the elected planner.
-    row.held("the borrower gave way once; no plan undid another")
+    row.held("the borrower was preempted once; no plan undid another")
 
 
 def test_fault_14_deposed_planner_sends_a_plan(bed: Bed, row: Row) -> None:
@@ -141,7 +141,7 @@ def test_fault_14_deposed_planner_sends_a_plan(bed: Bed, row: Row) -> None:
             bed.ledger.plan_apply(forged, version, (target_update,))
     assert bed.ledger.plan_apply(first, version, (target_update,))
     hand.leave()
-    row.held("refused: only the token that the ledger gave out plans")
+    row.held("refused: only the token issued by the ledger plans")
 
 
 def test_fault_15_the_roots_speak_for_another_ledger(bed: Bed, tmp_path: Path, row: Row) -> None:

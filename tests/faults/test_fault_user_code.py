@@ -286,7 +286,7 @@ def test_fault_51_a_group_goes_with_its_stage(mesh: Mesh, tmp_path: Path, row: R
     eventually(lambda: (tmp_path / "made").read_text() not in groups())
     after = mesh.start("after", int, 3, slots=2)  # It needs the capacity that the group had.
     mesh.until(after, NodeSucceeded)
-    row.held("what the code of a stage had created was gone with it, and its room was free")
+    row.held("everything created by a stage's code ended with it, and its capacity was free")
 
 
 def test_fault_51_detached_actors_go_with_their_stage(mesh: Mesh) -> None:
@@ -307,7 +307,7 @@ def test_fault_51_tasks_outside_the_group_end_with_their_stage(mesh: Mesh, tmp_p
     mesh.until(stage, StageEnded)
     eventually(lambda: not any(is_alive(tmp_path / name) for name in ELSEWHERE))
     eventually(lambda: not ray_tables.tasks().rows)  # The one that Ray had no capacity for, too.
-    row.held("tasks that a node had sent elsewhere ended with its stage, whatever their scheduling strategy")
+    row.held("tasks that a node had sent elsewhere ended with its stage, under every scheduling strategy")
 
 
 def test_fault_51_tasks_of_another_stage_go_on(mesh: Mesh, tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ def test_fault_51_orders_arrive_while_the_gcs_is_frozen(mesh: Mesh, tmp_path: Pa
         mesh.host.cancel(running)
         mesh.until(running, StageEnded)
     eventually(lambda: made.read_text() not in groups())
-    row.held("while Ray's control service was frozen another stage was cancelled; what the ended one had created was removed afterwards")
+    row.held("while Ray's control service was frozen another stage was cancelled; the ended stage's objects were removed afterwards")
 
 
 def test_fault_51_what_another_stage_owns_stays(mesh: Mesh, tmp_path: Path) -> None:
@@ -406,4 +406,4 @@ def test_fault_51_a_stage_that_waits_for_ray_says_so(mesh: Mesh, row: Row) -> No
     remove_placement_group(blocker)
     assert isinstance(mesh.until(again, NodeSucceeded), NodeSucceeded)
     mesh.until(again, StageEnded)
-    row.held("what waited for Ray named what held the room, could be cancelled, and ran when there was room")
+    row.held("the stage waiting for Ray named the holder of the capacity, could be cancelled, and ran once it was free")

@@ -154,7 +154,7 @@ def test_interrupted_report_takes_effect_once(replicas):
     taken = stages.claim(session, SPEC.stage, lease)
     assert taken is not None
     stages.report(taken.claim, 1, (StageEnded(stage=SPEC.stage),))
-    assert told_in(replicas.queue) == [StageEnded(stage=SPEC.stage)]
+    assert reports_in(replicas.queue) == [StageEnded(stage=SPEC.stage)]
 
 
 def holding(ledger: HttpLedger) -> tuple[Session, Lease]:
@@ -165,7 +165,7 @@ def holding(ledger: HttpLedger) -> tuple[Session, Lease]:
     return replace(session, mark=acquired.response.mark), lease
 
 
-def told_in(queue) -> list[object]:
+def reports_in(queue) -> list[object]:
     return [message for entry in queue.inbox(0) for message in decode(STAGE_MESSAGES, entry.body)]
 
 
@@ -223,7 +223,7 @@ def test_duplicate_calls_take_effect_once(wires):
     taken = stages.claim(session, SPEC.stage, lease)
     assert taken is not None
     stages.report(taken.claim, 1, (StageEnded(stage=SPEC.stage),))
-    assert told_in(wires.store) == [StageEnded(stage=SPEC.stage)]
+    assert reports_in(wires.store) == [StageEnded(stage=SPEC.stage)]
     assert usage(wires.store) == 30_000
     ledger.release(session, (LeaseAck(tenant=ACME, flavor=CPU, version=lease.version, amounts=ONE),))
     assert usage(wires.store) == 10_000

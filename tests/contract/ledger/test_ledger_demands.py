@@ -7,7 +7,7 @@ from federation.errors import BatchTooLarge
 from federation.leases import ROWS_SENT_MAX, WAITED_MS_MAX, LeaseUse, QuotaDemand
 
 
-def response(ledger):
+def demands_of(ledger):
     return [(demand.tenant, demand.slot["gpu"] // 10_000, demand.slots, demand.priority) for demand in ledger.snapshot().demands]
 
 
@@ -34,19 +34,19 @@ def test_demands_of_each_priority_and_size_are_kept_apart(ledger, west, east):
     ask(east, 3, SHOP, priority=3)
     ask(east, 4, SHOP, priority=-2)
     ask(east, 1, SHOP, priority=3, slot=gpu(2))
-    assert sorted(response(ledger)) == [(SHOP, 1, 3, 3), (SHOP, 1, 4, -2), (SHOP, 2, 1, 3)]
+    assert sorted(demands_of(ledger)) == [(SHOP, 1, 3, 3), (SHOP, 1, 4, -2), (SHOP, 2, 1, 3)]
 
 
 def test_request_keeps_the_reported_demand_minus_its_grant(ledger, west, east):
     ask(west, 7)
     east.heartbeat(demands=(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, slots=20, beyond=7),))
     assert ask(east, 2, SHOP).slots == 1
-    assert response(ledger) == [(SHOP, 1, 19, 0)]
+    assert demands_of(ledger) == [(SHOP, 1, 19, 0)]
     ask(east, 1, SHOP)
-    assert response(ledger) == [(SHOP, 1, 19, 0)]
+    assert demands_of(ledger) == [(SHOP, 1, 19, 0)]
     assert ledger.snapshot().demands[0].beyond == 7
     ask(east, 25, SHOP)
-    assert response(ledger) == [(SHOP, 1, 25, 0)]
+    assert demands_of(ledger) == [(SHOP, 1, 25, 0)]
 
 
 def test_reported_waiting_time_counts_up_to_a_week(ledger, west, store):
@@ -85,13 +85,13 @@ def test_grants_reduce_the_most_urgent_then_oldest_demands(ledger, west, east):
     target_update(ledger, ("east", SHOP, 6))
     east.heartbeat(demands=demands)
     assert {(lease.amounts["gpu"] // 10_000, lease.priority) for lease in ledger.snapshot().leases if lease.mesh == "east"} == {(6, 9)}
-    assert sorted(response(ledger)) == [(LAB, 1, 2, 0), (SHOP, 1, 20, 0)]
+    assert sorted(demands_of(ledger)) == [(LAB, 1, 2, 0), (SHOP, 1, 20, 0)]
     target_update(ledger, ("east", SHOP, 5))
     east.heartbeat()
     east.obey(SHOP, A100)
     target_update(ledger, ("east", SHOP, 6))
     east.heartbeat()
-    assert sorted(response(ledger)) == [(LAB, 1, 2, 0), (SHOP, 1, 19, 0)]
+    assert sorted(demands_of(ledger)) == [(LAB, 1, 2, 0), (SHOP, 1, 19, 0)]
 
 
 def test_demands_of_a_mesh_are_capped(ledger, west, east):

@@ -86,8 +86,8 @@ def test_lease_of_a_lost_plan_is_resent_to_an_obedient_mesh(ledger, west, store)
     assert (planned.held, planned.target) == (gpu(3), gpu(2))
     store.lose(kept)
     west.claim_all()
-    response = west.lease(LAB, A100)
-    assert (response.held, response.target, response.version > planned.version) == (gpu(3), gpu(3), True)
+    lease = west.lease(LAB, A100)
+    assert (lease.held, lease.target, lease.version > planned.version) == (gpu(3), gpu(3), True)
 
 
 def test_a_lost_session_comes_back_with_its_claims(ledger, west, store):
@@ -170,10 +170,10 @@ def test_leases_of_a_resumed_session_return_after_total_loss(ledger, west, store
     kept = store.keep()
     east = ManualMesh(ledger, record("east"))
     ask(east, 2)
-    heir = ManualMesh(ledger, record("east"), adopt=east.session.incarnation)
+    successor = ManualMesh(ledger, record("east"), adopt=east.session.incarnation)
     store.lose(kept)
-    heir.claim_all()
-    heir.claim_all()
+    successor.claim_all()
+    successor.claim_all()
     assert gpus(ledger, LAB) == 2
 
 

@@ -45,10 +45,10 @@ def test_targets_of_the_earlier_session_are_freed(ledger, west, east, store):
 @pytest.mark.every_form
 def test_new_agent_takes_over_the_leases_of_a_named_session(ledger, west):
     ask(west, 3)
-    heir = ManualMesh(ledger, record("west"), adopt=west.session.incarnation)
-    assert heir.lease(LAB, A100) == west.lease(LAB, A100)
+    successor = ManualMesh(ledger, record("west"), adopt=west.session.incarnation)
+    assert successor.lease(LAB, A100) == west.lease(LAB, A100)
     assert gpus(ledger, LAB) == 3
-    heir.release(LAB, A100, gpu(1))
+    successor.release(LAB, A100, gpu(1))
     assert gpus(ledger, LAB) == 1
 
 

@@ -59,8 +59,8 @@ def test_a_sum_that_is_missing_altogether_is_wrong():
 
 def test_changed_or_new_wrong_sum_is_reported_again():
     audit = LedgerAudit()
-    response = [audit.look(snapshot) for snapshot in (tampered(acme=6), tampered(acme=7), SOUND, tampered(acme=7))]
-    assert response == [(wrong(ACME, 6, 5),), (wrong(ACME, 7, 5),), (), (wrong(ACME, 7, 5),)]
+    found = [audit.look(snapshot) for snapshot in (tampered(acme=6), tampered(acme=7), SOUND, tampered(acme=7))]
+    assert found == [(wrong(ACME, 6, 5),), (wrong(ACME, 7, 5),), (), (wrong(ACME, 7, 5),)]
 
 
 def test_tenants_that_came_since_have_their_turn():

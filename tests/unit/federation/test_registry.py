@@ -56,8 +56,8 @@ def test_a_look_touches_no_drain():
 
 def test_snapshot_gets_conditions_and_newcomers_have_none():
     kept = MeshCondition(drain=Drain(reason="disks"))
-    response = enrolled(a_snapshot(east=1, west=1), MeshConditions(meshes={"east": kept, "gone": kept}))
-    assert [(view.record.mesh, view.condition, view.is_draining) for view in response.meshes] == [
+    snapshot = enrolled(a_snapshot(east=1, west=1), MeshConditions(meshes={"east": kept, "gone": kept}))
+    assert [(view.record.mesh, view.condition, view.is_draining) for view in snapshot.meshes] == [
         ("east", kept, True),
         ("west", NEWCOMER, False),
     ]
@@ -73,12 +73,12 @@ def test_known_absent_meshes_are_listed_with_whereabouts():
         "lost": MeshCondition(flap_history=replace(seen, alive=False)),
         "drained": MeshCondition(drain=Drain()),
     }
-    response = enrolled(a_snapshot(east=1), MeshConditions(meshes=known), ConfiguredMeshes(meshes=filed))
-    assert [(mesh.record.mesh, mesh.whereabouts.value) for mesh in response.absent] == [
+    snapshot = enrolled(a_snapshot(east=1), MeshConditions(meshes=known), ConfiguredMeshes(meshes=filed))
+    assert [(mesh.record.mesh, mesh.whereabouts.value) for mesh in snapshot.absent] == [
         ("drained", "not_joined"),
         ("excused", "left"),
         ("gone", "left"),
         ("lab", "not_joined"),
         ("lost", "lost"),
     ]
-    assert response.absent[1].condition is known["excused"]
+    assert snapshot.absent[1].condition is known["excused"]

@@ -79,7 +79,7 @@ class Federation:
             clock=self.clock,
             heartbeat_ms=HEARTBEAT_MS,
         )
-        self.response = []
+        self.messages = []
 
     def submit(self, name, *tasks, tenant="acme", width=1, slot=CPU, priority=0, preemption=NEVER_PREEMPTS):
         """Submit a stage; each task is `name: needs`."""
@@ -113,12 +113,12 @@ class Federation:
                 self.child.take_report(self.reports.pop(0))
                 assert violations(self.child._child_state.admission) == []
 
-    def words(self):
+    def kinds(self):
         """Return the kinds of new messages at the root, each with its stage."""
         entries = self.store.inbox(0)
         self.store.acknowledge(tuple(entry.entry for entry in entries))
-        self.response = [message for entry in entries for message in decode(STAGE_MESSAGES, entry.body)]
-        return [(message.stage, message.kind) for message in self.response]
+        self.messages = [message for entry in entries for message in decode(STAGE_MESSAGES, entry.body)]
+        return [(message.stage, message.kind) for message in self.messages]
 
     def held(self):
         """Return the whole CPUs charged by the ledger."""

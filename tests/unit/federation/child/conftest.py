@@ -19,5 +19,5 @@ def busy():
     federation = Federation()
     federation.submit("s", "a:", "b: a")
     federation.heartbeat()
-    federation.words()
+    federation.kinds()
     return federation

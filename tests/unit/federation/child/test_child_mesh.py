@@ -41,11 +41,11 @@ def test_heartbeats_are_jittered_by_mesh_and_number(joined):
 def test_queued_stage_runs_and_its_lease_is_released(joined):
     joined.submit("s", "a:", "b: a")
     joined.notifications()
-    assert joined.words() == [("s", "stage_started")]
+    assert joined.kinds() == [("s", "stage_started")]
     assert (joined.running(), joined.paid(), joined.held(), joined.view().claimed) == ({"s"}, {"s"}, 1, 1)
     joined.work()
     joined.work()
-    assert [kind for _, kind in joined.words()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
+    assert [kind for _, kind in joined.kinds()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
     assert all_is_free(joined)
 
 
@@ -60,18 +60,18 @@ def test_an_end_lets_the_next_stage_in_at_once():
     federation.submit("t")
     federation.heartbeat()
     assert federation.running() == {"s"}
-    federation.words()
+    federation.kinds()
     federation.work()
     federation.notifications()
     assert federation.running() == {"t"}
-    assert ("t", "stage_started") in federation.words()
+    assert ("t", "stage_started") in federation.kinds()
 
 
 def test_a_forgotten_run_is_forgotten_by_the_host(busy):
     busy.work()
     busy.work()
     busy.notifications()
-    busy.words()
+    busy.kinds()
     assert not busy.host.is_empty
     busy.store.forget("r", ("east",))
     busy.notifications()
@@ -157,7 +157,7 @@ def test_a_running_stage_that_is_cancelled_stops_and_ends(busy):
     busy.store.cancel("s")
     busy.notifications()
     busy.work()
-    assert busy.words()[-1] == ("s", "stage_ended")
+    assert busy.kinds()[-1] == ("s", "stage_ended")
     assert all_is_free(busy)
 
 
@@ -190,7 +190,7 @@ def test_mesh_survives_an_unanswered_call(method):
     federation.work()
     federation.notifications()
     federation.work()
-    kinds = federation.words()
+    kinds = federation.kinds()
     assert ("s", "stage_ended") in kinds
     assert ("t", "stage_ended") in kinds
     assert all_is_free(federation)
@@ -215,7 +215,7 @@ def test_mesh_rejoins_as_soon_as_the_ledger_answers(busy):
     busy.submit("t")
     busy.heartbeat()
     assert busy.running() == {"t"}
-    assert ("s", "stage_lost") in busy.words()
+    assert ("s", "stage_lost") in busy.kinds()
     assert busy.paid() == {"t"}
     assert busy.held() == 2  # Leases of the earlier session stay charged until its expiry.
     busy.clock.advance(TTL_MS)
@@ -254,7 +254,7 @@ def test_a_heartbeat_in_time_after_a_silence_keeps_the_session(busy):
     busy.heartbeat()
     busy.work()
     busy.work()
-    assert busy.words()[-1] == ("s", "stage_ended")
+    assert busy.kinds()[-1] == ("s", "stage_ended")
 
 
 def test_oversized_heartbeat_counts_as_unanswered(busy):
@@ -267,7 +267,7 @@ def test_oversized_heartbeat_counts_as_unanswered(busy):
     busy.heartbeat()
     busy.work()
     busy.work()
-    assert busy.words()[-1] == ("s", "stage_ended")
+    assert busy.kinds()[-1] == ("s", "stage_ended")
 
 
 def test_unanswered_first_join_is_repeated():
@@ -291,14 +291,14 @@ def test_session_lost_during_work_stops_everything(busy):
 def test_a_runner_that_died_ends_the_stage_as_lost(busy):
     lost = StageLost(stage="s", mesh="east", incarnation=1, reason=Reason.WORKER_LOST)
     busy.child.take_report(HostReport(stage="s", number=9, messages=(lost,)))
-    assert busy.words() == [("s", "stage_lost")]
+    assert busy.kinds() == [("s", "stage_lost")]
     assert all_is_free(busy)
 
 
 def test_stage_waiting_for_ray_is_counted_until_a_node_begins(busy):
     waiting = StageWaiting(stage="s", reason=Reason.WAITING_FOR_GROUP, detail="held by others")
     busy.child.take_report(HostReport(stage="s", number=1, messages=(waiting,)))
-    assert busy.words() == [("s", "stage_waiting")]
+    assert busy.kinds() == [("s", "stage_waiting")]
     busy.heartbeat()
     assert busy.view().record.waiting_for_ray == 1
     begun = NodeStarted(stage="s", node="a", attempt=1, started_ms=1)
@@ -311,7 +311,7 @@ def test_leaving_stops_all_work_and_frees_the_quota_at_once(busy):
     busy.child.leave()
     assert busy.host.is_empty
     assert (busy.held(), busy.store.snapshot().meshes) == (0, ())
-    assert busy.words() == [("s", "stage_lost")]
+    assert busy.kinds() == [("s", "stage_lost")]
 
 
 def test_leaving_before_joining_is_harmless():
@@ -328,4 +328,4 @@ def test_work_goes_on_after_the_ledger_lost_its_lease(busy):
     assert (busy.running(), busy.held(), busy.store.audit()) == ({"s"}, 1, ())
     busy.work()
     busy.work()
-    assert busy.words()[-1] == ("s", "stage_ended")
+    assert busy.kinds()[-1] == ("s", "stage_ended")

@@ -24,7 +24,7 @@ def test_an_input_is_brought_when_its_letter_comes_and_once(joined):
     joined.notifications()
     joined.notifications()
     joined.work()
-    assert ("s", "node_succeeded") in joined.words()
+    assert ("s", "node_succeeded") in joined.kinds()
 
 
 def test_stage_of_an_excluded_tenant_is_not_claimed(joined):
@@ -32,7 +32,7 @@ def test_stage_of_an_excluded_tenant_is_not_claimed(joined):
     joined.submit("s")
     joined.notifications()
     joined.work()
-    assert (joined.words(), joined.view().waiting, joined.view().claimed) == ([], 1, 0)
+    assert (joined.kinds(), joined.view().waiting, joined.view().claimed) == ([], 1, 0)
 
 
 def test_repeated_notifications_fetch_inputs_once(joined):
@@ -92,7 +92,7 @@ def test_reconciliation_finds_an_input_without_notification(joined):
     joined.store.deliver("s", "x", stored(joined.store, "seven"))
     joined.heartbeat(HEARTBEATS_PER_COMPARISON)
     joined.work()
-    assert ("s", "node_succeeded") in joined.words()
+    assert ("s", "node_succeeded") in joined.kinds()
 
 
 def test_a_withheld_input_drops_what_waits_for_it(joined):
@@ -101,7 +101,7 @@ def test_a_withheld_input_drops_what_waits_for_it(joined):
     joined.store.deliver("s", "x", None)
     joined.notifications()
     joined.work()
-    kinds = [kind for _, kind in joined.words()]
+    kinds = [kind for _, kind in joined.kinds()]
     assert (kinds.count("node_succeeded"), kinds[-1]) == (1, "stage_ended")
 
 
@@ -110,21 +110,21 @@ def test_early_inputs_are_handed_over_at_the_start(joined):
     joined.store.deliver("s", "x", stored(joined.store, "seven"))
     joined.heartbeat()
     joined.work()
-    assert ("s", "node_succeeded") in joined.words()
+    assert ("s", "node_succeeded") in joined.kinds()
 
 
 def test_reconciliation_finds_a_cancel_without_notification(busy):
     busy.store.cancel("s")
     busy.heartbeat(HEARTBEATS_PER_COMPARISON)
     busy.work()
-    assert busy.words()[-1] == ("s", "stage_ended")
+    assert busy.kinds()[-1] == ("s", "stage_ended")
 
 
 def test_stage_cancelled_before_its_claim_releases_the_lease(joined):
     joined.submit("s")
     joined.flaky.before["claim"] = lambda: joined.store.cancel("s")
     joined.heartbeat()
-    assert joined.words() == [("s", "stage_ended")]
+    assert joined.kinds() == [("s", "stage_ended")]
     assert all_is_free(joined)
 
 
@@ -134,7 +134,7 @@ def test_stage_cancelled_before_its_start_is_stopped(joined):
     joined.heartbeat()
     joined.notifications()
     joined.work()
-    assert [kind for _, kind in joined.words()][-1] == "stage_ended"
+    assert [kind for _, kind in joined.kinds()][-1] == "stage_ended"
     assert all_is_free(joined)
 
 
@@ -150,8 +150,8 @@ def test_claim_that_runs_nothing_is_returned(joined, method):
     joined.flaky.mute = set()
     joined.heartbeat(HEARTBEATS_PER_COMPARISON)
     assert joined.view().claimed == 0
-    assert joined.words()[-1] == ("s", "stage_lost")
-    assert joined.response[-1].reason is Reason.LEDGER_UNREACHABLE
+    assert joined.kinds()[-1] == ("s", "stage_lost")
+    assert joined.messages[-1].reason is Reason.LEDGER_UNREACHABLE
     assert all_is_free(joined)
 
 
@@ -162,8 +162,8 @@ def test_stage_that_cannot_start_is_lost_and_holds_nothing(joined, monkeypatch):
     monkeypatch.setattr(joined.host, "start", refuse)
     joined.submit("s")
     joined.notifications()
-    assert joined.words() == [("s", "stage_lost")]
-    assert joined.response[0].reason is Reason.WORKER_LOST
+    assert joined.kinds() == [("s", "stage_lost")]
+    assert joined.messages[0].reason is Reason.WORKER_LOST
     assert all_is_free(joined)
 
 
@@ -252,11 +252,11 @@ def with_an_end():
 
 def test_claim_whose_end_the_store_lost_is_ended_again():
     federation, before = with_an_end()
-    federation.words()
+    federation.kinds()
     federation.store.lose_writes(before)
-    federation.words()
+    federation.kinds()
     federation.heartbeat(HEARTBEATS_PER_COMPARISON + 1)
-    assert federation.words() == [("s", "node_started"), ("s", "node_succeeded"), ("s", "stage_ended")]
+    assert federation.kinds() == [("s", "node_started"), ("s", "node_succeeded"), ("s", "stage_ended")]
     assert federation.held() == 0
 
 
@@ -264,22 +264,22 @@ def test_end_lost_by_the_store_is_resent_after_reconciliation():
     federation, before = with_an_end()
     epoch = federation.store.snapshot().epoch
     federation.store.lose_writes(before)
-    federation.words()
+    federation.kinds()
     federation.child._claims.compare()  # Before a heartbeat has reported the new epoch.
     assert federation.child._child_session.held().epoch == epoch
     federation.child._reporter.report()
-    assert federation.words()[-1] == ("s", "stage_ended")
+    assert federation.kinds()[-1] == ("s", "stage_ended")
 
 
 def test_claim_whose_end_is_too_old_to_resend_is_returned():
     federation, before = with_an_end()
-    federation.words()
+    federation.kinds()
     federation.heartbeat(math.ceil(KEPT_MS / soonest_ms(HEARTBEAT_MS)))
     federation.store.lose_writes(before)
-    federation.words()
+    federation.kinds()
     federation.heartbeat(HEARTBEATS_PER_COMPARISON + 1)
-    assert federation.words() == [("s", "stage_lost")]
-    assert federation.response[-1].reason is Reason.LEDGER_UNREACHABLE
+    assert federation.kinds() == [("s", "stage_lost")]
+    assert federation.messages[-1].reason is Reason.LEDGER_UNREACHABLE
 
 
 @pytest.mark.parametrize("lost", ["the claim", "the claim and its lease"])
@@ -288,21 +288,21 @@ def test_stage_whose_claim_is_lost_continues_under_its_token(joined, lost):
         joined.submit("earlier")
         joined.notifications()
         joined.work()
-        joined.words()
+        joined.kinds()
     joined.submit("s", "a:", "b: a")
     before = joined.store.copied()
     joined.notifications()
     claim = joined.child._child_state.running["s"].claim
     joined.work()
-    assert [kind for _, kind in joined.words()] == ["stage_started", "node_started", "node_succeeded", "node_started"]
+    assert [kind for _, kind in joined.kinds()] == ["stage_started", "node_started", "node_succeeded", "node_started"]
     joined.store.lose_writes(before)
     joined.heartbeat()
     assert [held.claim for held in joined.store.claims_of(joined.child._child_session.held())] == [claim]
-    assert [kind for _, kind in joined.words()] == ["stage_started", "node_started", "node_succeeded", "node_started"]
+    assert [kind for _, kind in joined.kinds()] == ["stage_started", "node_started", "node_succeeded", "node_started"]
     joined.heartbeat(HEARTBEATS_PER_COMPARISON)
     assert (joined.running(), joined.host._stages["s"].cancelled) == ({"s"}, False)
     joined.work()
-    assert [kind for _, kind in joined.words()] == ["node_succeeded", "stage_ended"]
+    assert [kind for _, kind in joined.kinds()] == ["node_succeeded", "stage_ended"]
     assert all_is_free(joined)
 
 
@@ -313,13 +313,13 @@ def test_ended_stage_with_a_lost_claim_does_not_rerun(joined):
     joined.work()
     joined.heartbeat(IDLE_HEARTBEATS + 1)
     assert joined.held() == 0  # Its lease is released.
-    joined.words()
+    joined.kinds()
     joined.store.lose_writes(before)
-    joined.words()
+    joined.kinds()
     joined.heartbeat()
-    assert [kind for _, kind in joined.words()] == ["stage_started", "node_started", "node_succeeded", "stage_ended"]
+    assert [kind for _, kind in joined.kinds()] == ["stage_started", "node_started", "node_succeeded", "stage_ended"]
     joined.heartbeat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS) + 1)
-    assert joined.words() == []
+    assert joined.kinds() == []
     assert all_is_free(joined)
 
 
@@ -329,12 +329,12 @@ def test_report_refused_without_its_claim_is_resent_later(joined):
     joined.notifications()
     joined.work()
     joined.store.lose_writes(before)
-    joined.words()
+    joined.kinds()
     joined.work()  # Before any heartbeat has reported the new epoch.
-    assert joined.words() == []
+    assert joined.kinds() == []
     joined.heartbeat()
-    response = ["stage_started", "node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
-    assert [kind for _, kind in joined.words()] == response
+    expected = ["stage_started", "node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
+    assert [kind for _, kind in joined.kinds()] == expected
     assert all_is_free(joined)
 
 
@@ -346,16 +346,16 @@ def test_claim_is_restored_when_its_stage_is_resubmitted(joined, has_ended):
     joined.work()
     joined.store.lose_writes(before)
     joined.heartbeat()
-    joined.words()
+    joined.kinds()
     if has_ended:
         joined.work()
         assert joined.running() == set()
-    assert joined.words() == []
+    assert joined.kinds() == []
     joined.submit("s", "a:", "b: a")
     joined.heartbeat()
     joined.work()
-    response = ["stage_started", "node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
-    assert [kind for _, kind in joined.words()] == response
+    expected = ["stage_started", "node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
+    assert [kind for _, kind in joined.kinds()] == expected
     assert all_is_free(joined)
 
 
@@ -369,7 +369,7 @@ def test_stage_that_is_not_resubmitted_stops_after_recovery(joined):
     joined.heartbeat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS) + 1)
     assert joined.host._stages["s"].cancelled
     joined.work()
-    assert joined.words() == []
+    assert joined.kinds() == []
     assert all_is_free(joined)
 
 
@@ -391,11 +391,11 @@ def test_a_stage_that_was_cancelled_meanwhile_stops(joined):
     joined.work(10)
     joined.store.lose_writes(before)
     joined.store.cancel("s")
-    joined.words()
+    joined.kinds()
     joined.heartbeat()
     assert joined.host._stages["s"].cancelled
     joined.work()
-    assert (joined.running(), joined.words()) == (set(), [])
+    assert (joined.running(), joined.kinds()) == (set(), [])
     assert all_is_free(joined)
 
 
@@ -412,11 +412,11 @@ def test_competing_claim_stands_and_the_lost_one_stops(joined):
     claimed = joined.store.claim(joined.child._child_session.held(), "s", lost.paid_by)
     assert claimed.claim.token > lost.claim.token
     assert session.incarnation == claimed.claim.incarnation
-    joined.words()
+    joined.kinds()
     joined.child._reporter.report_again()
     joined.heartbeat()
     assert (lost.is_disowned, joined.host._stages["s"].cancelled) == (True, True)
-    assert joined.words() == []
+    assert joined.kinds() == []
 
 
 def test_claim_of_the_current_epoch_is_not_restored():
@@ -442,7 +442,7 @@ def test_doubtful_claims_are_checked_in_bounded_batches(joined, monkeypatch):
         joined.submit(name, "a:", "b: a")
     joined.notifications()
     joined.work(10)
-    joined.words()
+    joined.kinds()
     asked = slow(joined, "resume", 0)
     joined.store.restart()
     joined.heartbeat()
@@ -465,12 +465,12 @@ def test_reports_of_an_earlier_process_are_not_offered_again(joined):
 def test_claim_under_a_hard_revoked_lease_is_disowned_once(joined):
     joined.submit("s", "a:", "b: a")
     joined.notifications()
-    joined.words()
+    joined.kinds()
     running = joined.child._child_state.running["s"]
     joined.store.revoke(tenant="acme", hard=True)
     joined.work()
     assert running.is_disowned
-    assert joined.words() == []
+    assert joined.kinds() == []
 
 
 def test_nothing_is_claimed_while_ray_is_gone(joined):
@@ -505,6 +505,6 @@ def test_running_work_ends_and_none_follows_while_ray_is_gone(joined):
     assert joined.running() == {"s1"}
     joined.host.is_there = False
     joined.work()
-    assert ("s1", "stage_ended") in joined.words()
+    assert ("s1", "stage_ended") in joined.kinds()
     joined.heartbeat(2)
     assert (joined.running(), joined.view().claimed) == (set(), 0)

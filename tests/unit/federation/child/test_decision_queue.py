@@ -21,7 +21,7 @@ def test_unanswered_explanation_delays_no_other_and_is_repeated():
     assert federation.running() == {"s"}
     federation.flaky.down = set()
     federation.heartbeat()
-    assert ("huge", "stage_waiting") in federation.words()
+    assert ("huge", "stage_waiting") in federation.kinds()
 
 
 def test_stage_is_explained_once_for_each_reason():

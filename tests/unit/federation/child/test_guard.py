@@ -55,7 +55,7 @@ def test_mesh_recovers_from_every_unanswered_call(verb, error):
         federation.notifications()
         federation.work()
         federation.heartbeat()
-    assert ("u", "stage_ended") in federation.words()
+    assert ("u", "stage_ended") in federation.kinds()
     assert all_is_free(federation)
 
 

@@ -21,8 +21,8 @@ def test_waiting_stage_reports_once_and_starts_with_its_quota():
     federation.submit("s")
     federation.submit("t")
     federation.heartbeat(3)
-    assert federation.words() == [("s", "stage_started"), ("t", "stage_waiting")]
-    assert (federation.response[1].reason, federation.response[1].detail) == (
+    assert federation.kinds() == [("s", "stage_started"), ("t", "stage_waiting")]
+    assert (federation.messages[1].reason, federation.messages[1].detail) == (
         Reason.QUOTA_EXHAUSTED,
         "acme may get 0 cpu of standard now, one slot needs 1",
     )
@@ -31,9 +31,9 @@ def test_waiting_stage_reports_once_and_starts_with_its_quota():
 def test_a_stage_of_a_tenant_that_is_gone_waits_and_says_so(joined):
     joined.submit("s", tenant="ghost")
     joined.heartbeat()
-    assert joined.words() == [("s", "stage_waiting")]
-    assert joined.response[0].reason is Reason.TENANT_UNKNOWN
-    assert joined.response[0].detail.startswith(
+    assert joined.kinds() == [("s", "stage_waiting")]
+    assert joined.messages[0].reason is Reason.TENANT_UNKNOWN
+    assert joined.messages[0].detail.startswith(
         "tenant ghost does not exist any more, so no quota pays for its work; write it into the root's file again"
     )
     assert joined.held() == 0
@@ -69,10 +69,10 @@ def test_stage_reports_unavailable_quota_after_the_next_answer(joined):
     joined.flaky.down = {"acquire"}
     joined.submit("s")
     joined.notifications()
-    assert joined.words() == []
+    assert joined.kinds() == []
     joined.heartbeat(2)
-    assert joined.words() == [("s", "stage_waiting")]
-    assert joined.response[0].reason is Reason.LEDGER_UNREACHABLE
+    assert joined.kinds() == [("s", "stage_waiting")]
+    assert joined.messages[0].reason is Reason.LEDGER_UNREACHABLE
 
 
 def test_unanswered_grant_is_released_when_its_stage_is_gone(joined):
@@ -115,8 +115,8 @@ def test_recovering_ledger_gets_no_new_demands(joined):
     joined.store.restart()
     joined.submit("s")
     joined.heartbeat()
-    assert joined.words() == [("s", "stage_waiting")]
-    assert joined.response[0].reason is Reason.LEDGER_RECOVERING
+    assert joined.kinds() == [("s", "stage_waiting")]
+    assert joined.messages[0].reason is Reason.LEDGER_RECOVERING
     joined.heartbeat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS) + 1)
     assert joined.running() == {"s"}
 
@@ -271,7 +271,7 @@ def crowd(count):
 
 
 @pytest.fixture
-def three_told(monkeypatch):
+def three_reported(monkeypatch):
     """Let a heartbeat report at most three leases."""
     for module in (
         "federation.child.lease_accounting",
@@ -282,12 +282,12 @@ def three_told(monkeypatch):
         monkeypatch.setattr(f"{module}.ROWS_SENT_MAX", 3)
 
 
-@pytest.mark.usefixtures("three_told")
+@pytest.mark.usefixtures("three_reported")
 def test_leases_stop_at_the_limit_and_the_next_stage_says_so():
     federation = crowd(4)
     assert federation.running() == {"s0", "s1", "s2"}
-    assert federation.words()[-1] == ("s3", "stage_waiting")
-    assert (federation.response[-1].reason, federation.response[-1].detail) == (
+    assert federation.kinds()[-1] == ("s3", "stage_waiting")
+    assert (federation.messages[-1].reason, federation.messages[-1].detail) == (
         Reason.LEASES_AT_LIMIT,
         "the mesh holds 3 leases, the maximum, and all of them are in use",
     )
@@ -298,7 +298,7 @@ def test_leases_stop_at_the_limit_and_the_next_stage_says_so():
     assert (federation.running(), federation.held()) == ({"s0", "s1", "s2"}, 3)
 
 
-@pytest.mark.usefixtures("three_told")
+@pytest.mark.usefixtures("three_reported")
 def test_idle_lease_is_released_for_a_needed_one():
     federation = crowd(4)
     federation.work()
@@ -308,7 +308,7 @@ def test_idle_lease_is_released_for_a_needed_one():
     assert [lease.tenant for lease in federation.store.snapshot().leases] == ["t1", "t2", "t3"]
 
 
-@pytest.mark.usefixtures("three_told")
+@pytest.mark.usefixtures("three_reported")
 @pytest.mark.parametrize("mute", [pytest.param(False, id="the call was lost"), pytest.param(True, id="the answer was lost")])
 def test_unanswered_release_blocks_its_replacement_lease(mute):
     federation = crowd(3)
@@ -327,7 +327,7 @@ def test_unanswered_release_blocks_its_replacement_lease(mute):
     assert (federation.running(), federation.held()) == ({"s3"}, 1)
 
 
-@pytest.mark.usefixtures("three_told")
+@pytest.mark.usefixtures("three_reported")
 def test_leases_in_use_are_reported_first_at_the_limit():
     federation = crowd(3)
     store = federation.store

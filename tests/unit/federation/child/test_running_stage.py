@@ -38,9 +38,9 @@ def test_stage_of_a_revoked_lease_stops_and_waits_again(busy):
     busy.heartbeat()
     assert busy.held() == 1  # Still charged: it is being stopped.
     busy.work()
-    assert busy.words()[-1] == ("s", "stage_lost")
-    assert busy.response[-1].reason is Reason.QUOTA_RECLAIMED
-    assert not [message for message in busy.response if message.kind == "node_failed"]
+    assert busy.kinds()[-1] == ("s", "stage_lost")
+    assert busy.messages[-1].reason is Reason.QUOTA_RECLAIMED
+    assert not [message for message in busy.messages if message.kind == "node_failed"]
     busy.heartbeat(2)
     assert (busy.running(), busy.held(), busy.store.audit()) == (set(), 0, ())
 
@@ -129,7 +129,7 @@ def test_stage_ending_before_its_minimum_is_not_preempted(aged):
     taken_by_plan(aged, 0)
     aged.work()
     aged.heartbeat()
-    assert ("young", "stage_ended") in aged.words()
+    assert ("young", "stage_ended") in aged.kinds()
     assert aged.held() == 0
 
 
@@ -166,4 +166,4 @@ def test_user_cancel_of_a_preempted_stage_prevents_its_rerun(busy):
     busy.store.cancel("s")
     busy.notifications()
     busy.work()
-    assert busy.words()[-1] == ("s", "stage_ended")
+    assert busy.kinds()[-1] == ("s", "stage_ended")

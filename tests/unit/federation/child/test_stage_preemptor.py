@@ -25,7 +25,7 @@ def full_house(*pools, quota=2, ages_ms=(0, 0), **response):
         federation.heartbeat()
         federation.clock.advance(age_ms)
     assert federation.running() == {"a", "b"}
-    federation.words()
+    federation.kinds()
     return federation
 
 
@@ -46,14 +46,14 @@ def test_urgent_stage_preempts_its_own_tenant_and_starts(pools, quota):
     federation.submit("urgent", priority=5, preemption=TAKES)
     federation.notifications()
     assert stopping(federation) == {"b"}  # It has run for the shorter time.
-    assert federation.words()[-1] == ("urgent", "stage_waiting")
-    assert (federation.response[-1].reason, federation.response[-1].detail) == (
+    assert federation.kinds()[-1] == ("urgent", "stage_waiting")
+    assert (federation.messages[-1].reason, federation.messages[-1].detail) == (
         Reason.WAITING_FOR_VICTIMS,
         "waits until preempted stages of its own tenant stop: b",
     )
     federation.work(0)
     assert federation.running() == {"a", "urgent"}
-    lost = [message for message in (federation.words(), federation.response)[1] if isinstance(message, StageLost)]
+    lost = [message for message in (federation.kinds(), federation.messages)[1] if isinstance(message, StageLost)]
     assert [(message.stage, message.reason) for message in lost] == [("b", Reason.PREEMPTED_WITHIN_TENANT)]
 
 
@@ -120,7 +120,7 @@ def test_freed_quota_is_reserved_for_the_preemptor():
     federation.notifications()
     federation.heartbeat(IDLE_HEARTBEATS + 1)
     assert ("small", Reason.CAPACITY_RESERVED) in [
-        (message.stage, message.reason) for message in (federation.words(), federation.response)[1] if message.kind == "stage_waiting"
+        (message.stage, message.reason) for message in (federation.kinds(), federation.messages)[1] if message.kind == "stage_waiting"
     ]
     assert federation.held() == 2
     federation.work()

@@ -20,12 +20,12 @@ def test_unsent_reports_are_kept_and_sent_in_order(busy):
     busy.flaky.down = {"report"}
     busy.work()
     busy.work()
-    assert busy.words() == []
+    assert busy.kinds() == []
     busy.heartbeat()
     assert busy.held() == 1
     busy.flaky.down = set()
     busy.heartbeat()
-    assert [kind for _, kind in busy.words()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
+    assert [kind for _, kind in busy.kinds()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
     assert all_is_free(busy)
 
 
@@ -35,7 +35,7 @@ def test_unanswered_report_takes_effect_once(busy):
     busy.flaky.mute = set()
     busy.heartbeat()
     busy.work()
-    assert [kind for _, kind in busy.words()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
+    assert [kind for _, kind in busy.kinds()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
 
 
 @pytest.mark.parametrize("refusal", [CallRejected("larger than 1 MiB"), BatchTooLarge("too many")], ids=["the call", "its content"])
@@ -45,7 +45,7 @@ def test_rejected_report_loses_its_stage_and_blocks_no_other(busy, refusal):
 
     busy.submit("t")
     busy.heartbeat()
-    busy.words()
+    busy.kinds()
     busy.clock.advance(0)
     busy.host.advance()
     busy.clock.advance(DURATION_MS)
@@ -54,10 +54,10 @@ def test_rejected_report_loses_its_stage_and_blocks_no_other(busy, refusal):
     busy.flaky.before["report"] = refuse
     for report in sorted(reports, key=lambda report: (report.stage, report.number)):
         busy.child.take_report(report)
-    assert ("s", "stage_lost") in busy.words()
-    (lost,) = [message for message in busy.response if message.kind == "stage_lost"]
+    assert ("s", "stage_lost") in busy.kinds()
+    (lost,) = [message for message in busy.messages if message.kind == "stage_lost"]
     assert (lost.reason, busy.host._stages["s"].cancelled) == (Reason.REPORT_REFUSED, True)
-    assert [message.kind for message in busy.response if message.stage == "t"] == ["node_started", "node_succeeded", "stage_ended"]
+    assert [message.kind for message in busy.messages if message.stage == "t"] == ["node_started", "node_succeeded", "stage_ended"]
     busy.work()
     assert all_is_free(busy)
 
@@ -71,7 +71,7 @@ def test_rejected_value_loses_its_stage(joined):
     joined.flaky.before["put"] = refuse
     joined.heartbeat()
     joined.work()
-    assert joined.words()[-1] == ("t", "stage_lost")
+    assert joined.kinds()[-1] == ("t", "stage_lost")
     assert all_is_free(joined)
 
 
@@ -85,7 +85,7 @@ def test_loss_that_cannot_be_reported_is_reported_later(busy):
     busy.flaky.before["report"] = refuse
     busy.flaky.down = set()
     busy.heartbeat()
-    assert busy.words() == [("s", "stage_lost")]
+    assert busy.kinds() == [("s", "stage_lost")]
 
 
 def test_blobs_are_stored_before_reports_that_name_them(busy):
@@ -94,11 +94,11 @@ def test_blobs_are_stored_before_reports_that_name_them(busy):
     busy.store.submit("east", StageSpec(stage="t", run="r", tenant="acme", tasks=(task,), slot=CPU, width=1))
     busy.heartbeat()
     busy.work()
-    assert ("t", "node_succeeded") not in busy.words()
+    assert ("t", "node_succeeded") not in busy.kinds()
     busy.flaky.down = set()
     busy.heartbeat()
-    assert ("t", "node_succeeded") in busy.words()
-    (value,) = [message.stored for message in busy.response if message.stage == "t" and message.kind == "node_succeeded"]
+    assert ("t", "node_succeeded") in busy.kinds()
+    (value,) = [message.stored for message in busy.messages if message.stage == "t" and message.kind == "node_succeeded"]
     assert busy.store.get("r", (value.sha256,))
 
 
@@ -112,7 +112,7 @@ def test_unsent_start_blocks_no_other_start(joined):
     assert joined.running() == {"s", "t"}
     joined.flaky.down = set()
     joined.heartbeat()
-    assert joined.words() == [("s", "stage_started"), ("t", "stage_started")]
+    assert joined.kinds() == [("s", "stage_started"), ("t", "stage_started")]
 
 
 def test_heartbeat_interrupts_sending_reports(busy):
@@ -145,7 +145,7 @@ def test_reports_of_a_lost_session_are_not_sent_in_the_next(busy):
     busy.store.sweep()
     busy.flaky.down = set()
     busy.heartbeat(2)
-    assert busy.words() == [("s", "stage_lost")]
+    assert busy.kinds() == [("s", "stage_lost")]
     assert all_is_free(busy)
 
 
@@ -154,7 +154,7 @@ def test_stage_of_another_owner_is_stopped_and_freed(busy):
     busy.work()
     assert all_is_free(busy)
     busy.work()
-    assert busy.words() == []
+    assert busy.kinds() == []
 
 
 def test_disowned_stage_frees_its_resources_when_it_stops():
@@ -183,7 +183,7 @@ def test_stage_of_a_forgotten_run_is_silent_and_frees_its_slot():
     federation = Federation(pool("general", 1), quota=1)
     federation.submit("s")
     federation.heartbeat()
-    federation.words()
+    federation.kinds()
     federation.store.forget("r", ())
     federation.store.release_id("r")
     federation.submit("t")
@@ -191,26 +191,26 @@ def test_stage_of_a_forgotten_run_is_silent_and_frees_its_slot():
     assert (federation.running(), set(federation.host._stages)) == ({"s"}, {"s"})
     federation.work(by_ms=0)
     assert federation.running() == {"t"}
-    assert [word for word in federation.words() if word[0] == "s"] == []
+    assert [word for word in federation.kinds() if word[0] == "s"] == []
 
 
 def test_reports_about_stages_that_are_over_are_dropped(busy):
     busy.work()
     last = StageEnded(stage="s")
     busy.work()
-    busy.words()
+    busy.kinds()
     busy.child.take_report(HostReport(stage="s", number=9, messages=(last,)))
-    assert busy.words() == []
+    assert busy.kinds() == []
 
 
 def test_later_reports_do_not_hide_lost_ones(busy):
-    busy.words()
+    busy.kinds()
     before = busy.store.copied()
     busy.work()  # `a` has ended, and that was reported.
     busy.store.lose_writes(before)
-    busy.words()
+    busy.kinds()
     busy.work()  # No heartbeat came between: the next report meets the gap.
-    assert [kind for _, kind in busy.words()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
+    assert [kind for _, kind in busy.kinds()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
     assert all_is_free(busy)
 
 
@@ -218,35 +218,35 @@ def test_values_that_the_store_has_lost_are_put_again(joined):
     task = TaskSpec(node="c", attempt=1, function="call:m:f", export=True)
     joined.store.submit("east", StageSpec(stage="t", run="r", tenant="acme", tasks=(task,), slot=CPU, width=1))
     joined.heartbeat()
-    joined.words()
+    joined.kinds()
     before = joined.store.copied()
     joined.work()
     joined.store.lose_writes(before)
     joined.heartbeat(2)
-    assert joined.words()[-1] == ("t", "stage_ended")
-    (value,) = [message.stored for message in joined.response if message.kind == "node_succeeded"]
+    assert joined.kinds()[-1] == ("t", "stage_ended")
+    (value,) = [message.stored for message in joined.messages if message.kind == "node_succeeded"]
     assert joined.store.get("r", (value.sha256,))
 
 
 def test_reports_are_resent_after_a_restart_with_one_effect(busy):
     busy.work()
-    busy.words()
+    busy.kinds()
     busy.store.restart()
     busy.heartbeat(2)
-    assert busy.words() == []
+    assert busy.kinds() == []
     busy.work()
-    assert [kind for _, kind in busy.words()] == ["node_succeeded", "stage_ended"]
+    assert [kind for _, kind in busy.kinds()] == ["node_succeeded", "stage_ended"]
 
 
 def test_unfillable_gap_blocks_no_later_report(busy):
-    busy.words()
+    busy.kinds()
     before = busy.store.copied()
     busy.work()
     busy.child._reporter._response.clear()
     busy.store.lose_writes(before)
-    busy.words()
+    busy.kinds()
     busy.work()
-    assert [kind for _, kind in busy.words()] == ["node_succeeded", "stage_ended"]
+    assert [kind for _, kind in busy.kinds()] == ["node_succeeded", "stage_ended"]
 
 
 def test_heartbeat_interrupts_resending_reports(busy):
@@ -254,19 +254,19 @@ def test_heartbeat_interrupts_resending_reports(busy):
     busy.work()
     busy.work()
     busy.store.lose_writes(before)
-    busy.words()
+    busy.kinds()
     again = slow(busy, "report", TTL_MS // 4)
     busy.heartbeat()
     assert len(again) == 1
     busy.heartbeat(5)
-    assert [kind for _, kind in busy.words()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
+    assert [kind for _, kind in busy.kinds()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
     assert len(again) == 3
     assert busy.view().alive
 
 
 def test_store_without_losses_gets_no_report_again(busy):
     busy.work()
-    busy.words()
+    busy.kinds()
     again = slow(busy, "report", 0)
     busy.store.restart()
     busy.heartbeat(2)

@@ -401,13 +401,13 @@ def test_doubtful_value_is_a_warning_and_no_error(text: str, reported: str):
 
 def test_warnings_are_listed_beside_errors():
     doubtful = changed("tenants", "acme", to={"quotas": {"standard": {"cpu": {"nominal": 9999}}}})
-    with pytest.raises(ConfigError, match="lease_ttl") as reported:
+    with pytest.raises(ConfigError, match="lease_ttl") as raised:
         loaded(yaml.safe_dump({**yaml.safe_load(doubtful), "federation": {"name": "x", "lease_ttl": "2s", "heartbeat": "1s"}}))
-    (warning,) = reported.value.warnings
+    (warning,) = raised.value.warnings
     assert "tenants own 9999 cpu" in warning.message
-    with pytest.raises(ConfigError) as reported:
+    with pytest.raises(ConfigError) as raised:
         loaded(yaml.safe_dump({**yaml.safe_load(doubtful), "federation": {"name": "x", "heartbeat": "soon"}}))
-    assert reported.value.warnings == ()
+    assert raised.value.warnings == ()
 
 
 NOT_YAML = {
@@ -532,9 +532,9 @@ import_paths: [nowhere]
 
 
 def test_errors_of_all_checks_are_listed_together():
-    with pytest.raises(ConfigError) as reported:
+    with pytest.raises(ConfigError) as raised:
         load_config(WRONG_AT_EVERY_STAGE, source="x.yaml", is_folder=lambda path: path != "nowhere")
-    assert [(one.line, one.place) for one in reported.value.located] == [
+    assert [(one.line, one.place) for one in raised.value.located] == [
         (1, "tenants"),
         (1, "federation.name"),
         (1, "federation.port"),
@@ -549,7 +549,7 @@ def test_errors_of_all_checks_are_listed_together():
         (10, "meshes.west"),
         (11, "import_paths[0]"),
     ]
-    assert str(reported.value).splitlines() == [str(one) for one in reported.value.located]
+    assert str(raised.value).splitlines() == [str(one) for one in raised.value.located]
 
 
 MADE_UP = {
@@ -567,10 +567,10 @@ MADE_UP = {
 
 @pytest.mark.parametrize(("text", "places"), MADE_UP.values(), ids=MADE_UP)
 def test_nothing_is_said_of_what_stands_for(text: str, places: list[str]):
-    with pytest.raises(ConfigError) as reported:
+    with pytest.raises(ConfigError) as raised:
         loaded(text)
-    assert [one.place for one in reported.value.located] == places
-    assert "…" not in str(reported.value)
+    assert [one.place for one in raised.value.located] == places
+    assert "…" not in str(raised.value)
 
 
 def test_nothing_is_said_that_only_follows_from_a_wrong_value():
@@ -587,8 +587,8 @@ IN_SUM = "tenants: {a: {quotas: {standard: {cpu: {nominal: 3}}}}, b: {quotas: {s
 
 @pytest.mark.parametrize(("tenants", "place"), [(TOO_MUCH, "tenants.b."), (IN_SUM, "tenants.b.")], ids=["one alone", "the sum"])
 def test_excess_quota_is_reported_at_its_number(tenants: str, place: str):
-    (place_told,) = (warning.place for warning in loaded(SMALL + tenants).warnings if "own" in warning.message)
-    assert place_told == f"{place}quotas.standard.cpu.nominal"
+    (found,) = (warning.place for warning in loaded(SMALL + tenants).warnings if "own" in warning.message)
+    assert found == f"{place}quotas.standard.cpu.nominal"
 
 
 def test_a_resource_that_pools_write_otherwise_is_a_warning():

@@ -20,9 +20,9 @@ from mesh.core.reasons import Reason
 
 def test_fitting_work_would_start_now_without_victims(store):
     joined(store, EAST)
-    reported = forecasts(store).would_be(pending())
-    assert (reported.reason, reported.ahead, reported.mesh_ahead, reported.changes, reported.victims) == (None, 0, 0, (), ())
-    assert reported.start_ms == store.snapshot().at_ms
+    forecast = forecasts(store).would_be(pending())
+    assert (forecast.reason, forecast.ahead, forecast.mesh_ahead, forecast.changes, forecast.victims) == (None, 0, 0, (), ())
+    assert forecast.start_ms == store.snapshot().at_ms
 
 
 def test_nothing_would_start_now_while_the_ledger_learns(store):
@@ -44,9 +44,9 @@ def test_queued_stage_has_two_positions_and_its_meshs_reason(store):
 def test_quota_is_named_when_both_quota_and_capacity_lack(store):
     joined(store, EAST)
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)
-    reported = forecasts(store, east=[queued("r.1", VISION, reason=Reason.CAPACITY_BUSY)]).of("r.1")
-    assert reported.reason is Reason.QUOTA_EXHAUSTED
-    assert reported.changes
+    forecast = forecasts(store, east=[queued("r.1", VISION, reason=Reason.CAPACITY_BUSY)]).of("r.1")
+    assert forecast.reason is Reason.QUOTA_EXHAUSTED
+    assert forecast.changes
 
 
 def test_unmeasured_mesh_forecasts_only_immediate_starts(store):
@@ -66,8 +66,8 @@ def test_forecast_uses_running_work_and_the_mesh_queue(store):
     joined(store, MeshId("small"), cpus=1)
     rich = Tenant(path=TenantPath("rich"), parent=None, quotas={(STD, "cpu"): Quota(nominal=99 * ONE)})
     store.configure(TenantTree([*TREE.tenants.values(), rich]))
-    reported = forecasts(store, small=[queued("r.1", VISION)]).would_be(pending(TenantPath("rich"), mesh=MeshId("small")))
-    assert (reported.reason, reported.start_ms) == (Reason.CAPACITY_BUSY, at_ms + RUN_MS)
+    forecast = forecasts(store, small=[queued("r.1", VISION)]).would_be(pending(TenantPath("rich"), mesh=MeshId("small")))
+    assert (forecast.reason, forecast.start_ms) == (Reason.CAPACITY_BUSY, at_ms + RUN_MS)
 
 
 @pytest.mark.parametrize("lacks", ["quota", "room"])

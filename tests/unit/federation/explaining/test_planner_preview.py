@@ -18,5 +18,5 @@ def test_preview_names_borrowers_for_the_owners_stage_only(store):
 def test_tenant_on_hold_is_shown_so_and_has_no_victims(store):
     joined(store, EAST)
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)
-    reported = forecasts(store, replace(ORDERS, stops={ACME: TenantStop()})).would_be(pending(cpus=2))
-    assert (reported.reason, reported.gate.node, reported.start_ms, reported.victims) == (Reason.TENANT_SUSPENDED, ACME, None, ())
+    forecast = forecasts(store, replace(ORDERS, stops={ACME: TenantStop()})).would_be(pending(cpus=2))
+    assert (forecast.reason, forecast.gate.node, forecast.start_ms, forecast.victims) == (Reason.TENANT_SUSPENDED, ACME, None, ())

@@ -23,9 +23,9 @@ def full(store, cpus=2):
 def test_dry_run_names_less_urgent_stages_as_victims(store, cpus):
     full(store, cpus)
     running = [begun(f"s{index}", priority=index) for index in range(min(4, cpus))]
-    reported = forecasts(store, running=running).would_be(pending(priority=3))
-    assert reported.reason is Reason.WAITING_FOR_VICTIMS
-    assert [(gives.mesh, gives.tenant, gives.amounts, gives.reason, gives.stages) for gives in reported.victims] == [
+    forecast = forecasts(store, running=running).would_be(pending(priority=3))
+    assert forecast.reason is Reason.WAITING_FOR_VICTIMS
+    assert [(gives.mesh, gives.tenant, gives.amounts, gives.reason, gives.stages) for gives in forecast.victims] == [
         (EAST, VISION, CPU, Reason.PREEMPTED_WITHIN_TENANT, ("s0",))
     ]
 

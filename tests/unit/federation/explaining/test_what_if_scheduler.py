@@ -16,10 +16,10 @@ def test_reclaiming_stage_waits_for_its_victims(store):
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)
     reclaims = QueueSettings(policies=Policies(reclaim=PreemptionMode.ANY))
     tenant_policies = PoliciesInForce(filed=replace(ORDERS.filed, settings={VISION: reclaims}))
-    reported = forecasts(store, tenant_policies).would_be(pending(cpus=3))
-    assert reported.reason is Reason.WAITING_FOR_VICTIMS
-    assert [(change.lever, change.tenant, change.units) for change in reported.changes] == [(Lever.FREE, ACME, 3 * ONE)]
-    assert [(gives.tenant, gives.amounts) for gives in reported.victims] == [(BATCH, CPU.times(3))]
+    forecast = forecasts(store, tenant_policies).would_be(pending(cpus=3))
+    assert forecast.reason is Reason.WAITING_FOR_VICTIMS
+    assert [(change.lever, change.tenant, change.units) for change in forecast.changes] == [(Lever.FREE, ACME, 3 * ONE)]
+    assert [(gives.tenant, gives.amounts) for gives in forecast.victims] == [(BATCH, CPU.times(3))]
 
 
 @pytest.mark.parametrize(
@@ -35,9 +35,9 @@ def test_borrower_sees_victims_without_fair_sharing(store, priority, reason, vic
     takes = QueueSettings(policies=Policies(reclaim=PreemptionMode.ANY, borrow=PreemptionMode.LOWER_PRIORITY))
     rules = Rules(min_run_ms=0, fair_sharing=False)
     tenant_policies = PoliciesInForce(filed=replace(ORDERS.filed, rules=rules, settings={ACME: takes}))
-    reported = forecasts(store, tenant_policies).would_be(pending(ACME, priority=priority))
-    assert reported.reason is reason
-    assert [(gives.tenant, gives.amounts) for gives in reported.victims] == victims
+    forecast = forecasts(store, tenant_policies).would_be(pending(ACME, priority=priority))
+    assert forecast.reason is reason
+    assert [(gives.tenant, gives.amounts) for gives in forecast.victims] == victims
 
 
 def test_equal_priority_is_never_a_victim(store):
@@ -45,15 +45,15 @@ def test_equal_priority_is_never_a_victim(store):
     joined(store, WEST).acquire(VISION, STD, CPU, 4)
     newer_ones = QueueSettings(policies=Policies(within_queue=PreemptionMode.LOWER_OR_NEWER))
     tenant_policies = PoliciesInForce(filed=replace(ORDERS.filed, settings={VISION: newer_ones}))
-    reported = forecasts(store, tenant_policies).would_be(pending())
-    assert (reported.reason, reported.victims) == (Reason.QUOTA_EXHAUSTED, ())
+    forecast = forecasts(store, tenant_policies).would_be(pending())
+    assert (forecast.reason, forecast.victims) == (Reason.QUOTA_EXHAUSTED, ())
 
 
 def test_unsatisfiable_demand_names_the_limit_that_is_too_low(store):
     joined(store, EAST)
-    reported = forecasts(store).would_be(pending(cpus=6))
-    assert (reported.reason, reported.start_ms) == (Reason.QUOTA_TOO_SMALL, None)
-    (change,) = reported.changes
+    forecast = forecasts(store).would_be(pending(cpus=6))
+    assert (forecast.reason, forecast.start_ms) == (Reason.QUOTA_TOO_SMALL, None)
+    (change,) = forecast.changes
     assert (change.lever, change.tenant, change.units) == (Lever.NOMINAL, ACME, 2 * ONE)
 
 

@@ -204,16 +204,16 @@ def test_claimant_learns_which_leases_are_still_too_young(claim: PlannerDemand, 
     tree, rules = company(vision=4, batch=0, nlp=4), Rules(min_run_ms=60_000)
     held = (holding("nlp", 4, token=1), holding("batch", 4, since_ms=NOW_MS - 1_000, token=2))
 
-    def response(*held: Holding, **more: object) -> tuple[Reason, str]:
+    def unmet(*held: Holding, **more: object) -> tuple[Reason, str]:
         answer = decide(tree, held, (claim,), rules=rules, **more)
         assert (answer.lowered, answer.raised) == ((), ())
         return answer.unmet[0].reason, answer.unmet[0].detail
 
-    assert response(*held, tells_young=True) == (reason, nobody + _NOT_YET)
-    assert response(*held) == (reason, nobody), "only people are told, and only they pay for it"
+    assert unmet(*held, tells_young=True) == (reason, nobody + _NOT_YET)
+    assert unmet(*held) == (reason, nobody), "only people are told, and only they pay for it"
     its_own = (holding("nlp", 4, since_ms=NOW_MS - 1_000), holding("silent", 4, since_ms=NOW_MS - 1_000, is_fixed=True))
     tree = company(vision=4, nlp=4, silent=0)
-    assert response(*its_own, tells_young=True) == (reason, nobody), "neither would be asked if it were older"
+    assert unmet(*its_own, tells_young=True) == (reason, nobody), "neither would be asked if it were older"
 
 
 def test_reporting_young_leases_leaves_the_plan_unchanged():

@@ -301,8 +301,8 @@ def test_flapping_mesh_refuses_with_the_time_left():
 def test_probation_detail_stays_the_same_while_it_lasts():
     kept = FlapHistory(incarnation=2, alive=True, losses_ms=(10,), back_ms=1_000, stable_ms=61_000)
     snapshot = a_snapshot(condition(a_mesh("east"), flap_history=kept))
-    reported = {route(a_demand(), replace(snapshot, at_ms=at_ms)).detail for at_ms in (2_000, 30_000, 60_999)}
-    assert len(reported) == 1
+    answer = {route(a_demand(), replace(snapshot, at_ms=at_ms)).detail for at_ms in (2_000, 30_000, 60_999)}
+    assert len(answer) == 1
 
 
 @pytest.mark.parametrize(

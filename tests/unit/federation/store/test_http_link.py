@@ -22,7 +22,7 @@ from mesh.stages.messages import NodeStarted, StageEnded
 
 EAST = MeshId("east")
 FIRST, SECOND = "http://first.test", "http://second.test"
-TOLD = LinkTerms(heartbeat_ms=500, inline_limit_bytes=4_096, storage_url="file:///objects")
+LINK_TERMS = LinkTerms(heartbeat_ms=500, inline_limit_bytes=4_096, storage_url="file:///objects")
 SESSION = Session(mesh=EAST, incarnation=5, ttl_ms=1_000, epoch=1, ledger="l")
 RECORD = MeshRecord(mesh=EAST, labels={}, pools=(), cluster="c")
 CLAIMED = Claim(stage=StageId("s"), mesh=EAST, incarnation=5, token=9)
@@ -61,7 +61,7 @@ def link(roots: Roots) -> Iterator[HttpLink]:
 
 
 def good(_: httpx.Request) -> httpx.Response:
-    return httpx.Response(200, content=encode(TOLD))
+    return httpx.Response(200, content=encode(LINK_TERMS))
 
 
 def away(request: httpx.Request) -> httpx.Response:
@@ -74,15 +74,15 @@ def error(code: str, status: int = 409, **more: object) -> Answer:
 
 
 def test_a_call_is_a_post_to_the_verbs_own_path(link, roots):
-    assert ask_terms(link, EAST) == TOLD
+    assert ask_terms(link, EAST) == LINK_TERMS
     _, request = roots.asked[0]
     assert (request.method, request.url.path, request.headers["content-type"]) == ("POST", f"{LINK_PATH}/terms", "application/json")
     assert decode(AskTerms, request.content) == AskTerms(mesh=EAST)
 
 
 def test_highest_session_proof_returns_with_each_call(link, roots):
-    response = iter(["7.1.aa.l", "6.1.bb.l", "", "no proof at all", "8.1.cc.l", "3.1.dd.other", ""])
-    roots.answers[FIRST] = lambda _: httpx.Response(200, content=encode(TOLD), headers={PROOF_HEADER: next(response)})
+    proofs = iter(["7.1.aa.l", "6.1.bb.l", "", "no proof at all", "8.1.cc.l", "3.1.dd.other", ""])
+    roots.answers[FIRST] = lambda _: httpx.Response(200, content=encode(LINK_TERMS), headers={PROOF_HEADER: next(proofs)})
     for _ in range(7):
         ask_terms(link, EAST)
     sent = [request.headers.get(PROOF_HEADER) for _, request in roots.asked]
@@ -91,7 +91,7 @@ def test_highest_session_proof_returns_with_each_call(link, roots):
 
 def test_link_fails_over_and_keeps_the_address_that_answered(link, roots):
     roots.answers[FIRST] = away
-    assert [ask_terms(link, EAST), ask_terms(link, EAST)] == [TOLD, TOLD]
+    assert [ask_terms(link, EAST), ask_terms(link, EAST)] == [LINK_TERMS, LINK_TERMS]
     assert roots.hosts() == [FIRST, SECOND, SECOND]
 
 
@@ -127,8 +127,8 @@ def test_hanging_addresses_are_tried_within_the_time_limit(roots, monkeypatch):
         pytest.param(lambda _: httpx.Response(200, content=b""), id="nothing"),
         pytest.param(lambda _: httpx.Response(200, content=b"<html>hello</html>"), id="a page"),
         pytest.param(lambda _: httpx.Response(200, content=b'{"heartbeat_ms": 500'), id="half a document"),
-        pytest.param(lambda _: httpx.Response(200, content=encode(TOLD).replace(b"500", b'"500"')), id="another type"),
-        pytest.param(lambda _: httpx.Response(200, content=encode(TOLD).replace(b"heartbeat_ms", b"pulse")), id="another key"),
+        pytest.param(lambda _: httpx.Response(200, content=encode(LINK_TERMS).replace(b"500", b'"500"')), id="another type"),
+        pytest.param(lambda _: httpx.Response(200, content=encode(LINK_TERMS).replace(b"heartbeat_ms", b"pulse")), id="another key"),
         pytest.param(lambda _: httpx.Response(200, content=b"\xff\xfe"), id="no text"),
         pytest.param(lambda _: httpx.Response(200, content=b"[" * 100_000), id="endless nesting"),
         pytest.param(lambda _: httpx.Response(204), id="a success without a body"),
@@ -158,7 +158,7 @@ def test_invalid_answer_is_an_unavailable_store(link, roots, answer):
 
 def test_proxy_error_leads_to_the_next_root(link, roots):
     roots.answers[FIRST] = lambda _: httpx.Response(502, content=b"Bad Gateway")
-    assert ask_terms(link, EAST) == TOLD
+    assert ask_terms(link, EAST) == LINK_TERMS
 
 
 @pytest.mark.parametrize("code", ["unauthorized", "wrong_mesh", "malformed_call"])

@@ -86,10 +86,10 @@ def test_a_graph_is(file, name, kind):
 def test_invalid_graph_is_reported_in_one_line(file, target, words):
     (file.parent / "folder.py").mkdir()
     (file.parent / "notes.txt").write_text("x")
-    with pytest.raises(GraphFileError) as reported:
+    with pytest.raises(GraphFileError) as raised:
         load_graph(target.format(file=file, folder=file.parent / "folder.py", notes=file.parent / "notes.txt"))
-    assert words in str(reported.value)
-    assert "\n" not in str(reported.value)
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_a_file_that_breaks_when_it_is_loaded_names_its_line(tmp_path, monkeypatch):

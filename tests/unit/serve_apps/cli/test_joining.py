@@ -130,9 +130,9 @@ def test_invalid_key_file_is_refused_without_showing_it(tmp_path, ran, capsys, t
     file.write_text(text, encoding="utf-8")
     file.chmod(mode)
     assert join(file, "--pool", "general=standard:cpu=1") == 1
-    reported = capsys.readouterr().err
-    assert words in reported
-    assert "a" * 43 not in reported
+    output = capsys.readouterr().err
+    assert words in output
+    assert "a" * 43 not in output
 
 
 def test_missing_file_is_reported(tmp_path, ran, capsys):
@@ -176,9 +176,9 @@ def test_started_mesh_prints_its_warnings(key_file, ran, monkeypatch, capsys):
     facts = {"mesh": "lab", "cluster": "0123456789abcdef", "pid": 7, "warnings": ("its pools declare 64 cpu",)}
     monkeypatch.setattr(child_process, "run", lambda _settings, send: send(**facts))
     assert join(key_file, "--pool", "general=standard:cpu=64") == 0
-    reported = capsys.readouterr()
-    assert reported.out == "lab is up on the Ray cluster 01234567, as process 7; Ctrl-C leaves in good order\n"
-    assert "warning: mesh lab: its pools declare 64 cpu" in reported.err
+    output = capsys.readouterr()
+    assert output.out == "lab is up on the Ray cluster 01234567, as process 7; Ctrl-C leaves in good order\n"
+    assert "warning: mesh lab: its pools declare 64 cpu" in output.err
 
 
 def test_file_without_the_mesh_is_reported(key_file, ran, tmp_path, capsys):

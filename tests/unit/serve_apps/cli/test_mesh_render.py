@@ -15,12 +15,12 @@ LONG = "montreal-research-cluster-with-a-name-that-is-long"
 LABELS = {"zone": "east", "tier": "standard", "accelerator": "nvidia-h100-80gb-hbm3"}
 
 
-def told_on(width: int, *meshes: MeshEntry) -> list[str]:
+def lines_on(width: int, *meshes: MeshEntry) -> list[str]:
     console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
     console.print(meshes_table(MeshesView(at_ms=AT_MS, meshes=list(meshes))))
-    reported = [line.rstrip() for line in console.file.getvalue().splitlines()]
-    assert all(len(line) <= width for line in reported)
-    return reported
+    output = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert all(len(line) <= width for line in output)
+    return output
 
 
 def amount(resource: str, value: str) -> Quantity:
@@ -50,21 +50,21 @@ def words_of(mesh: MeshEntry) -> set[str]:
 @pytest.mark.parametrize("name", ["east", LONG])
 def test_no_word_is_broken_whatever_the_width(width, name):
     drained = a_mesh(name, labels=LABELS, draining=True, drain_reason="uninterruptible-power-supplies are changed", waiting=12_345)
-    reported = "\n".join(told_on(width, drained, a_mesh("west", alive=False, heartbeat_age_ms=725_000)))
+    reported = "\n".join(lines_on(width, drained, a_mesh("west", alive=False, heartbeat_age_ms=725_000)))
     for word in words_of(drained):
         assert word in reported
     assert "last heartbeat" in reported
 
 
 def test_wide_terminal_shows_meshes_as_a_table():
-    head, east, *_ = told_on(160, a_mesh(oldest_waiting_ms=125_000, waiting=3, run_ms=1_500))
+    head, east, *_ = lines_on(160, a_mesh(oldest_waiting_ms=125_000, waiting=3, run_ms=1_500))
     assert head.split() == ["mesh", "state", "heartbeat", "labels", "used/capacity", "queued", "running", "a", "stage"]
     assert east.split() == ["east", "alive", "300ms", "zone=east", "general:", "cpu", "1/64,", "3", "0", "1.5s"]
 
 
 def test_narrow_terminal_wraps_long_cells_of_small_meshes():
-    reported = told_on(84, a_mesh(labels={"tier": "standard", "zone": "east"}))
-    assert reported[1:] == [
+    lines = lines_on(84, a_mesh(labels={"tier": "standard", "zone": "east"}))
+    assert lines[1:] == [
         "east  alive      300ms  tier=standard,  general: cpu 1/64,       0        0",
         "                        zone=east       memory 0/512GiB,",
         "                                        gpu 0/8",
@@ -72,8 +72,8 @@ def test_narrow_terminal_wraps_long_cells_of_small_meshes():
 
 
 def test_narrow_terminal_gives_each_mesh_its_own_lines():
-    reported = told_on(60, a_mesh(labels=LABELS, oldest_waiting_ms=125_000, waiting=3, run_ms=1_500))
-    assert reported == [
+    lines = lines_on(60, a_mesh(labels=LABELS, oldest_waiting_ms=125_000, waiting=3, run_ms=1_500))
+    assert lines == [
         "east  alive",
         "  heartbeat 300ms ago, 3 queued (for 2m05s), 0 running,",
         "  a stage takes 1.5s",
@@ -86,19 +86,19 @@ def test_narrow_terminal_gives_each_mesh_its_own_lines():
 @pytest.mark.parametrize("width", [60, 160])
 def test_silent_mesh_shows_its_last_heartbeat_and_process(width):
     silent = a_mesh(alive=False, heartbeat_age_ms=725_000, last_heard_ms=AT_MS - 725_000, pid=4711)
-    reported = " ".join(" ".join(told_on(width, silent)).split())
+    reported = " ".join(" ".join(lines_on(width, silent)).split())
     for words in ("unreachable", "last heartbeat 12m05s", "22:02:45Z", "process 4711"):
         assert words in reported
-    assert "process" not in " ".join(told_on(width, a_mesh(pid=4711)))
+    assert "process" not in " ".join(lines_on(width, a_mesh(pid=4711)))
 
 
 def test_a_mesh_shows_what_keeps_work_away_from_it():
     drained = a_mesh(cluster_answers=False, waiting_for_ray=2, draining=True, drain_reason="disks [red]", stable=False, stable_in_ms=4_200)
-    reported = "\n".join(told_on(160, drained))
+    reported = "\n".join(lines_on(160, drained))
     for words in ("no answer from Ray", "2 wait for Ray", "draining: disks [red]", "on probation 4.2s"):
         assert words in reported
     assert "alive" not in reported
 
 
 def test_without_meshes_it_says_so():
-    assert told_on(80) == ["no mesh that this key may use has joined"]
+    assert lines_on(80) == ["no mesh that this key may use has joined"]

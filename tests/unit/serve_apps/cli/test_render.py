@@ -36,9 +36,9 @@ LONG = "a-very-long-name-that-somebody-has-given-to-a-run-of-digits-2026-11-20-a
 def text_of(renderable: RenderableType, width: int = WIDTH) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
     console.print(renderable)
-    reported = console.file.getvalue()
-    assert all(len(line) <= width for line in reported.splitlines())
-    return reported
+    output = console.file.getvalue()
+    assert all(len(line) <= width for line in output.splitlines())
+    return output
 
 
 def amount(value: int) -> Quantity:
@@ -100,13 +100,13 @@ def test_runs_fit_the_width_whatever_their_names():
             counts={"SUCCEEDED": 3, "FAILED": 1, "WAITING": 2},
         )
     ]
-    reported = text_of(runs_table(RunsView(runs=lines), NOW_MS))
-    assert "FAILED" in reported
-    assert "3/6" in reported
-    assert "1 failed" in reported
-    assert "5.0s" in reported
-    assert "Traceback" not in reported
-    table, _, whys = reported.partition("\n\n")
+    text = text_of(runs_table(RunsView(runs=lines), NOW_MS))
+    assert "FAILED" in text
+    assert "3/6" in text
+    assert "1 failed" in text
+    assert "5.0s" in text
+    assert "Traceback" not in text
+    table, _, whys = text.partition("\n\n")
     assert "".join(line.split()[0] for line in table.splitlines()[1:]) == LONG
     assert "the learning rate is much too large" in whys
 
@@ -129,9 +129,9 @@ def test_nodes_that_failed_or_never_ran_do_not_count_as_done():
 def test_watched_run_shows_succeeded_and_other_ends():
     stage = a_stage(1, "east", StageState.ENDED, counts={"FAILED": 1, "SKIPPED": 2, "SUCCEEDED": 1})
     shares = [MeshShare(mesh=mesh, stages=1, slots=0, counts={"FAILED": 1}) for mesh in ("east", "west")]
-    reported = text_of(run_panel(a_run(state="FAILED", stages=[stage], meshes=shares), NOW_MS))
+    text = text_of(run_panel(a_run(state="FAILED", stages=[stage], meshes=shares), NOW_MS))
     for words in ("1/4", "1 failed", "2 skipped", "meshes: east 0/1  west 0/1"):
-        assert words in reported
+        assert words in text
 
 
 def lines_of(*stages: StageView) -> list[str]:
@@ -158,10 +158,10 @@ def test_replanned_stages_and_unused_meshes_are_hidden():
         a_stage(3, "north", StageState.ENDED),
     ]
     shares = [MeshShare(mesh=mesh, stages=1, slots=0, counts=counts) for mesh, counts in (("east", {}), ("west", {"SUCCEEDED": 3}))]
-    reported = text_of(run_panel(a_run(stages=stages, meshes=shares), NOW_MS))
-    assert [line.split()[1] for line in reported.splitlines()[-2:]] == ["east", "west"]
-    assert "north" not in reported
-    assert "meshes:" not in reported
+    text = text_of(run_panel(a_run(stages=stages, meshes=shares), NOW_MS))
+    assert [line.split()[1] for line in text.splitlines()[-2:]] == ["east", "west"]
+    assert "north" not in text
+    assert "meshes:" not in text
 
 
 def test_only_what_is_a_fault_is_red():
@@ -219,7 +219,7 @@ def test_a_run_shows_stages_with_progress_and_reasons():
         MeshShare(mesh="east", stages=1, slots=2, counts={"SUCCEEDED": 2}),
         MeshShare(mesh="west", stages=1, slots=0, counts={"ASSIGNED": 3}),
     ]
-    reported = text_of(run_panel(a_run(stages=stages, meshes=shares, counts={"SUCCEEDED": 2, "RUNNING": 2, "ASSIGNED": 3}), NOW_MS))
+    text = text_of(run_panel(a_run(stages=stages, meshes=shares, counts={"SUCCEEDED": 2, "RUNNING": 2, "ASSIGNED": 3}), NOW_MS))
     for words in (
         "night",
         "1m05s",
@@ -231,7 +231,7 @@ def test_a_run_shows_stages_with_progress_and_reasons():
         "ONLY_FEASIBLE_MESH",
         "meshes: east 2/2  west 0/3",
     ):
-        assert words in reported
+        assert words in text
 
 
 def test_running_stage_shows_its_slots_of_the_usable_ones():
@@ -257,26 +257,26 @@ def test_several_levers_are_all_needed_and_one_is_not_marked():
     change = {"lever": "free", "tenant": "acme", "flavor": "standard", "resource": "cpu", "amount": amount(1), "words": "1 cpu came free"}
     for changes, words in (([change], "it would start if\n"), ([change, change], "it would start if all of these were true\n")):
         view = StageExplanation(**stage, reason="QUOTA_EXHAUSTED", nodes=1, slot={}, position=1, tenant_position=1, changes=changes)
-        reported = "\n".join(line.rstrip() for line in text_of(stage_picture(view, NOW_MS)).splitlines())
-        assert words in reported
-        assert "not known yet" in reported
+        text = "\n".join(line.rstrip() for line in text_of(stage_picture(view, NOW_MS)).splitlines())
+        assert words in text
+        assert "not known yet" in text
 
 
 def test_a_run_shows_what_is_blocked_failed_and_skipped():
     blocked = [BlockedView(reason="LABEL_MISMATCH", detail="east: zone=moon is required", count=7, nodes=["a", "b"])]
     failures = [FailureView(node="train", attempt=1, mesh="east", reason="USER_ERROR", type="builtins.ValueError", message="[bad] lr")]
-    reported = text_of(run_panel(a_run(state="FAILED", blocked=blocked, failures=failures, counts={"SKIPPED": 4}), NOW_MS))
-    assert "blocked LABEL_MISMATCH: 7 (a, b …): east: zone=moon is required" in reported
-    assert "failed train on east: builtins.ValueError: [bad] lr" in reported
-    assert "skipped because of another failure: 4" in reported
+    text = text_of(run_panel(a_run(state="FAILED", blocked=blocked, failures=failures, counts={"SKIPPED": 4}), NOW_MS))
+    assert "blocked LABEL_MISMATCH: 7 (a, b …): east: zone=moon is required" in text
+    assert "failed train on east: builtins.ValueError: [bad] lr" in text
+    assert "skipped because of another failure: 4" in text
 
 
 def test_result_shows_json_and_where_the_rest_is():
     json_output = OutputView(encoding="json", sha256="s", size_bytes=9, href="/x", inline=True, value={"accuracy": 0.97})
     pickled = OutputView(encoding="pickle", sha256="s", size_bytes=12_345, href="/y", inline=True, data="AA==")
-    reported = text_of(result_summary(ResultView(id="night", state="SUCCEEDED", outputs={"scores": json_output, "model": pickled})))
-    assert '"accuracy": 0.97' in reported
-    assert "model: 12,345 bytes of pickled Python" in reported
+    text = text_of(result_summary(ResultView(id="night", state="SUCCEEDED", outputs={"scores": json_output, "model": pickled})))
+    assert '"accuracy": 0.97' in text
+    assert "model: 12,345 bytes of pickled Python" in text
 
 
 def test_a_failure_shows_the_users_own_traceback():
@@ -284,9 +284,9 @@ def test_a_failure_shows_the_users_own_traceback():
         node="train", attempt=2, mesh="east", reason="USER_ERROR", type="t", message="m", traceback="File x.py, line 3\nt: m"
     )
     view = NoResultView(error=ErrorView(code="run_failed", message="the run failed: m"), id="night", state="FAILED", failures=[failure])
-    reported = text_of(failure_summary(view))
-    assert "train (attempt 2 on east): USER_ERROR" in reported
-    assert "File x.py, line 3" in reported
+    text = text_of(failure_summary(view))
+    assert "train (attempt 2 on east): USER_ERROR" in text
+    assert "File x.py, line 3" in text
 
 
 def test_nodes_with_the_same_failure_are_listed_once():
@@ -296,10 +296,10 @@ def test_nodes_with_the_same_failure_are_listed_once():
     ]
     other = FailureView(node="m", attempt=1, mesh=None, reason="USER_ERROR", type="t", message="bad")
     view = NoResultView(error=ErrorView(code="run_failed", message="the run failed"), id="night", state="FAILED", failures=[*late, other])
-    reported = text_of(failure_summary(view))
-    assert "n0 and 6 more (attempt 1): WAITED_TOO_LONG" in reported
-    assert reported.count("waited longer than 5s") == 1
-    assert "m (attempt 1): USER_ERROR" in reported
+    text = text_of(failure_summary(view))
+    assert "n0 and 6 more (attempt 1): WAITED_TOO_LONG" in text
+    assert text.count("waited longer than 5s") == 1
+    assert "m (attempt 1): USER_ERROR" in text
 
 
 def test_tenants_stand_below_their_parents_with_what_they_have():
@@ -316,11 +316,11 @@ def test_tenants_stand_below_their_parents_with_what_they_have():
     )
     tree = [("acme", None), ("acme/research", "acme"), ("acme/research/vision", "acme/research")]
     tenants = [TenantView(tenant=path, parent=parent, quotas=[quota], pickled_code=False, functions=[]) for path, parent in tree]
-    reported = text_of(tenants_table(TenantsView(at_ms=0, tenants=tenants))).splitlines()
-    assert reported[0].split() == ["tenant", "flavor", "resource", "nominal", "used", "borrowed", "available"]
-    assert [line[:12].rstrip() for line in reported[1:4]] == ["acme", "  research", "    vision"]
-    assert "include the tenants below" in " ".join(reported[4:])
-    assert reported[1].split()[-4:] == ["2", "3", "1", "0"]
+    text = text_of(tenants_table(TenantsView(at_ms=0, tenants=tenants))).splitlines()
+    assert text[0].split() == ["tenant", "flavor", "resource", "nominal", "used", "borrowed", "available"]
+    assert [line[:12].rstrip() for line in text[1:4]] == ["acme", "  research", "    vision"]
+    assert "include the tenants below" in " ".join(text[4:])
+    assert text[1].split()[-4:] == ["2", "3", "1", "0"]
 
 
 def test_a_tenant_without_its_parent_in_view_has_its_whole_path():
@@ -337,8 +337,8 @@ def test_tenant_below_another_parent_shows_its_whole_path():
         ("acme/ops", "acme"),
     ]
     tenants = [TenantView(tenant=path, parent=parent, quotas=[], pickled_code=False, functions=[]) for path, parent in tree]
-    reported = text_of(tenants_table(TenantsView(at_ms=0, tenants=tenants))).splitlines()
-    assert [line.rstrip() for line in reported[1:6]] == ["acme", "  lab", "  ops", "    acme/lab/vision", "      a"]
+    text = text_of(tenants_table(TenantsView(at_ms=0, tenants=tenants))).splitlines()
+    assert [line.rstrip() for line in text[1:6]] == ["acme", "  lab", "  ops", "    acme/lab/vision", "      a"]
 
 
 def test_an_error_keeps_brackets_that_look_like_markup():
@@ -347,11 +347,11 @@ def test_an_error_keeps_brackets_that_look_like_markup():
 
 def test_pickled_result_shows_how_to_read_it():
     output = OutputView(encoding="pickle", sha256="0" * 64, size_bytes=9, href="/v1/runs/night/result/a", inline=False)
-    reported = text_of(result_summary(ResultView(id="night", state="SUCCEEDED", outputs={"a": output})), width=200)
-    assert "`dag.get_run('night').result()`" in reported
+    text = text_of(result_summary(ResultView(id="night", state="SUCCEEDED", outputs={"a": output})), width=200)
+    assert "`dag.get_run('night').result()`" in text
 
 
 def test_queue_says_how_many_stages_it_does_not_show():
-    reported = text_of(queue_picture(QueueView(tenant="*", waiting=[], cut_short={"east": 1, "west": 12})))
-    assert "east: 1 more stage behind the first 1 000 of its queue, not shown" in reported
-    assert "west: 12 more stages behind the first 1 000 of its queue, not shown" in reported
+    text = text_of(queue_picture(QueueView(tenant="*", waiting=[], cut_short={"east": 1, "west": 12})))
+    assert "east: 1 more stage behind the first 1 000 of its queue, not shown" in text
+    assert "west: 12 more stages behind the first 1 000 of its queue, not shown" in text

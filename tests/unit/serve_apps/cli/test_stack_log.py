@@ -32,9 +32,9 @@ def test_foreground_log_is_plain_and_kept_with_times(tmp_path: Path, capsys) -> 
     log.say("mesh east [gpu]: joined")
     log.write("timestamp='now' event='away'\n")
     log.close()
-    reported = capsys.readouterr()
-    assert reported.out == "before\nmesh east [gpu]: joined\n"
-    assert reported.err == "timestamp='now' event='away'\n"
+    output = capsys.readouterr()
+    assert output.out == "before\nmesh east [gpu]: joined\n"
+    assert output.err == "timestamp='now' event='away'\n"
     kept = (tmp_path / FILE).read_text()
     assert re.fullmatch(STAMPED + r"mesh east \[gpu\]: joined\ntimestamp='now' event='away'\n", kept)
 

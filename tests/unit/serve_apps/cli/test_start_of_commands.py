@@ -27,10 +27,10 @@ def test_call_without_a_command_loads_none(arguments):
 
 @pytest.mark.parametrize("file", ["runs", "waiting", "checking", "federation", "applying", "dead"])
 def test_commands_that_are_no_root_load_none(file):
-    assert not loaded_by(f"import serve_apps.cli.{file}") & ROOTS
+    assert not loaded_by(f"import serve_apps.cli.commands.{file}") & ROOTS
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_command_file_loads_no_ray_and_has_its_commands(file):
-    assert "ray" not in loaded_by(f"import serve_apps.cli.{file}")
+    assert "ray" not in loaded_by(f"import serve_apps.cli.commands.{file}")
     assert set(registered(file)) == set(FILES[file])

@@ -70,7 +70,7 @@ def test_mesh_learns_the_common_terms_before_it_joins(world):
     assert (terms.heartbeat_ms, terms.inline_limit_bytes, terms.storage_url, terms.ledger) == (2_000, 65_536, "", "ours")
 
 
-ROSTER = ConfiguredMeshes(
+CONFIGURED = ConfiguredMeshes(
     flavors={STANDARD: {"zone": "e"}},
     meshes={EAST: replace(RECORD, labels={"zone": "e"}, tenants=(RESEARCH,))},
 )
@@ -78,7 +78,7 @@ ROSTER = ConfiguredMeshes(
 
 def strict(world: GatewayWorld) -> HttpLedger:
     """Return the ledger over a link to a root that has a file."""
-    return HttpLedger(link(world, app=create_app(replace(world.dependencies(), configured_meshes=ROSTER))))
+    return HttpLedger(link(world, app=create_app(replace(world.dependencies(), configured_meshes=CONFIGURED))))
 
 
 def test_record_against_the_roots_file_is_refused_everywhere(world):
@@ -102,8 +102,8 @@ def test_roots_file_overrides_reported_tenants(world):
 
 
 def test_mesh_differing_from_the_roots_file_is_warned(world):
-    response = replace(RECORD, labels={"zone": "e", "tier": "spot"}, tenants=(RESEARCH,))
-    assert ask_terms(strict(world)._link, EAST, response).warnings == ("its labels are tier=spot, zone=e; the root's file says zone=e",)
+    differing = replace(RECORD, labels={"zone": "e", "tier": "spot"}, tenants=(RESEARCH,))
+    assert ask_terms(strict(world)._link, EAST, differing).warnings == ("its labels are tier=spot, zone=e; the root's file says zone=e",)
     assert ask_terms(strict(world)._link, EAST).warnings == ()
 
 
@@ -191,10 +191,10 @@ def test_only_the_last_session_of_the_same_mesh_is_resumed(world):
         west.join(replace(RECORD, mesh=WEST), adopt=first.incarnation)
     with pytest.raises(SessionSuperseded):
         east.join(RECORD, adopt=first.incarnation - 1)
-    heir = east.join(RECORD, adopt=first.incarnation)
+    successor = east.join(RECORD, adopt=first.incarnation)
     with pytest.raises(SessionSuperseded):
         east.heartbeat(first, RECORD, HeartbeatReport(number=1))
-    assert [view.incarnation for view in world.store.snapshot().meshes] == [heir.incarnation]
+    assert [view.incarnation for view in world.store.snapshot().meshes] == [successor.incarnation]
 
 
 # ---- decoding

@@ -30,7 +30,7 @@ ROUTES = [
 ]
 
 
-def told_codes() -> dict[str, HTTPStatus]:
+def possible_codes() -> dict[str, HTTPStatus]:
     """Return every code that an answer may have."""
     table = {meaning.code: meaning.status for _, meaning in MEANINGS} | {INTERNAL.code: INTERNAL.status}
     return table | {code: status for status, code in OF_ROUTING.items()} | OF_RESULTS | OF_THE_PROXY
@@ -47,7 +47,7 @@ def documented_codes() -> dict[str, set[int]]:
 
 
 def test_documentation_lists_exactly_the_error_codes():
-    assert documented_codes() == {code: {int(status)} for code, status in told_codes().items()}
+    assert documented_codes() == {code: {int(status)} for code, status in possible_codes().items()}
 
 
 def test_no_code_stands_for_two_kinds_of_error():

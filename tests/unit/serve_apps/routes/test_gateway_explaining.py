@@ -425,8 +425,8 @@ def test_tenant_cannot_lift_an_operators_stop(world):
 
 def test_resume_leaves_a_stop_of_the_file(world):
     world.tenant_policies.publish(TenantPolicies(settings={SALES: QueueSettings(stop=Stop.HOLD)}))
-    reported = world.http("*").post(f"/v1/tenants/{SALES}/resume").json()
-    assert (reported["stop"], reported["changed"]) == ("hold", False)
+    body = world.http("*").post(f"/v1/tenants/{SALES}/resume").json()
+    assert (body["stop"], body["changed"]) == ("hold", False)
 
 
 # -- users -----------------------------------------------------------------------------------------------------------------

@@ -189,8 +189,8 @@ def test_nodes_that_no_mesh_takes_have_reason_and_detail(world):
     run = submitted(world, "a", "b")
     blocked = {"state": NodeState.BLOCKED, "reason": Reason.LABEL_MISMATCH, "detail": "east: zone=moon is required"}
     world.move(run, RunState.RUNNING, nodes={"a": blocked})
-    reported = world.http().get(f"/v1/runs/{run}").json()["blocked"]
-    assert reported == [{"reason": "LABEL_MISMATCH", "detail": "east: zone=moon is required", "count": 1, "nodes": ["a"]}]
+    body = world.http().get(f"/v1/runs/{run}").json()["blocked"]
+    assert body == [{"reason": "LABEL_MISMATCH", "detail": "east: zone=moon is required", "count": 1, "nodes": ["a"]}]
 
 
 def test_nodes_come_in_pages_and_by_state(world):

@@ -64,11 +64,11 @@ def test_process_gets_the_settings_file_and_the_environment(spawn, tmp_path):
 
 def test_early_exit_is_reported_with_the_end_of_the_log(spawn):
     process = spawn("raise SystemExit('\\n'.join(f'line {number}' for number in range(100)))")
-    with pytest.raises(RuntimeAdapterError, match="part ended before it was ready") as reported:
+    with pytest.raises(RuntimeAdapterError, match="part ended before it was ready") as raised:
         process.wait_ready(READY_S)
-    assert str(reported.value).endswith("line 99")
-    assert f"line {100 - LOG_LINES_SHOWN}\n" in str(reported.value)
-    assert f"line {100 - LOG_LINES_SHOWN - 1}\n" not in str(reported.value)
+    assert str(raised.value).endswith("line 99")
+    assert f"line {100 - LOG_LINES_SHOWN}\n" in str(raised.value)
+    assert f"line {100 - LOG_LINES_SHOWN - 1}\n" not in str(raised.value)
 
 
 def test_process_that_is_not_ready_in_time_is_an_error(spawn):

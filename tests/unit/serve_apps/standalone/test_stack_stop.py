@@ -82,9 +82,9 @@ def test_failing_part_is_reported_and_stops_no_other_stop(tmp_path: Path, broken
 )
 def test_store_missing_at_start_is_named_by_file_line_and_key(tmp_path: Path, url: str) -> None:
     config = load_config(f"{CONFIG}redis:\n  url: {url.format(nobody())}\n", source="stack.yaml")
-    with pytest.raises(StoreUnavailable, match=r"^stack\.yaml:9:3: redis\.url: .*; start the server, name another") as reported:
+    with pytest.raises(StoreUnavailable, match=r"^stack\.yaml:9:3: redis\.url: .*; start the server, name another") as raised:
         Stack(config, StackFolder(tmp_path), say=lambda _: None).start()
-    assert "secret" not in str(reported.value)
+    assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize("words", ["redis: embedded server", "ledger: 1 tenant", "cluster local: starting Ray"])

@@ -41,9 +41,9 @@ def test_the_try_of_a_user_gets_no_keys(config: FederationConfig, monkeypatch: p
     for name in KEYS:
         monkeypatch.setenv(name, "secret")
     monkeypatch.setattr(run_as, "_LOOK", LOOK)
-    with pytest.raises(RuntimeAdapterError, match=r"clusters\.tenants\.user.*user site False") as reported:
+    with pytest.raises(RuntimeAdapterError, match=r"clusters\.tenants\.user.*user site False") as raised:
         users_of(config)
-    assert [name for name in KEYS if name in str(reported.value)] == []
+    assert [name for name in KEYS if name in str(raised.value)] == []
 
 
 def test_a_user_that_reaches_everything_is_found(config: FederationConfig) -> None:

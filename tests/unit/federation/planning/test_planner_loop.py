@@ -261,12 +261,12 @@ class Remembering:
         self.tenant_policies = MemoryTenantPolicies()
         self.publish(Rules(history_half_life_ms=60_000))
         self.mesh, self.clock = ManualMesh(self.store, Mesh(self.store, MeshId("east")).record), clock
-        self.election = self.new_seat()
+        self.election = self.new_planner()
 
     def publish(self, rules: Rules) -> None:
         self.tenant_policies.publish(TenantPolicies(rules=rules))
 
-    def new_seat(self) -> PlannerLoop:
+    def new_planner(self) -> PlannerLoop:
         return PlannerLoop(self.store, "root-1", election_ms=ELECTION_MS, tenant_policies=self.tenant_policies)
 
     def holds(self, tenant: TenantPath, for_ms: int) -> None:
@@ -307,7 +307,7 @@ def test_without_a_half_life_who_has_waited_longest_is_next(remembering: Remembe
 def test_a_new_planner_begins_without_a_past(remembering: Remembering):
     remembering.election.tick()
     remembering.holds(BATCH, 60_000)
-    remembering.election = remembering.new_seat()
+    remembering.election = remembering.new_planner()
     assert remembering.next_one() == [BATCH]
 
 

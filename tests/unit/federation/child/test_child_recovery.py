@@ -89,7 +89,7 @@ class World:
         self.submit(name, *tasks)
         self.heartbeat()
         self.advance(0)
-        self.words()
+        self.kinds()
 
     def heartbeat(self):
         self.clock.advance(self.child.due_in_ms())
@@ -110,13 +110,13 @@ class World:
             self.advance(pause_ms)
             self.hear()
 
-    def response(self):
+    def messages(self):
         entries = self.store.inbox(0)
         self.store.acknowledge(tuple(entry.entry for entry in entries))
         return [message for entry in entries for message in decode(STAGE_MESSAGES, entry.body)]
 
-    def words(self):
-        return [message.kind for message in self.response()]
+    def kinds(self):
+        return [message.kind for message in self.messages()]
 
     def incarnation(self):
         (view,) = self.store.snapshot().meshes
@@ -144,7 +144,7 @@ def test_stage_continues_in_the_new_session_and_ends_once(world):
     assert world.incarnation() > before
     assert (set(world.child._child_state.running), world.held(), world.claims()) == ({"s"}, 1, 1)
     world.work()
-    assert world.words() == ["node_started", "node_succeeded", "stage_ended"]
+    assert world.kinds() == ["node_started", "node_succeeded", "stage_ended"]
     world.heartbeat()
     world.heartbeat()
     world.heartbeat()
@@ -166,21 +166,21 @@ def test_next_process_reports_unreported_events(world):
     world.advance()  # The dead child had the host's report and did not pass it on.
     world.restart()
     world.hear()
-    assert world.words() == ["node_started", "node_succeeded", "stage_ended"]
+    assert world.kinds() == ["node_started", "node_succeeded", "stage_ended"]
 
 
 def test_next_process_does_not_repeat_reported_events(world):
     world.submit("t", "a:", "b: a")
     world.heartbeat()
-    world.words()
+    world.kinds()
     confirm, world.host.confirm = world.host.confirm, lambda _stage, _number: None
     world.work()
-    first = world.response()
+    first = world.messages()
     world.host.confirm = confirm
     world.restart()
     world.work()
-    response = [message.node for message in (*first, *world.response()) if isinstance(message, NodeSucceeded) and message.stage == "t"]
-    assert response == ["a", "b"]
+    nodes = [message.node for message in (*first, *world.messages()) if isinstance(message, NodeSucceeded) and message.stage == "t"]
+    assert nodes == ["a", "b"]
     assert world.host.find().stages == ()
 
 
@@ -192,7 +192,7 @@ def test_next_process_reports_an_unreported_start():
     world.deaf.down = set()
     world.restart()
     world.work()
-    assert world.words()[0] == "stage_started"
+    assert world.kinds()[0] == "stage_started"
 
 
 def test_a_stage_that_the_store_no_longer_gives_is_stopped(world):
@@ -201,7 +201,7 @@ def test_a_stage_that_the_store_no_longer_gives_is_stopped(world):
     assert world.host._stages["s"].cancelled
     world.work()
     assert world.child._child_state.running == {}
-    assert (world.words(), world.host.find().stages) == ([], ())
+    assert (world.kinds(), world.host.find().stages) == ([], ())
 
 
 def test_stage_being_stopped_stays_charged_until_it_stops():
@@ -253,7 +253,7 @@ def test_claim_without_a_runner_is_returned(world):
     world.host._stages.clear()
     world.host._notes.clear()
     world.restart()
-    (lost,) = [message for message in world.response() if isinstance(message, StageLost)]
+    (lost,) = [message for message in world.messages() if isinstance(message, StageLost)]
     assert (lost.stage, lost.reason, world.claims()) == ("s", Reason.WORKER_LOST, 0)
 
 
@@ -263,14 +263,14 @@ def test_stage_cancelled_during_the_gap_is_stopped():
     world.store.cancel("s")
     world.restart()
     world.work()
-    assert world.words()[-2:] == ["node_failed", "stage_ended"]
+    assert world.kinds()[-2:] == ["node_failed", "stage_ended"]
 
 
 def test_stage_preempted_before_the_restart_runs_again(world):
     world.host.cancel("s")
     world.restart()
     world.work()
-    (lost,) = [message for message in world.response() if isinstance(message, StageLost)]
+    (lost,) = [message for message in world.messages() if isinstance(message, StageLost)]
     assert lost.reason is Reason.QUOTA_RECLAIMED
 
 
@@ -301,16 +301,16 @@ def test_smaller_mesh_returns_stages_that_do_not_fit():
     world.run("s")
     world.run("t")
     world.restart(cpus=1)
-    assert [message.stage for message in world.response() if isinstance(message, StageLost)] == ["t"]
+    assert [message.stage for message in world.messages() if isinstance(message, StageLost)] == ["t"]
     assert (world.host._stages["s"].cancelled, world.host._stages["t"].cancelled) == (False, True)
     world.work()
-    assert (set(world.child._child_state.running), [message.kind for message in world.response() if message.stage == "t"]) == ({"s"}, [])
+    assert (set(world.child._child_state.running), [message.kind for message in world.messages() if message.stage == "t"]) == ({"s"}, [])
 
 
 def test_a_session_that_has_run_out_is_not_gone_on_with(world):
     world.restart(after_ms=TTL_MS + 1)
     assert (world.child._child_state.running, world.host.is_empty) == ({}, True)
-    assert world.words() == ["stage_lost"]
+    assert world.kinds() == ["stage_lost"]
     world.submit("t")
     world.heartbeat()
     assert set(world.child._child_state.running) == {"t"}
@@ -333,7 +333,7 @@ def test_recovery_waits_for_a_store_that_does_not_answer(world):
     world.heartbeat()
     assert (set(world.child._child_state.running), world.incarnation() > before) == ({"s"}, True)
     world.work()
-    assert world.words()[-1] == "stage_ended"
+    assert world.kinds()[-1] == "stage_ended"
 
 
 def test_successive_restarts_keep_the_work_proved(world):
@@ -341,7 +341,7 @@ def test_successive_restarts_keep_the_work_proved(world):
         world.restart()
     world.heartbeat()
     world.work()
-    assert world.words()[-1] == "stage_ended"
+    assert world.kinds()[-1] == "stage_ended"
 
 
 def test_only_a_process_without_a_session_resumes(world):
@@ -349,7 +349,7 @@ def test_only_a_process_without_a_session_resumes(world):
     world.child.heartbeat()
     assert world.host.is_empty
     world.heartbeat()
-    assert world.words() == ["stage_lost"]
+    assert world.kinds() == ["stage_lost"]
 
 
 def test_values_of_runs_ended_during_the_gap_are_dropped(world):
