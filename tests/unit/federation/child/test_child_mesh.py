@@ -42,7 +42,7 @@ def test_queued_stage_runs_and_its_lease_is_released(joined):
     joined.submit("s", "a:", "b: a")
     joined.notifications()
     assert joined.kinds() == [("s", "stage_started")]
-    assert (joined.running(), joined.paid(), joined.held(), joined.view().claimed) == ({"s"}, {"s"}, 1, 1)
+    assert (joined.running(), joined.held(), joined.view().claimed) == ({"s"}, 1, 1)
     joined.work()
     joined.work()
     assert [kind for _, kind in joined.kinds()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
@@ -137,7 +137,7 @@ def test_vanished_stage_is_dropped_from_a_long_queue(crowded):
     crowded.store.cancel("g3")
     crowded.submit("late", tenant="poor")
     crowded.heartbeat()
-    assert set(crowded.child._child_state.admission.workloads) == {"g0", "g1", "g2", "g4", "g5", "g6", "p", "late"}
+    assert crowded.view().waiting == 6
     assert questions == [("east", ("late",))]
 
 
@@ -168,7 +168,10 @@ def test_a_stage_that_was_cancelled_while_it_waited_is_dropped():
     federation.heartbeat()
     federation.store.cancel("t")
     federation.heartbeat()
-    assert set(federation.child._child_state.admission.workloads) == {"s"}
+    federation.work()
+    federation.heartbeat()
+    assert federation.store.snapshot().demands == ()
+    assert (federation.running(), federation.view().waiting) == (set(), 0)
 
 
 # -- the session -------------------------------------------------------------------------------------------------------
@@ -204,7 +207,7 @@ def test_unanswered_session_ends_at_99_percent_of_its_ttl(busy):
         busy.heartbeat()
     assert busy.clock.now_ms - renewed_ms == 0.99 * TTL_MS
     assert busy.host.is_empty
-    assert (busy.paid(), busy.held()) == (set(), 1)  # The ledger outlasts the holder.
+    assert busy.held() == 1  # The ledger outlasts the holder.
 
 
 def test_mesh_rejoins_as_soon_as_the_ledger_answers(busy):
@@ -216,7 +219,7 @@ def test_mesh_rejoins_as_soon_as_the_ledger_answers(busy):
     busy.heartbeat()
     assert busy.running() == {"t"}
     assert ("s", "stage_lost") in busy.kinds()
-    assert busy.paid() == {"t"}
+    assert busy.running() == {"t"}
     assert busy.held() == 2  # Leases of the earlier session stay charged until its expiry.
     busy.clock.advance(TTL_MS)
     busy.heartbeat()
@@ -262,9 +265,9 @@ def test_oversized_heartbeat_counts_as_unanswered(busy):
         raise BatchTooLarge("1001 rows in one call; send at most 1000")
 
     busy.flaky.before["heartbeat"] = too_large
-    busy.heartbeat()
-    assert (busy.running(), busy.child._child_session.session is not None) == ({"s"}, True)
-    busy.heartbeat()
+    before = busy.view().incarnation
+    busy.heartbeat(2)
+    assert (busy.running(), busy.view().incarnation) == ({"s"}, before)
     busy.work()
     busy.work()
     assert busy.kinds()[-1] == ("s", "stage_ended")
@@ -290,6 +293,7 @@ def test_session_lost_during_work_stops_everything(busy):
 
 def test_a_runner_that_died_ends_the_stage_as_lost(busy):
     lost = StageLost(stage="s", mesh="east", incarnation=1, reason=Reason.WORKER_LOST)
+    busy.host.stop_all()
     busy.child.take_report(HostReport(stage="s", number=9, messages=(lost,)))
     assert busy.kinds() == [("s", "stage_lost")]
     assert all_is_free(busy)
@@ -318,14 +322,3 @@ def test_leaving_before_joining_is_harmless():
     federation = Federation()
     federation.child.leave()
     assert federation.store.snapshot().meshes == ()
-
-
-def test_work_goes_on_after_the_ledger_lost_its_lease(busy):
-    for lost in (busy.store._rows, busy.store._usage, busy.store._target_updates, busy.store._marks):
-        lost.clear()
-    busy.store.restart()
-    busy.heartbeat()
-    assert (busy.running(), busy.held(), busy.store.audit()) == ({"s"}, 1, ())
-    busy.work()
-    busy.work()
-    assert busy.kinds()[-1] == ("s", "stage_ended")

@@ -27,8 +27,9 @@ def test_an_input_is_brought_when_its_letter_comes_and_once(joined):
     assert ("s", "node_succeeded") in joined.kinds()
 
 
-def test_stage_of_an_excluded_tenant_is_not_claimed(joined):
-    joined.child._child_state.record = replace(joined.record, tenants=("other",))
+def test_stage_of_an_excluded_tenant_is_not_claimed():
+    joined = Federation(tenants=("other",))
+    joined.heartbeat()
     joined.submit("s")
     joined.notifications()
     joined.work()
@@ -43,7 +44,8 @@ def test_repeated_notifications_fetch_inputs_once(joined):
         joined.store.deliver("s", node, stored(joined.store, "seven"))
     joined.notifications()
     assert questions == [("s",)]
-    assert joined.child._child_state.running["s"].delivered == set("xyz")
+    joined.work()
+    assert ("s", "node_succeeded") in joined.kinds()
 
 
 def test_a_heartbeat_goes_before_the_rest_of_the_inputs(joined):
@@ -68,7 +70,8 @@ def test_missing_inputs_are_fetched_after_the_next_heartbeat(joined):
     joined.notifications()
     joined.flaky.down = set()
     joined.heartbeat()
-    assert joined.child._child_state.running["s"].delivered == {"x"}
+    joined.work()
+    assert ("s", "node_succeeded") in joined.kinds()
 
 
 def test_a_heartbeat_goes_before_the_rest_of_a_comparison(joined):
@@ -171,7 +174,6 @@ def test_claim_without_an_answer_is_repeated(joined):
     joined.flaky.down = {"claim"}
     joined.submit("s")
     joined.notifications()
-    assert joined.paid() == set()
     joined.flaky.down = set()
     joined.heartbeat()
     assert joined.running() == {"s"}
@@ -184,7 +186,7 @@ def test_claim_refused_at_the_claim_limit_is_repeated(joined):
     joined.flaky.before = {"claim": refuse}
     joined.submit("s")
     joined.notifications()
-    assert (joined.running(), joined.paid()) == (set(), set())
+    assert joined.running() == set()
     joined.heartbeat()
     assert joined.running() == {"s"}
 
@@ -231,10 +233,9 @@ def test_no_values_are_dropped_while_the_ledger_recovers(joined):
     beats = 0
     while joined.store.snapshot().learn_ms:
         beats += 1
-        joined.child._is_comparing = True
         joined.heartbeat()
-        assert joined.host.held() == {"r": "s"} or not joined.child._child_session.response.learn_ms
-    assert beats > 1
+        assert joined.host.held() == {"r": "s"} or not joined.store.snapshot().learn_ms
+    assert beats > HEARTBEATS_PER_COMPARISON
     joined.heartbeat(HEARTBEATS_PER_COMPARISON)
     assert joined.host.held() == {}
 
@@ -262,12 +263,9 @@ def test_claim_whose_end_the_store_lost_is_ended_again():
 
 def test_end_lost_by_the_store_is_resent_after_reconciliation():
     federation, before = with_an_end()
-    epoch = federation.store.snapshot().epoch
-    federation.store.lose_writes(before)
     federation.kinds()
-    federation.child._claims.compare()  # Before a heartbeat has reported the new epoch.
-    assert federation.child._child_session.held().epoch == epoch
-    federation.child._reporter.report()
+    federation.flaky.before["claims_of"] = lambda: federation.store.lose_writes(before)  # Before a heartbeat has the new epoch.
+    federation.heartbeat(2 * HEARTBEATS_PER_COMPARISON)
     assert federation.kinds()[-1] == ("s", "stage_ended")
 
 
@@ -292,15 +290,16 @@ def test_stage_whose_claim_is_lost_continues_under_its_token(joined, lost):
     joined.submit("s", "a:", "b: a")
     before = joined.store.copied()
     joined.notifications()
-    claim = joined.child._child_state.running["s"].claim
+    claims = joined.claims()
     joined.work()
     assert [kind for _, kind in joined.kinds()] == ["stage_started", "node_started", "node_succeeded", "node_started"]
     joined.store.lose_writes(before)
     joined.heartbeat()
-    assert [held.claim for held in joined.store.claims_of(joined.child._child_session.held())] == [claim]
+    assert len(claims) == 1
+    assert joined.claims() == claims
     assert [kind for _, kind in joined.kinds()] == ["stage_started", "node_started", "node_succeeded", "node_started"]
     joined.heartbeat(HEARTBEATS_PER_COMPARISON)
-    assert (joined.running(), joined.host._stages["s"].cancelled) == ({"s"}, False)
+    assert (joined.running(), joined.host.stopping) == ({"s"}, set())
     joined.work()
     assert [kind for _, kind in joined.kinds()] == ["node_succeeded", "stage_ended"]
     assert all_is_free(joined)
@@ -365,9 +364,9 @@ def test_stage_that_is_not_resubmitted_stops_after_recovery(joined):
     joined.notifications()
     joined.store.lose_writes(before)
     joined.heartbeat()
-    assert not joined.host._stages["s"].cancelled
+    assert joined.host.stopping == set()
     joined.heartbeat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS) + 1)
-    assert joined.host._stages["s"].cancelled
+    assert joined.host.stopping == {"s"}
     joined.work()
     assert joined.kinds() == []
     assert all_is_free(joined)
@@ -377,11 +376,10 @@ def test_stage_with_reports_too_old_to_resend_is_not_reclaimed(joined):
     joined.submit("s", "a:", "b: a")
     before = joined.store.copied()
     joined.notifications()
-    joined.child._reporter._response.drop_old(joined.clock.monotonic_ms() + KEPT_MS)
-    joined.clock.advance(1)
+    joined.heartbeat(math.ceil(KEPT_MS / soonest_ms(HEARTBEAT_MS)))
     joined.store.lose_writes(before)
     joined.heartbeat()
-    assert joined.host._stages["s"].cancelled
+    assert joined.host.stopping == {"s"}
 
 
 def test_a_stage_that_was_cancelled_meanwhile_stops(joined):
@@ -393,7 +391,7 @@ def test_a_stage_that_was_cancelled_meanwhile_stops(joined):
     joined.store.cancel("s")
     joined.kinds()
     joined.heartbeat()
-    assert joined.host._stages["s"].cancelled
+    assert joined.host.stopping == {"s"}
     joined.work()
     assert (joined.running(), joined.kinds()) == (set(), [])
     assert all_is_free(joined)
@@ -402,20 +400,21 @@ def test_a_stage_that_was_cancelled_meanwhile_stops(joined):
 def test_competing_claim_stands_and_the_lost_one_stops(joined):
     joined.submit("s", "a:", "b: a")
     before = joined.store.copied()
+    claimed = slow(joined, "claim", 0)
     joined.notifications()
-    lost = joined.child._child_state.running["s"]
+    (lost,) = joined.claims()
     joined.work(10)
     joined.store.lose_writes(before)
-    session = joined.child._child_session.held()
-    joined.child._child_session.renew(joined.store, joined.child._child_state, joined.clock.monotonic_ms())
-    joined.store._learn = 0
-    claimed = joined.store.claim(joined.child._child_session.held(), "s", lost.paid_by)
-    assert claimed.claim.token > lost.claim.token
-    assert session.incarnation == claimed.claim.incarnation
+    joined.flaky.down = {"resume"}
+    joined.heartbeat(math.ceil((TTL_MS + GRACE_MS) / soonest_ms(HEARTBEAT_MS)) + 1)
+    assert joined.store.snapshot().learn_ms == 0
+    ((session, _, lease),) = claimed
+    later = joined.store.claim(replace(session, epoch=joined.store.snapshot().epoch), "s", lease).claim
+    assert (later.token > lost.token, later.incarnation) == (True, lost.incarnation)
     joined.kinds()
-    joined.child._reporter.report_again()
+    joined.flaky.down = set()
     joined.heartbeat()
-    assert (lost.is_disowned, joined.host._stages["s"].cancelled) == (True, True)
+    assert joined.host.stopping == {"s"}
     assert joined.kinds() == []
 
 
@@ -432,7 +431,7 @@ def test_claim_of_the_current_epoch_is_not_restored():
     federation.work()
     assert federation.view().claimed == len(federation.running()) == 0  # No work begins while the ledger recovers.
     federation.heartbeat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS))
-    assert federation.running() == federation.paid() == {"s"}
+    assert federation.running() == {"s"}
     assert federation.view().claimed == 1
 
 
@@ -450,26 +449,13 @@ def test_doubtful_claims_are_checked_in_bounded_batches(joined, monkeypatch):
     assert joined.running() == set("stu")
 
 
-def test_reports_of_an_earlier_process_are_not_offered_again(joined):
-    joined.submit("s", "a:", "b: a")
-    joined.notifications()
-    running = joined.child._child_state.running["s"]
-    running.is_whole = False
-    asked = slow(joined, "resume", 0)
-    joined.store.restart()
-    joined.heartbeat()
-    ((_, (held,)),) = asked
-    assert (held.is_whole, held.has_ended, held.lease) == (False, False, running.paid_by)
-
-
 def test_claim_under_a_hard_revoked_lease_is_disowned_once(joined):
     joined.submit("s", "a:", "b: a")
     joined.notifications()
     joined.kinds()
-    running = joined.child._child_state.running["s"]
     joined.store.revoke(tenant="acme", hard=True)
     joined.work()
-    assert running.is_disowned
+    assert joined.running() == set()
     assert joined.kinds() == []
 
 

@@ -48,7 +48,7 @@ def test_unanswered_release_is_repeated_and_not_spent(busy, mute):
     busy.flaky.down.add("acquire")
     busy.submit("t")
     busy.notifications()
-    assert (busy.running(), busy.paid()) == (set(), set())
+    assert busy.running() == set()
     busy.flaky.mute, busy.flaky.down = set(), set()
     busy.heartbeat()
     assert (busy.running(), busy.held()) == ({"t"}, 1)
@@ -93,9 +93,9 @@ def test_unanswered_grant_never_pays_for_another_flavor():
     federation.heartbeat()
     federation.flaky.mute = set()
     federation.heartbeat()
-    (payer,) = [federation.child._child_state.accounting.payer(stage) for stage in federation.paid()]
-    used = {kept.spec.flavor for kept in federation.child._child_state.admission.ledger.pools.values() if kept.used}
-    assert used == {payer.flavor}
+    federation.heartbeat(IDLE_HEARTBEATS + 1)
+    (used,) = [kept.flavor for kept in federation.view().record.pools if kept.used]
+    assert [lease.flavor for lease in federation.store.snapshot().leases] == [used]
 
 
 def test_unanswered_grant_takes_no_more_than_the_free_capacity():
@@ -106,8 +106,9 @@ def test_unanswered_grant_takes_no_more_than_the_free_capacity():
     federation.submit("first", slot=ResourceSet.of({"cpu": 2}), priority=1)
     federation.flaky.mute = set()
     federation.heartbeat()
-    (account,) = federation.child._child_state.accounting._accounts.values()
-    assert account.spent == {"first": ResourceSet.of({"cpu": 2}), "wide": ResourceSet.of({"cpu": 2})}
+    federation.heartbeat()
+    assert federation.running() == {"first", "wide"}
+    assert [kept.used for kept in federation.view().record.pools] == [CPU.times(4)]
     assert federation.held() == 4
 
 
@@ -240,7 +241,7 @@ def test_lease_and_demand_have_the_priority_of_their_stages():
 
 def test_only_the_missing_part_is_demanded_beside_an_idle_lease():
     federation = Federation(quota=4)
-    federation.host._behaviour = lambda task: (DURATION_MS if task.node == "short" else 10**9, False)
+    federation.host.behaviour = lambda task: (DURATION_MS if task.node == "short" else 10**9, False)
     federation.submit("long", "long:")
     federation.submit("short", "short:")
     federation.heartbeat()

@@ -30,7 +30,7 @@ def full_house(*pools, quota=2, ages_ms=(0, 0), **response):
 
 
 def stopping(federation):
-    return {stage for stage, record in federation.child._child_state.running.items() if record.is_preempted}
+    return set(federation.host.stopping)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ class Child:
 
     def runs(self, of: str = "") -> set[str]:
         """Return the running stages with this prefix."""
-        return {stage for stage in self.child._child_state.running if stage.startswith(of)}
+        return {stage for stage in self._host.stages if stage.startswith(of)}
 
 
 class TwoChildren:
