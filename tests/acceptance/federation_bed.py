@@ -80,7 +80,7 @@ def patient_stores(stack: Stack) -> Stores:
     """Return the stack's stores with long timeouts, so that a busy machine fails no test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("serve_apps.processes.stores.ANSWER_MS_MAX", int(LIMIT_S * 1000))
-        return stack._stores()
+        return stack.stores()
 
 
 def wait_for(run: Run, wanted: Callable[[RunEvent], bool]) -> RunEvent:

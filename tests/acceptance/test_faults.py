@@ -155,8 +155,7 @@ def coordinator_of(stack: Stack) -> psutil.Process:
 def test_redis_is_killed_in_the_middle_of_a_run_and_comes_back(stack: Stack, client: Client, tmp_path: Path) -> None:
     run = submit(client, dag.task(add).bind(dag.task(wait_for_gate, labels=WEST).bind(str(tmp_path)), 5))
     eventually(lambda: assert_attempts(tmp_path, 1))
-    assert stack._redis is not None
-    os.kill(stack._redis.pid, signal.SIGKILL)
+    os.kill(stack.stores().client.info("server")["process_id"], signal.SIGKILL)
     (tmp_path / "gate").touch()
     assert eventually(lambda: result_of(run)) == 6
     assert run.status is RunState.SUCCEEDED

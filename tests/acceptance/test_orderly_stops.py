@@ -115,7 +115,7 @@ def test_run_survives_more_orderly_stops_than_attempts(cluster: OwnCluster, tmp_
     with a_life(tmp_path / "state", cluster) as stack:
         await_attempt(tmp_path, STOPS + 1)
         (tmp_path / "gate").touch()
-        runs = stack._stores().runs
+        runs = stack.stores().runs
         node = await_success(runs).nodes[NODE]
         assert (node.attempt, node.losses, node.kills, node.retries_used) == (STOPS + 1, 0, 0, 0)
         cut = [event for event in runs.events(RUN, 0, 1_000) if event.kind == "stage" and event.after in ("STOPPED", "LOST")]

@@ -82,7 +82,7 @@ class Oracle:
         self._limits: list[tuple[float, dict[str, int]]] = [(time.monotonic(), dict(limits))]
         self._fifo = fifo
         self._client = connect(url, timeout_ms=LEDGER_ANSWER_MS)
-        self._tokens: dict[int, set[str]] = defaultdict(set)  #: By the holder of the lease.
+        self.tokens: dict[int, set[str]] = defaultdict(set)  #: By the holder of the lease.
         self._end = threading.Event()
         self._threads = [threading.Thread(target=watch, daemon=True) for watch in (self._watch_work, self._watch_ledger)]
         for thread in self._threads:
@@ -144,11 +144,11 @@ class Oracle:
             mesh = holder.decode().partition("~")[0]
             for field, row in leases.items():
                 tenant = field.rpartition(b"|")[0].decode()
-                self._tokens[int(row.split(b"|")[0])].add(f"lease of {tenant} on {mesh}")
+                self.tokens[int(row.split(b"|")[0])].add(f"lease of {tenant} on {mesh}")
                 for path in ways_up(tenant):
                     held[path] += units_held(row)
         for mesh, row in sessions.items():
-            self._tokens[int(row.split(b"|")[0])].add(f"session of {mesh.decode()}")
+            self.tokens[int(row.split(b"|")[0])].add(f"session of {mesh.decode()}")
         self.charges.append(Charge(since_s, time.monotonic(), held))
 
     # ---- the verdict
@@ -168,7 +168,7 @@ class Oracle:
             assert not over, f"real use above the quota at {use.since_s - self.uses[0].since_s:.2f} s: {over}, by mesh {dict(use.by_mesh)}"
         if not may_be_over:
             self._judge_charges()
-        repeated = {token: bearers for token, bearers in self._tokens.items() if len(bearers) > 1}
+        repeated = {token: bearers for token, bearers in self.tokens.items() if len(bearers) > 1}
         assert not repeated, f"tokens that were given out twice: {repeated}"
 
     def _judge_charges(self) -> None:

@@ -96,9 +96,9 @@ def test_sample_across_a_raise_is_held_to_the_higher_limit(oracle: Oracle) -> No
 
 
 def test_a_token_on_two_leases_is_seen(oracle: Oracle) -> None:
-    oracle._tokens[7] = {"lease of lab on west"}
+    oracle.tokens[7] = {"lease of lab on west"}
     oracle.verdict()
-    oracle._tokens[7].add("lease of lab on east")
+    oracle.tokens[7].add("lease of lab on east")
     with pytest.raises(AssertionError, match="given out twice"):
         oracle.verdict()
 

@@ -11,7 +11,18 @@ from federation.configured_meshes import ConfiguredMeshes
 from federation.dispatch import Claim, NotificationKind
 from federation.errors import EpochChanged, LinkRefused, SessionSuperseded, SessionUnknown, StoreUnavailable
 from federation.leases import HeartbeatReport
-from federation.link import BLOB_BYTES_MAX, CALL_BYTES_MAX, CODES, LINK_PATH, PROOF_HEADER, SESSION_HEADER, VERBS, AskTerms
+from federation.link import (
+    BLOB_BYTES_MAX,
+    CALL_BYTES_MAX,
+    CODES,
+    INPUTS_OF,
+    LINK_PATH,
+    PROOF_HEADER,
+    SESSION_HEADER,
+    VERBS,
+    AskTerms,
+    InputsOf,
+)
 from federation.receipts import ReceiptKeys
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue, ask_terms
@@ -76,16 +87,17 @@ CONFIGURED = ConfiguredMeshes(
 )
 
 
-def strict(world: GatewayWorld) -> HttpLedger:
-    """Return the ledger over a link to a root that has a file."""
-    return HttpLedger(link(world, app=create_app(replace(world.dependencies(), configured_meshes=CONFIGURED))))
+def strict(world: GatewayWorld) -> HttpLink:
+    """Return a link to a root that has a file."""
+    return link(world, app=create_app(replace(world.dependencies(), configured_meshes=CONFIGURED)))
 
 
 def test_record_against_the_roots_file_is_refused_everywhere(world):
     fitting = replace(RECORD, labels={"zone": "e"})
-    ledger, misfit = strict(world), "mesh east cannot offer standard .*zone=e is required"
+    strict_link, misfit = strict(world), "mesh east cannot offer standard .*zone=e is required"
     with pytest.raises(LinkRefused, match=misfit):
-        ask_terms(ledger._link, EAST, RECORD)
+        ask_terms(strict_link, EAST, RECORD)
+    ledger = HttpLedger(strict_link)
     with pytest.raises(LinkRefused, match=misfit):
         ledger.join(RECORD)
     session = ledger.join(fitting)
@@ -94,7 +106,7 @@ def test_record_against_the_roots_file_is_refused_everywhere(world):
 
 
 def test_roots_file_overrides_reported_tenants(world):
-    fitting, ledger = replace(RECORD, labels={"zone": "e"}), strict(world)
+    fitting, ledger = replace(RECORD, labels={"zone": "e"}), HttpLedger(strict(world))
     session = ledger.join(fitting)
     assert [view.record.tenants for view in world.store.snapshot().meshes] == [(RESEARCH,)]
     ledger.heartbeat(session, fitting, HeartbeatReport(number=1))
@@ -103,8 +115,8 @@ def test_roots_file_overrides_reported_tenants(world):
 
 def test_mesh_differing_from_the_roots_file_is_warned(world):
     differing = replace(RECORD, labels={"zone": "e", "tier": "spot"}, tenants=(RESEARCH,))
-    assert ask_terms(strict(world)._link, EAST, differing).warnings == ("its labels are tier=spot, zone=e; the root's file says zone=e",)
-    assert ask_terms(strict(world)._link, EAST).warnings == ()
+    assert ask_terms(strict(world), EAST, differing).warnings == ("its labels are tier=spot, zone=e; the root's file says zone=e",)
+    assert ask_terms(strict(world), EAST).warnings == ()
 
 
 def test_mesh_for_incompatible_tenants_is_warned(world):
@@ -286,21 +298,18 @@ def test_mesh_gets_the_inputs_of_its_waiting_stage(world):
 def test_mesh_gets_no_inputs_of_another_meshs_stage(world):
     _, claim = claimed(world)
     world.store.deliver(SPEC.stage, NodeId("x"), VALUE)
-    other = HttpStageQueue(link(world, WEST), WEST)
-    assert other.inputs_of(SPEC.stage) == {}
-    other._claims[SPEC.stage] = replace(claim, mesh=WEST)
-    assert other.inputs_of(SPEC.stage) == {}
-    other._claims[SPEC.stage] = claim
+    other = link(world, WEST)
+    for forged in (None, replace(claim, mesh=WEST)):
+        assert other.call(INPUTS_OF, InputsOf(mesh=WEST, stage=SPEC.stage, claim=forged)) == {}
     with pytest.raises(LinkRefused):
-        other.inputs_of(SPEC.stage)
+        other.call(INPUTS_OF, InputsOf(mesh=WEST, stage=SPEC.stage, claim=claim))
 
 
 def test_a_claim_on_one_stage_opens_no_other(world):
-    stages, claim = claimed(world)
+    _, claim = claimed(world)
     world.store.submit(WEST, replace(SPEC, stage=StageId("r.2")))
     world.store.deliver(StageId("r.2"), NodeId("x"), VALUE)
-    stages._claims[StageId("r.2")] = claim
-    assert stages.inputs_of(StageId("r.2")) == {}
+    assert link(world).call(INPUTS_OF, InputsOf(mesh=EAST, stage=StageId("r.2"), claim=claim)) == {}
 
 
 def a_run(world: GatewayWorld) -> RunRecord:
@@ -328,11 +337,12 @@ def test_blob_is_kept_only_for_an_existing_run(world):
 def test_blob_is_dropped_without_a_claim_on_the_run(world):
     run, other, name = a_run(world).run, a_run(world).run, hashlib.sha256(b"data").hexdigest()
     earlier = with_claim(world, run)
+    (view,) = world.store.snapshot().meshes
     never_joined, joined = link(world, WEST), link(world, WEST)
     HttpLedger(joined).join(replace(RECORD, mesh=WEST))
     elsewhere = with_claim(world, other)  # A later session of the same mesh, so the earlier one has lost its claim.
     guessing = http(world, f"Bearer {key_of(world, WEST)}")
-    guessing.headers[SESSION_HEADER] = str(earlier._incarnation)
+    guessing.headers[SESSION_HEADER] = str(view.incarnation)
     for mine in (never_joined, joined, elsewhere, earlier, HttpLink((ADDRESS,), "", http=guessing, patience=PATIENCE)):
         HttpBlobs(mine).put(run, name, b"data")
     assert world.store.get(run, (name,)) == {}

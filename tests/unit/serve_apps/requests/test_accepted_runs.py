@@ -161,8 +161,8 @@ def test_unavailable_store_is_retried_at_the_next_round(world, monkeypatch):
     lose(world, before)
     monkeypatch.setattr(accepted_runs, "LOOK_S", 0)
     answers = iter([StoreUnavailable("away"), RuntimeError("broken")])
-    kept, done = accepted(world), asyncio.Event()
-    store_again, loop = kept._runs.create, asyncio.new_event_loop()
+    done = asyncio.Event()
+    store_again, loop = world.runs.create, asyncio.new_event_loop()
 
     def create(record, blobs):
         wrong = next(answers, None)
@@ -172,7 +172,7 @@ def test_unavailable_store_is_retried_at_the_next_round(world, monkeypatch):
         loop.call_soon_threadsafe(done.set)
         return created
 
-    monkeypatch.setattr(kept._runs, "create", create)
+    monkeypatch.setattr(world.runs, "create", create)
 
     async def follow():
         async with world.app.router.lifespan_context(world.app):  # As long as the gateway lives.

@@ -9,11 +9,11 @@ from federation.link import VERBS
 from serve_apps.gateway_fixtures import RESEARCH, GatewayWorld
 from serve_apps.requests.access import asking, looking, operating
 from serve_apps.requests.openapi import link_name, statuses_of
-from serve_apps.root import gateway
+from serve_apps.root.gateway import ROUTERS
 
 DESCRIBED = GatewayWorld().app.openapi()
 OPERATIONS = [(method, path, reported) for path, methods in DESCRIBED["paths"].items() for method, reported in methods.items()]
-ROUTES = [route for router in gateway._ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+ROUTES = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
 
 
 def calls_of(dependant):

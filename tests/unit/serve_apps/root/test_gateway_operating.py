@@ -144,9 +144,10 @@ def test_scrapes_of_the_same_seconds_share_one_look(world, monkeypatch):
     assert len(looks) == 2
 
 
-def test_wrong_ledger_sums_are_counted(world):
+def test_wrong_ledger_sums_are_counted(world, monkeypatch):
     assert "schedulemesh_ledger_wrong_sums 0.0" in world.http("*").get("/metrics").text
-    world.store._usage[ACME, STANDARD, "cpu"] = 7
+    wrong = replace(world.store.snapshot(), usage={(ACME, STANDARD, "cpu"): 7})
+    monkeypatch.setattr(world.store, "snapshot", lambda: wrong)
     world.clock.advance(TRUTH_KEPT_MS)
     assert "schedulemesh_ledger_wrong_sums 1.0" in world.http("*").get("/metrics").text
 

@@ -1,11 +1,13 @@
 """Snapshots shared by concurrent callers, and their age."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from federation.errors import StoreUnavailable
 from mesh.core.clock import ManualClock
+from serve_apps.snapshot_cache import single_flight
 from serve_apps.snapshot_cache.single_flight import SingleFlight
 
 
@@ -76,9 +78,10 @@ class CountedLock:
 
 
 @pytest.mark.parametrize("is_gone", [False, True], ids=["a value", "an error"])
-def test_concurrent_callers_share_the_next_snapshot(sight, is_gone):
-    look, lock = SingleFlight(sight, clock=ManualClock(0), kept_ms=0), CountedLock()
-    look._lock = lock
+def test_concurrent_callers_share_the_next_snapshot(sight, is_gone, monkeypatch):
+    lock = CountedLock()
+    monkeypatch.setattr(single_flight, "threading", SimpleNamespace(Lock=lambda: lock))
+    look = SingleFlight(sight, clock=ManualClock(0), kept_ms=0)
     seen: list[int | str] = []
 
     def ask() -> None:

@@ -236,7 +236,7 @@ def config_on(client: redis.Redis) -> FederationConfig:
 
 def started_on(client: redis.Redis, folder: StackFolder, *, rebuild: bool = False) -> Stores:
     """Do a stack's steps before it starts Ray."""
-    return Stack(config_on(client), folder, say=lambda _: None, rebuild_ledger=rebuild)._start_redis()
+    return Stack(config_on(client), folder, say=lambda _: None, rebuild_ledger=rebuild).start_redis()
 
 
 def test_a_root_that_is_started_again_knows_its_ledger(client: redis.Redis, folder: StackFolder):
@@ -294,14 +294,14 @@ def test_embedded_server_is_founded_again_under_the_same_id(folder: StackFolder,
     config = config.model_copy(update={"redis": config.redis.model_copy(update={"url": None})})
     stack = Stack(config, folder, say=lambda _: None)
     try:
-        assert stack._start_redis().ledger.snapshot().learn_ms == 0
+        assert stack.start_redis().ledger.snapshot().learn_ms == 0
     finally:
         stack.stop()
     uid = known_ledger(folder)
     (folder.path / "redis").rename(folder.path / "gone")
     again = Stack(config, folder, say=lambda _: None)
     try:
-        stores = again._start_redis()
+        stores = again.start_redis()
         assert stores.ledger.snapshot().learn_ms > 0
         assert stores.client.hget(Keys().meta, "uid").decode() == uid
     finally:
