@@ -24,6 +24,7 @@ from federation.errors import EpochChanged, LedgerUnsafe, StoreUnavailable
 from federation.leases import Granted
 from federation.manual_mesh import ManualMesh
 from federation.store.redis.blobs import RedisBlobs
+from federation.store.redis.client import connect
 from federation.store.redis.fixtures import move_time, servers
 from federation.store.redis.keys import Keys
 from federation.store.redis.ledger import RedisLedger
@@ -394,7 +395,7 @@ def test_fault_25_the_memory_of_redis_is_full(make_bed: Callable[..., Bed], row:
     running = bed.submit("west", 2)
     bed.is_running("west", 2)
     first = bed.incarnation("west")
-    blobs = RedisBlobs(bed.queue._client, Keys())
+    blobs = RedisBlobs(connect(bed.server.url), Keys())
     bed.server.client.config_set("maxmemory", bed.server.client.info("memory")["used_memory"] + 200_000)
     with pytest.raises(StoreUnavailable, match="cannot serve now"):
         fill_up(lambda number: blobs.put(RUN, f"{number:064}", b"x" * 50_000))

@@ -1,6 +1,7 @@
 """`/v1/dead` and `/v1/audit` and their commands, on stores in memory."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from dag.run.states import RunState
 from dag.spec.plans import plans_of
 from dag.spec.spec import load
 from dag.store.remote import Client
+from federation.dispatch import Orphan, OrphanKind
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
 from serve_apps.cli import session
@@ -83,10 +85,11 @@ def test_requeued_letter_becomes_a_new_run_and_disappears(world):
     assert world.store.inbox(0)[-1].run == "night.again-1"
 
 
-def test_a_requeued_run_brings_its_code_or_is_not_requeued(world):
+def test_a_requeued_run_brings_its_code_or_is_not_requeued(world, monkeypatch):
     sha256 = "ab" * 32
     sent = {"spec": "dag/1", "nodes": {"b": {"function": {"$blob": sha256}}}, "outputs": {"b": {"$ref": "b"}}}
-    world.runs._runs["night"].fields["spec"] = json.dumps(sent).encode()
+    stored = replace(world.record("night"), spec=json.dumps(sent).encode())
+    monkeypatch.setattr(world.runs, "load", lambda _run: stored)
     answer = world.http("*").post("/v1/dead/night:b/requeue")
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "not_requeued")
     world.store.put("night", sha256, b"code")
@@ -94,8 +97,9 @@ def test_a_requeued_run_brings_its_code_or_is_not_requeued(world):
     assert world.store.get("night.again-1", (sha256,)) == {sha256: b"code"}
 
 
-def test_letter_of_an_open_run_is_not_requeued(world):
-    world.runs._runs["night"].fields["state"] = b"RUNNING"
+def test_letter_of_an_open_run_is_not_requeued(world, monkeypatch):
+    stored = replace(world.record("night"), state=RunState.RUNNING)
+    monkeypatch.setattr(world.runs, "load", lambda _run: stored)
     answer = world.http("*").post("/v1/dead/night:b/requeue")
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "not_requeued")
     assert len(world.runs.dead()) == 1
@@ -136,9 +140,10 @@ def test_cli_lists_requeues_and_drops_letters_through(operated, monkeypatch, cap
     assert "there is no dead letter" in capsys.readouterr().err
 
 
-def test_an_audit_that_finds_something_fails_the_command(operated, capsys):
+def test_an_audit_that_finds_something_fails_the_command(operated, monkeypatch, capsys):
     assert run_command(["audit"]) == 0
     assert "agree" in capsys.readouterr().out
-    operated.store._claims[MeshId("east")][StageId("gone.1")] = SimpleNamespace(incarnation=1)
+    orphan = Orphan(kind=OrphanKind.INDEX_WITHOUT_RECORD, stage=StageId("gone.1"), mesh=MeshId("east"), detail="named as claimed")
+    monkeypatch.setattr(operated.store, "orphans", lambda: (orphan,))
     assert run_command(["audit"]) == 1
     assert "INDEX_WITHOUT_RECORD gone.1 at east" in capsys.readouterr().out
