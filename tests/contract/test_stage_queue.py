@@ -754,7 +754,7 @@ def test_first_cursor_without_notifications_misses_nothing(store):
     assert store.queue.notifications(WEST, cursor, 0)[1] == (Notification(kind=NotificationKind.STAGE, subject=ONE),)
 
 
-def test_a_reader_that_waits_is_woken_by_a_letter(store):
+def test_waiting_reader_is_woken_by_a_notification(store):
     cursor, _ = store.queue.notifications(WEST, "", 0)
     writer = threading.Thread(target=store.queue.submit, args=(WEST, spec()))
     writer.start()

@@ -40,7 +40,7 @@ class Letters:
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("no answer"), RuntimeAdapterError("garbage"), LedgerUninitialised("empty")])
-def test_letters_are_read_on_after_any_failure(error):
+def test_notifications_are_read_on_after_any_failure(error):
     read = []
     _read_notifications(Letters(error), "east", read.append, Stop(waits=2))
     assert read == [(LETTER,)]

@@ -316,7 +316,7 @@ def test_smaller_mesh_returns_stages_that_do_not_fit():
     assert (set(world.host.stages), [message.kind for message in world.messages() if message.stage == "t"]) == ({"s"}, [])
 
 
-def test_a_session_that_has_run_out_is_not_gone_on_with(world):
+def test_expired_session_is_not_resumed(world):
     world.restart(after_ms=TTL_MS + 1)
     assert world.host.is_empty
     assert world.kinds() == ["stage_lost"]
@@ -325,7 +325,7 @@ def test_a_session_that_has_run_out_is_not_gone_on_with(world):
     assert set(world.host.stages) == {"t"}
 
 
-def test_while_the_ledger_learns_nothing_is_gone_on_with(world):
+def test_no_stage_is_resumed_while_the_ledger_recovers(world):
     world.store.restart()
     world.restart()
     assert world.host.is_empty

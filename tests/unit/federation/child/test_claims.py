@@ -17,7 +17,7 @@ from mesh.core.resources import ResourceSet
 from mesh.errors import RuntimeAdapterError
 
 
-def test_an_input_is_brought_when_its_letter_comes_and_once(joined):
+def test_input_is_fetched_once_at_its_notification(joined):
     joined.submit("s", "a: x")
     joined.notifications()
     joined.store.deliver("s", "x", stored(joined.store, "seven"))

@@ -25,7 +25,7 @@ def test_fitting_work_would_start_now_without_victims(store):
     assert forecast.start_ms == store.snapshot().at_ms
 
 
-def test_nothing_would_start_now_while_the_ledger_learns(store):
+def test_no_stage_would_start_while_the_ledger_recovers(store):
     joined(store, EAST)
     store.restart()
     reported, snapshot = forecasts(store).would_be(pending()), store.snapshot()

@@ -87,7 +87,7 @@ def test_most_urgent_stages_are_shown_as_recipients(store):
     assert [name for name, reason in reasons.items() if reason is Reason.WAITING_FOR_VICTIMS] == ["r.1"]
 
 
-def test_on_a_full_mesh_those_who_give_elsewhere_make_no_room(store):
+def test_victims_elsewhere_free_no_capacity_on_a_full_mesh(store):
     decided(store, where=WEST)
     full = joined(store, EAST)
     full.record = replace(full.record, pools=(replace(full.record.pools[0], used=CPU.times(8)),))

@@ -263,7 +263,7 @@ def test_large_batch_is_sent_in_ordered_parts(link, roots):
     assert all(len(request.content) < 1 << 20 for _, request in roots.asked)
 
 
-def test_letters_come_as_letters(link, roots):
+def test_notifications_keep_their_form(link, roots):
     roots.answers[FIRST] = lambda _: httpx.Response(200, content=b'["5-0", [{"kind": "stage", "subject": "s"}]]')
     cursor, (notification,) = HttpStageQueue(link, EAST).notifications(EAST, "4-0", 0)
     assert (cursor, notification.kind, notification.subject) == ("5-0", NotificationKind.STAGE, "s")
