@@ -1,4 +1,4 @@
-"""The users of docs/operating.md, made on a real server as the page says."""
+"""Users of docs/operating.md, created on a real server as the page says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECRET = "s3cret"
 
 
 def rules_of(user: str, *, functions: bool) -> list[str]:
-    """The words of the page's command for the user, on a server with functions or without."""
+    """Return the words of the page's command for the user, on a server with or without functions."""
     title = "Redis 7 and later" if functions else "Redis 6.2"
     (block,) = re.findall(rf"^{re.escape(title)}:\n\n```text\n([\s\S]*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     (command,) = (line for line in block.replace("\\\n", " ").splitlines() if line.startswith(f"ACL SETUSER {user} "))
@@ -22,11 +22,10 @@ def rules_of(user: str, *, functions: bool) -> list[str]:
 
 
 def refused_to_users(client: redis.Redis) -> list[str]:
-    """Commands and keys that the server has refused to its users. What redis-py says of itself may be refused: nothing hangs on it."""
+    """Return the commands and keys refused to users; refusals of redis-py's own handshake are harmless."""
     reported = [str_if_bytes(entry["object"]).lower() for entry in client.acl_log()]
     return [refused for refused in reported if not refused.startswith("client")]
 
 
 def make_user(client: redis.Redis, user: str, *, functions: bool) -> None:
-    """Make the user."""
     client.execute_command(*rules_of(user, functions=functions))

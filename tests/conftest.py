@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Settings of all tests."""
 
 import signal
 from collections.abc import Generator
@@ -10,35 +10,35 @@ from sharing import SHARED, SHARING
 
 pytest_plugins = ("faults.table",)
 
-# Shells have what they start in the background ignore SIGINT, and so would all that tests start and interrupt.
+# Shells make background processes ignore SIGINT, and the processes that tests start and interrupt inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes to make or to look at is the machine's business: a law says what holds, and not how soon.
+# The machine decides the time of an example: a law says what holds, not how fast.
 settings.register_profile("fresh", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# What a change is refused for is what it did, so the same code gets the same examples each time. `make fresh` looks for others.
+# The same code gets the same examples each time, so a failure comes from the change. `make fresh` makes others.
 settings.register_profile("same", settings.get_profile("fresh"), derandomize=True)
 settings.load_profile("same")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
-    """After a file of tests: end what was shared and is not used by the next one."""
+    """End shared resources after a file unless the next file uses them."""
     yield
     SHARING.close_unused(item, nextitem)
 
 
 def pytest_sessionfinish() -> None:
-    """End what an interrupted run has left open."""
+    """End the shared resources of an interrupted run."""
     SHARING.close_unused(None, None)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """As `--dist loadfile`, and files that share something go to one process."""
+    """Schedule as `--dist loadfile` does, with files that share something in one process."""
     if config.getoption("dist") != "loadfile":
         return None
-    from xdist.scheduler import LoadFileScheduling  # Where `-n` is known, it is there.
+    from xdist.scheduler import LoadFileScheduling  # `-n` exists only with xdist.
 
     class LoadSharedScheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:

@@ -1,4 +1,4 @@
-"""The stores that the contract suites hold one contract over: each back-end with its time and faults in the test's hand."""
+"""Stores for the contract suites: each back-end, with its time and faults under test control."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,35 +19,35 @@ from federation.store.redis.ledger import RedisLedger
 from federation.store.redis.queue import RedisStageQueue
 from mesh.core.clock import ManualClock
 
-#: Long against the run time of any test, so that only `advance` decides what has run out.
+#: Longer than any test, so that only `advance` makes leases expire.
 TTL_MS = 600_000
 GRACE_MS = 300_000
-#: What the lease clock moves at most at once: as far as the tests step.
+#: Largest step of the lease clock: as far as the tests step.
 STEP_MS_MAX = 2_000_000
 RECEIPTS = ReceiptKeys(keys={1: b"of the root"})
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """One back-end with its three ports, and its time and faults in the test's hand."""
+    """One back-end with its three ports, and control of its time and faults."""
 
     ledger: LeaseLedger
     queue: StageQueue
     blobs: BlobStore
     advance: Callable[[int], None]  #: Milliseconds; negative sets the server's clock back.
-    restart: Callable[[], None]  #: As if the server had been restarted.
-    keep: Callable[[], Any]  #: A copy of everything.
-    lose: Callable[[Any], None]  #: Go back to a copy, as a restart that loses what was written since.
-    client: "redis.Redis | None" = None  #: Of the server, where there is one.
-    admin: "redis.Redis | None" = None  #: Of the same server, of a user who may do everything.
+    restart: Callable[[], None]  #: Acts as a restart of the server.
+    keep: Callable[[], Any]  #: A copy of all data.
+    lose: Callable[[Any], None]  #: Go back to a copy, as a restart that loses later writes.
+    client: "redis.Redis | None" = None  #: Client of the server, if any.
+    admin: "redis.Redis | None" = None  #: Client of a user with all rights on the same server.
     url: str = ""  #: As `client`.
-    believes_tokens: bool = True  #: Whatever token a mesh names; over the link only those that it can prove.
+    believes_tokens: bool = True  #: Accept any token that a mesh names; over the link only those that it can prove.
     ttl_ms: int = TTL_MS
     grace_ms: int = GRACE_MS
 
 
 def memory_store(max_step_ms: int = STEP_MS_MAX) -> Store:
-    """Everything in this process."""
+    """Return the store in this process."""
     clock = ManualClock(now_ms=1_000_000_000)
     memory = MemoryStore(clock=clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS, max_step_ms=max_step_ms)
     return Store(
@@ -69,11 +69,11 @@ def redis_store(
     max_step_ms: int = STEP_MS_MAX,
     functions: bool | None = None,
 ) -> Store:
-    """Everything on a server.
+    """Return the store on a server.
 
     Args:
-        admin: A client of a user who may do everything; None: the same.
-        url: Of a client that is none of one server on a Unix socket.
+        admin: Client of a user with all rights; None: the same client.
+        url: Address of a client that is not one server on a Unix socket.
     """
     everything = admin or client
     keys, terms = Keys("contract"), LeaseTerms(ttl_ms=TTL_MS, grace_ms=GRACE_MS, max_step_ms=max_step_ms)

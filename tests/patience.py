@@ -1,4 +1,4 @@
-"""Waiting for what comes about by itself: the one way in which tests on real clusters wait."""
+"""Waiting for asynchronous effects: the only wait of tests on real clusters."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ PATIENCE_S = 60.0
 
 
 def eventually(look: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
-    """The first true answer; fails when none comes."""
+    """Return the first true answer; fail if none comes."""
     deadline = time.monotonic() + patience_s
     while True:
-        is_last = time.monotonic() >= deadline  # Noted before the look: who slept through the deadline looks once more.
+        is_last = time.monotonic() >= deadline  # Read before the check: a test that slept through the deadline checks once more.
         answer = look()
         if answer:
             return answer
@@ -23,7 +23,7 @@ def eventually(look: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
 
 
 def gone(look: Callable[[], Any], patience_s: float = PATIENCE_S) -> None:
-    """Wait until there is nothing left; fails with what is."""
+    """Wait until nothing is left; fail with the rest."""
     left: list[Any] = []
 
     def is_empty() -> bool:

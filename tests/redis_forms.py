@@ -1,4 +1,4 @@
-"""Real servers in the forms that a URL can name: a cluster of masters, a master with a replica and sentinels."""
+"""Real servers in the forms that a URL can name: a cluster of masters, and a master with replica and sentinels."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class Cluster:
     """Masters without replicas, each with its part of the slots.
 
     Args:
-        each: Makes the settings of one node, over those of here.
+        each: Makes the settings of one node, which override the defaults.
     """
 
     def __init__(
         self, folder: Path, *, binary: str | None = None, masters: int = 3, each: Callable[[], dict[str, str]] = dict[str, str]
     ) -> None:
-        # A node that a busy machine lets wait for a while is not given up by the others, and with it the cluster.
+        # A node that a busy machine delays for a while is not declared dead by the others, nor is the cluster.
         common = {"cluster_enabled": "yes", "cluster_node_timeout": "60000", "appendonly": "no"}
         self.settings = [{**common, **each()} for _ in range(masters)]
         self.nodes: list[Server] = []
-        with ExitStack() as opened:  # What a start that fails has begun is ended.
+        with ExitStack() as opened:  # A failed start ends its processes.
             opened.callback(self.close)
             for number, own in enumerate(self.settings):
                 self.nodes.append(Server(folder / str(number), binary=binary, **own))
@@ -43,10 +43,10 @@ class Cluster:
         self.url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
 
     def _join(self, masters: int) -> None:
-        first_port = self.settings[0].get("tls_port", self.nodes[0].port)  # What they meet at is what they speak among themselves.
+        first_port = self.settings[0].get("tls_port", self.nodes[0].port)  # They meet at the address that they use among themselves.
         for number, node in enumerate(self.nodes):
             first, beyond = SLOTS * number // masters, SLOTS * (number + 1) // masters
-            with connect(node.url, timeout_ms=int(PATIENCE_S * 1000)) as client:  # Slots that are given twice are refused: no second try.
+            with connect(node.url, timeout_ms=int(PATIENCE_S * 1000)) as client:  # Slots given twice are refused: no second try.
                 client.execute_command("CLUSTER", "ADDSLOTS", *range(first, beyond))
                 client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
                 client.execute_command("CLUSTER", "MEET", "127.0.0.1", first_port)
@@ -55,12 +55,12 @@ class Cluster:
     def _is_whole(self) -> bool:
         try:
             reported = [node.client.execute_command("CLUSTER", "INFO") for node in self.nodes]
-        except redis.RedisError:  # Held up for longer than the client waits.
+        except redis.RedisError:  # Delayed for longer than the client waits.
             return False
         return all(b"cluster_state:ok" in words and f"cluster_known_nodes:{len(self.nodes)}".encode() in words for words in reported)
 
     def node_of(self, slot: int) -> Server:
-        """The node that has the slot."""
+        """Return the node that has the slot."""
         return self.nodes[next(n for n in range(len(self.nodes)) if slot < SLOTS * (n + 1) // len(self.nodes))]
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class Cluster:
 
 @contextmanager
 def running_cluster(folder: Path, binary: str | None = None) -> Iterator[tuple[redis.Redis, Cluster]]:
-    """A client of a fresh cluster, that ends with the block."""
+    """Run a fresh cluster during the block and yield its client."""
     cluster = Cluster(folder, binary=binary)
     try:
         with connect(cluster.url, timeout_ms=ANSWER_MS_MAX) as client:
@@ -81,12 +81,12 @@ def running_cluster(folder: Path, binary: str | None = None) -> Iterator[tuple[r
 
 
 class Watched:
-    """A master and its replicas, and sentinels that watch them; a replica takes over when the master was silent for a while.
+    """A master, its replicas and sentinels; a replica takes over after the master's silence.
 
     Args:
-        replicas: With one alone nobody is left to wait for once it has taken over.
-        down_after_ms: That while. Short only where the master dies: a busy machine keeps one that lives silent, too.
-        settings: Of both servers, over those of here.
+        replicas: With a single one, no replica is left to wait for after it has taken over.
+        down_after_ms: Silence before a takeover. Short only where the master dies: a busy machine silences live ones too.
+        settings: Settings of all servers, which override the defaults.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Watched:
         self._down_after_ms = down_after_ms
         common = {"min_replicas_to_write": "1", "min_replicas_max_lag": "3", "repl_diskless_sync_delay": "0", **settings}
         self._closing = ExitStack()
-        with ExitStack() as opened:  # What a start that fails has begun is ended.
+        with ExitStack() as opened:  # A failed start ends its processes.
             opened.callback(self._closing.close)
             self.master = self._kept(Server(folder / "master", binary=binary, **common))
             of_it = {"binary": binary, "replicaof": f"127.0.0.1 {self.master.port}"}
@@ -149,5 +149,5 @@ class Watched:
         return reported["num-slaves"] == replicas and reported["num-other-sentinels"] == sentinels - 1
 
     def close(self) -> None:
-        """End everything."""
+        """End all servers."""
         self._closing.close()

@@ -1,4 +1,4 @@
-"""What is expensive to start and serves several files of tests: started for the first of them, ended after the last one in a row."""
+"""Expensive resources shared by several test files: started for the first, ended after the last of consecutive files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 T = TypeVar("T")
 
-#: Files that share something, and the fixture that hands it out: one process runs them one after the other.
+#: Files that share a resource, and its fixture: one process runs them one after another.
 SHARED = {
     "tests/acceptance/test_reparenting.py": "federation",
     "tests/acceptance/test_reclaim.py": "federation",
@@ -25,13 +25,13 @@ SHARED = {
 
 
 class Sharing:
-    """What is open now, each under the name of the fixture that hands it out."""
+    """Open resources, by the name of their fixture."""
 
     def __init__(self) -> None:
         self._open: dict[str, tuple[str, Any, ExitStack]] = {}
 
     def get(self, fixture: str, kind: str, start: Callable[[], AbstractContextManager[T]]) -> T:
-        """What the fixture has open; started when there is none of this kind, after the end of one of another kind."""
+        """Return the fixture's open resource; start it, after ending one of another kind."""
         if fixture not in self._open or self._open[fixture][0] != kind:
             self.close(fixture)
             opened = ExitStack()
@@ -40,12 +40,12 @@ class Sharing:
         return found
 
     def close(self, fixture: str) -> None:
-        """End what the fixture has open."""
+        """End the fixture's open resource."""
         if fixture in self._open:
             self._open.pop(fixture)[2].close()
 
     def close_unused(self, item: pytest.Item | None, next_item: pytest.Item | None) -> None:
-        """End what the file of the next test does not share: what idles beside other tests costs them more than its start costs."""
+        """End resources that the next test's file does not share: idling costs the other tests more than a start."""
         file, next_file = (each.nodeid.partition("::")[0] if each is not None else "" for each in (item, next_item))
         if next_file and next_file == file:
             return

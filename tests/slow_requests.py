@@ -1,4 +1,4 @@
-"""Connections that drip their requests: for tests of servers that close them."""
+"""Slow connections, for tests of servers that close them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLIENTS = 40
 
 @contextlib.contextmanager
 def slow(address: str, beginning: bytes) -> Iterator[list[socket.socket]]:
-    """Open connections that have sent this much, and close them in the end, also when the test fails."""
+    """Open connections that have sent this much; close them at the end."""
     where = urlsplit(address)
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(socket.create_connection((where.hostname, where.port))) for _ in range(CLIENTS)]
@@ -25,7 +25,7 @@ def slow(address: str, beginning: bytes) -> Iterator[list[socket.socket]]:
 
 
 def is_closed(client: socket.socket, heard: bytearray) -> bool:
-    """Whether the server has closed the connection; else one more byte is dripped."""
+    """Return whether the server has closed the connection; otherwise send one more byte."""
     try:
         while part := client.recv(65_536):
             heard += part
@@ -39,7 +39,7 @@ def is_closed(client: socket.socket, heard: bytearray) -> bool:
 
 
 def closed_in_the_end(clients: list[socket.socket]) -> list[bytes]:
-    """What each was answered before its connection was closed."""
+    """Return the answer on each connection before it was closed."""
     heard = [bytearray() for _ in clients]
     left = dict(enumerate(clients))
 
@@ -53,6 +53,6 @@ def closed_in_the_end(clients: list[socket.socket]) -> list[bytes]:
 
 
 def head(path: str, key: str) -> bytes:
-    """A request that promises a body, and its first byte."""
+    """Return a request that promises a body, and its first byte."""
     lines = (f"POST {path} HTTP/1.1", "Host: a", f"Authorization: Bearer {key}", "Content-Type: application/json", "Content-Length: 99999")
     return ("\r\n".join(lines) + "\r\n\r\n{").encode()

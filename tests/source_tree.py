@@ -1,4 +1,4 @@
-"""The project's source, each file read and parsed once: what the lints over the tree share."""
+"""The project's source, each file read and parsed once, for all lints."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """One imported name."""
+    """Imported name."""
 
     line: int
     names: tuple[str, ...]  #: Modules it may mean: for `from a import b` both `a.b` and `a`, as `b` may be a module.
-    is_late: bool  #: Stands inside a function.
+    is_late: bool  #: Inside a function.
 
     @property
     def name(self) -> str:
-        """The longest of the names."""
+        """Return the longest of the names."""
         return self.names[0]
 
 
 @cache
 def source(file: str) -> ast.Module:
-    """The parsed file."""
-    gc.disable()  # A parse makes objects by the ten thousand and drops none: collecting meanwhile takes three times as long.
+    """Return the parsed file."""
+    gc.disable()  # A parse makes objects by the ten thousand and drops none: garbage collection makes it three times slower.
     try:
         return ast.parse((ROOT / file).read_text(encoding="utf-8"), filename=file)
     finally:
@@ -41,19 +41,19 @@ def source(file: str) -> ast.Module:
 
 
 def forget() -> None:
-    """Drop all that is parsed: some 200 MB, that other tests of the process have no use for."""
+    """Drop all parsed files: some 200 MB."""
     imports.cache_clear()
     source.cache_clear()
 
 
 @cache
 def imports(file: str) -> tuple[Import, ...]:
-    """All imports of the file."""
+    """Return all imports of the file."""
     return tuple(imports_of(source(file)))
 
 
 def imports_of(tree: ast.AST, *, is_late: bool = False) -> Iterator[Import]:
-    """All imports below `tree`."""
+    """Return all imports below `tree`."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
             yield from (Import(node.lineno, (alias.name,), is_late) for alias in node.names)
@@ -65,12 +65,12 @@ def imports_of(tree: ast.AST, *, is_late: bool = False) -> Iterator[Import]:
 
 
 def module_of(file: str) -> str:
-    """The name by which the file is imported."""
+    """Return the name by which the file is imported."""
     return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def public_definitions(body: Iterable[ast.stmt], above: str = "") -> Iterator[tuple[str, Definition]]:
-    """Functions and classes that a name without an underscore leads to; of classes, their members too."""
+    """Yield functions and classes with public names, and the public members of classes."""
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
             yield above + node.name, node
@@ -79,7 +79,7 @@ def public_definitions(body: Iterable[ast.stmt], above: str = "") -> Iterator[tu
 
 
 def expect_none(violations: Iterable[str], remedy: str = "") -> None:
-    """Fail with all violations, a line each: pytest shows no more than the first few of a list."""
+    """Fail with all violations, one per line: pytest shows only the first few of a list."""
     found = list(violations)
     if found:
         raise AssertionError("\n".join([f"{len(found)} found{remedy and f'; {remedy}'}", *found]))

@@ -207,7 +207,7 @@ def test_no_folder_has_too_many_files():
     expect_none([f"{folder}: {count} files" for folder, count in sizes.items() if count > FILES_MAX])
 
 
-def test_a_core_file_opens_no_door():
+def test_core_files_import_no_client():
     opened = [
         f"{file}:{each.line}: {client}; take it as an argument, or move the file to a folder of doors"
         for file, each in all_imports()
@@ -218,7 +218,7 @@ def test_a_core_file_opens_no_door():
     expect_none(opened)
 
 
-def test_a_core_file_imports_no_folder_of_doors():
+def test_core_files_import_no_adapter_folder():
     folders = tuple(folder.replace("/", ".") for folder in DOOR_FOLDERS)
     reached = []
     for file, each in all_imports():
@@ -263,7 +263,7 @@ def test_every_listed_exception_is_still_needed():
         pytest.param("match x:\n  case 1:\n    with y:\n      import time", {"time"}, id="a door inside a case"),
     ],
 )
-def test_doors_are_seen(line: str, opened: set[str]):
+def test_imported_clients_are_recognized(line: str, opened: set[str]):
     assert {client for each in imports_of(ast.parse(line)) for client in doors_in(each.names)} == opened
 
 
@@ -391,7 +391,7 @@ def offered(file: str) -> set[str]:
     return {name for name in names if not name.startswith("_")}
 
 
-def test_what_modules_declare_is_sorted_whole_and_there():
+def test_declared_names_are_sorted_complete_and_present():
     wrong = []
     for file in FILES:
         names = declared(source(file))
@@ -467,7 +467,7 @@ def what_users_see() -> Iterator[tuple[str, str, Definition]]:
         yield from definitions_behind(callback)
 
 
-def test_what_users_see_is_explained():
+def test_public_names_have_docstrings():
     seen = set(what_users_see())
     expect_none(sorted(f"{file}:{node.lineno}: {name}" for file, name, node in seen if not ast.get_docstring(node)))
     names = {name for _, name, _ in seen}

@@ -1,4 +1,4 @@
-"""What an installation without a checkout gets."""
+"""Contents of an installed distribution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What files of tests share is started once and ended in time."""
+"""Shared resources of test files: started once and ended in time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ELSEWHERE = "tests/test_sharing.py"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A test, as far as it is asked here."""
+    """The part of a test item that sharing reads."""
 
     nodeid: str
 
@@ -42,7 +42,7 @@ def starting(log: list[str]) -> Callable[[str], Callable[[], AbstractContextMana
     return lambda name: lambda: running(name)
 
 
-def test_one_of_a_kind_is_started_once(log, starting):
+def test_resource_of_one_kind_is_started_once(log, starting):
     sharing = Sharing()
     assert [sharing.get("two_nodes", "a", starting("a")) for _ in range(2)] == ["a", "a"]
     assert log == ["start a"]
@@ -58,21 +58,21 @@ def test_another_kind_starts_after_the_end_of_the_first(log, starting):
 @pytest.mark.parametrize(
     ("file", "next_file", "ended"),
     [
-        pytest.param(FIRST, FIRST, [], id="the file goes on"),
+        pytest.param(FIRST, FIRST, [], id="the file continues"),
         pytest.param(FIRST, SECOND, [], id="the next file shares it"),
-        pytest.param(ELSEWHERE, ELSEWHERE, [], id="a file that shares with no other goes on"),
-        pytest.param(FIRST, ELSEWHERE, ["end a"], id="the next file shares nothing"),
-        pytest.param(FIRST, "tests/acceptance/test_reparenting.py", ["end a"], id="the next file shares something else"),
+        pytest.param(ELSEWHERE, ELSEWHERE, [], id="a file without shared resources continues"),
+        pytest.param(FIRST, ELSEWHERE, ["end a"], id="the next file shares no resource"),
+        pytest.param(FIRST, "tests/acceptance/test_reparenting.py", ["end a"], id="the next file shares another resource"),
     ],
 )
-def test_it_ends_when_the_next_file_does_not_share_it(log, starting, file, next_file, ended):
+def test_resource_ends_before_a_file_that_does_not_share_it(log, starting, file, next_file, ended):
     sharing = Sharing()
     sharing.get("two_nodes", "a", starting("a"))
     sharing.close_unused(item_of(file), item_of(next_file))
     assert log[1:] == ended
 
 
-def test_it_ends_with_the_last_test(log, starting):
+def test_resource_ends_with_the_last_test(log, starting):
     sharing = Sharing()
     sharing.get("two_nodes", "a", starting("a"))
     sharing.close_unused(item_of(FIRST), None)

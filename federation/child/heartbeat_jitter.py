@@ -26,22 +26,22 @@ def soonest_ms(heartbeat_ms: int) -> int:
     return heartbeat_ms * 4 // 5
 
 
-def interval_ms(mesh: MeshId, heartbeat_report: int, *, heartbeat_ms: int, ttl_ms: int | None) -> int:
+def interval_ms(mesh: MeshId, number: int, *, heartbeat_ms: int, ttl_ms: int | None) -> int:
     """Return the interval from the sending of this heartbeat to the next one, in milliseconds.
 
     Args:
-        beat: Number of the heartbeat within this process; 0 is the first.
+        number: Number of the heartbeat within this process; 0 is the first.
         heartbeat_ms: Configured interval.
         ttl_ms: Time to live of the session; None without a session.
     """
     first_ms, latest_ms = soonest_ms(heartbeat_ms), heartbeat_ms * 6 // 5
-    if heartbeat_report == 0:
+    if number == 0:
         first_ms, latest_ms = heartbeat_ms // 5, heartbeat_ms
     if ttl_ms is not None:  # If one heartbeat is lost, the next still comes before admission pauses.
         latest_ms = min(latest_ms, max(heartbeat_ms, Deadlines.of(ttl_ms).no_admission_ms // 2))
-    return first_ms + (latest_ms - first_ms) * _step(mesh, heartbeat_report) // _STEPS
+    return first_ms + (latest_ms - first_ms) * _step(mesh, number) // _STEPS
 
 
-def _step(mesh: MeshId, heartbeat_report: int) -> int:
+def _step(mesh: MeshId, number: int) -> int:
     """Return an evenly distributed step from 0 to `_STEPS`, both inclusive."""
-    return int.from_bytes(hashlib.sha256(f"{mesh}|{heartbeat_report}".encode()).digest()[:8], "big") % (_STEPS + 1)
+    return int.from_bytes(hashlib.sha256(f"{mesh}|{number}".encode()).digest()[:8], "big") % (_STEPS + 1)

@@ -58,7 +58,7 @@ class SimulatedHost:
         self._on_start = on_start
         self._report = report
         self._clock = clock
-        self._behaviour = behaviour
+        self.behaviour = behaviour
         self._stages: dict[StageId, _Hosted] = {}
         self._values: dict[tuple[RunId, NodeId], str] = {}
         self._runs: dict[RunId, StageId] = {}
@@ -71,6 +71,16 @@ class SimulatedHost:
         self._stamp_ms = 0
         self.is_there = True  #: Answer of `is_ready`; running work is not affected.
         self.looks = 0  #: Number of calls of `is_ready`.
+
+    @property
+    def stages(self) -> frozenset[StageId]:
+        """Stages that run here."""
+        return frozenset(self._stages)
+
+    @property
+    def stopping(self) -> frozenset[StageId]:
+        """Running stages that are asked to stop."""
+        return frozenset(stage for stage, hosted in self._stages.items() if hosted.cancelled)
 
     @property
     def is_empty(self) -> bool:
@@ -237,7 +247,7 @@ class SimulatedHost:
             if any(need in hosted.withheld or (need in inside and self._is_lost(hosted, need)) for need in needs):
                 hosted.over.add(task.node)  # Dropped without a report: its missing input will never arrive.
             elif len(hosted.running) < hosted.slots and all(self._has(hosted, need, inside) for need in needs):
-                duration_ms, _ = self._behaviour(task)
+                duration_ms, _ = self.behaviour(task)
                 self._on_start(hosted.spec.run, task)
                 hosted.running[task.node] = now_ms + duration_ms
                 started.append(NodeStarted(stage=hosted.spec.stage, node=task.node, attempt=task.attempt, started_ms=now_ms))
@@ -252,7 +262,7 @@ class SimulatedHost:
         return need in hosted.outside or (hosted.spec.run, need) in self._values
 
     def _finish(self, hosted: _Hosted, task: TaskSpec, now_ms: int, blobs: dict[str, bytes]) -> StageMessage:
-        duration_ms, fails = self._behaviour(task)
+        duration_ms, fails = self.behaviour(task)
         if fails:
             failure = Failure(reason=Reason.USER_ERROR, type_name="builtins.ValueError", message=f"{task.node} fails")
             return self._failed(hosted, task, now_ms, failure)

@@ -79,9 +79,9 @@ def create_app(dependencies: Dependencies) -> FastAPI:
     app.state.metrics = metrics
     app.state.is_there = SingleFlight(lambda: dependencies.keys.find(NO_KEY), clock=dependencies.clock, kept_ms=HEALTH_KEPT_MS)
     app.state.link_handler = link_routes.LinkHandler(dependencies.heartbeat_ms)
-    for router in _ROUTERS:
+    for router in ROUTERS:
         app.include_router(router, dependencies=[Depends(_known_parameters)] if router in _OF_TENANTS else [])
-    describe(app, _ROUTERS)
+    describe(app, ROUTERS)
     app.add_exception_handler(MeshError, _error_response)
     app.add_exception_handler(RequestValidationError, _parameters_response)
     app.add_exception_handler(HTTPException, _http_response)
@@ -126,7 +126,7 @@ def scrape(request: Request, principal: Operating) -> Response:  # noqa: ARG001 
 #: Routers whose unknown parameters are refused.
 _OF_TENANTS = (explanations.router, runs.router, federation.router, dead_letters.router)
 #: The link first: it has the most calls, and routes are matched in order.
-_ROUTERS = (link_routes.router, *_OF_TENANTS, _operating)
+ROUTERS = (link_routes.router, *_OF_TENANTS, _operating)
 
 
 async def _error_response(request: Request, error: Exception) -> Response:
@@ -157,7 +157,7 @@ async def _http_response(request: Request, error: Exception) -> Response:
         return await _error_response(request, error.__cause__)
     headers = error.headers
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        allowed = allowed_methods(_ROUTERS, request.url.path)
+        allowed = allowed_methods(ROUTERS, request.url.path)
         headers = {"Allow": ", ".join(allowed)} if allowed else headers
     code = OF_ROUTING.get(HTTPStatus(error.status_code), "malformed_request")
     body = problem_body(code, f"{error.detail}; /docs lists the routes", request_id_of(request.scope))

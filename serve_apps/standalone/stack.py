@@ -136,7 +136,7 @@ class Stack:
         """
         try:
             self._note_start()
-            stores = self._start_redis()
+            stores = self.start_redis()
             self._start_clusters()
             root = self._start_root()
             for mesh, section in self._config.meshes.items():
@@ -167,7 +167,8 @@ class Stack:
         for left in stale_folders.sweep(self._folder):
             self._say(f"removed {left}, left by a stack of this state folder that was killed")
 
-    def _start_redis(self) -> Stores:
+    def start_redis(self) -> Stores:
+        """Start or reach Redis, bring the ledger into force, and return the stores; the first step of `start`."""
         self._redis_url = self._config.redis.url or ""
         is_new = False
         if not self._redis_url:
@@ -178,7 +179,7 @@ class Stack:
         known = known_ledger(self._folder)
         stores = self._checked_stores(known)
         self._ledger = ledger_of(self._folder, stores)
-        stores = self._stores(founding=is_new and known is None)
+        stores = self.stores(founding=is_new and known is None)
         tenants = tenants_of(self._config)
         stores.ledger.configure(TenantTree(tenants))
         keep_ledger(self._folder, self._ledger)
@@ -196,7 +197,7 @@ class Stack:
         """
         is_embedded = self._redis is not None
         try:
-            stores = self._stores()
+            stores = self.stores()
             may_found = known is None or is_embedded or self._rebuild_ledger
             settings = check_server(stores.client, stores.keys, self._terms(), uid=known, may_found=may_found, durable=is_embedded)
         except SchemaMismatch:
@@ -213,7 +214,8 @@ class Stack:
         section = self._config.federation
         return LeaseTerms.of(section.lease_ttl_ms, section.lease_grace_ms)
 
-    def _stores(self, *, founding: bool = False) -> Stores:
+    def stores(self, *, founding: bool = False) -> Stores:
+        """Open the stack's stores; `stop` closes them."""
         section = self._config.federation
         stores = open_stores(
             self._redis_url,
@@ -255,7 +257,7 @@ class Stack:
     def _link_of(self, mesh: str) -> LinkSettings:
         """Return the link settings of a mesh. Its key lives as long as this stack."""
         if mesh not in self._mesh_keys:
-            stores = self._stores()
+            stores = self.stores()
             ring = RedisKeyRing(stores.client, stores.keys)
             self._mesh_keys[mesh] = self._guarded(issue_for_mesh(ring, MeshId(mesh), SystemClock().wall_ms()))
         port = self._port
@@ -399,7 +401,7 @@ class Stack:
         if self._redis.url != self._redis_url:  # Another process took its port meanwhile: every part needs the new address.
             self._redis_url = self._redis.url
             if self._keeper is not None:
-                self._keeper.move_to(self._stores())
+                self._keeper.move_to(self.stores())
             for mesh in self.children:
                 self._restart_child(mesh)
             self._restart_root()
@@ -430,7 +432,7 @@ class Stack:
         if not keys:
             return
         try:
-            stores = self._stores()
+            stores = self.stores()
             for key in keys:
                 RedisKeyRing(stores.client, stores.keys).revoke(id_of(key))
         except RuntimeAdapterError as away:  # Every process must still be stopped, whatever the server says.

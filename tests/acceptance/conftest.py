@@ -1,4 +1,4 @@
-"""A whole federation for the tests of a file: Redis, two Ray clusters, the root on Serve, two child meshes."""
+"""Whole federations for test files: Redis, two Ray clusters, the root on Serve and two child meshes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from serve_apps.standalone.stack_folder import StackFolder
 
 @pytest.fixture(scope="module")
 def written() -> str:
-    """The federation's file; tests of a file may have another."""
+    """Return the text of the federation file; a test file may override it."""
     return CONFIG
 
 
 @pytest.fixture(scope="module")
 def federation(written: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Stack, Path]:
-    """A stack and its folder; files that follow each other share it, unless they have another federation's file."""
+    """A running stack and its folder; consecutive files with the same federation file share it."""
     return SHARING.get("federation", written, lambda: _running_stack(written, tmp_path_factory.mktemp("state")))
 
 
@@ -47,7 +47,7 @@ def folder(federation: tuple[Stack, Path]) -> Path:
 
 @contextlib.contextmanager
 def _running_stack(written: str, folder: Path) -> Iterator[tuple[Stack, Path]]:
-    """Started, and watched as `schedulemesh up` watches it; nothing of it is left when the block is over."""
+    """Start a stack, watch it as `schedulemesh up` does, and remove everything at the end."""
     before = _running_here()
     config = load_config(written, source="tests/acceptance/conftest.py")
     said: list[str] = []
@@ -72,7 +72,7 @@ def _running_stack(written: str, folder: Path) -> Iterator[tuple[Stack, Path]]:
 
 @contextlib.contextmanager
 def _in_the_background() -> Iterator[None]:
-    """What is started is as if by a shell's `&`, which has it ignore SIGINT; what Ray cancels has to hear it all the same."""
+    """Let child processes hear SIGINT, which a shell's `&` makes them ignore: Ray cancels tasks by it."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -83,7 +83,7 @@ def _in_the_background() -> Iterator[None]:
 def _running_here() -> set[psutil.Process]:
     found = set()
     for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):  # It ended between the look and the question.
+        with contextlib.suppress(psutil.NoSuchProcess):  # It ended in between.
             if process.status() != psutil.STATUS_ZOMBIE:
                 found.add(process)
     return found
@@ -107,7 +107,7 @@ def stores(stack: Stack) -> Stores:
 
 @pytest.fixture
 def nothing_left(stack: Stack, stores: Stores, client: Client, folder: Path) -> Iterator[None]:
-    """After every test: no lease, no queued or claimed stage, no intermediate file."""
+    """Check after every test: no lease, no queued or claimed stage, no intermediate file."""
     assert client is not None
     yield
     eventually(lambda: _assert_clean(stores, folder))

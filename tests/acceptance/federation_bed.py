@@ -1,4 +1,4 @@
-"""What tests on a whole federation share: its configuration, submitting, and waiting for things that take real time."""
+"""Shared parts of tests on a whole federation: its configuration, submissions and waits."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from serve_apps.standalone.stack import Stack
 T = TypeVar("T")
 
 REPOSITORY = Path(__file__).parents[2]
-#: How long anything real may take before a test gives up on it.
+#: Limit of every real wait, before a test gives up.
 LIMIT_S = 150.0
 TENANT = "acme/research/vision"
 
-#: No session ends because a process of it was kept waiting by a busy machine; one that dies is over within `LIMIT_S`.
+#: No session expires on a busy machine; one that dies is over within `LIMIT_S`.
 CONFIG = f"""
 federation: {{name: tests, lease_ttl: 30s, heartbeat: 500ms, lease_grace: 3s, inline_limit: 4KiB}}
 root: {{cluster: first, port: 18000}}
@@ -64,7 +64,7 @@ quota: {{min_run: 200ms}}
 
 
 def eventually(check: Callable[[], T], limit_s: float = LIMIT_S) -> T:
-    """What `check` returns, as soon as it raises no AssertionError, and the store answers."""
+    """Return the value of `check` once it raises no AssertionError and the store answers."""
     for attempt in Retrying(
         retry=retry_if_exception_type((AssertionError, StoreUnavailable)),
         stop=stop_after_delay(limit_s),
@@ -77,14 +77,14 @@ def eventually(check: Callable[[], T], limit_s: float = LIMIT_S) -> T:
 
 
 def patient_stores(stack: Stack) -> Stores:
-    """The stack's stores for the own looks of a test: a server that is kept waiting by a busy machine fails none."""
+    """Return the stack's stores with long timeouts, so that a busy machine fails no test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("serve_apps.processes.stores.ANSWER_MS_MAX", int(LIMIT_S * 1000))
-        return stack._stores()
+        return stack.stores()
 
 
 def wait_for(run: Run, wanted: Callable[[RunEvent], bool]) -> RunEvent:
-    """The first event of the run that is wanted."""
+    """Return the first matching event of the run."""
     for event in run.events():
         if wanted(event):
             return event
@@ -92,7 +92,7 @@ def wait_for(run: Run, wanted: Callable[[RunEvent], bool]) -> RunEvent:
 
 
 def submit(client: Client, outputs: Any, *, tenant: str = TENANT, on_error: str = "fail_fast") -> Run:
-    """Functions of the calling test module go along by value."""
+    """Submit a graph; functions of the calling test module are sent by value."""
     module = sys.modules[_module_of(outputs)]
     return client.submit(outputs, tenant=tenant, on_error=on_error, by_value=(module,))
 

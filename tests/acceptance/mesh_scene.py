@@ -1,4 +1,4 @@
-"""What tests of a mesh on a real cluster of several raylets share: classes for tasks, patience, and nodes that come and go."""
+"""Shared parts of tests of a mesh on a real multi-raylet cluster: task classes, timeouts, nodes that come and go."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mesh.ray.local.supervisor.node_watch import NodeSeen, look_at_nodes
 
 REPOSITORY = Path(__file__).parents[2]
 OBJECT_STORE_BYTES = 80 * 2**20
-#: A dead raylet is noticed within a second or two, not within fifteen; one that only sleeps is not taken for dead while a test lasts.
+#: A dead raylet is noticed within two seconds, not fifteen; a suspended one is not taken for dead during a test.
 QUICK_HEALTH_CHECKS = {
     "RAY_health_check_period_ms": "500",
     "RAY_health_check_failure_threshold": "3",
@@ -35,7 +35,7 @@ QUICK_HEALTH_CHECKS = {
 
 
 class Probe:
-    """Tells where it is, and remembers what it was given."""
+    """Task that reports its node and remembers its arguments."""
 
     def __init__(self, value=0):
         self.value = value
@@ -58,7 +58,7 @@ class Probe:
 
 
 class Trainer:
-    """Writes a line for each step of its loop, then keeps it. At step `pause_at` it waits for a file, and gives way when asked."""
+    """Training loop that logs and checkpoints each step, waits for a file at step `pause_at`, and stops on request."""
 
     def run(self, folder, steps, pause_at=None, pace_s=0.0):
         task = mesh.current_task()
@@ -75,7 +75,7 @@ class Trainer:
 
 
 class Student:
-    """Writes a line for each step, then keeps it, until a file is there."""
+    """Loop that logs and checkpoints each step until a file exists."""
 
     def run(self, folder, pace_s):
         task = mesh.current_task()
@@ -90,7 +90,7 @@ class Student:
 
 
 class Ticker:
-    """Writes a line now and then until a file is there; never asks whether it is to stop."""
+    """Loop that logs ticks until a file exists and never checks for a stop."""
 
     def run(self, folder):
         while not Path(folder, "gate").exists():
@@ -101,7 +101,7 @@ class Ticker:
 
 
 class Sleeper:
-    """Its method is one long call of C code, in which no Python runs on its thread."""
+    """Task with one long C call, during which its thread runs no Python."""
 
     def run(self, folder, seconds):
         Path(folder, "asleep").touch()
@@ -110,7 +110,7 @@ class Sleeper:
 
 
 class Gated:
-    """Its constructor waits for a file."""
+    """Task whose constructor waits for a file."""
 
     def __init__(self, gate):
         while not Path(gate).exists():
@@ -121,34 +121,34 @@ class Gated:
 
 
 class SlowToLeave:
-    """Its process sleeps in its farewell until it is woken: the farewell's own limit does not run out meanwhile."""
+    """Task whose farewell sleeps until it is woken, so that the farewell's limit cannot expire meanwhile."""
 
     def __ray_shutdown__(self):
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
 class Demanding:
-    """Cannot be made without an argument."""
+    """Class whose constructor needs an argument."""
 
     def __init__(self, model):
         self.model = model
 
 
 class Broken:
-    """Cannot be made."""
+    """Class whose constructor raises."""
 
     def __init__(self):
         raise ValueError("the model file is missing")
 
 
 def steps_of(folder: Path) -> list[int]:
-    """The steps that trainers in this folder took, in the order in which they were taken."""
+    """Return the steps that trainers in this folder took, in order."""
     path = folder / "steps"
     return [int(line.split()[1]) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def ticks_of(folder: Path) -> list[int]:
-    """The process behind each tick."""
+    """Return the process behind each tick."""
     path = folder / "ticks"
     return [int(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -160,7 +160,7 @@ def kept_step(running: mesh.ScheduleMesh, task: mesh.TaskHandle) -> int:
 
 
 def cluster_of(*nodes: ClusterNodeSpec) -> Iterator[OwnCluster]:
-    """A cluster of these nodes, and this process as its driver; for a fixture."""
+    """Start a cluster of these nodes with this process as its driver; for a fixture."""
     if ray.is_initialized():
         ray.shutdown()
     before = {name: os.environ.get(name) for name in QUICK_HEALTH_CHECKS}
@@ -177,20 +177,20 @@ def cluster_of(*nodes: ClusterNodeSpec) -> Iterator[OwnCluster]:
 
 
 def node_named(**labels: str) -> str:
-    """Ray's id of the node that lives and carries these labels."""
+    """Return Ray's id of the living node with these labels."""
     rows = [row for row in ray.nodes() if row["Alive"] and labels.items() <= row["Labels"].items()]
     return str(rows[0]["NodeID"])
 
 
 def kill_session(pid: int) -> None:
-    """End a node at once, with all that runs on it, as when its machine loses power."""
+    """End a node and everything on it at once, as a power failure does."""
     for process in processes_of(pid):
-        with suppress(psutil.NoSuchProcess):  # A worker ends by itself when its raylet has.
+        with suppress(psutil.NoSuchProcess):  # A worker ends after its raylet.
             process.kill()
 
 
 def processes_of(session: int) -> list[psutil.Process]:
-    """What runs in a session."""
+    """Return the processes of a session."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -202,7 +202,7 @@ def processes_of(session: int) -> list[psutil.Process]:
 
 
 def is_called(process: psutil.Process, name: str) -> bool:
-    """False of one that has ended."""
+    """Return whether the process runs this command; False once it has ended."""
     try:
         return process.name() == name
     except psutil.NoSuchProcess:
@@ -210,7 +210,7 @@ def is_called(process: psutil.Process, name: str) -> bool:
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """True of a zombie."""
+    """Return whether the process has ended; True for a zombie."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -219,7 +219,7 @@ def has_ended(process: psutil.Process) -> bool:
 
 @contextmanager
 def joined(cluster: OwnCluster, spec: ClusterNodeSpec) -> Iterator[int]:
-    """Another node, while the block runs; its session."""
+    """Run another node during the block and yield its session."""
     process = _up(cluster, spec) or _up(cluster, spec)
     assert process is not None, f"no node came up: {cluster.folder}"
     try:
@@ -230,8 +230,8 @@ def joined(cluster: OwnCluster, spec: ClusterNodeSpec) -> Iterator[int]:
 
 
 def _up(cluster: OwnCluster, spec: ClusterNodeSpec) -> subprocess.Popen[bytes] | None:
-    """A node that is up. None: it has ended before, as on a machine with so much to do that a part of it took longer than Ray waits."""
-    place = len(list(cluster.folder.glob("node-*.log")))  # One that no node had.
+    """Return a started node; None if it died because the machine was too busy for Ray's timeout."""
+    place = len(list(cluster.folder.glob("node-*.log")))  # No node had it.
     nodes = Nodes(
         spec=ClusterSpec(nodes=(spec,) * (place + 1), object_store_bytes=OBJECT_STORE_BYTES),
         address=cluster.address,
@@ -252,7 +252,7 @@ def _up(cluster: OwnCluster, spec: ClusterNodeSpec) -> subprocess.Popen[bytes] |
 
 @contextmanager
 def asleep(pid: int) -> Iterator[None]:
-    """The process is stopped while the block runs, and goes on after it."""
+    """Suspend the process during the block."""
     os.kill(pid, signal.SIGSTOP)
     try:
         eventually(lambda: is_stopped(pid))
@@ -262,7 +262,7 @@ def asleep(pid: int) -> Iterator[None]:
 
 
 def is_stopped(pid: int) -> bool:
-    """Do all of its threads stand? One in the midst of a call of the kernel finishes it first."""
+    """Return whether all threads of the process are stopped; one inside a system call finishes that first."""
     return all(_state_of(thread) in "Tt" for thread in Path("/proc", str(pid), "task").iterdir())
 
 
@@ -274,7 +274,7 @@ def _state_of(thread: Path) -> str:
 
 
 def left_in_ray(name: str) -> list[str]:
-    """What Ray still has of a mesh: named actors and placement groups."""
+    """Return the named actors and placement groups of a mesh in Ray."""
     prefix = f"schedulemesh:{name}"
     actors = [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True) if actor["name"].startswith(prefix)]
     groups = [
@@ -284,18 +284,18 @@ def left_in_ray(name: str) -> list[str]:
 
 
 def clean(running: mesh.ScheduleMesh) -> None:
-    """Delete all pools, and wait until nothing is held by anybody and all ledgers agree."""
+    """Delete all pools; wait until no resource is held and all ledgers agree."""
     for pool in running.list_pools():
         running.delete_pool(pool.pool)
     gone(running.list_pools)
     gone(running.list_groups)
-    gone(_taken_in_ray)  # What ends late would be taken for a stranger's by the mesh, and move the next test's tasks elsewhere.
+    gone(_taken_in_ray)  # The mesh would take a late worker for a stranger's, and place the next test's tasks elsewhere.
     gone(lambda: [(node, look_at_nodes()) for node in running.list_nodes() if node.used or node.load])
     eventually(running.audit)
 
 
 def _taken_in_ray() -> list[NodeSeen]:
-    """Nodes that Ray does not have all of."""
+    """Return the nodes whose resources are in use in Ray."""
     amounts = ("cpu", "gpu")
     return [seen for seen in look_at_nodes() if any(seen.available[name] != seen.total[name] for name in amounts)]
 

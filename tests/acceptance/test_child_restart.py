@@ -1,4 +1,4 @@
-"""The process of a mesh is killed and comes back, on a real Ray cluster: its work goes on, and nothing is left where none comes back."""
+"""Restarts of a mesh's killed process on a real Ray cluster: work continues, or nothing stays behind."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from serve_apps.standalone.stack_folder import StackFolder
 
 pytestmark = pytest.mark.ray
 
-#: A lease lives longer than a process takes to start on a busy machine, and not so long that its end cannot be waited for. Work is asked to
-#: stop when three quarters of it are over.
+#: Longer than a process takes to start on a busy machine, and short enough to await its expiry. Work is asked to
+#: stop after three quarters of it.
 CONFIG = f"""
 federation: {{name: restarts, lease_ttl: 60s, heartbeat: 500ms, lease_grace: 3s}}
 root: {{cluster: only, port: 18100}}
@@ -45,7 +45,7 @@ tenants:
 
 
 def wait_for_gate(folder: str, gate: str) -> int:
-    """A line per attempt; ends when the gate is open."""
+    """Log each attempt; return when the gate is open."""
     with Path(folder, f"{gate}-attempts").open("a") as file:
         file.write(f"{os.getpid()}\n")
     while not Path(folder, gate).exists():
@@ -59,7 +59,7 @@ def attempts(folder: Path, gate: str) -> list[int]:
 
 
 class Watched:
-    """A stack, watched as `schedulemesh up` watches it, unless it is told not to look for a while."""
+    """Stack watched as `schedulemesh up` does, with a switch to suspend the watch."""
 
     def __init__(self, folder: Path) -> None:
         self.said: list[str] = []
@@ -113,7 +113,7 @@ def client(watched: Watched) -> Iterator[Client]:
 
 @pytest.fixture(autouse=True)
 def nothing_left(watched: Watched) -> Iterator[None]:
-    """After every test: no lease, no stage that is queued or claimed."""
+    """Check after every test: no lease, no queued or claimed stage."""
     yield
     eventually(lambda: _assert_is_free(watched))
 
@@ -125,7 +125,7 @@ def _assert_is_free(watched: Watched) -> None:
 
 @pytest.fixture(scope="module")
 def on_the_cluster(watched: Watched) -> Iterator[None]:
-    """This process as a driver that looks."""
+    """Connect this process to the cluster as an observing driver."""
     watched.stack.clusters["only"].connect(namespace="schedulemesh")
     yield
     ray.shutdown()
@@ -155,7 +155,7 @@ def kill_and_await_the_next(watched: Watched) -> None:
     eventually(goes_on)
 
 
-def test_a_task_goes_on_when_the_agent_is_killed_and_is_executed_once(watched: Watched, client: Client, tmp_path: Path) -> None:
+def test_killed_agent_restarts_and_its_task_executes_once(watched: Watched, client: Client, tmp_path: Path) -> None:
     run = submit(client, {name: dag.task(wait_for_gate, name=name).bind(str(tmp_path), name) for name in ("one", "two")})
     eventually(lambda: _assert(len(attempts(tmp_path, "one")) == len(attempts(tmp_path, "two")) == 1))
     kill_and_await_the_next(watched)
@@ -187,9 +187,7 @@ def test_a_new_stage_runs_where_the_predecessor_left_a_runner(
     assert actors() == there
 
 
-def test_work_runs_again_when_the_keeper_of_its_groups_is_killed(
-    watched: Watched, client: Client, tmp_path: Path, on_the_cluster: None
-) -> None:
+def test_work_runs_again_after_its_group_keeper_is_killed(watched: Watched, client: Client, tmp_path: Path, on_the_cluster: None) -> None:
     run = submit(client, dag.task(wait_for_gate, name="kept").bind(str(tmp_path), "kept"))
     for attempt in (1, 2):
         eventually(lambda attempt=attempt: _assert(len(attempts(tmp_path, "kept")) == attempt))
@@ -202,7 +200,7 @@ def test_work_runs_again_when_the_keeper_of_its_groups_is_killed(
 
 @pytest.mark.faults
 @pytest.mark.slow
-def test_where_no_agent_comes_back_nothing_stays_reserved(watched: Watched, client: Client, tmp_path: Path, on_the_cluster: None) -> None:
+def test_nothing_stays_reserved_when_no_agent_comes_back(watched: Watched, client: Client, tmp_path: Path, on_the_cluster: None) -> None:
     run = submit(client, dag.task(wait_for_gate, name="late").bind(str(tmp_path), "late"))
     eventually(lambda: _assert(len(attempts(tmp_path, "late")) == 1))
     assert "keeper" in actors()
@@ -216,7 +214,7 @@ def test_where_no_agent_comes_back_nothing_stays_reserved(watched: Watched, clie
     assert len(attempts(tmp_path, "late")) == 2
 
 
-def test_an_agent_that_is_told_to_end_leaves_nothing(watched: Watched, on_the_cluster: None) -> None:
+def test_terminated_agent_leaves_nothing(watched: Watched, on_the_cluster: None) -> None:
     assert actors() != []
     watched.looks.clear()
     os.kill(watched.agent, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The main job as a newcomer starts it: to its end, and cut short by Ctrl-C."""
+"""The demo as a newcomer starts it: to its end, and interrupted by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).parents[2]
 DEMO = [sys.executable, "-m", "serve_apps.cli", "demo"]
 
 
-#: How long a start may take that is finished before it is undone, and then the end of all that was started.
+#: Limit of an interrupted start, which finishes and then ends everything it started.
 END_S_MAX = 240.0
 
 
@@ -27,11 +27,11 @@ def living(processes: list[psutil.Process]) -> list[psutil.Process]:
 def lives(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:  # It ended between the two questions.
+    except psutil.NoSuchProcess:  # It ended in between.
         return False
 
 
-def test_the_demo_runs_over_both_meshes_shows_its_result_and_leaves_nothing(tmp_path: Path) -> None:
+def test_demo_shows_its_result_and_leaves_nothing(tmp_path: Path) -> None:
     done = subprocess.run([*DEMO, "--out", str(tmp_path)], cwd=REPOSITORY, capture_output=True, text=True, timeout=END_S_MAX, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     for words in ("mesh east: joined", "mesh west: joined", "where each stage ran", "what each tenant held", "all processes have stopped"):

@@ -1,4 +1,4 @@
-"""Processes die and sleep in the middle of runs, for real: nothing is lost, nothing is done twice unseen."""
+"""Real process deaths and suspensions during runs: nothing is lost or silently repeated."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ WEST = {"zone": "west"}
 
 @pytest.fixture(scope="module")
 def written() -> str:
-    """Leases are waited for here until they are over: they live no longer than a busy machine asks for."""
+    """Return a file with short leases, because these tests wait for expiry, yet long enough for a busy machine."""
     return CONFIG.replace("lease_ttl: 30s", "lease_ttl: 20s")
 
 
 def slow_at_first(folder: str) -> int:
-    """Hangs at the first attempt, returns at the next; a line per attempt."""
+    """Hang in the first attempt and return in the next; log each attempt."""
     lines = Path(folder, "attempts")
     with lines.open("a") as file:
         file.write(f"{os.getpid()}\n")
@@ -42,7 +42,7 @@ def slow_at_first(folder: str) -> int:
 
 
 def wait_for_gate(folder: str) -> int:
-    """Ends when the gate is open; tells which attempt it was."""
+    """Wait for the gate and return the number of the attempt."""
     lines = Path(folder, "attempts")
     with lines.open("a") as file:
         file.write(f"{os.getpid()}\n")
@@ -70,19 +70,19 @@ def assert_attempts(folder: Path, count: int) -> None:
 
 
 def meshes_of(run: Run, node: str) -> list[str | None]:
-    """Where the attempts of the node were sent."""
+    """Return the meshes of the node's attempts."""
     return [event.mesh for event in run.events() if event.node == node and event.after == "ASSIGNED"]
 
 
 @pytest.mark.faults
 @pytest.mark.slow
-def test_a_child_mesh_is_killed_in_the_middle_of_a_stage_and_comes_back_too_late(stack: Stack, client: Client, tmp_path: Path) -> None:
+def test_killed_child_mesh_comes_back_too_late(stack: Stack, client: Client, tmp_path: Path) -> None:
     value = dag.task(begin, labels=WEST).bind(1)
     run = submit(client, dag.task(add).bind(value, dag.task(slow_at_first, labels=WEST, name="slow").bind(str(tmp_path))))
     eventually(lambda: assert_attempts(tmp_path, 1))
     stack.restarts.put_off("mesh west", math.inf)
     os.kill(stack.children["west"].pid, signal.SIGKILL)
-    wait_for(run, lambda event: event.kind == "stage" and event.after == "LOST")  # Whoever comes earlier goes on with the work.
+    wait_for(run, lambda event: event.kind == "stage" and event.after == "LOST")  # The first to return continues the work.
     stack.restarts.put_off("mesh west", time.monotonic())
     assert run.result(LIMIT_S) == 3
     lost = [event for event in run.events() if event.kind == "stage" and event.after == "LOST"]
@@ -92,15 +92,15 @@ def test_a_child_mesh_is_killed_in_the_middle_of_a_stage_and_comes_back_too_late
 
 @pytest.mark.faults
 @pytest.mark.slow
-def test_the_late_result_of_a_mesh_that_slept_too_long_is_refused(stack: Stack, client: Client, tmp_path: Path) -> None:
+def test_late_result_of_a_suspended_mesh_is_refused(stack: Stack, client: Client, tmp_path: Path) -> None:
     run = submit(client, dag.task(wait_for_gate, name="gated").bind(str(tmp_path)))
     eventually(lambda: assert_attempts(tmp_path, 1))
     first = meshes_of_first_attempt(run)
     asleep = stack.children[first].pid
     os.kill(asleep, signal.SIGSTOP)
     try:
-        eventually(lambda: assert_attempts(tmp_path, 2))  # Its lease ran out, and somebody else began.
-        (tmp_path / "gate").touch()  # Both attempts end now; the first one's mesh is asleep.
+        eventually(lambda: assert_attempts(tmp_path, 2))  # Its lease expired, and another mesh began.
+        (tmp_path / "gate").touch()  # Both attempts end now; the first one's mesh is suspended.
         assert run.result(LIMIT_S) == 2
     finally:
         os.kill(asleep, signal.SIGCONT)
@@ -125,7 +125,7 @@ def test_a_whole_cluster_is_killed_in_the_middle_of_a_stage(stack: Stack, client
     assert clusters[-1] not in ("", before)
 
 
-def test_a_worker_that_dies_under_a_task_costs_an_attempt_and_no_more(client: Client, tmp_path: Path) -> None:
+def test_worker_death_costs_exactly_one_attempt(client: Client, tmp_path: Path) -> None:
     run = submit(client, dag.task(slow_at_first, name="slow", max_retries=0).bind(str(tmp_path)))
     eventually(lambda: assert_attempts(tmp_path, 1))
     os.kill(int((tmp_path / "attempts").read_text().split()[0]), signal.SIGKILL)
@@ -133,7 +133,7 @@ def test_a_worker_that_dies_under_a_task_costs_an_attempt_and_no_more(client: Cl
     assert [event.attempt for event in run.events() if event.node == "slow" and event.after == "SUCCEEDED"] == [2]
 
 
-def test_the_coordinator_is_killed_and_another_goes_on(stack: Stack, client: Client, tmp_path: Path) -> None:
+def test_next_coordinator_continues_after_a_kill(stack: Stack, client: Client, tmp_path: Path) -> None:
     run = submit(client, dag.task(add).bind(dag.task(wait_for_gate, labels=WEST).bind(str(tmp_path)), 5))
     eventually(lambda: assert_attempts(tmp_path, 1))
     coordinator_of(stack).kill()
@@ -143,7 +143,7 @@ def test_the_coordinator_is_killed_and_another_goes_on(stack: Stack, client: Cli
 
 
 def coordinator_of(stack: Stack) -> psutil.Process:
-    """The replica on this stack's cluster, among all processes of the machine, which come and go."""
+    """Return the coordinator replica on this stack's cluster."""
     sessions = {os.getsid(pid) for pid in stack.clusters["first"].pids}
     for process in psutil.process_iter(["cmdline"]):
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -155,8 +155,7 @@ def coordinator_of(stack: Stack) -> psutil.Process:
 def test_redis_is_killed_in_the_middle_of_a_run_and_comes_back(stack: Stack, client: Client, tmp_path: Path) -> None:
     run = submit(client, dag.task(add).bind(dag.task(wait_for_gate, labels=WEST).bind(str(tmp_path)), 5))
     eventually(lambda: assert_attempts(tmp_path, 1))
-    assert stack._redis is not None
-    os.kill(stack._redis.pid, signal.SIGKILL)
+    os.kill(stack.stores().client.info("server")["process_id"], signal.SIGKILL)
     (tmp_path / "gate").touch()
     assert eventually(lambda: result_of(run)) == 6
     assert run.status is RunState.SUCCEEDED

@@ -1,4 +1,4 @@
-"""Processes of a mesh die and sleep on a real cluster of three raylets: nothing is lost, nothing runs twice, nothing is left."""
+"""Deaths and suspensions of a mesh's processes on three raylets: nothing is lost, repeated or left behind."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def running(cluster, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def nothing_left(running):
-    """After every test: no pool, no placement group, nothing held, and ledgers that agree."""
+    """Check after every test: no pool, no placement group, nothing held, and agreeing ledgers."""
     yield
     clean(running)
 
 
 @pytest.fixture
 def patient(running):
-    """Nobody is killed for being slow to stop."""
+    """Settings under which no process is killed for stopping slowly."""
     running.change_settings(grace_ms=120_000)
     yield
     running.change_settings(grace_ms=SchedulerSettings().grace_ms)
@@ -84,7 +84,7 @@ def idle_reserved(running):
 
 
 def raylet_of(cluster, node):
-    """The process that answers for a node of the fixture's."""
+    """Return the raylet process of a node of the fixture."""
     return next(process.pid for process in processes_of(cluster.pids[node]) if is_called(process, "raylet"))
 
 
@@ -93,11 +93,11 @@ def kill_supervisor(running):
 
 
 def hosting(running):
-    """Tasks that live processes have, as often as they have them."""
+    """Return the tasks hosted by live processes, once per process."""
     return sorted(str(agent.task) for agent in running.list_agents() if agent.task is not None)
 
 
-def test_s20_an_agent_that_is_killed_is_started_again_as_often_as_it_may_be_and_then_gives_its_quota_back(running):
+def test_s20_killed_agent_restarts_up_to_its_limit(running):
     running.create_pool("main", capacity={"cpu": 2})
     task = running.submit_task(Probe, pool="main", resources={"cpu": 2}, max_restarts=1)
     first = task.call("pid")
@@ -112,7 +112,7 @@ def test_s20_an_agent_that_is_killed_is_started_again_as_often_as_it_may_be_and_
     assert running.submit_task(Probe, pool="main", resources={"cpu": 2}).call("add") == 1
 
 
-def test_s20_an_agent_that_dies_goes_on_from_its_last_checkpoint(running, tmp_path):
+def test_s20_dead_agent_resumes_from_its_last_checkpoint(running, tmp_path):
     running.create_pool("main", capacity={"cpu": 2})
     task = running.submit_task(
         Trainer, pool="main", resources={"cpu": 1}, method="run", method_args=(str(tmp_path), 20, 10), max_restarts=-1
@@ -125,7 +125,7 @@ def test_s20_an_agent_that_dies_goes_on_from_its_last_checkpoint(running, tmp_pa
     assert steps_of(tmp_path) == list(range(20))
 
 
-def test_s20_a_placement_group_that_somebody_else_removes_is_made_anew(running):
+def test_s20_placement_group_removed_by_others_is_made_anew(running):
     running.create_pool("main", capacity={"cpu": 4})
     running.configure_pool("main", high_priority_pg_specs=[{"cpu": 1}], max_dynamic_pgs=2)
     reserved = eventually(lambda: idle_reserved(running))
@@ -138,7 +138,7 @@ def test_s20_a_placement_group_that_somebody_else_removes_is_made_anew(running):
     assert eventually(running.audit)
 
 
-def test_s20_a_node_that_joins_starts_what_no_node_could_run_and_one_that_dies_sends_it_elsewhere(cluster, running):
+def test_s20_joining_node_starts_work_and_dying_node_moves_it(cluster, running):
     running.create_pool("main", capacity={"cpu": 8, "accelerator": 4})
     running.create_pool("grouped", capacity={"cpu": 8, "accelerator": 4})
     running.configure_pool("grouped", high_priority_pg_specs=[{"cpu": 1, "accelerator": 1}], max_dynamic_pgs=2)
@@ -173,7 +173,7 @@ def test_s20_a_node_that_joins_starts_what_no_node_could_run_and_one_that_dies_s
 
 
 def submitted_while_killed(running, **options):
-    """Submit from another thread while the supervisor dies; the handle that the call returned."""
+    """Submit from another thread while the supervisor dies, and return the call's handle."""
     handles = []
     thread = threading.Thread(target=lambda: handles.append(running.submit_task(**options)))
     pid = running.status().pid
@@ -191,7 +191,7 @@ def assert_one_agent(running, task):
 
 
 @pytest.mark.parametrize("groups", [False, True], ids=["without a placement group", "with a placement group"])
-def test_s22_a_supervisor_that_dies_while_quota_is_reserved_answers_the_call_and_makes_one_agent(running, groups):
+def test_s22_supervisor_dies_while_quota_is_reserved(running, groups):
     running.create_pool("main", capacity={"cpu": 2})
     if groups:
         running.configure_pool("main", max_dynamic_pgs=1)
@@ -199,7 +199,7 @@ def test_s22_a_supervisor_that_dies_while_quota_is_reserved_answers_the_call_and
     assert_one_agent(running, task)
 
 
-def test_s22_a_supervisor_that_dies_while_ray_makes_the_placement_group_finds_it_again(cluster, running):
+def test_s22_supervisor_dies_while_ray_makes_the_group(cluster, running):
     running.create_pool("main", capacity={"cpu": 2}, labels=EAST)
     running.configure_pool("main", max_dynamic_pgs=1)
     before = running.status().incarnation
@@ -213,18 +213,18 @@ def test_s22_a_supervisor_that_dies_while_ray_makes_the_placement_group_finds_it
     assert len(running.list_groups()) == 1
 
 
-def test_s22_a_supervisor_that_dies_while_others_use_a_node_sees_them_go(running):
+def test_s22_supervisor_dies_while_others_use_a_node(running):
     stranger = ray.remote(num_cpus=2, label_selector=EAST)(Probe).remote()
     ray.get(stranger.pid.remote(), timeout=60)
     eventually(lambda: {node.labels["zone"]: node.used["cpu"] for node in running.list_nodes()}["east"] == 20_000)
     before = running.status().incarnation
     kill_supervisor(running)
     assert running.status().incarnation == before + 1
-    ray.kill(stranger)  # That its room is free again is seen to after every test.
+    ray.kill(stranger)  # The check after every test covers the freed capacity.
 
 
 @pytest.mark.parametrize("groups", [False, True], ids=["without a placement group", "with a placement group"])
-def test_s22_a_supervisor_that_dies_while_the_agent_starts_makes_no_second_one(running, tmp_path, groups):
+def test_s22_supervisor_dies_while_the_agent_starts(running, tmp_path, groups):
     running.create_pool("main", capacity={"cpu": 2})
     if groups:
         running.configure_pool("main", max_dynamic_pgs=1)
@@ -236,7 +236,7 @@ def test_s22_a_supervisor_that_dies_while_the_agent_starts_makes_no_second_one(r
     assert_one_agent(running, task)
 
 
-def test_s22_a_supervisor_that_dies_while_an_agent_runs_keeps_it(running):
+def test_s22_supervisor_dies_while_an_agent_runs(running):
     running.create_pool("main", capacity={"cpu": 2})
     task = running.submit_task(Probe, pool="main", resources={"cpu": 1}, args=(5,))
     pid = task.call("pid")
@@ -247,7 +247,7 @@ def test_s22_a_supervisor_that_dies_while_an_agent_runs_keeps_it(running):
 
 @pytest.mark.parametrize("groups", [False, True], ids=["without a placement group", "with a placement group"])
 @pytest.mark.usefixtures("patient")
-def test_s22_a_supervisor_that_dies_while_an_agent_is_released_releases_it(running, groups):
+def test_s22_supervisor_dies_while_an_agent_is_released(running, groups):
     running.create_pool("main", capacity={"cpu": 2})
     if groups:
         running.configure_pool("main", max_dynamic_pgs=1)
@@ -265,7 +265,7 @@ def test_s22_a_supervisor_that_dies_while_an_agent_is_released_releases_it(runni
     assert running.list_pools()[0].free == running.list_pools()[0].capacity
 
 
-def test_s22_a_supervisor_that_sleeps_for_long_has_lost_nothing_when_it_wakes(running, tmp_path):
+def test_s22_suspended_supervisor_loses_nothing(running, tmp_path):
     running.create_pool("main", capacity={"cpu": 2})
     school, steps = tmp_path / "school", 100
     school.mkdir()
@@ -277,8 +277,8 @@ def test_s22_a_supervisor_that_sleeps_for_long_has_lost_nothing_when_it_wakes(ru
     pid = running.status().pid
     with asleep(pid):
         (school / "gate").touch()
-        eventually(lambda: len(steps_of(school)) == steps)  # All of its steps, and its end, which nobody hears now.
-        eventually(lambda: len(ticks_of(tmp_path)) > begun + 350)  # Some ten seconds, as the ticker counts.
+        eventually(lambda: len(steps_of(school)) == steps)  # All of its steps, and its end, which no one hears now.
+        eventually(lambda: len(ticks_of(tmp_path)) > begun + 350)  # Some ten seconds, by the ticker.
     assert trainer.result(60) == (0, steps)
     assert waiting.wait_started(60).state is TaskState.RUNNING
     assert (running.status().pid, ticker.status().attempt, ticker.status().state) == (pid, 1, TaskState.RUNNING)
@@ -287,7 +287,7 @@ def test_s22_a_supervisor_that_sleeps_for_long_has_lost_nothing_when_it_wakes(ru
     assert len(set(ticks_of(tmp_path))) == 1
 
 
-def test_s20_an_agent_that_sleeps_longer_than_its_heartbeat_may_is_told_and_never_runs_twice(running, tmp_path):
+def test_s20_agent_suspended_past_its_heartbeat_runs_once(running, tmp_path):
     running.create_pool("main", capacity={"cpu": 2})
     task = running.submit_task(
         Ticker,
@@ -311,7 +311,7 @@ def test_s20_an_agent_that_sleeps_longer_than_its_heartbeat_may_is_told_and_neve
     assert (set(ticks_of(tmp_path)), task.status().attempt) == ({pid}, 1)
 
 
-def test_s20_an_agent_that_sleeps_through_its_own_stop_is_killed_and_its_late_words_count_for_nothing(running, tmp_path):
+def test_s20_agent_suspended_during_its_stop_is_killed(running, tmp_path):
     running.create_pool("main", capacity={"cpu": 1})
     running.change_settings(grace_ms=300)
     task = running.submit_task(Ticker, pool="main", resources={"cpu": 1}, method="run", method_args=(str(tmp_path),))
@@ -328,11 +328,11 @@ def test_s20_an_agent_that_sleeps_through_its_own_stop_is_killed_and_its_late_wo
     assert other.call("add") == 1
 
 
-def test_s22_a_mesh_that_is_stopped_leaves_no_actor_no_group_and_no_process(cluster, tmp_path):
+def test_s22_stopped_mesh_leaves_no_actor_group_or_process(cluster, tmp_path):
     def is_ours(process):
         try:
             return any("HostingAgent" in part or "MeshSupervisor" in part for part in process.cmdline())
-        except psutil.NoSuchProcess:  # Gone since it was found, or a zombie whose parent has not looked yet.
+        except psutil.NoSuchProcess:  # It has ended since, or is a zombie not yet reaped.
             return False
 
     def agents():

@@ -1,4 +1,4 @@
-"""Where tasks really are: each policy and label against what Ray says of the agent's own node, on three raylets."""
+"""Task placement on three raylets: each policy and label against the node that Ray reports for the agent."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def running(cluster, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def nothing_left(running):
-    """After every test: no pool, no placement group, nothing held, and ledgers that agree."""
+    """Check after every test: no pool, no placement group, nothing held, and agreeing ledgers."""
     yield
     clean(running)
 
 
 @pytest.fixture
 def pool(running):
-    """A pool with placement groups, so that starts need no new processes."""
+    """Pool with placement groups, so that starts need no new processes."""
     running.create_pool("main", capacity={"cpu": 10, "gpu": 2})
     running.configure_pool("main", max_dynamic_pgs=12)
     return "main"
@@ -55,13 +55,13 @@ def pool(running):
 
 @pytest.fixture(scope="module")
 def zones(running):
-    """Ray's id of a node to its zone."""
+    """Map Ray's node ids to zones."""
     return {row["NodeID"]: row["Labels"]["zone"] for row in ray.nodes() if row["Alive"]}
 
 
 @pytest.fixture
 def place(running, pool, zones):
-    """Submit one after the other, and tell the zone that each agent finds itself in."""
+    """Submit one task after another and return the zone of each agent."""
 
     def submit(count=1, **options):
         tasks = []
@@ -117,7 +117,7 @@ def test_s32_a_node_that_is_named_is_taken_or_refused_by_name(running, pool, pla
     assert small.wait_started(5).reason is Reason.NAMED_NODE_TOO_SMALL
 
 
-def test_s32_a_task_that_wants_nothing_runs_anywhere(place):
+def test_s32_task_without_demands_runs_anywhere(place):
     assert place(resources={})[0] in ("head", "east", "west")
 
 
@@ -138,7 +138,7 @@ def test_s33_a_task_goes_where_its_argument_lies(running, pool, zones):
         return b"x" * (8 * 2**20)
 
     value = large.remote()
-    eventually(lambda: get_object_locations([value], timeout_ms=60_000)[value]["node_ids"])  # A moment after it was made.
+    eventually(lambda: get_object_locations([value], timeout_ms=60_000)[value]["node_ids"])  # The mesh is new.
     task = running.submit_task(Probe, pool=pool, resources={"cpu": 1}, args=(value,), policy="locality")
     assert zones[task.call("node")] == "east"
 

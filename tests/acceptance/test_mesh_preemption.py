@@ -1,4 +1,4 @@
-"""Urgent work takes room from running work on real raylets: what gives way keeps its state and its turn, and nobody waits for it."""
+"""Preemption of running work on real raylets: victims keep their state and queue position and delay no one."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from mesh.tasks.settings import SchedulerSettings
 
 pytestmark = pytest.mark.ray
 
-#: `mesh.SchedulerSettings` of this mesh: victims may be young, and are not killed for being slow to end.
+#: `mesh.SchedulerSettings` of this mesh: victims may be young, and are not killed for slow ends.
 SETTINGS = SchedulerSettings(
     rules=PreemptionRules(min_run_ms=0, cross_label=parse_cross_label({"tier": {"premium": ["batch"]}})), grace_ms=60_000
 )
 
 
 class Remembering:
-    """Its state is what its calls have made of it, and no checkpoint."""
+    """Task whose state results from its calls, without a checkpoint."""
 
     def __init__(self, secret=""):
         self.secret = secret
@@ -65,14 +65,14 @@ def running(cluster, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def nothing_left(running):
-    """After every test: no pool, no placement group, nothing held, and ledgers that agree."""
+    """Check after every test: no pool, no placement group, nothing held, and agreeing ledgers."""
     yield
     clean(running)
 
 
 @pytest.fixture
 def grouped(running):
-    """A pool that one task of one CPU fills, and its placement group."""
+    """Pool that one task of one CPU fills, with its placement group."""
     running.create_pool("main", capacity={"cpu": 1})
     running.configure_pool("main", max_dynamic_pgs=1)
     return "main"
@@ -80,7 +80,7 @@ def grouped(running):
 
 @pytest.fixture
 def hasty(running):
-    """Victims have half a second to end."""
+    """Settings that give victims half a second to end."""
     running.change_settings(grace_ms=500)
     yield
     running.change_settings(grace_ms=SETTINGS.grace_ms)
@@ -90,7 +90,7 @@ def states(*tasks):
     return [task.status().state for task in tasks]
 
 
-def test_s18_a_training_loop_gives_way_in_its_group_and_goes_on_later_without_losing_a_step(running, grouped, tmp_path):
+def test_s18_preempted_training_resumes_without_losing_a_step(running, grouped, tmp_path):
     victim = running.submit_task(
         Trainer, pool=grouped, resources={"cpu": 1}, priority=1, method="run", method_args=(str(tmp_path), 30, 12), task_id="training"
     )
@@ -111,7 +111,7 @@ def test_s18_a_training_loop_gives_way_in_its_group_and_goes_on_later_without_lo
     assert eventually(running.audit)
 
 
-def test_s18_the_group_is_kept_over_several_preemptions_and_every_step_is_taken_once(running, grouped, tmp_path):
+def test_s18_group_survives_preemptions_and_no_step_repeats(running, grouped, tmp_path):
     victim = running.submit_task(
         Student, pool=grouped, resources={"cpu": 1}, priority=1, method="run", method_args=(str(tmp_path), 0.02), task_id="again"
     )
@@ -133,7 +133,7 @@ def test_s18_the_group_is_kept_over_several_preemptions_and_every_step_is_taken_
     assert steps_of(tmp_path) == list(range(last))
 
 
-def test_s9_the_cheapest_victim_gives_way_first_and_an_equal_one_never(running):
+def test_s9_cheapest_victim_is_preempted_and_an_equal_one_never(running):
     running.create_pool("main", capacity={"cpu": 2})
     low, equal = (
         running.submit_task(Probe, pool="main", resources={"cpu": 1}, priority=priority, task_id=name)
@@ -163,7 +163,7 @@ def test_s9_two_small_tasks_make_room_for_one_large_one(running):
     assert states(*small) == [TaskState.PLACEABLE] * 2
 
 
-def test_s9_an_urgent_gang_takes_the_places_of_tasks_on_two_nodes_and_starts_whole(running):
+def test_s9_urgent_gang_preempts_on_two_nodes_and_starts_whole(running):
     running.create_pool("main", capacity={"cpu": 4})
     small = [running.submit_task(Probe, pool="main", resources={"cpu": 1}, priority=1) for _ in range(4)]
     for task in small:
@@ -183,7 +183,7 @@ def test_s9_an_urgent_gang_takes_the_places_of_tasks_on_two_nodes_and_starts_who
     assert [task.wait_started(60).state for task in small] == [TaskState.RUNNING] * 4
 
 
-def test_s9_another_label_gives_way_only_where_a_rule_says_so(running):
+def test_s9_other_label_is_preempted_only_under_a_rule(running):
     running.create_pool("main", capacity={"cpu": 1})
     batch = running.submit_task(Probe, pool="main", resources={"cpu": 1}, priority=1, label="tier:batch")
     batch.wait_started(60)
@@ -196,14 +196,14 @@ def test_s9_another_label_gives_way_only_where_a_rule_says_so(running):
 
 
 @pytest.mark.usefixtures("hasty")
-def test_s18_a_victim_deep_in_c_code_holds_neither_the_preemptor_nor_anybody_else(running, grouped, tmp_path):
+def test_s18_victim_in_c_code_blocks_no_other_work(running, grouped, tmp_path):
     victim = running.submit_task(
         Sleeper, pool=grouped, resources={"cpu": 1}, priority=1, method="run", method_args=(str(tmp_path), 120), task_id="deep"
     )
     eventually((tmp_path / "asleep").exists)
     urgent = running.submit_task(Probe, pool=grouped, resources={"cpu": 1}, priority=7, task_id="hasty")
     answers = []
-    asking = threading.Thread(target=lambda: answers.extend(running.list_pools()))  # Somebody else, meanwhile.
+    asking = threading.Thread(target=lambda: answers.extend(running.list_pools()))  # Another task takes the place meanwhile.
     asking.start()
     asking.join(60)
     assert ([pool.pool for pool in answers], (tmp_path / "awake").exists()) == ([grouped], False)
@@ -215,7 +215,7 @@ def test_s18_a_victim_deep_in_c_code_holds_neither_the_preemptor_nor_anybody_els
     urgent.finish()
 
 
-def test_s17_the_users_own_handlers_keep_and_bring_back_a_state_that_no_checkpoint_holds(running, grouped):
+def test_s17_user_handlers_restore_state_outside_checkpoints(running, grouped):
     with_handlers = mesh.ScheduleMesh.attach(running.name)
     with_handlers.register_state_handlers(preserver=keep_secret, restorer=give_secret_back)
     victim = with_handlers.submit_task(Remembering, pool=grouped, resources={"cpu": 1}, priority=1)
@@ -227,7 +227,7 @@ def test_s17_the_users_own_handlers_keep_and_bring_back_a_state_that_no_checkpoi
     assert victim.call("send") == "swordfish (PREEMPTED)"
 
 
-def test_s17_a_preserver_that_raises_leaves_the_default_and_the_reason_is_told(running, grouped):
+def test_s17_failing_preserver_falls_back_and_gives_the_reason(running, grouped):
     handlers = mesh.register_state_handlers(preserver=fail_to_keep, restorer=give_secret_back)
     victim = running.submit_task(
         Remembering, pool=grouped, resources={"cpu": 1}, priority=1, args=("from the start",), state_handlers=handlers
@@ -256,7 +256,7 @@ def test_s17_cancel_and_resume_may_be_said_twice(running, grouped, tmp_path):
     assert steps_of(tmp_path) == list(range(20))
 
 
-def test_s12_tasks_of_one_priority_keep_their_turns_through_a_preemption(running):
+def test_s12_tasks_of_one_priority_keep_order_after_preemption(running):
     running.create_pool("main", capacity={"cpu": 1})
     first, second, third = (running.submit_task(Probe, pool="main", resources={"cpu": 1}, priority=1) for _ in range(3))
     first.wait_started(60)

@@ -1,4 +1,4 @@
-"""How tasks come to a start on real raylets: warm processes, kept groups, GPUs; and what is told and held when they do not."""
+"""Task starts on real raylets: warm processes, kept groups, GPUs, and the reasons of failed starts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def running(cluster, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def nothing_left(running):
-    """After every test: no pool, no placement group, nothing held, and ledgers that agree."""
+    """Check after every test: no pool, no placement group, nothing held, and agreeing ledgers."""
     yield
     clean(running)
 
@@ -57,7 +57,7 @@ def free(running):
     return [pool.free == pool.capacity for pool in running.list_pools()]
 
 
-def test_s7_an_urgent_task_starts_in_its_reserved_group_on_a_process_that_waited_there(running, pool):
+def test_s7_urgent_task_starts_on_a_warm_reserved_process(running, pool):
     running.configure_pool(pool, high_priority_pg_specs=[{"cpu": 1}], max_dynamic_pgs=1)
     reserved = eventually(lambda: [group.group for group in running.list_groups() if group.state == "IDLE"])[0]
     waiting = eventually(lambda: warm(running, group=reserved))
@@ -66,7 +66,7 @@ def test_s7_an_urgent_task_starts_in_its_reserved_group_on_a_process_that_waited
     assert {process_of(running, urgent)} == waiting
 
 
-def test_s7_a_preemptor_takes_the_group_of_its_victim_over_on_a_process_that_was_there_before(running):
+def test_s7_preemptor_takes_over_group_and_warm_process(running):
     running.create_pool("full", capacity={"cpu": 1})
     running.configure_pool("full", max_dynamic_pgs=1)
     victim = running.submit_task(Probe, pool="full", resources={"cpu": 1}, priority=1, tenant="acme")
@@ -80,7 +80,7 @@ def test_s7_a_preemptor_takes_the_group_of_its_victim_over_on_a_process_that_was
 
 
 @pytest.mark.parametrize("groups", [False, True], ids=["without a placement group", "with a placement group"])
-def test_s8_an_agent_with_a_gpu_is_told_which(running, pool, groups):
+def test_s8_agent_with_a_gpu_learns_its_id(running, pool, groups):
     if groups:
         running.configure_pool(pool, max_dynamic_pgs=2)
     two = [running.submit_task(Probe, pool=pool, resources={"cpu": 1, "gpu": 1}) for _ in range(2)]
@@ -95,7 +95,7 @@ def test_s8_an_agent_with_a_gpu_is_told_which(running, pool, groups):
         pytest.param(Demanding, "missing 1 required positional argument: 'model'", id="an argument is missing"),
     ],
 )
-def test_s8_an_object_that_cannot_be_made_fails_with_the_users_words_and_holds_nothing(running, pool, groups, kind, words):
+def test_s8_failing_constructor_reports_error_and_holds_nothing(running, pool, groups, kind, words):
     if groups:
         running.configure_pool(pool, max_dynamic_pgs=1)
     task = running.submit_task(kind, pool=pool, resources={"cpu": 1})
@@ -106,7 +106,7 @@ def test_s8_an_object_that_cannot_be_made_fails_with_the_users_words_and_holds_n
     assert running.submit_task(Probe, pool=pool, resources={"cpu": 1}).call("add") == 1
 
 
-def test_s8_what_no_node_has_is_told_and_holds_nothing(running):
+def test_s8_unsatisfiable_demand_is_refused_and_holds_nothing(running):
     running.create_pool("odd", capacity={"cpu": 4, "accelerator": 4})
     task = running.submit_task(Probe, pool="odd", resources={"cpu": 1, "accelerator": 1})
     assert (task.status().state, task.status().reason) == (TaskState.INFEASIBLE, Reason.NO_NODE_FITS)
@@ -114,7 +114,7 @@ def test_s8_what_no_node_has_is_told_and_holds_nothing(running):
     assert free(running) == [True]
 
 
-def test_s8_an_equal_priority_in_a_full_pool_waits_with_reason_and_place_and_finish_lets_it_in(running):
+def test_s8_equal_priority_waits_in_a_full_pool_until_a_finish(running):
     running.create_pool("full", capacity={"cpu": 1})
     first, second = (running.submit_task(Probe, pool="full", resources={"cpu": 1}) for _ in range(2))
     first.wait_started(60)
@@ -131,16 +131,16 @@ def test_s8_an_equal_priority_in_a_full_pool_waits_with_reason_and_place_and_fin
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        pytest.param({"pool": "man"}, PoolUnknown, "there is no pool man; did you mean main", id="a pool that is not there"),
-        pytest.param({"actor_class": Probe()}, SubmissionError, "class", id="an object in place of its class"),
-        pytest.param({"resources": {"cpu": -1}}, SubmissionError, "resources: ", id="less than nothing"),
-        pytest.param({"resources": {"cpu": "many"}}, SubmissionError, "resources: ", id="an amount that is none"),
-        pytest.param({"policy": "best"}, mesh.errors.MeshError, "there is no policy 'best'", id="a policy that is not there"),
+        pytest.param({"pool": "man"}, PoolUnknown, "there is no pool man; did you mean main", id="an unknown pool"),
+        pytest.param({"actor_class": Probe()}, SubmissionError, "class", id="an instance instead of its class"),
+        pytest.param({"resources": {"cpu": -1}}, SubmissionError, "resources: ", id="a negative amount"),
+        pytest.param({"resources": {"cpu": "many"}}, SubmissionError, "resources: ", id="an invalid amount"),
+        pytest.param({"policy": "best"}, mesh.errors.MeshError, "there is no policy 'best'", id="an unknown policy"),
         pytest.param(
             {"method": "trian"},
             SubmissionError,
             "has no such method; it has .*train; did you mean 'train'",
-            id="a method that is not there",
+            id="an unknown method",
         ),
     ],
 )

@@ -1,6 +1,6 @@
-"""A stack is stopped in order, again and again, while a run is under way: the run goes on each time, and no attempt is counted.
+"""Repeated orderly stops of a stack during a run: the run continues each time, and no attempt is counted.
 
-The Ray cluster was there before the stack and stays: to start one for each life of the stack would be most of the time.
+The Ray cluster outlives the stacks, because starting one for each would take most of the time.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ pytestmark = [pytest.mark.ray, pytest.mark.faults, pytest.mark.slow]
 
 RUN, NODE = RunId("long-night"), NodeId("long")
 LOSSES_MAX = 3
-#: One more than may be lost with meshes.
+#: One more than the losses allowed.
 STOPS = LOSSES_MAX + 1
-#: For so long as a lease lives the ledger learns after each start, and grants nothing.
+#: The ledger recovers for one lease lifetime after each start, and grants nothing.
 CONFIG = """
 federation: {{name: stops, lease_ttl: 6s, heartbeat: 500ms, lease_grace: 1s}}
 root: {{cluster: only, port: 18300, gateways: 1}}
@@ -52,7 +52,7 @@ tenants:
 
 
 def wait_for_gate(folder: str) -> None:
-    """A line per attempt; ends when the gate is open."""
+    """Log each attempt; return when the gate is open."""
     with Path(folder, "attempts").open("a") as file:
         file.write("begun\n")
     while not Path(folder, "gate").exists():
@@ -69,7 +69,7 @@ def cluster() -> Iterator[OwnCluster]:
 
 @contextmanager
 def a_life(folder: Path, cluster: OwnCluster) -> Iterator[Stack]:
-    """The stack of the state folder from `up` to `down`."""
+    """Run the stack of the state folder from `up` to `down`."""
     with StackFolder(folder) as owned:
         config = CONFIG.format(losses_max=LOSSES_MAX, cluster=cluster)
         stack = Stack(load_config(config, source="tests/acceptance/test_orderly_stops.py"), owned, say=lambda _: None)
@@ -106,7 +106,7 @@ def await_success(runs: RunStore) -> RunRecord:
     return eventually(has_succeeded)
 
 
-def test_a_run_outlives_more_orderly_stops_than_it_may_lose_attempts(cluster: OwnCluster, tmp_path: Path) -> None:
+def test_run_survives_more_orderly_stops_than_attempts(cluster: OwnCluster, tmp_path: Path) -> None:
     for life in range(1, STOPS + 1):
         with a_life(tmp_path / "state", cluster) as stack:
             if life == 1:
@@ -115,7 +115,7 @@ def test_a_run_outlives_more_orderly_stops_than_it_may_lose_attempts(cluster: Ow
     with a_life(tmp_path / "state", cluster) as stack:
         await_attempt(tmp_path, STOPS + 1)
         (tmp_path / "gate").touch()
-        runs = stack._stores().runs
+        runs = stack.stores().runs
         node = await_success(runs).nodes[NODE]
         assert (node.attempt, node.losses, node.kills, node.retries_used) == (STOPS + 1, 0, 0, 0)
         cut = [event for event in runs.events(RUN, 0, 1_000) if event.kind == "stage" and event.after in ("STOPPED", "LOST")]

@@ -1,4 +1,4 @@
-"""Quota over two real Ray clusters: borrowed on both, taken back across them, back in time when a cluster dies."""
+"""Quota over two real Ray clusters: lent, reclaimed across clusters, and returned when a cluster dies."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ EAST, WEST = {"zone": "east"}, {"zone": "west"}
 
 @pytest.fixture(scope="module")
 def sharers(stack: Stack, stores: Stores) -> Iterator[Client]:
-    """A client whose key reaches the owner and the guest."""
+    """Client whose key reaches the owner and the guest."""
     key = issue(RedisKeyRing(stores.client, stores.keys), TenantPath("shared"), SystemClock().wall_ms())
     with Client(Access(address=stack.address, api_key=key, tenant=GUEST)) as client:
         yield client
 
 
 def wait_for_gate(folder: str, name: str) -> str:
-    """A line per attempt; ends when the gate is open."""
+    """Log each attempt; return when the gate is open."""
     with Path(folder, name).open("a") as file:
         file.write(f"{os.getpid()}\n")
     while not Path(folder, "gate").exists():
@@ -54,7 +54,7 @@ def attempts(folder: Path, name: str) -> int:
 
 
 def gated(client: Client, folder: Path, name: str, labels: dict[str, str], tenant: str = GUEST) -> Run:
-    """A run that has begun."""
+    """Submit a run and wait until it has begun."""
     run = submit(client, dag.task(wait_for_gate, labels=labels, name=name).bind(str(folder), name), tenant=tenant)
     eventually(lambda: _assert_attempts(folder, name, 1))
     return run
@@ -65,7 +65,7 @@ def _assert_attempts(folder: Path, name: str, count: int) -> None:
 
 
 def losses(run: Run) -> list[tuple[str | None, str | None]]:
-    """The mesh and the reason of each stage that was stopped or lost."""
+    """Return the mesh and the reason of each stopped or lost stage."""
     return [
         (event.mesh, event.reason.value if event.reason is not None else None)
         for event in run.events()
@@ -79,9 +79,9 @@ def cpus_of(stores: Stores, tenant: str) -> int:
     )
 
 
-def test_what_is_borrowed_on_one_cluster_is_taken_back_for_work_on_another(sharers: Client, stores: Stores, tmp_path: Path) -> None:
+def test_quota_borrowed_on_one_cluster_is_reclaimed_on_another(sharers: Client, stores: Stores, tmp_path: Path) -> None:
     runs = [gated(sharers, tmp_path, "first", EAST), gated(sharers, tmp_path, "second", WEST), gated(sharers, tmp_path, "third", WEST)]
-    assert (cpus_of(stores, GUEST), cpus_of(stores, OWNER)) == (3, 0)  # All of it is borrowed.
+    assert (cpus_of(stores, GUEST), cpus_of(stores, OWNER)) == (3, 0)  # All quota is lent.
     claimed = submit(sharers, dag.task(name_of, labels=EAST).bind("mine"), tenant=OWNER)
     assert claimed.result(LIMIT_S) == "mine"
     (tmp_path / "gate").touch()
@@ -92,20 +92,18 @@ def test_what_is_borrowed_on_one_cluster_is_taken_back_for_work_on_another(share
     assert sum(attempts(tmp_path, name) for name in ("first", "second", "third")) == 3 + len(lost)
 
 
-def test_urgent_work_stops_less_urgent_work_of_its_own_tenant_which_runs_again_to_its_end_once(
-    sharers: Client, stores: Stores, tmp_path: Path
-) -> None:
+def test_urgent_work_preempts_its_own_tenant_and_victim_reruns(sharers: Client, stores: Stores, tmp_path: Path) -> None:
     runs = [gated(sharers, tmp_path, name, EAST, OWNER) for name in ("one", "two")]
     eventually(lambda: _assert_full(stores, "east"))
     urgent = submit(sharers, dag.task(name_of, labels=EAST, priority=9).bind("urgent"), tenant=OWNER)
-    assert urgent.result(LIMIT_S) == "urgent"  # The gate is shut still, so room was made for it.
+    assert urgent.result(LIMIT_S) == "urgent"  # The gate is still shut, so a victim made room.
     (tmp_path / "gate").touch()
     assert [run.result(LIMIT_S) for run in runs] == ["one", "two"]
     assert [loss for run in (*runs, urgent) for loss in losses(run)] == [("east", Reason.PREEMPTED_WITHIN_TENANT.value)]
     assert sum(attempts(tmp_path, name) for name in ("one", "two")) == 3
 
 
-def test_in_strict_order_small_work_waits_behind_large_work_that_came_first(sharers: Client, tmp_path: Path) -> None:
+def test_strict_fifo_keeps_small_work_behind_large_work(sharers: Client, tmp_path: Path) -> None:
     runs = [gated(sharers, tmp_path, "first", EAST, ORDERLY)]
     for name, cpus, reason in (("large", 2, Reason.POOL_BUSY), ("small", 1, Reason.BEHIND_HEAD)):
         task = dag.task(wait_for_gate, labels=EAST, name=name, num_cpus=cpus)
@@ -118,13 +116,11 @@ def test_in_strict_order_small_work_waits_behind_large_work_that_came_first(shar
     assert began == sorted(began)
 
 
-def test_the_quota_of_a_cluster_that_was_killed_is_back_and_its_work_runs_elsewhere_once(
-    stack: Stack, sharers: Client, stores: Stores, tmp_path: Path
-) -> None:
+def test_quota_of_a_killed_cluster_returns_and_work_moves(stack: Stack, sharers: Client, stores: Stores, tmp_path: Path) -> None:
     full, folder = tmp_path / "full", tmp_path / "moved"
     full.mkdir()
     folder.mkdir()
-    fillers = [gated(sharers, full, name, EAST) for name in ("one", "two")]  # So that the third has to go west.
+    fillers = [gated(sharers, full, name, EAST) for name in ("one", "two")]  # The third has to go west.
     eventually(lambda: _assert_full(stores, "east"))
     run = submit(sharers, dag.task(wait_for_gate, name="moved").bind(str(folder), "moved"), tenant=GUEST)
     eventually(lambda: _assert_attempts(folder, "moved", 1))

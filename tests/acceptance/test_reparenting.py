@@ -1,4 +1,4 @@
-"""A tenant gets another parent by `schedulemesh apply`, while its work runs on a real cluster."""
+"""A tenant gets another parent by `schedulemesh apply` while its work runs on a real cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOVED = CONFIG.replace("vision: {}", f"vision: {{parent: {NEW}}}")
 
 
 def wait_for_gate(folder: str) -> int:
-    """A mark per attempt; ends when the gate is open."""
+    """Mark each attempt; return when the gate is open."""
     with Path(folder, "attempts").open("a") as file:
         file.write("1")
     while not Path(folder, "gate").exists():
@@ -53,6 +53,6 @@ def test_a_tenant_moves_to_another_parent_with_its_work(client: Client, stores: 
         assert (cpus_of(stores, OLD), cpus_of(stores, NEW), cpus_of(stores, TENANT), cpus_of(stores, "acme")) == (0, 1, 1, 1)
         assert stores.ledger.audit() == ()
         (tmp_path / "gate").touch()
-        assert run.result(LIMIT_S) == 1  # It began once, and went on.
+        assert run.result(LIMIT_S) == 1  # It began once, and continued.
     finally:
         applied(CONFIG, tmp_path / "federation.yaml", folder)

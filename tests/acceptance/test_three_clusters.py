@@ -1,4 +1,4 @@
-"""Quota over three real Ray clusters under one root: lent to work on two of them, claimed back on the third, back in time when one dies."""
+"""Quota over three real Ray clusters under one root: lent to two, reclaimed on the third, returned when one dies."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ pytestmark = [pytest.mark.ray, pytest.mark.faults, pytest.mark.slow]
 
 OWNER, GUEST = "shared/owner", "shared/guest"
 TERMS = LeaseTerms(ttl_ms=30_000, grace_ms=3_000)
-#: How long after its time a sweep may come on a machine that has two cores for three clusters; less than what is waited for it at most.
+#: Delay of a sweep on a machine with two cores for three clusters; shorter than the longest wait for it.
 SWEEP_MS_MAX = 45_000
 
-#: One CPU each, so that where a stage runs decides on what is left.
+#: One CPU each, so placement decides what is left.
 SPEC = ClusterSpec(nodes=(ClusterNodeSpec(cpu=1),), object_store_bytes=80 * 2**20)
 
 
 def config(attached: list[OwnCluster]) -> FederationConfig:
-    """All quota is the owner's."""
+    """Return a configuration in which the owner has all quota."""
     first, second, third = (f'address: "{cluster.address}", token_file: "{cluster.token_file}"' for cluster in attached)
     room = "pools: {general: {flavor: standard, capacity: {cpu: 1, memory: 1GiB}}}"
     text = f"""
@@ -62,7 +62,7 @@ quota: {{min_run: 200ms}}
 
 @pytest.fixture(scope="module")
 def clusters() -> Iterator[dict[str, OwnCluster]]:
-    """By mesh. One after the other: all at once they starve each other, and Ray gives up a node that takes too long to come up."""
+    """Start one cluster per mesh, one after another: parallel starts are too slow for Ray's timeouts."""
     with ExitStack() as ends:
         started: dict[str, OwnCluster] = {}
         for mesh in ("north", "east", "west"):
@@ -73,7 +73,7 @@ def clusters() -> Iterator[dict[str, OwnCluster]]:
 
 @pytest.fixture(scope="module")
 def stack(clusters: dict[str, OwnCluster], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Nobody starts again here what has died; all that was started ends, however the tests went."""
+    """Start a stack that restarts no dead process, and end all its processes."""
     with StackFolder(tmp_path_factory.mktemp("state")) as owned:
         stack = Stack(config(list(clusters.values())), owned, say=print)
         stack.start()
@@ -96,7 +96,7 @@ def client(stack: Stack) -> Iterator[Client]:
 
 @pytest.fixture(autouse=True)
 def nothing_left(stores: Stores) -> Iterator[None]:
-    """In the place of the folder's, which looks at the stack of the other tests."""
+    """Override the folder's fixture, which checks the shared stack."""
     yield
     eventually(lambda: _assert_is_free(stores))
 
@@ -110,7 +110,7 @@ def _assert_is_free(stores: Stores) -> None:
 
 
 def wait_for_gate(folder: str, name: str) -> str:
-    """A line per attempt, with the port of the cluster where it is made; ends when the gate of its name is open."""
+    """Log each attempt with the port of its cluster; return when the named gate is open."""
     import ray
 
     with Path(folder, name).open("a") as file:
@@ -126,7 +126,7 @@ def open_gate(folder: Path, *names: str) -> None:
 
 
 def attempts(folder: Path, name: str) -> list[str]:
-    """The ports of the clusters where it was tried."""
+    """Return the cluster port of each attempt."""
     path = folder / name
     return path.read_text().splitlines() if path.exists() else []
 
@@ -136,7 +136,7 @@ def port_of(cluster: OwnCluster) -> str:
 
 
 def gated(client: Client, folder: Path, name: str, labels: dict[str, str], tenant: str = GUEST) -> Run:
-    """A run that has begun."""
+    """Submit a run and wait until it has begun."""
     run = submit(client, dag.task(wait_for_gate, labels=labels, name=name).bind(str(folder), name), tenant=tenant)
     eventually(lambda: _assert_attempts(folder, name, 1))
     return run
@@ -147,13 +147,13 @@ def _assert_attempts(folder: Path, name: str, count: int) -> None:
 
 
 def losses(run: Run) -> list[tuple[str | None, str | None]]:
-    """The mesh and the reason of each stage that was stopped or lost."""
+    """Return the mesh and the reason of each stopped or lost stage."""
     lost = [event for event in run.events() if event.kind == "stage" and event.after in ("STOPPED", "LOST")]
     return [(event.mesh, event.reason.value if event.reason is not None else None) for event in lost]
 
 
 def cpus(stores: Stores) -> dict[str, list[str]]:
-    """On which meshes each tenant holds a CPU."""
+    """Return the meshes on which each tenant holds a CPU."""
     leases = stores.ledger.snapshot().leases
     return {tenant: sorted(lease.mesh for lease in leases if lease.tenant == tenant and lease.amounts["cpu"]) for tenant in (OWNER, GUEST)}
 
@@ -162,11 +162,9 @@ def _assert_held(stores: Stores, owner: list[str], guest: list[str]) -> None:
     assert cpus(stores) == {OWNER: owner, GUEST: guest}
 
 
-def test_what_is_borrowed_on_two_clusters_is_claimed_back_on_the_third_and_lent_again_when_it_is_idle(
-    client: Client, stores: Stores, tmp_path: Path
-) -> None:
+def test_third_cluster_reclaims_loans_and_lends_again(client: Client, stores: Stores, tmp_path: Path) -> None:
     runs = {zone: gated(client, tmp_path, zone, {"zone": zone}) for zone in ("east", "west")}
-    assert cpus(stores) == {OWNER: [], GUEST: ["east", "west"]}  # All of it is borrowed.
+    assert cpus(stores) == {OWNER: [], GUEST: ["east", "west"]}  # All quota is lent.
     claimed = gated(client, tmp_path, "mine", {"zone": "north"}, OWNER)
     (kept,) = (zone for zone in runs if cpus(stores)[GUEST] == [zone])
     (reclaimed,) = runs.keys() - {kept}
@@ -174,7 +172,7 @@ def test_what_is_borrowed_on_two_clusters_is_claimed_back_on_the_third_and_lent_
     wait_for(runs[reclaimed], lambda event: event.reason is Reason.QUOTA_RECLAIMED)
     open_gate(tmp_path, "mine")
     assert claimed.result(LIMIT_S) == "mine"
-    eventually(lambda: _assert_attempts(tmp_path, reclaimed, 2))  # It is lent once more.
+    eventually(lambda: _assert_attempts(tmp_path, reclaimed, 2))  # It is lent again.
     eventually(lambda: _assert_held(stores, owner=[], guest=["east", "west"]))
     open_gate(tmp_path, *runs)
     assert {zone: run.result(LIMIT_S) for zone, run in runs.items()} == {"east": "east", "west": "west"}
@@ -184,22 +182,22 @@ def test_what_is_borrowed_on_two_clusters_is_claimed_back_on_the_third_and_lent_
 
 
 # The last one: the cluster stays dead.
-def test_a_dead_clusters_quota_is_back_when_its_time_is_over_and_its_work_runs_elsewhere_once(
+def test_dead_cluster_quota_returns_after_expiry_and_work_moves(
     stack: Stack, clusters: dict[str, OwnCluster], client: Client, stores: Stores, tmp_path: Path
 ) -> None:
     mine = gated(client, tmp_path, "mine", {"zone": "north"}, OWNER)
     run = gated(client, tmp_path, "moved", {"lent": "yes"})
     (dead,) = cpus(stores)[GUEST]
-    (heir,) = {"east", "west"} - {dead}
-    stack.children[dead].kill()  # The whole machine at once: nobody is left who could tell of it.
+    (successor,) = {"east", "west"} - {dead}
+    stack.children[dead].kill()  # The whole machine at once: no process is left to report it.
     clusters[dead].kill()
     killed_ms = stores.ledger.snapshot().at_ms
-    assert cpus(stores) == {OWNER: ["north"], GUEST: [dead]}  # Charged still, and all there is: its work has to wait for that.
+    assert cpus(stores) == {OWNER: ["north"], GUEST: [dead]}  # Its charge uses all quota: its work has to wait for expiry.
     eventually(lambda: _assert_attempts(tmp_path, "moved", 2))
-    assert cpus(stores) == {OWNER: ["north"], GUEST: [heir]}
+    assert cpus(stores) == {OWNER: ["north"], GUEST: [successor]}
     (expired,) = [lease_event for lease_event in stores.ledger.history(mesh=MeshId(dead)) if lease_event.verb == "expire"]
     assert expired.at_ms - killed_ms <= TERMS.ttl_ms + TERMS.grace_ms + SWEEP_MS_MAX
     open_gate(tmp_path, "mine", "moved")
     assert (mine.result(LIMIT_S), run.result(LIMIT_S)) == ("mine", "moved")
     assert losses(run) == [(dead, Reason.LEASE_EXPIRED.value)]
-    assert attempts(tmp_path, "moved") == [port_of(clusters[dead]), port_of(clusters[heir])]
+    assert attempts(tmp_path, "moved") == [port_of(clusters[dead]), port_of(clusters[successor])]

@@ -1,4 +1,4 @@
-"""Runs over two real Ray clusters: where they go, what crosses, how they fail, wait and stop."""
+"""Runs over two real Ray clusters: placement, transfer, failure, waiting and cancellation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EAST, WEST = {"zone": "east"}, {"zone": "west"}
 
 
 class Unlucky(Exception):
-    """An error of the user's own kind."""
+    """User-defined error."""
 
 
 def cluster() -> str:
@@ -104,7 +104,7 @@ def test_a_large_output_is_read_through_the_root(client: Client) -> None:
     assert submit(client, dag.task(payload).bind(3000)).result(LIMIT_S) == payload(3000)
 
 
-def test_a_failing_task_fails_its_run_with_the_users_own_exception(client: Client) -> None:
+def test_failing_task_fails_its_run_with_the_user_exception(client: Client) -> None:
     node = dag.task(unlucky, name="unlucky").bind("of all days")
     run = submit(client, dag.task(follow, name="after").bind(node))
     with pytest.raises(RunFailed, match="of all days") as failed:
@@ -122,19 +122,19 @@ def test_with_continue_what_does_not_depend_on_the_failure_runs(client: Client) 
     assert run.progress().counts == {"FAILED": 1, "SUCCEEDED": 1}
 
 
-def test_a_cancelled_task_has_left_its_python_code_or_its_worker_is_dead(client: Client, tmp_path: Path) -> None:
-    # That code which is not kept waiting for too long does clean up is for `tests/integration/test_runner.py`, where nobody kills it.
+def test_cancelled_task_left_its_code_or_its_worker_died(client: Client, tmp_path: Path) -> None:
+    # `tests/integration/test_runner.py` tests the cleanup of code that is not killed.
     pid = cancelled_worker(client, tmp_path, wait_until_stopped)
     eventually(lambda: _assert_over(tmp_path / "stopped", pid))
 
 
-def test_a_cancelled_task_does_not_go_on_inside_its_call_of_c_code(client: Client, tmp_path: Path) -> None:
+def test_cancelled_task_stops_inside_its_c_call(client: Client, tmp_path: Path) -> None:
     pid = cancelled_worker(client, tmp_path, spin_in_c)
     eventually(lambda: _assert_idle(pid))
 
 
 def cancelled_worker(client: Client, folder: Path, work: object) -> int:
-    """The process in which the work was when its run was cancelled, which the run has told by now."""
+    """Return the worker process of the work at the time of its run's cancellation."""
     run = submit(client, dag.bind(work, str(folder)))
     pid = int(eventually(lambda: _text(folder / "started")))
     run.cancel("enough")
@@ -158,14 +158,14 @@ def _assert_idle(pid: int) -> None:
 
 
 def _state_of(pid: int) -> str:
-    """As the kernel writes it; empty when there is no such process."""
+    """Return the kernel's state letter of the process; empty if it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return ""
 
 
-def test_a_quota_that_is_too_small_makes_the_run_wait_and_more_quota_lets_it_go(stack: Stack, stores: Stores, client: Client) -> None:
+def test_run_waits_on_too_small_a_quota_until_it_grows(stack: Stack, stores: Stores, client: Client) -> None:
     run = submit(client, dag.bind(size, b"abc"), tenant="acme/small")
     event = wait_for(run, lambda event: event.after == "BLOCKED")
     assert event.reason is Reason.QUOTA_TOO_SMALL
@@ -184,7 +184,7 @@ def test_a_quota_that_is_too_small_makes_the_run_wait_and_more_quota_lets_it_go(
         stores.ledger.configure(before)
 
 
-def test_a_quota_in_use_makes_a_stage_wait_until_it_is_given_back(client: Client, tmp_path: Path) -> None:
+def test_stage_waits_until_quota_in_use_is_returned(client: Client, tmp_path: Path) -> None:
     first = submit(client, dag.bind(wait_for_file, str(tmp_path / "go")), tenant="acme/narrow")
     wait_for(first, lambda event: event.kind == "stage" and event.after == "RUNNING")
     second = submit(client, dag.bind(size, b"ab"), tenant="acme/narrow")
@@ -233,7 +233,7 @@ def _ended(http: httpx.Client) -> dict[str, dict[str, dict[str, str]]]:
     return found
 
 
-def test_a_run_is_found_by_its_id_from_any_process_and_tells_its_events_again(client: Client) -> None:
+def test_any_process_finds_a_run_and_replays_its_events(client: Client) -> None:
     run = submit(client, dag.bind(size, b"abcd"))
     assert run.result(LIMIT_S) == 4
     again = client.run(run.id)
@@ -243,7 +243,7 @@ def test_a_run_is_found_by_its_id_from_any_process_and_tells_its_events_again(cl
     assert events[-1].after == "SUCCEEDED"
 
 
-def test_metrics_and_traces_tell_of_the_run(stack: Stack, stores: Stores, client: Client, folder: Path) -> None:
+def test_metrics_and_traces_report_the_run(stack: Stack, stores: Stores, client: Client, folder: Path) -> None:
     run = submit(client, dag.bind(size, b"abcd"))
     run.result(LIMIT_S)
     operators = issue(RedisKeyRing(stores.client, stores.keys), EVERYBODY, 0)

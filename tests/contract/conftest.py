@@ -1,4 +1,4 @@
-"""Fixtures of the contract suites: real Redis servers for the session, and every store over all back-ends."""
+"""Fixtures of the contract suites: real Redis servers for the session, and every store on all back-ends."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +19,7 @@ from federation.store.redis.fixtures import ANSWER_MS_MAX, running_redis, server
 from federation.store.redis.scripts import has_functions_of, load_scripts
 from serve_apps.link_fixtures import LinkedBlobs, LinkedLedger, LinkedMeshes, LinkedQueue, Switchboard, link_app, serving
 
-#: Back-ends, as fixtures call them, that are left to `make faults`; `make test` has memory and one Redis, and samples of these.
+#: Back-ends (names of fixtures) left to `make faults`; `make test` has memory, one Redis, and samples of these.
 OTHERS = frozenset(
     {
         *("redis with functions", "http", "cluster", "narrow user", "narrow user of functions"),
@@ -27,16 +27,16 @@ OTHERS = frozenset(
     }
 )
 VERBS = ("federation.store.lua", "dag.store.lua")
-#: The narrow user's client and that of one who may do everything.
+#: Client of the narrow user, and of the administrator.
 NARROW = {
     "narrow user": ("narrow_client", "redis_process"),
     "narrow user of functions": ("narrow_newer_client", "newer_redis_process"),
 }
 
 
-@pytest.hookimpl(tryfirst=True)  # Before `-m` chooses by the marks.
+@pytest.hookimpl(tryfirst=True)  # Before `-m` selects by the marks.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the contracts on the other back-ends to `make faults`, but for the tests that are marked as samples of all."""
+    """Leave contract tests on the other back-ends to `make faults`, except samples marked `every_form`."""
     for item in items:
         is_of_here = item.path.is_relative_to(Path(__file__).parent)
         if is_of_here and is_on_another_back_end(item) and item.get_closest_marker("every_form") is None:
@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def is_on_another_back_end(item: pytest.Item) -> bool:
-    """Whether a parameter of the test is the name of one."""
+    """Return whether a parameter of the test names another back-end."""
     params = getattr(getattr(item, "callspec", None), "params", {})
     return any(isinstance(value, str) and value in OTHERS for value in params.values())
 
@@ -59,14 +59,14 @@ def redis_process() -> Iterator["redis.Redis"]:
 
 @pytest.fixture(scope="session")
 def newer_redis_process() -> Iterator["redis.Redis"]:
-    """A client of the server on the PATH; where it has no functions, the ledger goes by scripts there as well."""
+    """A client of the server on the PATH; before version 7 its ledger uses scripts as well."""
     with running_redis(servers().get("path")) as client:
         yield client
 
 
 @pytest.fixture
 def redis_server(redis_process: "redis.Redis") -> "redis.Redis":
-    """The same client (`decode_responses=False`), every key gone and every script forgotten."""
+    """The same client (`decode_responses=False`) without keys or scripts."""
     redis_process.flushall()
     redis_process.script_flush()
     return redis_process
@@ -74,13 +74,13 @@ def redis_server(redis_process: "redis.Redis") -> "redis.Redis":
 
 @pytest.fixture
 def narrow_client(redis_server: "redis.Redis") -> Iterator["redis.Redis"]:
-    """A client of the same server, of the user that docs/operating.md makes for a root; the other one has brought the verbs."""
+    """A client as the root's user of docs/operating.md; the administrator has loaded the scripts."""
     yield from _narrow(redis_server)
 
 
 @pytest.fixture
 def narrow_newer_client(newer_redis_process: "redis.Redis") -> Iterator["redis.Redis"]:
-    """The same on the server on the PATH."""
+    """The same for the server on the PATH."""
     newer_redis_process.flushall()
     yield from _narrow(newer_redis_process)
 
@@ -106,21 +106,21 @@ def cluster_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[
 
 @pytest.fixture
 def cluster_client(cluster_process: tuple["redis.Redis", str]) -> "redis.Redis":
-    """The same client, every key gone."""
+    """The same client without keys."""
     cluster_process[0].flushall()
     return cluster_process[0]
 
 
 @pytest.fixture(scope="session")
 def switchboard() -> Iterator[tuple[Switchboard, str]]:
-    """A real HTTP server that answers for whatever a test plugs in, and its address."""
+    """A real HTTP server for the application that a test plugs in, and its address."""
     planning_state = Switchboard()
     with serving(planning_state) as address:
         yield planning_state, address
 
 
 def linked_store(request: pytest.FixtureRequest, root: Store) -> Store:
-    """The store behind a gateway: the child's verbs go over HTTP, the root's own directly."""
+    """The store behind a gateway: the child's verbs use HTTP, the root's own are direct."""
     planning_state, address = request.getfixturevalue("switchboard")
     meshes = LinkedMeshes(address=address, keys=MemoryKeyRing())
     request.addfinalizer(meshes.close)
@@ -136,14 +136,16 @@ def linked_store(request: pytest.FixtureRequest, root: Store) -> Store:
 
 @pytest.fixture(params=["memory", "redis", "redis with functions", "http", "cluster", "narrow user", "narrow user of functions"])
 def store(request: pytest.FixtureRequest) -> Store:
-    """The ledger, the stage queue and the blobs: in memory, on a Redis by scripts, and on one by functions where it has them;
-    on a Redis behind a gateway, to which all that a child says goes over HTTP; on a cluster; as a user of few rights."""
+    """Ledger, stage queue and blobs on each back-end.
+
+    Back-ends: memory, Redis by scripts, Redis by functions, Redis behind an HTTP gateway, a Redis cluster, and a user of few rights.
+    """
     return _store_of(request, STEP_MS_MAX)
 
 
 @pytest.fixture(params=["memory", "redis", "redis with functions"])
 def careful_store(request: pytest.FixtureRequest) -> Store:
-    """The same, and its lease clock moves two seconds at most at once, as in production."""
+    """The same store with a lease clock that advances two seconds at most per step, as in production."""
     return _store_of(request, 2_000)
 
 

@@ -1,4 +1,4 @@
-"""The users that docs/operating.md makes: what they may, and what they may not."""
+"""Rights of the users that docs/operating.md creates."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from federation.tenants import TenantTree
 KEYS, TERMS = Keys("contract"), LeaseTerms(ttl_ms=30_000, grace_ms=10_000)
 
 
-pytestmark = pytest.mark.every_form  # What a server lets its users do differs with its version.
+pytestmark = pytest.mark.every_form  # Rights differ with the server's version.
 
 
 @pytest.fixture(params=["redis_server", "newer_redis_process"])
 def admin(request: pytest.FixtureRequest) -> redis.Redis:
-    """A server without anybody's verbs, and both users on it."""
+    """A server without scripts, with both users."""
     client: redis.Redis = request.getfixturevalue(request.param)
     client.flushall()
     client.script_flush()
@@ -45,7 +45,7 @@ def ledger_on(client: redis.Redis) -> RedisLedger:
     return RedisLedger(client, KEYS, terms=TERMS, uid="ours")
 
 
-def test_a_root_whose_verbs_are_not_there_says_who_brings_them(admin: redis.Redis):
+def test_root_without_scripts_names_the_command_to_load_them(admin: redis.Redis):
     with as_user(admin, "schedulemesh") as narrow, pytest.raises(StoreUnavailable, match="schedulemesh load-scripts"):
         ledger_on(narrow).configure(TenantTree(()))
     assert admin.dbsize() == 0
@@ -55,7 +55,7 @@ def test_a_root_whose_verbs_are_not_there_says_who_brings_them(admin: redis.Redi
         assert ledger_on(narrow).configure(TenantTree(())).version == 1
 
 
-def test_a_root_checks_its_server_and_asks_how_safe_it_is_as_its_own_user(admin: redis.Redis):
+def test_root_checks_its_server_as_its_own_user(admin: redis.Redis):
     admin.acl_log_reset()
     with as_user(admin, "schedulemesh") as narrow:
         with pytest.raises(LedgerUnsafe, match="appendonly"):
@@ -69,12 +69,12 @@ def test_a_root_checks_its_server_and_asks_how_safe_it_is_as_its_own_user(admin:
     [
         pytest.param(("EVAL", "return 1", "0"), id="a script of its own"),
         pytest.param(("SCRIPT", "LOAD", "return 1"), id="a script for later"),
-        pytest.param(("SCRIPT", "FLUSH"), id="no scripts for anybody"),
+        pytest.param(("SCRIPT", "FLUSH"), id="no scripts for anyone"),
         pytest.param(("CONFIG", "SET", "appendonly", "no"), id="other settings"),
-        pytest.param(("FLUSHALL",), id="nothing left"),
+        pytest.param(("FLUSHALL",), id="deleted keys"),
         pytest.param(("KEYS", "*"), id="all names at once"),
-        pytest.param(("GET", "another"), id="somebody else's key"),
-        pytest.param(("HGET", "another", "field"), id="a field of somebody else's key"),
+        pytest.param(("GET", "another"), id="a key of another application"),
+        pytest.param(("HGET", "another", "field"), id="a field of another application's key"),
         pytest.param(("ACL", "LIST"), id="the users"),
         pytest.param(("REPLICAOF", "evil", "6379"), id="another master"),
     ],
@@ -84,7 +84,7 @@ def test_a_root_may_not(admin: redis.Redis, command: tuple[str, ...]):
         narrow.execute_command(*command)
 
 
-def test_who_brings_the_verbs_may_touch_no_key(admin: redis.Redis):
+def test_script_loader_may_touch_no_key(admin: redis.Redis):
     for command in (("HGET", KEYS.meta, "uid"), ("HSET", KEYS.meta, "uid", "x"), ("EVAL", "return 1", "0"), ("CONFIG", "GET", "*")):
         with as_user(admin, "deployer") as deployer, pytest.raises(redis.exceptions.NoPermissionError):
             deployer.execute_command(*command)

@@ -1,4 +1,4 @@
-"""What every blob store promises; run over memory, over a real Redis, and over HTTP."""
+"""Contract of blob stores, on memory, a real Redis and HTTP."""
 
 import hashlib
 
@@ -25,7 +25,7 @@ def test_bytes_come_back_as_they_were_put(store):
     assert store.blobs.get(RUN, (named(ODD), named(EMPTY))) == {named(ODD): ODD, named(EMPTY): EMPTY}
 
 
-def test_what_is_not_there_is_left_out(store):
+def test_missing_blobs_are_left_out(store):
     store.blobs.put(RUN, named(ONE), ONE)
     assert store.blobs.get(RUN, (named(ONE), NOBODYS)) == {named(ONE): ONE}
     assert store.blobs.get(RUN, ()) == {}
@@ -38,7 +38,7 @@ def test_putting_twice_is_harmless(store):
     assert store.blobs.get(RUN, (named(ONE),)) == {named(ONE): ONE}
 
 
-def test_keep_only_drops_all_others_of_the_run_and_nothing_of_other_runs(store):
+def test_keep_only_drops_other_blobs_of_that_run_alone(store):
     for run in (RUN, OTHER):
         for data in (ODD, ONE, TWO):
             store.blobs.put(run, named(data), data)

@@ -1,4 +1,4 @@
-"""How safely something is kept, on real servers; the server that can wait for its disk is played where none is at hand."""
+"""Durability levels on real servers; a fake stands for a server that can wait for its disk where none is installed."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,7 +24,7 @@ KEYS = Keys("contract")
 
 @contextmanager
 def set_up(client: "redis.Redis", **settings: str) -> Iterator[None]:
-    """The server with other settings; as before afterwards."""
+    """Change settings of the server and restore them afterwards."""
     before = {name: client.config_get(name) for name in settings}
     try:
         for name, value in settings.items():
@@ -42,7 +42,7 @@ def test_a_server_without_an_append_only_file_promises_nothing(redis_server):
     assert [durable.confirm(wanted) for wanted in (Durability.D0, Durability.D1)] == [Durability.D0, Durability.D0]
 
 
-def test_a_server_that_syncs_every_write_reaches_d1_and_only_then(redis_server):
+def test_server_that_syncs_every_write_reaches_d1(redis_server):
     durable = RedisDurability(redis_server, KEYS)
     with set_up(redis_server, appendonly="yes", appendfsync="always"):
         assert durable.reachable() is Durability.D1
@@ -52,7 +52,7 @@ def test_a_server_that_syncs_every_write_reaches_d1_and_only_then(redis_server):
     assert durable.confirm(Durability.D1) is Durability.D0
 
 
-def test_more_than_the_store_can_is_refused_before_anything_is_written():
+def test_level_beyond_the_store_is_refused_before_any_write():
     with pytest.raises(DurabilityUnreachable, match="cannot reach D2, only D1"):
         check_reachable(Durability.D2, Durability.D1)
     check_reachable(Durability.D1, Durability.D1)
@@ -61,7 +61,7 @@ def test_more_than_the_store_can_is_refused_before_anything_is_written():
 
 @pytest.fixture(params=list(servers()))
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Server, Server]]:
-    """A master that syncs every write and waits for its replica, and the replica; only an end of either parts them, no delay."""
+    """A master that syncs every write and waits for its replica, and the replica; a delay does not part them."""
     both = {
         "binary": servers()[request.param],
         "min_replicas_to_write": "1",
@@ -80,12 +80,12 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Serve
 
 @pytest.fixture
 def durable(pair: tuple[Server, Server]) -> Iterator[RedisDurability]:
-    """The master's, that waits for a disk or a replica for as long as a busy machine may take."""
+    """Durability of the master, with a wait that suits a busy machine."""
     with connect(pair[0].url, timeout_ms=ANSWER_MS_MAX) as client:
         yield RedisDurability(client, KEYS, wait_ms=ANSWER_MS_MAX // 2)
 
 
-def test_what_a_replica_has_too_is_in_a_second_place(pair: tuple[Server, Server], durable: RedisDurability):
+def test_replicated_write_is_in_a_second_place(pair: tuple[Server, Server], durable: RedisDurability):
     master, replica = pair
     assert durable.reachable() is Durability.D2
     master.client.set("submission", "kept")
@@ -102,7 +102,7 @@ def test_a_replica_that_falls_silent_makes_it_the_disk_alone(pair: tuple[Server,
     assert eventually(lambda: durable.confirm(Durability.D2) is Durability.D2)
 
 
-def test_without_its_replica_a_server_that_waits_for_one_promises_nothing_more(pair: tuple[Server, Server], durable: RedisDurability):
+def test_missing_replica_lowers_the_promise_of_a_waiting_server(pair: tuple[Server, Server], durable: RedisDurability):
     _, replica = pair
     replica.kill()
     eventually(lambda: durable.reachable() is Durability.D1)
@@ -113,13 +113,13 @@ def test_without_its_replica_a_server_that_waits_for_one_promises_nothing_more(p
     assert durable.confirm(Durability.D2) is Durability.D2
 
 
-def test_a_replica_that_nobody_waits_for_is_no_second_place(pair: tuple[Server, Server], durable: RedisDurability):
+def test_replica_without_waiting_is_no_second_place(pair: tuple[Server, Server], durable: RedisDurability):
     master, _ = pair
     master.client.config_set("min-replicas-to-write", 0)
     assert (durable.reachable(), durable.confirm(Durability.D2)) == (Durability.D1, Durability.D1)
 
 
-def test_a_replica_of_a_server_that_does_not_sync_replaces_no_disk(pair: tuple[Server, Server], durable: RedisDurability):
+def test_replica_of_an_unsynced_server_replaces_no_disk(pair: tuple[Server, Server], durable: RedisDurability):
     master, _ = pair
     master.client.config_set("appendfsync", "everysec")
     assert (durable.reachable(), durable.confirm(Durability.D2)) == (Durability.D0, Durability.D0)
@@ -135,7 +135,7 @@ def test_memory_confirms_no_more_than_it_is_asked_for():
 
 
 class Newer:
-    """A server of 7.2: its disk has so many of the writes of a connection when it was waited for."""
+    """Fake server of version 7.2 whose disk has this many of a connection's writes after a wait."""
 
     def __init__(self, version: str = "7.2.0", *, synced: Any = 1, copies: int = 0, replicas: int = 0, appendonly: str = "yes") -> None:
         self.version, self.synced, self.appendonly = version, synced, appendonly
@@ -163,27 +163,27 @@ class Newer:
         return [True, [self.synced, self.copies]]
 
 
-def test_a_server_that_can_wait_is_asked_on_the_connection_that_has_just_written():
+def test_wait_uses_the_connection_that_has_just_written():
     server = Newer()
     durable = RedisDurability(server, KEYS, wait_ms=700)
     assert (durable.reachable(), durable.confirm(Durability.D1)) == (Durability.D1, Durability.D1)
     assert server.calls == [("set", KEYS.touched), ("waitaof", 1, 0, 700)]
 
 
-def test_a_disk_that_did_not_answer_in_time_is_told_as_what_it_is():
+def test_disk_timeout_yields_d0():
     assert RedisDurability(Newer(synced=0), KEYS).confirm(Durability.D1) is Durability.D0
 
 
 @pytest.mark.parametrize(
     ("synced", "copies", "reached"),
     [
-        pytest.param(1, 1, Durability.D2, id="both disks have it"),
-        pytest.param(1, 0, Durability.D1, id="the replica's disk did not answer in time"),
-        pytest.param(0, 1, Durability.D0, id="its own disk did not, though the replica's did"),
-        pytest.param(0, 0, Durability.D0, id="none did"),
+        pytest.param(1, 1, Durability.D2, id="both disks have the write"),
+        pytest.param(1, 0, Durability.D1, id="the replica's disk timed out"),
+        pytest.param(0, 1, Durability.D0, id="its own disk timed out and the replica's did not"),
+        pytest.param(0, 0, Durability.D0, id="both disks timed out"),
     ],
 )
-def test_a_server_that_can_wait_is_asked_for_the_disk_of_a_replica_too(synced: int, copies: int, reached: Durability):
+def test_disk_of_a_replica_is_awaited_too(synced: int, copies: int, reached: Durability):
     server = Newer(synced=synced, copies=copies, replicas=1)
     durable = RedisDurability(server, KEYS, wait_ms=700)
     assert (durable.reachable(), durable.confirm(Durability.D2)) == (Durability.D2, reached)
@@ -197,7 +197,7 @@ def test_a_server_that_cannot_wait_is_not_asked_to(server):
     assert server.calls == []
 
 
-def test_a_server_that_goes_away_while_it_is_waited_for_promised_nothing():
+def test_server_lost_while_waiting_promised_nothing():
     durable = RedisDurability(Newer(synced=redis.exceptions.ConnectionError("gone")), KEYS)
     with pytest.raises(StoreUnavailable):
         durable.confirm(Durability.D1)

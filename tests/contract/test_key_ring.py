@@ -1,4 +1,4 @@
-"""What every ring of API keys does, in memory and on a real Redis."""
+"""Contract of API key rings, in memory and on a real Redis."""
 
 import pytest
 

@@ -1,8 +1,8 @@
-"""Each safeguard of the ledger is needed: without any one of them, some scenario goes wrong.
+"""Necessity of each safeguard of the ledger: without it, some scenario fails.
 
-The scripts are changed by text and run against a small set of scenarios. With all safeguards every scenario holds; a
-mutant under which all hold as well shows a scenario that is missing.
-Source: references of the protocol, the mutation gate of the fault test plan; ADR 0019.
+The scripts are changed as text and run against a small set of scenarios. With all safeguards every scenario holds; a mutant
+under which all hold as well shows a missing scenario.
+Source: ADR 0019, mutation tests of the protocol.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from mesh.stages.spec import StageSpec
 
 LAB, RED, CPU, STAGE = TenantPath("lab"), FlavorName("red"), ResourceSet.of({"cpu": 1}), StageId("s")
 STEP_MS = 99_000
-#: With so much for what really passes between two steps.
+#: A margin for the real time between two steps.
 STEP_MS_MAX = STEP_MS + 60_000
 
 
@@ -35,7 +35,7 @@ def mesh(store: Store, name: str = "west") -> ManualMesh:
 
 
 def take(hand: ManualMesh, slots: int) -> int:
-    """Slots that were granted."""
+    """Return the granted slots."""
     answer = hand.acquire(LAB, RED, CPU, slots)
     return answer.slots if isinstance(answer, Granted) else 0
 
@@ -45,7 +45,7 @@ def held(store: Store) -> int:
 
 
 def is_refused(call: Callable[[], object]) -> bool:
-    """Did the ledger refuse to carry it out?"""
+    """Return whether the ledger refuses the call."""
     try:
         answer = call()
     except FederationError:
@@ -54,7 +54,7 @@ def is_refused(call: Callable[[], object]) -> bool:
 
 
 def pass_time(store: Store, by_ms: int) -> None:
-    """In steps that the lease clock counts in full, with a tick at each."""
+    """Advance in steps that the lease clock counts in full, with a tick at each."""
     for _ in range(by_ms // STEP_MS):
         store.advance(STEP_MS)
         store.ledger.sweep()
@@ -76,7 +76,7 @@ def the_ledger_outlasts_the_holder(store: Store) -> None:
     assert held(store) == 2
 
 
-def what_is_renewed_is_kept_however_early_a_look_at_it_was_noted(store: Store) -> None:
+def renewed_session_survives_an_early_noted_check(store: Store) -> None:
     west = mesh(store)
     take(west, 2)
     pass_time(store, store.ttl_ms - 150_000)
@@ -85,7 +85,7 @@ def what_is_renewed_is_kept_however_early_a_look_at_it_was_noted(store: Store) -
     assert held(store) == 2
 
 
-def what_was_lost_is_granted_to_nobody_else(store: Store) -> None:
+def lost_leases_are_granted_to_no_other(store: Store) -> None:
     west, east = mesh(store), mesh(store, "east")
     kept = store.keep()
     take(west, 4)
@@ -94,7 +94,7 @@ def what_was_lost_is_granted_to_nobody_else(store: Store) -> None:
     assert take(east, 4) == 0
 
 
-def a_claim_from_before_the_loss_is_not_heard_after_it(store: Store) -> None:
+def claim_from_before_the_loss_is_ignored(store: Store) -> None:
     west, east = mesh(store), mesh(store, "east")
     take(west, 4)
     late, claims = west.session, tuple(west.leases.values())
@@ -106,7 +106,7 @@ def a_claim_from_before_the_loss_is_not_heard_after_it(store: Store) -> None:
     assert held(store) == 0
 
 
-def giving_way_is_heard_about_the_present_version_only(store: Store) -> None:
+def ack_counts_for_the_current_version_only(store: Store) -> None:
     west = mesh(store)
     take(west, 1)
     before = west.lease(LAB, RED).version
@@ -116,7 +116,7 @@ def giving_way_is_heard_about_the_present_version_only(store: Store) -> None:
     assert held(store) == 4
 
 
-def giving_back_is_heard_about_the_present_version_only(store: Store) -> None:
+def release_counts_for_the_current_version_only(store: Store) -> None:
     west = mesh(store)
     take(west, 1)
     before = west.lease(LAB, RED).version
@@ -125,7 +125,7 @@ def giving_back_is_heard_about_the_present_version_only(store: Store) -> None:
     assert held(store) == 4
 
 
-def a_heartbeat_that_was_overtaken_renews_nothing(store: Store) -> None:
+def overtaken_heartbeat_renews_nothing(store: Store) -> None:
     west = mesh(store)
     for _ in range(3):
         west.heartbeat()
@@ -133,14 +133,14 @@ def a_heartbeat_that_was_overtaken_renews_nothing(store: Store) -> None:
     assert is_refused(lambda: store.ledger.heartbeat(west.session, west.record, HeartbeatReport(number=1)))
 
 
-def a_clock_that_leaps_takes_nothing(store: Store) -> None:
+def clock_jump_revokes_nothing(store: Store) -> None:
     take(mesh(store), 2)
     store.advance(7_200_000)
     store.ledger.sweep()
     assert held(store) == 2
 
 
-def many_leaps_take_nothing_either(store: Store) -> None:
+def many_clock_jumps_revoke_nothing(store: Store) -> None:
     take(mesh(store), 2)
     for _ in range(20):
         store.advance(7_200_000)
@@ -148,20 +148,20 @@ def many_leaps_take_nothing_either(store: Store) -> None:
     assert held(store) == 2
 
 
-def after_the_clock_was_set_back_nothing_is_granted_for_a_while(store: Store) -> None:
+def clock_set_back_suspends_grants(store: Store) -> None:
     west = mesh(store)
     store.advance(-20_000)
     west.claim_all()
     assert take(west, 1) == 0
 
 
-def an_unknown_token_tells_of_lost_writes(store: Store) -> None:
+def unknown_token_proves_lost_writes(store: Store) -> None:
     west = mesh(store)
     ahead = replace(west.session, mark=west.session.incarnation + 30_000_000)
     assert is_refused(lambda: store.ledger.heartbeat(ahead, west.record, HeartbeatReport(number=1)))
 
 
-def what_was_seen_given_back_comes_back_by_no_old_receipt(store: Store) -> None:
+def old_receipt_restores_nothing_seen_released(store: Store) -> None:
     west, east = mesh(store), mesh(store, "east")
     take(west, 4)
     old = west.lease(LAB, RED)
@@ -173,7 +173,7 @@ def what_was_seen_given_back_comes_back_by_no_old_receipt(store: Store) -> None:
     assert held(store) == 4
 
 
-def what_was_lost_comes_back_after_changes_while_the_ledger_learns(store: Store) -> None:
+def lost_leases_return_despite_changes_while_recovering(store: Store) -> None:
     west = mesh(store)
     take(west, 1)
     kept = store.keep()
@@ -189,26 +189,26 @@ def what_was_lost_comes_back_after_changes_while_the_ledger_learns(store: Store)
     assert held(store) == 2
 
 
-def a_question_that_comes_twice_grants_once(store: Store) -> None:
+def repeated_acquire_grants_once(store: Store) -> None:
     west = mesh(store)
     for _ in range(2):
         store.ledger.acquire(west.session, (QuotaDemand(tenant=LAB, flavor=RED, slot=CPU),))
     assert held(store) == 1
 
 
-def what_is_set_aside_by_plan_is_granted_to_nobody_else(store: Store) -> None:
+def planned_quota_is_granted_to_no_other(store: Store) -> None:
     mesh(store)
     plan(store, "west", 3)
     assert take(mesh(store, "east"), 4) == 1
 
 
-def an_earlier_session_says_nothing(store: Store) -> None:
+def earlier_session_is_fenced(store: Store) -> None:
     west = mesh(store)
     mesh(store)
     assert is_refused(west.heartbeat)
 
 
-def a_claim_under_another_token_reports_nothing(store: Store) -> None:
+def claim_under_another_token_reports_nothing(store: Store) -> None:
     west = mesh(store)
     take(west, 1)
     spec = StageSpec(stage=STAGE, run=RunId("r"), tenant=LAB, tasks=(), slot=CPU, width=1)
@@ -220,7 +220,7 @@ def a_claim_under_another_token_reports_nothing(store: Store) -> None:
         store.queue.report(forged, 1, (StageEnded(stage=STAGE),))
 
 
-def a_report_does_not_hide_that_the_one_before_it_was_lost(store: Store) -> None:
+def report_does_not_hide_a_lost_predecessor(store: Store) -> None:
     west = mesh(store)
     take(west, 1)
     store.queue.submit(MeshId("west"), StageSpec(stage=STAGE, run=RunId("r"), tenant=LAB, tasks=(), slot=CPU, width=1))
@@ -233,7 +233,7 @@ def a_report_does_not_hide_that_the_one_before_it_was_lost(store: Store) -> None
         store.queue.report(claimed.claim, 2, (StageEnded(stage=STAGE),), after=taken)
 
 
-def nothing_is_claimed_under_a_lease_that_was_revoked(store: Store) -> None:
+def no_claim_under_a_revoked_lease(store: Store) -> None:
     west = mesh(store)
     take(west, 1)
     lease = west.lease(LAB, RED)
@@ -242,7 +242,7 @@ def nothing_is_claimed_under_a_lease_that_was_revoked(store: Store) -> None:
     assert is_refused(lambda: store.queue.claim(west.session, STAGE, lease))
 
 
-def nothing_is_claimed_while_the_ledger_learns(store: Store) -> None:
+def no_claim_while_the_ledger_recovers(store: Store) -> None:
     west = mesh(store)
     take(west, 1)
     store.queue.submit(MeshId("west"), StageSpec(stage=STAGE, run=RunId("r"), tenant=LAB, tasks=(), slot=CPU, width=1))
@@ -252,7 +252,7 @@ def nothing_is_claimed_while_the_ledger_learns(store: Store) -> None:
 
 
 def lost_claim(store: Store, west: ManualMesh) -> HeldClaim:
-    """A claim that the ledger has lost; it learns, and has heard what the mesh holds."""
+    """Return a claim that the recovering ledger has lost, after the mesh reported its leases."""
     take(west, 1)
     spec = StageSpec(stage=STAGE, run=RunId("r"), tenant=LAB, tasks=(), slot=CPU, width=1)
     store.queue.submit(MeshId("west"), spec)
@@ -269,21 +269,21 @@ def is_claimed_again(store: Store, west: ManualMesh, held: HeldClaim) -> bool:
     return condition.is_current
 
 
-def learn_to_the_end(store: Store, west: ManualMesh) -> None:
+def finish_recovery(store: Store, west: ManualMesh) -> None:
     while store.ledger.snapshot().learn_ms:
         store.advance(STEP_MS)
         west.claim_all()
 
 
-def a_lost_claim_is_made_again(store: Store) -> None:
+def lost_claim_is_restored(store: Store) -> None:
     west = mesh(store)
     assert is_claimed_again(store, west, lost_claim(store, west))
 
 
-def a_lost_claim_takes_nothing_from_who_has_claimed_since(store: Store) -> None:
+def lost_claim_yields_to_a_later_one(store: Store) -> None:
     west = mesh(store)
     held = lost_claim(store, west)
-    learn_to_the_end(store, west)
+    finish_recovery(store, west)
     later = store.queue.claim(west.session, STAGE, west.lease(LAB, RED))
     assert later is not None
     store.restart()
@@ -292,37 +292,37 @@ def a_lost_claim_takes_nothing_from_who_has_claimed_since(store: Store) -> None:
     store.queue.report(later.claim, 1, (StageEnded(stage=STAGE),))
 
 
-def a_lost_claim_is_made_again_only_while_the_ledger_learns(store: Store) -> None:
+def lost_claim_is_restored_only_in_recovery(store: Store) -> None:
     west = mesh(store)
     held = lost_claim(store, west)
-    learn_to_the_end(store, west)
+    finish_recovery(store, west)
     assert not is_claimed_again(store, west, held)
 
 
-def a_lost_claim_is_made_again_under_no_token_of_the_present_epoch(store: Store) -> None:
+def lost_claim_keeps_no_token_of_the_current_epoch(store: Store) -> None:
     west = mesh(store)
     held = lost_claim(store, west)
     assert not is_claimed_again(store, west, replace(held, claim=replace(held.claim, token=west.session.epoch)))
 
 
-def a_lost_claim_is_made_again_on_the_same_work_only(store: Store) -> None:
+def lost_claim_is_restored_on_the_same_work_only(store: Store) -> None:
     west = mesh(store)
     assert not is_claimed_again(store, west, replace(lost_claim(store, west), spec="0" * 40))
 
 
-def a_lost_claim_is_not_made_again_when_a_part_of_what_was_told_is_gone(store: Store) -> None:
+def lost_claim_needs_all_its_reports(store: Store) -> None:
     west = mesh(store)
     assert not is_claimed_again(store, west, replace(lost_claim(store, west), is_whole=False))
 
 
-def a_lost_claim_is_not_made_again_under_a_lease_that_was_revoked(store: Store) -> None:
+def lost_claim_needs_its_lease(store: Store) -> None:
     west = mesh(store)
     held = lost_claim(store, west)
     store.ledger.revoke(tenant=LAB, hard=True)
     assert not is_claimed_again(store, west, held)
 
 
-def a_lost_claim_is_made_again_at_its_own_mesh_only(store: Store) -> None:
+def lost_claim_is_restored_at_its_own_mesh_only(store: Store) -> None:
     west, east = mesh(store), mesh(store, "east")
     held = lost_claim(store, west)
     east.claim_all()
@@ -332,82 +332,80 @@ def a_lost_claim_is_made_again_at_its_own_mesh_only(store: Store) -> None:
 
 SCENARIOS = [
     the_ledger_outlasts_the_holder,
-    what_is_renewed_is_kept_however_early_a_look_at_it_was_noted,
-    what_was_lost_is_granted_to_nobody_else,
-    a_claim_from_before_the_loss_is_not_heard_after_it,
-    giving_way_is_heard_about_the_present_version_only,
-    giving_back_is_heard_about_the_present_version_only,
-    a_heartbeat_that_was_overtaken_renews_nothing,
-    a_clock_that_leaps_takes_nothing,
-    many_leaps_take_nothing_either,
-    after_the_clock_was_set_back_nothing_is_granted_for_a_while,
-    an_unknown_token_tells_of_lost_writes,
-    what_was_seen_given_back_comes_back_by_no_old_receipt,
-    what_was_lost_comes_back_after_changes_while_the_ledger_learns,
-    a_question_that_comes_twice_grants_once,
-    what_is_set_aside_by_plan_is_granted_to_nobody_else,
-    an_earlier_session_says_nothing,
-    a_claim_under_another_token_reports_nothing,
-    a_report_does_not_hide_that_the_one_before_it_was_lost,
-    nothing_is_claimed_under_a_lease_that_was_revoked,
-    nothing_is_claimed_while_the_ledger_learns,
-    a_lost_claim_is_made_again,
-    a_lost_claim_takes_nothing_from_who_has_claimed_since,
-    a_lost_claim_is_made_again_only_while_the_ledger_learns,
-    a_lost_claim_is_made_again_under_no_token_of_the_present_epoch,
-    a_lost_claim_is_made_again_on_the_same_work_only,
-    a_lost_claim_is_not_made_again_when_a_part_of_what_was_told_is_gone,
-    a_lost_claim_is_not_made_again_under_a_lease_that_was_revoked,
-    a_lost_claim_is_made_again_at_its_own_mesh_only,
+    renewed_session_survives_an_early_noted_check,
+    lost_leases_are_granted_to_no_other,
+    claim_from_before_the_loss_is_ignored,
+    ack_counts_for_the_current_version_only,
+    release_counts_for_the_current_version_only,
+    overtaken_heartbeat_renews_nothing,
+    clock_jump_revokes_nothing,
+    many_clock_jumps_revoke_nothing,
+    clock_set_back_suspends_grants,
+    unknown_token_proves_lost_writes,
+    old_receipt_restores_nothing_seen_released,
+    lost_leases_return_despite_changes_while_recovering,
+    repeated_acquire_grants_once,
+    planned_quota_is_granted_to_no_other,
+    earlier_session_is_fenced,
+    claim_under_another_token_reports_nothing,
+    report_does_not_hide_a_lost_predecessor,
+    no_claim_under_a_revoked_lease,
+    no_claim_while_the_ledger_recovers,
+    lost_claim_is_restored,
+    lost_claim_yields_to_a_later_one,
+    lost_claim_is_restored_only_in_recovery,
+    lost_claim_keeps_no_token_of_the_current_epoch,
+    lost_claim_is_restored_on_the_same_work_only,
+    lost_claim_needs_all_its_reports,
+    lost_claim_needs_its_lease,
+    lost_claim_is_restored_at_its_own_mesh_only,
 ]
 
-#: The safeguard, the text that is it, and what stands there without it.
+#: Safeguard, its text, and the replacement.
 MUTANTS = [
     pytest.param("session.expires + rare('grace_ms')", "session.expires", id="the grace"),
-    pytest.param("due_of(session) >= LT", "false", id="the sweep's own look at a session"),
-    pytest.param("LEARN = LT + rare('learn_for_ms')", "LEARN = LT", id="learning"),
+    pytest.param("due_of(session) >= LT", "false", id="the sweep's check of a session"),
+    pytest.param("LEARN = LT + rare('learn_for_ms')", "LEARN = LT", id="recovery"),
     pytest.param("if ARGV[2] ~= EPOCH then", "if false then", id="the epoch of a call"),
     pytest.param("REPLID_NOW ~= REPLID", "false", id="the replication id"),
-    pytest.param("IS_SET_BACK = PASSED_US < -50000", "IS_SET_BACK = false", id="the look for a clock that was set back"),
+    pytest.param("IS_SET_BACK = PASSED_US < -50000", "IS_SET_BACK = false", id="the check for a clock that was set back"),
     pytest.param(
         "  if token > TOKEN then\n    begin_epoch(", "  if false then\n    begin_epoch(", id="the proof of lost writes by a token"
     ),
-    pytest.param("lease.version == ack[3] and shrinks(lease)", "shrinks(lease)", id="the version of a word of obedience"),
-    pytest.param("lease.version == part.version and lease.version > 0", "lease.version > 0", id="the version of what is given back"),
-    pytest.param("if lease.version ~= demand.version then", "if false then", id="the version of a question"),
+    pytest.param("lease.version == ack[3] and shrinks(lease)", "shrinks(lease)", id="the version of an acknowledgement"),
+    pytest.param("lease.version == part.version and lease.version > 0", "lease.version > 0", id="the version of a release"),
+    pytest.param("if lease.version ~= demand.version then", "if false then", id="the version of a demand"),
     pytest.param("if heartbeat_number < SESSION.heartbeat_number then", "if false then", id="the number of a heartbeat"),
     pytest.param("if passed_ms > MAX_STEP_MS then", "if false then", id="the longest step of the clock"),
-    pytest.param(
-        "(CLAMPED >= 0 and LT - CLAMPED < TTL_MS) and 0 or MAX_STEP_MS", "MAX_STEP_MS", id="the second leap that counts for nothing"
-    ),
+    pytest.param("(CLAMPED >= 0 and LT - CLAMPED < TTL_MS) and 0 or MAX_STEP_MS", "MAX_STEP_MS", id="the ignored second jump"),
     pytest.param("lease.version == 0 and version <= seen", "false", id="the age of a claim"),
-    pytest.param("      mark_before_loss(holder)\n", "", id="the mark of before the loss"),
-    pytest.param("min(free, unplanned)", "free", id="what a plan has set aside"),
+    pytest.param("      mark_before_loss(holder)\n", "", id="the mark from before the loss"),
+    pytest.param("min(free, unplanned)", "free", id="the reservation of a plan"),
     pytest.param("elseif session.incarnation ~= incarnation then", "elseif false then", id="the fence of sessions"),
     pytest.param(" or current ~= token then", " then", id="the fence of a report"),
-    pytest.param("if tonumber(last) < tonumber(ARGV[8]) then", "if false then", id="the look for reports that were lost"),
+    pytest.param("if tonumber(last) < tonumber(ARGV[8]) then", "if false then", id="the check for lost reports"),
     pytest.param("text(lease.token) == lease_token", "true", id="the lease of a claim"),
     pytest.param(
-        "  if learn_left() > 0 then\n    return { 'LEARN'", "  if false then\n    return { 'LEARN'", id="no claims while learning"
+        "  if learn_left() > 0 then\n    return { 'LEARN'", "  if false then\n    return { 'LEARN'", id="no claims during recovery"
     ),
-    pytest.param("if state ~= 'queued' or at ~= MESH", "if at ~= MESH", id="the fence of who has claimed since"),
-    pytest.param("if state ~= 'queued' or at ~= MESH", "if state ~= 'queued'", id="the mesh of a claim that is made again"),
-    pytest.param("learn_left() == 0 or not is_whole", "not is_whole", id="the end of making claims again"),
-    pytest.param("learn_left() == 0 or not is_whole", "learn_left() == 0", id="the whole of what was told"),
-    pytest.param("tonumber(token) >= tonumber(EPOCH)", "false", id="the age of a claim that is made again"),
-    pytest.param("redis.sha1hex(spec) ~= digest", "false", id="the spec of a claim that is made again"),
-    pytest.param("  if why then\n    return GONE", "  if false then\n    return GONE", id="the lease of a claim that is made again"),
+    pytest.param("if state ~= 'queued' or at ~= MESH", "if at ~= MESH", id="the fence of a later claimant"),
+    pytest.param("if state ~= 'queued' or at ~= MESH", "if state ~= 'queued'", id="the mesh of a restored claim"),
+    pytest.param("learn_left() == 0 or not is_whole", "not is_whole", id="the end of restoring claims"),
+    pytest.param("learn_left() == 0 or not is_whole", "learn_left() == 0", id="completeness of the reports"),
+    pytest.param("tonumber(token) >= tonumber(EPOCH)", "false", id="the age of a restored claim"),
+    pytest.param("redis.sha1hex(spec) ~= digest", "false", id="the spec of a restored claim"),
+    pytest.param("  if why then\n    return GONE", "  if false then\n    return GONE", id="the lease of a restored claim"),
 ]
 
 
 def holds(scenario: Callable[[Store], None], client: "redis.Redis") -> bool:
-    """Does the scenario come out as it must, on an empty server?"""
+    """Return whether the scenario holds on an empty server."""
     client.flushall()
     store = redis_store(client, max_step_ms=STEP_MS_MAX, functions=False)
     store.ledger.configure(TenantTree([Tenant(path=LAB, parent=None, quotas={(RED, "cpu"): Quota(nominal=40_000)})]))
     try:
         scenario(store)
-    except (AssertionError, FederationError, pytest.fail.Exception):  # A script that breaks is no answer: that is raised.
+    except (AssertionError, FederationError, pytest.fail.Exception):  # A script that breaks is no answer and raises.
         return False
     return True
 
@@ -418,7 +416,7 @@ def test_with_all_safeguards(scenario, redis_server: "redis.Redis"):
 
 
 @pytest.mark.parametrize(("safeguard", "nothing"), MUTANTS)
-def test_some_scenario_goes_wrong_without(safeguard, nothing, redis_server: "redis.Redis", monkeypatch):
+def test_some_scenario_fails_without(safeguard, nothing, redis_server: "redis.Redis", monkeypatch):
     whole = redis_scripts.source
 
     def changed(package: str, verb: str) -> str:

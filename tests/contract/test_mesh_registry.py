@@ -1,4 +1,4 @@
-"""What every registry of meshes does."""
+"""Contract of mesh registries."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def registry(request: pytest.FixtureRequest) -> MeshRegistry:
     return RedisRegistry(request.getfixturevalue(request.param), Keys("contract"))
 
 
-def test_an_empty_registry_knows_nobody(registry):
+def test_empty_registry_knows_no_mesh(registry):
     assert registry.conditions() == MeshConditions()
 
 
@@ -35,18 +35,18 @@ def test_a_drain_stays_until_it_is_taken_back(registry):
     assert registry.conditions().meshes == {}
 
 
-def test_of_two_drains_the_later_word_counts(registry):
+def test_later_drain_replaces_the_earlier_one(registry):
     registry.drain(EAST, Drain(reason="first"))
     registry.drain(EAST, DISKS)
     assert registry.conditions().meshes[EAST].drain == DISKS
 
 
-def test_what_a_coordinator_saw_is_kept_beside_the_drain(registry):
+def test_coordinator_observations_are_kept_beside_the_drain(registry):
     registry.drain(EAST, DISKS)
     assert registry.note(RegistryNote(watched_ms=10, flap_history={EAST: THERE}, paces={WEST: Pace(run_ms=3, stages=2)}), 0)
-    response = registry.conditions()
-    assert response.meshes == {EAST: MeshCondition(drain=DISKS, flap_history=THERE), WEST: MeshCondition(pace=Pace(run_ms=3, stages=2))}
-    assert (response.watched_ms, response.version) == (10, 1)
+    kept = registry.conditions()
+    assert kept.meshes == {EAST: MeshCondition(drain=DISKS, flap_history=THERE), WEST: MeshCondition(pace=Pace(run_ms=3, stages=2))}
+    assert (kept.watched_ms, kept.version) == (10, 1)
 
 
 def test_a_note_changes_only_what_it_names(registry):
@@ -58,7 +58,7 @@ def test_a_note_changes_only_what_it_names(registry):
 
 
 @pytest.mark.every_form
-def test_whoever_read_before_another_wrote_is_refused_and_nothing_is_done(registry):
+def test_write_after_a_stale_read_is_refused(registry):
     assert registry.note(RegistryNote(watched_ms=10, flap_history={EAST: THERE}), 0)
     before = registry.conditions()
     assert not registry.note(RegistryNote(watched_ms=99, flap_history={}, paces={EAST: Pace(run_ms=1)}), 0)

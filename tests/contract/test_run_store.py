@@ -1,4 +1,4 @@
-"""What every run store does, in memory and on a real Redis."""
+"""Contract of run stores, in memory and on a real Redis."""
 
 import asyncio
 import threading
@@ -65,7 +65,7 @@ def a_stage(run: str = RUN, number: int = 1) -> StageSpec:
 
 
 def event(record: RunRecord, after: str, kind: str = "node", **fields: object) -> RunEvent:
-    """The record's next event; counts `record.seq` up as the run machine does."""
+    """Return the record's next event; increments `record.seq` as the run machine does."""
     record.seq += 1
     return RunEvent(seq=record.seq, at_ms=5, run=record.run, kind=kind, after=after, **fields)
 
@@ -81,7 +81,7 @@ def add_event(record: RunRecord, after: str = "RUNNING") -> RunChange:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A run store, and what lives beside it."""
+    """Run store and the stores beside it."""
 
     runs: RunStore
     feed: Callable[[], AbstractAsyncContextManager[EventFeed]]
@@ -137,14 +137,14 @@ def test_an_unknown_run_is_no_error(runs):
     assert runs.commit(a_record(), RunChange()) is False
 
 
-def test_creating_tells_the_inbox_once_and_keeps_the_blobs(store, runs):
+def test_creation_enters_the_inbox_once_and_keeps_the_blobs(store, runs):
     assert runs.create(a_record(), {BYTES: b"\x00\xff", EMPTY: b""})
     assert runs.create(a_record(), {BYTES: b"\x00\xff", EMPTY: b""}) is False
     assert [(entry.run, entry.kind, entry.body) for entry in store.queue.inbox(0)] == [(RUN, "submitted", b"")]
     assert store.blobs.get(RUN, (BYTES, EMPTY, NOWHERE)) == {BYTES: b"\x00\xff", EMPTY: b""}
 
 
-def test_creating_the_same_run_again_leaves_what_has_happened_since(runs):
+def test_repeated_creation_keeps_later_changes(runs):
     record = a_record()
     runs.create(record, {})
     record.state = RunState.RUNNING
@@ -154,7 +154,7 @@ def test_creating_the_same_run_again_leaves_what_has_happened_since(runs):
 
 
 @pytest.mark.parametrize("other", [{"digest": "e" * 64}, {"tenant": TenantPath("acme/ops")}], ids=["another graph", "another tenant"])
-def test_the_id_with_what_follows_is_a_conflict_and_changes_nothing(store, runs, other):
+def test_same_id_with_other_content_is_a_conflict(store, runs, other):
     runs.create(a_record(), {})
     with pytest.raises(RunConflict, match=RUN):
         runs.create(replace(a_record(), **other), {X: b"x"})
@@ -163,7 +163,7 @@ def test_the_id_with_what_follows_is_a_conflict_and_changes_nothing(store, runs,
     assert len(store.queue.inbox(0)) == 1
 
 
-def test_what_was_handed_out_is_not_what_is_kept(runs):
+def test_returned_records_are_copies(runs):
     runs.create(a_record(), {})
     loaded(runs).nodes[NodeId("n00000")].state = NodeState.FAILED
     assert runs.load(RUN) == a_record()
@@ -173,7 +173,7 @@ def test_what_was_handed_out_is_not_what_is_kept(runs):
 
 
 @pytest.mark.every_form
-def test_a_commit_writes_every_field_of_the_run_and_of_what_changed(runs):
+def test_commit_writes_all_changed_fields(runs):
     record = a_record()
     runs.create(record, {})
     node, failing = record.nodes[NodeId("n00000")], record.nodes[NodeId("n00001")]
@@ -199,7 +199,7 @@ def test_a_commit_writes_every_field_of_the_run_and_of_what_changed(runs):
     assert runs.load(RUN) == record
 
 
-def test_of_two_commits_from_one_version_one_wins_and_the_other_wrote_nothing(runs):
+def test_one_of_two_concurrent_commits_wins_alone(runs):
     runs.create(a_record(), {})
     winner, loser = loaded(runs), loaded(runs)
     assert runs.commit(winner, add_event(winner, "RUNNING"))
@@ -215,7 +215,7 @@ def test_of_two_commits_from_one_version_one_wins_and_the_other_wrote_nothing(ru
     assert runs.retire(10_000) == ()
 
 
-def test_after_a_conflict_the_run_is_loaded_again_and_goes_on(runs):
+def test_run_is_reloaded_and_continues_after_a_conflict(runs):
     runs.create(a_record(), {})
     first, second = loaded(runs), loaded(runs)
     assert runs.commit(first, add_event(first))
@@ -228,7 +228,7 @@ def test_after_a_conflict_the_run_is_loaded_again_and_goes_on(runs):
 @pytest.mark.parametrize(
     ("counted", "numbers"), [(2, [2]), (2, [1, 3]), (3, [1, 2]), (1, [2]), (0, [1])], ids=lambda value: f"{value}".replace(" ", "")
 )
-def test_events_whose_numbers_leave_a_gap_are_refused_whole(runs, counted, numbers):
+def test_events_with_a_gap_in_their_numbers_are_refused_whole(runs, counted, numbers):
     runs.create(a_record(), {})
     record = loaded(runs)
     record.state, record.seq = RunState.RUNNING, counted
@@ -251,7 +251,7 @@ def test_the_outbox_stays_until_it_is_emptied(runs):
     assert loaded(runs).outbox == ()
 
 
-def test_nodes_come_back_by_id_and_stages_in_the_order_they_were_made(runs):
+def test_nodes_are_sorted_by_id_and_stages_by_creation(runs):
     record = a_record(nodes=200)
     runs.create(record, {})
     stages = [StageRecord(stage=StageId(f"{RUN}.{number}"), mesh=EAST, level=0, nodes=()) for number in range(1, 201)]
@@ -291,7 +291,7 @@ def test_a_summary_counts_nodes_by_state(runs):
     assert summary.counts == {"WAITING": 2, "FAILED": 1}
 
 
-def test_a_tenant_lists_its_own_runs_and_those_below_newest_first(runs):
+def test_tenant_lists_runs_of_its_subtree_newest_first(runs):
     for run, tenant, created_ms in [
         ("r1", "acme", 1),
         ("r2", "acme/lab", 3),
@@ -362,7 +362,7 @@ def test_a_cancel_of_an_ended_run_is_harmless(store, runs):
 
 
 def an_ended_run(store, runs, run: str, ended_ms: int, tenant: str = LAB) -> None:
-    """A run with stages, inputs, blobs, values in files and events, none of which anybody came to forget."""
+    """Ended run with stages, inputs, blobs, values in files and events that nothing has cleaned up."""
     record = a_record(run, tenant=tenant, created_ms=ended_ms - 1)
     runs.create(record, {X: b"x"})
     node, failing = list(record.nodes.values())[:2]
@@ -472,12 +472,12 @@ def test_a_follower_gets_events_as_they_come_until_the_last(kept):
     assert asyncio.run(watch_and_write()) == ["one", "two", "SUCCEEDED"]
 
 
-def test_a_follower_of_an_unknown_run_is_told(kept):
+def test_follower_of_an_unknown_run_gets_an_error(kept):
     with pytest.raises(UnknownRun, match="digits-1"):
         asyncio.run(_follow(kept))
 
 
-def test_a_follower_whose_connections_are_cut_goes_on_without_a_gap(redis_server):
+def test_follower_reconnects_without_a_gap(redis_server):
     runs, record = RedisRunStore(redis_server, Keys("contract")), a_record()
     runs.create(record, {})
 
@@ -523,7 +523,7 @@ def with_letters(runs: RunStore, *letters: DeadLetter) -> RunRecord:
     return record
 
 
-def test_letters_come_with_the_commit_and_the_latest_is_told_first(runs):
+def test_dead_letters_come_with_the_commit_newest_first(runs):
     early, late = a_letter("n00001", at_ms=5), a_letter("n00000", at_ms=9)
     with_letters(runs, early, late)
     assert runs.dead() == (late, early)
@@ -542,7 +542,7 @@ def test_a_commit_that_comes_too_late_leaves_no_letter(runs):
     assert runs.dead() == ()
 
 
-def test_a_dropped_letter_is_gone_and_dropping_it_again_is_harmless(runs):
+def test_dropping_a_dead_letter_twice_is_harmless(runs):
     kept = a_letter("n00001")
     with_letters(runs, a_letter("n00000"), kept)
     assert runs.drop_dead(("digits-1:n00000", "digits-1:n00002", "nobody:a")) == 1
@@ -565,7 +565,7 @@ def test_letters_go_with_their_run(runs):
 
 @pytest.fixture
 def tight(store, kept) -> RunStore:
-    """Two open runs of a tenant and all below it, or a hundred bytes."""
+    """Limits of two open runs per tenant subtree, or of a hundred bytes."""
     limits = BacklogLimits(runs_max=2, bytes_max=100)
     if isinstance(store.queue, MemoryStore):
         return MemoryRunStore(store.queue, limits)
@@ -588,7 +588,7 @@ def test_the_repeat_of_what_was_accepted_is_never_refused(tight):
     assert tight.create(a_record("r-1"), {}) is False
 
 
-def test_a_question_for_room_is_answered_as_the_run_itself_would_be_and_stores_nothing(store, tight):
+def test_room_check_answers_as_a_submission_and_stores_nothing(store, tight):
     tight.check_room(a_record("r-1", tenant="acme/lab"), {X: b"x" * 50})
     assert (tight.load(RunId("r-1")), store.queue.inbox(0)) == (None, ())
     with pytest.raises(BacklogFull, match=r"dispatch\.bytes_max"):
@@ -607,8 +607,8 @@ def test_a_tenant_may_have_so_many_bytes_open(tight):
     assert tight.create(a_record(), {X: b"x" * 50})
 
 
-@pytest.mark.parametrize("is_settled", [True, False], ids=["settled", "retired before anybody settled it"])
-def test_what_has_ended_is_open_no_longer_and_is_taken_off_once(tight, is_settled):
+@pytest.mark.parametrize("is_settled", [True, False], ids=["settled", "retired before it was settled"])
+def test_ended_run_is_subtracted_from_open_runs_once(tight, is_settled):
     for _ in range(2):
         for run in ("r-1", "r-2"):
             record = a_record(run)
@@ -623,7 +623,7 @@ def test_what_has_ended_is_open_no_longer_and_is_taken_off_once(tight, is_settle
         tight.create(a_record("r-3"), {})
 
 
-def test_a_store_that_is_nearly_full_takes_in_no_run_and_lets_commits_pass(store, kept):
+def test_nearly_full_store_refuses_runs_but_takes_commits(store, kept):
     record = a_record()
     kept.runs.create(record, {})
     if kept.client is None:
@@ -632,7 +632,7 @@ def test_a_store_that_is_nearly_full_takes_in_no_run_and_lets_commits_pass(store
     else:
         full = free = RedisRunStore(kept.client, Keys("contract"))
         server = home_of(kept.admin, Keys("contract").meta)
-        server.set(f"{Keys('contract').prefix}ballast", b"x" * (16 << 20))  # Against which what connections take and return is little.
+        server.set(f"{Keys('contract').prefix}ballast", b"x" * (16 << 20))  # Connections take little beside it.
         server.config_set("maxmemory", int(server.info("memory")["used_memory"] * 1.1))
     try:
         with pytest.raises(StoreFull):
@@ -656,7 +656,7 @@ def test_the_same_key_with_the_same_graph_is_the_same_run(store, runs):
     assert loaded(runs).key == "k"
 
 
-def test_the_same_key_with_another_graph_or_id_is_a_conflict_of_its_own_name(store, runs):
+def test_idempotency_key_with_another_graph_is_a_named_conflict(store, runs):
     runs.create(a_record(key="k"), {})
     for other in (replace(a_record(key="k"), digest="e" * 64), a_record("other", key="k")):
         with pytest.raises(KeyConflict, match=RUN):
@@ -677,7 +677,7 @@ def test_a_key_is_free_again_when_its_run_is_retired(runs):
     assert runs.create(a_record("other", key="k"), {})
 
 
-def test_a_hundred_submissions_at_once_under_one_key_are_one_run(store, runs):
+def test_hundred_submissions_under_one_key_are_one_run(store, runs):
     created: list[bool] = []
     threads = [threading.Thread(target=lambda: created.extend(runs.create(a_record(key="k"), {}) for _ in range(10))) for _ in range(10)]
     for thread in threads:

@@ -1,4 +1,4 @@
-"""Data of another schema are left alone by every verb of this version, and ours by every verb of another; on real servers."""
+"""Schema versions on real servers: every script refuses data of another schema, in both directions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def client(server: redis.Redis) -> redis.Redis:
-    """A server with a ledger of ours."""
+    """A server with a ledger of this version."""
     server.flushall()
     ledger_on(server).configure(TenantTree(()))
     return server
@@ -50,7 +50,7 @@ def scripts_on(client: redis.Redis, package: str, verb: str) -> Scripts:
 
 @pytest.fixture
 def another_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """This process is of a version whose data have another layout."""
+    """Turn this process into a version with another data layout."""
     cached = (source, library)
     for kept in cached:
         kept.cache_clear()
@@ -61,7 +61,7 @@ def another_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("package", "verb"), EVERY_VERB, ids=[verb for _, verb in EVERY_VERB])
-def test_every_verb_refuses_data_of_another_schema_and_changes_nothing(client: redis.Redis, package: str, verb: str):
+def test_every_script_refuses_data_of_another_schema(client: redis.Redis, package: str, verb: str):
     client.hset(KEYS.meta, "schema", SCHEMA + 1)
     before = copied(client, KEYS)
     with pytest.raises(SchemaMismatch, match=f"{verb}: .* schema {SCHEMA + 1}, .* schema {SCHEMA}; run the version that wrote the data"):
@@ -71,7 +71,7 @@ def test_every_verb_refuses_data_of_another_schema_and_changes_nothing(client: r
 
 @pytest.mark.usefixtures("another_version")
 @pytest.mark.parametrize(("package", "verb"), EVERY_VERB, ids=[verb for _, verb in EVERY_VERB])
-def test_every_verb_of_another_version_leaves_data_of_ours_alone(client: redis.Redis, package: str, verb: str):
+def test_scripts_of_another_version_leave_our_data_alone(client: redis.Redis, package: str, verb: str):
     client.hset(KEYS.meta, "schema", SCHEMA)
     before = copied(client, KEYS)
     with pytest.raises(SchemaMismatch, match=f"{verb}: "):
@@ -79,9 +79,9 @@ def test_every_verb_of_another_version_leaves_data_of_ours_alone(client: redis.R
     assert copied(client, KEYS) == before
 
 
-def test_two_versions_beside_each_other_serve_whoever_founded_the_ledger(client: redis.Redis, monkeypatch: pytest.MonkeyPatch):
+def test_two_versions_side_by_side_serve_either_founder(client: redis.Redis, monkeypatch: pytest.MonkeyPatch):
     ours = ledger_on(client)
-    ours.snapshot()  # Its verbs are on the server by now.
+    ours.snapshot()  # Its scripts are on the server by now.
     with monkeypatch.context() as newer:
         newer.setattr(redis_scripts, "SCHEMA", SCHEMA + 1)
         source.cache_clear()

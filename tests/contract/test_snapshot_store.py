@@ -1,4 +1,4 @@
-"""What every store of kept state promises; run over memory and over files."""
+"""Contract of snapshot stores, on memory and on files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RETENTION_MS = 1_000
 
 
 def kept(task: TaskId = A, *, attempt: int = 1, at_ms: int = 10, size: int = 0, **parts) -> StateSnapshot:
-    """A snapshot, with a checkpoint of `size` bytes if any."""
+    """Return a snapshot, with a checkpoint of `size` bytes if any."""
     if size:
         parts["checkpoint"] = Checkpoint(number=1, at_ms=at_ms, size_bytes=size, progress=0.5)
         parts["checkpoint_bytes"] = bytes(range(256))[:1] * size
@@ -47,7 +47,7 @@ def test_a_snapshot_comes_back_as_it_was_put(store, task):
     assert store.size_bytes == snapshot.size_bytes == 10
 
 
-def test_of_a_task_the_last_one_is_kept(store):
+def test_last_snapshot_of_a_task_is_kept(store):
     store.put(kept(size=5))
     store.put(kept(at_ms=11, size=6))
     store.put(kept(attempt=2, at_ms=3, size=7))
@@ -60,7 +60,7 @@ def test_of_a_task_the_last_one_is_kept(store):
     "late",
     [pytest.param(kept(attempt=1, at_ms=99, size=3), id="of an older attempt"), pytest.param(kept(attempt=2, at_ms=9), id="made earlier")],
 )
-def test_one_that_comes_late_changes_nothing(store, late):
+def test_late_snapshot_changes_nothing(store, late):
     last = kept(attempt=2, at_ms=10, size=5)
     store.put(last)
     assert "newer" in store.put(late).why
@@ -73,7 +73,7 @@ def test_putting_the_same_twice_is_harmless(store):
     assert store.size_bytes == 5
 
 
-def test_what_is_unknown_is_nothing(store):
+def test_unknown_snapshot_is_none(store):
     assert store.get(A) is None
     store.end(A, 5)
     store.drop(A)
@@ -103,7 +103,7 @@ def test_a_newer_snapshot_of_a_task_needs_only_its_own_room(store):
     assert set(store.tasks()) == {A, B}
 
 
-def test_s17_what_no_store_could_hold_is_kept_without_its_bytes_and_told(store):
+def test_s17_oversized_snapshot_is_kept_without_its_bytes(store):
     taken = store.put(kept(size=1_001, progress=0.75))
     assert taken.level is SnapshotLevel.METADATA
     assert "1,001 bytes" in taken.why
@@ -112,12 +112,12 @@ def test_s17_what_no_store_could_hold_is_kept_without_its_bytes_and_told(store):
     assert taken.why in back.why
 
 
-def test_s17_kept_until_the_end_of_the_task_and_the_retention_after_it(store):
+def test_s17_snapshot_lasts_until_task_end_plus_retention(store):
     store.put(kept(A, size=5))
     store.put(kept(B, size=5))
     assert store.sweep(10**12) == ()
     store.end(A, 5_000)
-    store.end(A, 99_000)  # Again: the first end holds.
+    store.end(A, 99_000)  # A repeated end changes nothing.
     assert store.sweep(5_000 + RETENTION_MS - 1) == ()
     assert store.get(A) is not None
     assert store.sweep(5_000 + RETENTION_MS) == (A,)
@@ -125,14 +125,14 @@ def test_s17_kept_until_the_end_of_the_task_and_the_retention_after_it(store):
     assert store.tasks() == (B,)
 
 
-def test_a_task_that_goes_on_after_its_end_is_kept_again(store):
+def test_resumed_task_is_kept_again(store):
     store.put(kept(A, size=5))
     store.end(A, 5_000)
     store.put(kept(A, attempt=2, size=5))
     assert store.sweep(10**12) == ()
 
 
-def test_what_is_dropped_is_gone(store):
+def test_dropped_snapshot_is_gone(store):
     store.put(kept(size=5))
     store.drop(A)
     store.drop(A)
@@ -182,7 +182,7 @@ def test_a_damaged_file_counts_as_none(tmp_path, damage):
     assert FileSnapshots(tmp_path).get(A) is None
 
 
-def test_a_folder_that_cannot_be_made_is_an_error_with_the_remedy(tmp_path):
+def test_unusable_folder_is_an_error_with_the_remedy(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RuntimeAdapterError, match="check the free disk space"):
         FileSnapshots(tmp_path / "file" / "snapshots")

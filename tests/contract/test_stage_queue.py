@@ -1,4 +1,4 @@
-"""What every stage queue promises; run over memory and over a real Redis."""
+"""Contract of stage queues, on memory and a real Redis."""
 
 import threading
 from dataclasses import replace
@@ -80,25 +80,25 @@ def west(store) -> ManualMesh:
 
 
 def pay(mesh, slots=1):
-    """More of the lease that pays for stages."""
+    """Acquire more of the lease that pays for stages."""
     mesh.acquire(LAB, CPU, SLOT, slots)
     return mesh.lease(LAB, CPU)
 
 
 def take(store, mesh, stage=ONE):
-    """Claim the stage under the lease as it is known."""
+    """Claim the stage under the known lease."""
     return store.queue.claim(mesh.session, stage, mesh.lease(LAB, CPU))
 
 
 def claimed(store, mesh, stage=ONE) -> Claim:
-    """Submitted, paid for, claimed."""
+    """Submit, pay for and claim a stage."""
     store.queue.submit(mesh.record.mesh, spec(stage))
     pay(mesh)
     return take(store, mesh, stage).claim
 
 
 def inbox(store):
-    """What the inbox tells about stages, in order; then it is empty."""
+    """Drain the inbox and return its messages about stages, in order."""
     entries = store.queue.inbox(0)
     store.queue.acknowledge(tuple(entry.entry for entry in entries))
     assert all(entry.kind == "stage" and entry.run == RUN for entry in entries)
@@ -120,7 +120,7 @@ def test_submitting_twice_queues_once(store):
     assert store.queue.waiting(EAST) == ()
 
 
-def test_a_queued_stage_tells_what_a_mesh_must_know(store):
+def test_queued_stage_carries_what_a_mesh_must_know(store):
     store.queue.submit(WEST, spec(priority=7))
     (queued,) = store.queue.waiting(WEST)
     assert (queued.stage, queued.run, queued.tenant, queued.width, queued.priority) == (ONE, RUN, LAB, 2, 7)
@@ -137,7 +137,7 @@ def test_higher_priority_goes_first_then_earlier_arrival(store):
     assert [queued.stage for queued in store.queue.waiting(WEST, limit=2)] == ["s-b", "s-y"]
 
 
-def test_the_whole_queue_is_told_by_name_in_its_order_and_what_is_asked_for_in_full(store, west):
+def test_queue_lists_all_names_in_order_and_requested_specs(store, west):
     for stage, priority in ((ONE, 0), (TWO, 5), (THREE, 0)):
         store.queue.submit(WEST, spec(stage, priority=priority))
     assert (store.queue.queued(WEST), store.queue.queued(EAST)) == ((TWO, ONE, THREE), ())
@@ -152,12 +152,12 @@ def test_the_whole_queue_is_told_by_name_in_its_order_and_what_is_asked_for_in_f
     assert [queued.reason for queued in store.queue.heads_of(WEST, (ONE, TWO, THREE, StageId("ghost")))] == [Reason.POOL_BUSY]
 
 
-def test_a_mesh_is_told_nothing_of_what_is_queued_elsewhere(store):
+def test_mesh_sees_nothing_queued_elsewhere(store):
     store.queue.submit(WEST, spec())
     assert store.queue.heads_of(EAST, (ONE,)) == ()
 
 
-def test_a_change_of_the_reason_is_told_once(store, west):
+def test_changed_reason_is_reported_once(store, west):
     store.queue.submit(WEST, spec())
     store.queue.explain(west.session, (ONE,), Reason.QUOTA_EXHAUSTED, "1 CPU short")
     store.queue.explain(west.session, (ONE,), Reason.QUOTA_EXHAUSTED, "2 CPU short")
@@ -169,7 +169,7 @@ def test_a_change_of_the_reason_is_told_once(store, west):
     ]
 
 
-def test_stages_that_wait_for_the_same_are_explained_together_and_each_is_told_what_is_new_to_it(store, west):
+def test_stages_with_one_reason_are_explained_together(store, west):
     for stage in (ONE, TWO):
         store.queue.submit(WEST, spec(stage))
     store.queue.explain(west.session, (TWO,), Reason.POOL_BUSY, "full")
@@ -177,7 +177,7 @@ def test_stages_that_wait_for_the_same_are_explained_together_and_each_is_told_w
     assert [(message.stage, message.detail) for message in inbox(store)] == [(TWO, "full"), (ONE, "still full")]
 
 
-def test_nobody_explains_what_is_not_queued_at_its_own_mesh(store, west):
+def test_only_the_queueing_mesh_explains_a_stage(store, west):
     east = ManualMesh(store.ledger, record(EAST))
     claimed(store, west)
     store.queue.submit(WEST, spec(TWO))
@@ -237,7 +237,7 @@ def test_one_lease_pays_for_many_stages(store, west):
     assert first.token < second.token
 
 
-def test_nothing_is_claimed_in_an_earlier_epoch_nor_while_the_ledger_learns(store, west):
+def test_no_claim_in_an_earlier_epoch_or_while_recovering(store, west):
     store.queue.submit(WEST, spec())
     store.queue.submit(WEST, spec(TWO))
     pay(west)
@@ -253,7 +253,7 @@ def test_nothing_is_claimed_in_an_earlier_epoch_nor_while_the_ledger_learns(stor
     assert inbox(store) == [StageEnded(stage=ONE)]
 
 
-def test_a_hard_revoke_fences_what_was_claimed_and_only_its_loss_may_be_told(store, west):
+def test_hard_revoke_fences_claims_but_accepts_their_loss(store, west):
     claim = claimed(store, west)
     store.ledger.revoke(tenant=LAB, hard=True)
     with pytest.raises(StaleFence):
@@ -273,7 +273,7 @@ def test_a_session_that_has_run_out_may_not_claim(store, west):
     assert take(store, west, ONE) is not None
 
 
-def test_of_two_sessions_of_a_mesh_the_later_wins(store, west):
+def test_later_of_two_sessions_of_a_mesh_wins(store, west):
     store.queue.submit(WEST, spec())
     pay(west)
     later = ManualMesh(store.ledger, record(WEST))
@@ -296,7 +296,7 @@ def test_racing_claims_of_one_session_are_one_claim(store, west):
     assert len(set(tokens)) == 1
 
 
-def test_claims_of_tells_what_is_held_now(store, west):
+def test_claims_of_returns_current_claims(store, west):
     first, second = claimed(store, west, ONE), claimed(store, west, TWO)
     store.queue.deliver(TWO, NodeId("x"), None)
     store.queue.cancel(TWO)
@@ -328,7 +328,7 @@ def test_every_message_reaches_the_inbox_as_it_was_said(store, west):
 
 
 @pytest.mark.every_form
-def test_a_batch_is_taken_in_once(store, west):
+def test_batch_takes_effect_once(store, west):
     claim = claimed(store, west)
     store.queue.report(claim, 1, (started(claim),))
     store.queue.report(claim, 1, (started(claim),))
@@ -337,7 +337,7 @@ def test_a_batch_is_taken_in_once(store, west):
     assert inbox(store) == [started(claim)]
 
 
-def test_a_batch_whose_predecessor_the_store_has_lost_is_not_taken_in_before_that_was_told_again(store, west):
+def test_batch_after_a_lost_one_waits_until_that_is_resent(store, west):
     claim = claimed(store, west)
     first, second, third = (NodeStarted(stage=ONE, node=NodeId(node), attempt=1, started_ms=1) for node in "abc")
     taken = store.queue.report(claim, 1, (first,))
@@ -354,7 +354,7 @@ def test_a_batch_whose_predecessor_the_store_has_lost_is_not_taken_in_before_tha
     assert inbox(store) == [second, third]
 
 
-def test_an_end_that_the_store_has_lost_is_told_again_with_one_effect(store, west):
+def test_lost_end_is_resent_with_one_effect(store, west):
     claim = claimed(store, west)
     taken = store.queue.report(claim, 1, (started(claim),))
     before = store.keep()
@@ -373,13 +373,13 @@ def test_an_end_that_the_store_has_lost_is_told_again_with_one_effect(store, wes
 
 
 def held(claim, west, **but) -> HeldClaim:
-    """The claim as an honest mesh tells of it."""
+    """Return the claim as an honest mesh reports it."""
     known = {"spec": digest_of(spec(claim.stage)), "lease": west.lease(LAB, CPU), "is_whole": True}
     return HeldClaim(claim=claim, **{**known, **but})
 
 
 def lost_claim(store, west) -> Claim:
-    """Made, and lost since; the ledger learns, and has heard what the mesh holds."""
+    """Return a claim that the recovering ledger has lost, after the mesh reported its leases."""
     store.queue.submit(WEST, spec())
     pay(west)
     before = store.keep()
@@ -394,7 +394,7 @@ def lost_claim(store, west) -> Claim:
 CURRENT, GONE, UNKNOWN = ClaimStatus(is_current=True), ClaimStatus(is_current=False), ClaimStatus(is_current=False, may_come=True)
 
 
-def test_a_claim_that_was_not_lost_stands_with_what_was_reported_of_it(store, west):
+def test_claim_that_was_not_lost_keeps_its_reports(store, west):
     claim = claimed(store, west)
     taken = store.queue.report(claim, 3, (started(claim),))
     assert store.queue.resume(west.session, (held(claim, west),)) == (ClaimStatus(is_current=True, batch=taken),)
@@ -403,7 +403,7 @@ def test_a_claim_that_was_not_lost_stands_with_what_was_reported_of_it(store, we
     assert store.queue.resume(west.session, (held(claim, west),)) == (ClaimStatus(is_current=True, batch=taken),)
 
 
-def test_while_the_ledger_learns_a_lost_claim_is_made_again_under_its_old_token(store, west):
+def test_lost_claim_is_restored_with_its_token_in_recovery(store, west):
     claim = lost_claim(store, west)
     assert store.queue.claims_of(west.session) == ()
     for _ in range(2):  # The first answer may be lost.
@@ -415,7 +415,7 @@ def test_while_the_ledger_learns_a_lost_claim_is_made_again_under_its_old_token(
     assert store.queue.claims_of(west.session) == ()
 
 
-def test_what_is_claimed_again_counts_against_its_lease_until_it_has_ended(store, west):
+def test_restored_claim_counts_against_its_lease_until_its_end(store, west):
     claim = lost_claim(store, west)
     store.queue.resume(west.session, (held(claim, west),))
     store.advance(store.ttl_ms)
@@ -445,7 +445,7 @@ def test_when_learning_is_over_nothing_is_claimed_again(store, west):
         store.queue.report(claim, 1, (StageEnded(stage=ONE),))
 
 
-def test_who_has_claimed_the_stage_since_keeps_it_while_the_ledger_learns_again(store, west):
+def test_later_claim_wins_over_a_restored_one(store, west):
     claim = lost_claim(store, west)
     store.advance(store.ttl_ms)
     west.claim_all()
@@ -462,7 +462,7 @@ def test_who_has_claimed_the_stage_since_keeps_it_while_the_ledger_learns_again(
     "but",
     [
         pytest.param({"spec": "0" * 40}, id="another spec"),
-        pytest.param({"is_whole": False}, id="something of it that cannot be told again"),
+        pytest.param({"is_whole": False}, id="a part that cannot be reported again"),
         pytest.param({"lease": None}, id="no lease"),
     ],
 )
@@ -472,20 +472,20 @@ def test_nothing_else_is_claimed_again(store, west, but):
     assert (store.queue.claims_of(west.session), store.queue.queued(WEST)) == ((), (ONE,))
 
 
-def test_a_claim_is_made_again_under_no_token_that_may_be_given_out_after_the_loss(store, west):
+def test_claim_is_not_restored_under_a_reusable_token(store, west):
     claim = lost_claim(store, west)
     forged = replace(claim, token=west.session.epoch)
     assert store.queue.resume(west.session, (held(forged, west),)) == (GONE,)
 
 
-def test_a_claim_whose_lease_was_revoked_hard_is_not_made_again(store, west):
+def test_claim_under_a_revoked_lease_is_not_restored(store, west):
     claim = lost_claim(store, west)
     paid_by = west.lease(LAB, CPU)
     store.ledger.revoke(tenant=LAB, hard=True)
     assert store.queue.resume(west.session, (held(claim, west, lease=paid_by),)) == (GONE,)
 
 
-def test_a_stage_that_has_ended_is_claimed_again_without_a_lease_to_tell_that(store, west):
+def test_ended_stage_is_claimed_again_without_a_lease(store, west):
     claim = lost_claim(store, west)
     west.release(LAB, CPU)
     assert store.queue.resume(west.session, (held(claim, west, lease=None, has_ended=True),)) == (CURRENT,)
@@ -494,7 +494,7 @@ def test_a_stage_that_has_ended_is_claimed_again_without_a_lease_to_tell_that(st
     assert inbox(store) == [started(claim), StageEnded(stage=ONE)]
 
 
-def test_of_a_claim_that_was_closed_only_one_that_has_ended_may_be_asked_about_again(store, west):
+def test_closed_claim_is_confirmed_only_if_it_ended(store, west):
     claim = claimed(store, west)
     taken = store.queue.report(claim, 2, (StageEnded(stage=ONE),))
     assert store.queue.resume(west.session, (held(claim, west, has_ended=True), held(claim, west))) == (
@@ -504,7 +504,7 @@ def test_of_a_claim_that_was_closed_only_one_that_has_ended_may_be_asked_about_a
 
 
 @pytest.mark.parametrize("change", ["cancel", "elsewhere"])
-def test_a_stage_that_does_not_wait_at_the_mesh_is_not_claimed_again(store, west, change):
+def test_claim_on_a_stage_queued_elsewhere_is_not_restored(store, west, change):
     east = ManualMesh(store.ledger, record(EAST))
     claim = lost_claim(store, west)
     east.claim_all()
@@ -517,7 +517,7 @@ def test_a_stage_that_does_not_wait_at_the_mesh_is_not_claimed_again(store, west
         assert store.queue.queued(WEST) == (ONE,)
 
 
-def test_a_stage_that_nobody_knows_may_come_as_long_as_the_ledger_learns(store, west):
+def test_unknown_stage_may_come_while_the_ledger_recovers(store, west):
     store.queue.submit(WEST, spec(TWO))
     pay(west)
     before = store.keep()
@@ -531,7 +531,7 @@ def test_a_stage_that_nobody_knows_may_come_as_long_as_the_ledger_learns(store, 
     assert store.queue.resume(west.session, (held(claim, west),)) == (CURRENT,)
 
 
-def test_claims_are_asked_about_under_the_present_epoch_by_the_present_session_and_not_too_many_at_once(store, west):
+def test_resume_needs_current_epoch_and_session_and_few_claims(store, west):
     claim = claimed(store, west)
     with pytest.raises(BatchTooLarge):
         store.queue.resume(west.session, (held(claim, west),) * (RESUMED_MAX + 1))
@@ -545,7 +545,7 @@ def test_claims_are_asked_about_under_the_present_epoch_by_the_present_session_a
         store.queue.resume(earlier, (held(claim, west),))
 
 
-def test_the_last_batch_may_be_repeated_after_it_ended_the_claim(store, west):
+def test_last_batch_may_be_repeated_after_it_ended_the_claim(store, west):
     claim = claimed(store, west)
     store.queue.report(claim, 1, (StageEnded(stage=ONE),))
     store.queue.report(claim, 1, (StageEnded(stage=ONE),))
@@ -567,7 +567,7 @@ def test_a_mesh_may_say_itself_that_it_lost_the_stage(store, west):
 @pytest.mark.parametrize(
     "change", [{"token": 1}, {"incarnation": 1}, {"mesh": EAST}, {"stage": TWO}], ids=lambda change: f"another {next(iter(change))}"
 )
-def test_a_report_under_a_claim_that_is_not_current_writes_nothing(store, west, change):
+def test_report_under_an_outdated_claim_writes_nothing(store, west, change):
     claim = claimed(store, west)
     forged = replace(claim, **change)
     with pytest.raises(StaleFence):
@@ -586,7 +586,7 @@ def test_a_claim_speaks_about_its_own_stage_only(store, west):
 # ---- lost with the session
 
 
-def test_a_sweep_reports_claimed_stages_lost_and_refuses_their_late_word(store, west):
+def test_sweep_loses_claimed_stages_and_refuses_late_reports(store, west):
     first, second = claimed(store, west, ONE), claimed(store, west, TWO)
     store.queue.submit(WEST, spec(THREE))
     store.queue.report(second, 1, (StageEnded(stage=TWO),))
@@ -616,12 +616,12 @@ def test_the_end_of_a_session_loses_its_stages(store, west, end, reason):
         store.queue.report(claim, 1, (started(claim),))
 
 
-def test_an_heir_goes_on_under_the_same_tokens_and_after_the_batches_that_were_taken_in(store, west):
+def test_resumed_session_keeps_tokens_and_batch_numbers(store, west):
     claim = claimed(store, west)
     store.queue.report(claim, 1, (NodeStarted(stage=ONE, node=NodeId("a"), attempt=1, started_ms=1),))
-    heir = ManualMesh(store.ledger, record(WEST), adopt=west.session.incarnation)
-    (own,) = store.queue.claims_of(heir.session)
-    assert own.claim == replace(claim, incarnation=heir.session.incarnation)
+    successor = ManualMesh(store.ledger, record(WEST), adopt=west.session.incarnation)
+    (own,) = store.queue.claims_of(successor.session)
+    assert own.claim == replace(claim, incarnation=successor.session.incarnation)
     end = (StageEnded(stage=ONE),)
     with pytest.raises(StaleFence):
         store.queue.report(claim, 2, end)
@@ -631,10 +631,10 @@ def test_an_heir_goes_on_under_the_same_tokens_and_after_the_batches_that_were_t
         "node_started",
         "stage_ended",
     ]
-    assert (store.queue.claims_of(heir.session), store.queue.orphans()) == ((), ())
+    assert (store.queue.claims_of(successor.session), store.queue.orphans()) == ((), ())
 
 
-def test_a_report_of_a_session_that_has_run_out_counts_until_the_sweep(store, west):
+def test_report_of_an_expired_session_counts_until_the_sweep(store, west):
     claim = claimed(store, west)
     store.advance(store.ttl_ms + 1)
     store.queue.report(claim, 1, (StageEnded(stage=ONE),))
@@ -653,7 +653,7 @@ def test_the_snapshot_counts_waiting_and_claimed_stages(store, west):
 
 
 @pytest.mark.every_form
-def test_an_input_is_delivered_once_and_the_mesh_told_once(store, west):
+def test_input_is_delivered_once_with_one_notification(store, west):
     claimed(store, west)
     cursor, _ = store.queue.notifications(WEST, "", 0)
     store.queue.deliver(ONE, NodeId("x"), VALUE)
@@ -688,7 +688,7 @@ def test_a_queued_stage_is_cancelled_at_once(store, west):
     assert store.queue.submit(WEST, spec()) is False
 
 
-def test_a_claimed_stage_is_marked_and_its_mesh_told(store, west):
+def test_cancelled_stage_is_marked_and_its_mesh_notified(store, west):
     claim = claimed(store, west)
     cursor, _ = store.queue.notifications(WEST, "", 0)
     store.queue.cancel(ONE)
@@ -701,7 +701,7 @@ def test_a_claimed_stage_is_marked_and_its_mesh_told(store, west):
     assert inbox(store) == [StageEnded(stage=ONE)]
 
 
-def test_a_stage_is_remembered_at_its_mesh_in_whatever_state_until_its_run_is_forgotten(store, west):
+def test_stage_is_remembered_until_its_run_is_forgotten(store, west):
     claim = claimed(store, west)
     store.queue.report(claim, 1, (started(claim), StageEnded(stage=ONE)))
     pay(west)
@@ -734,7 +734,7 @@ def test_forgetting_a_run_drops_its_stages_and_no_others(store, west):
     assert inbox(store) == []
 
 
-# ---- mail
+# ---- notifications
 
 
 def test_only_what_comes_after_the_cursor_is_read(store):
@@ -748,13 +748,13 @@ def test_only_what_comes_after_the_cursor_is_read(store):
     assert store.queue.notifications(WEST, cursor, 0) == (cursor, ())
 
 
-def test_the_first_cursor_of_a_mesh_without_mail_misses_nothing(store):
+def test_first_cursor_without_notifications_misses_nothing(store):
     cursor, _ = store.queue.notifications(WEST, "", 60_000)
     store.queue.submit(WEST, spec())
     assert store.queue.notifications(WEST, cursor, 0)[1] == (Notification(kind=NotificationKind.STAGE, subject=ONE),)
 
 
-def test_a_reader_that_waits_is_woken_by_a_letter(store):
+def test_waiting_reader_is_woken_by_a_notification(store):
     cursor, _ = store.queue.notifications(WEST, "", 0)
     writer = threading.Thread(target=store.queue.submit, args=(WEST, spec()))
     writer.start()
@@ -764,7 +764,7 @@ def test_a_reader_that_waits_is_woken_by_a_letter(store):
 
 
 @pytest.mark.parametrize("cause", ["release", "leave", "sweep", "configure"])
-def test_room_that_may_have_come_sends_meshes_that_wait_for_it_to_look_again(store, west, cause):
+def test_freed_capacity_wakes_meshes_that_wait_for_it(store, west, cause):
     east = ManualMesh(store.ledger, record(EAST))
     ManualMesh(store.ledger, record("idle"))
     pay(east, 10)
@@ -785,7 +785,7 @@ def test_room_that_may_have_come_sends_meshes_that_wait_for_it_to_look_again(sto
     assert store.queue.notifications(MeshId("idle"), idle, 0)[1] == ()
 
 
-def test_of_many_meshes_that_want_what_was_given_back_a_few_look_again_and_none_that_wants_another_flavor(store, west):
+def test_release_wakes_a_few_meshes_of_the_same_flavor(store, west):
     other = FlavorName("gpu")
     quotas = {(flavor, name): Quota(nominal=SLOT[name]) for flavor in (CPU, other) for name in ("cpu", "memory")}
     store.ledger.configure(TenantTree([Tenant(path=LAB, parent=None, quotas=quotas)]))
@@ -806,7 +806,7 @@ def test_of_many_meshes_that_want_what_was_given_back_a_few_look_again_and_none_
     assert 0 in woken()
 
 
-def test_the_letters_of_a_mesh_that_has_left_are_gone_and_later_ones_are_read(store, west):
+def test_notifications_of_a_departed_mesh_are_dropped(store, west):
     cursor, _ = store.queue.notifications(WEST, "", 0)
     store.queue.submit(WEST, spec())
     west.leave()
@@ -816,7 +816,7 @@ def test_the_letters_of_a_mesh_that_has_left_are_gone_and_later_ones_are_read(st
     assert store.queue.notifications(WEST, cursor, 0)[1] == (Notification(kind=NotificationKind.STAGE, subject=TWO),)
 
 
-def test_mail_that_nobody_reads_does_not_grow_without_end(store):
+def test_unread_notifications_are_bounded(store):
     for number in range(1_500):
         store.queue.forget(RunId(f"run-{number}"), (WEST,))
     cursor, notifications = store.queue.notifications(WEST, "0-0", 0)
@@ -847,7 +847,7 @@ def test_entries_stay_in_order_until_they_are_acknowledged(store):
     assert tuple(map(int, later.entry.split("-"))) > max(ids)
 
 
-def test_an_empty_inbox_is_told_at_once_when_nobody_waits(store):
+def test_empty_inbox_returns_at_once_without_waiting(store):
     assert store.queue.inbox(0) == ()
     assert store.queue.inbox(1) == ()
 
@@ -855,20 +855,20 @@ def test_an_empty_inbox_is_told_at_once_when_nobody_waits(store):
 # ---- Redis only
 
 
-def test_waiting_for_mail_holds_up_nobody_else(redis_server: redis.Redis):
+def test_waiting_for_notifications_blocks_no_other_call(redis_server: redis.Redis):
     queue = RedisStageQueue(redis_server, Keys("contract"))
     cursor, _ = queue.notifications(WEST, "", 0)
     read: list[tuple[Notification, ...]] = []
     reader = threading.Thread(target=lambda: read.append(queue.notifications(WEST, cursor, 60_000)[1]))
     reader.start()
-    for number in range(20):  # More calls than the reader could let pass, if they shared its connection.
+    for number in range(20):  # More calls than the reader could let pass on its own connection.
         queue.submit(EAST, spec(StageId(f"s-{number}")))
     queue.submit(WEST, spec())
     reader.join()
     assert read == [(Notification(kind=NotificationKind.STAGE, subject=ONE),)]
 
 
-def test_of_a_run_that_was_forgotten_only_the_mark_is_left(redis_server: redis.Redis):
+def test_forgotten_run_leaves_only_its_mark(redis_server: redis.Redis):
     keys = Keys("contract")
     ledger, queue = RedisLedger(redis_server, keys, terms=LeaseTerms(ttl_ms=60_000, grace_ms=1)), RedisStageQueue(redis_server, keys)
     queue.submit(WEST, spec())
@@ -879,17 +879,17 @@ def test_of_a_run_that_was_forgotten_only_the_mark_is_left(redis_server: redis.R
     assert redis_server.smembers(keys.stages_of(RUN)) == {b"!forgotten"}
 
 
-def test_a_stage_of_a_forgotten_run_is_refused_however_late_it_comes(store):
+def test_late_stage_of_a_forgotten_run_is_refused(store):
     store.queue.forget(RUN, ())
     assert not store.queue.submit(EAST, spec())
     assert store.queue.waiting(EAST) == ()
-    store.queue.forget(RUN, (EAST,))  # Again is harmless.
+    store.queue.forget(RUN, (EAST,))  # A repeat is harmless.
 
 
-# ---- how much may be claimed
+# ---- claim limits
 
 
-def test_a_mesh_may_claim_twice_what_its_lease_holds_and_then_nothing_until_something_has_ended(store, west):
+def test_mesh_may_claim_twice_its_lease_until_something_ends(store, west):
     pay(west)
     for stage in (ONE, TWO, THREE):
         store.queue.submit(WEST, spec(stage))
@@ -903,7 +903,7 @@ def test_a_mesh_may_claim_twice_what_its_lease_holds_and_then_nothing_until_some
     assert take(store, west, THREE) is not None
 
 
-def test_nothing_is_claimed_under_a_lease_that_has_none_of_a_resource_that_the_stage_takes(store, west):
+def test_claim_needs_a_lease_of_every_requested_resource(store, west):
     store.queue.submit(WEST, spec())
     west.acquire(LAB, CPU, ResourceSet.of({"cpu": 1}), 1)
     with pytest.raises(TooManyClaims):
@@ -943,7 +943,7 @@ def test_however_a_claim_ends_it_counts_no_longer(store, west, way):
 # ---- deadlines, ages
 
 
-def test_a_stage_that_takes_too_long_is_taken_back_and_its_mesh_told(store, west):
+def test_stage_over_its_time_limit_is_cancelled(store, west):
     store.queue.submit(WEST, replace(spec(), deadline_ms=200_000))
     store.queue.submit(WEST, spec(TWO))
     pay(west, 2)
@@ -961,7 +961,7 @@ def test_a_stage_that_takes_too_long_is_taken_back_and_its_mesh_told(store, west
     assert [held.claim for held in store.queue.claims_of(west.session)] == [other]
 
 
-def test_the_time_in_the_queue_does_not_count_and_what_has_ended_is_never_overdue(store, west):
+def test_time_limit_ignores_queueing_and_ended_stages(store, west):
     store.queue.submit(WEST, replace(spec(), deadline_ms=5_000))
     store.advance(10_000)
     assert store.queue.take_back_overdue() == ()
@@ -981,9 +981,9 @@ def test_nothing_is_overdue_while_the_ledger_learns(store, west):
     assert store.queue.take_back_overdue() == ()
 
 
-def test_of_however_many_claims_the_oldest_and_the_youngest_are_told(store, west, monkeypatch):
+def test_oldest_and_youngest_of_many_claims_are_reported(store, west, monkeypatch):
     monkeypatch.setattr("federation.store.redis.queue.LOOKED_AT_MAX", 1)
-    for number in range(140):  # Of so many a server keeps no order by itself.
+    for number in range(140):  # A server keeps no order of so many by itself.
         stage = StageId(f"run-1/s{number}")
         store.queue.submit(WEST, replace(spec(stage), slot=NOTHING))
         assert store.queue.claim(west.session, stage, None) is not None
@@ -995,7 +995,7 @@ def test_of_however_many_claims_the_oldest_and_the_youngest_are_told(store, west
     assert ages.claimed_ms_min == pytest.approx(0, abs=100_000)
 
 
-def test_the_oldest_of_each_queue_and_the_oldest_claim_are_told(store, west):
+def test_oldest_queued_and_claimed_stages_are_reported(store, west):
     ManualMesh(store.ledger, record(EAST))
     store.queue.submit(WEST, spec(ONE))
     store.advance(180_000)
@@ -1015,7 +1015,7 @@ def test_the_oldest_of_each_queue_and_the_oldest_claim_are_told(store, west):
 # ---- exactly one effect
 
 
-def test_of_two_ends_of_one_stage_the_second_has_no_effect_and_is_refused_by_name(store, west):
+def test_second_end_of_a_stage_is_refused_by_name(store, west):
     claim = claimed(store, west)
     store.queue.report(claim, 1, (StageEnded(stage=ONE),))
     store.queue.report(claim, 1, (StageEnded(stage=ONE),))
@@ -1034,7 +1034,7 @@ def test_racing_reports_of_one_batch_have_one_effect(store, west):
     assert inbox(store) == [StageEnded(stage=ONE)]
 
 
-def test_the_end_that_a_swept_session_tells_comes_too_late(store, west):
+def test_end_from_a_swept_session_is_too_late(store, west):
     claim = claimed(store, west)
     store.advance(store.ttl_ms + store.grace_ms + 1)
     store.ledger.sweep()
@@ -1060,13 +1060,13 @@ def test_a_sound_queue_has_no_orphans(store, west):
 @pytest.mark.parametrize(
     ("damage", "kind"),
     [
-        pytest.param(lambda client, keys: client.hdel(keys.sessions, WEST), "CLAIMED_WITHOUT_SESSION", id="a session that vanished"),
-        pytest.param(lambda client, keys: client.delete(keys.stage(ONE)), "INDEX_WITHOUT_RECORD", id="a record that vanished"),
-        pytest.param(lambda client, keys: client.hset(keys.stage(ONE), "state", "ended"), "INDEX_DISAGREES", id="an end half done"),
-        pytest.param(lambda client, keys: client.delete(keys.claimed(WEST)), "RECORD_WITHOUT_INDEX", id="a set of claims that vanished"),
+        pytest.param(lambda client, keys: client.hdel(keys.sessions, WEST), "CLAIMED_WITHOUT_SESSION", id="a vanished session"),
+        pytest.param(lambda client, keys: client.delete(keys.stage(ONE)), "INDEX_WITHOUT_RECORD", id="a vanished record"),
+        pytest.param(lambda client, keys: client.hset(keys.stage(ONE), "state", "ended"), "INDEX_DISAGREES", id="a half-done end"),
+        pytest.param(lambda client, keys: client.delete(keys.claimed(WEST)), "RECORD_WITHOUT_INDEX", id="a vanished set of claims"),
     ],
 )
-def test_what_lost_its_other_half_is_found_and_left_as_it_is(redis_server, damage, kind):
+def test_orphan_is_found_and_left_alone(redis_server, damage, kind):
     store = redis_store(redis_server)
     quotas = {(CPU, "cpu"): Quota(nominal=100_000), (CPU, "memory"): Quota(nominal=10 * 2**30)}
     store.ledger.configure(TenantTree([Tenant(path=LAB, parent=None, quotas=quotas)]))

@@ -1,4 +1,4 @@
-"""What every store of what holds for tenants does."""
+"""Contract of tenant policy stores."""
 
 from fractions import Fraction
 
@@ -49,18 +49,18 @@ def tenant_policies(request: pytest.FixtureRequest) -> TenantPolicyStore:
     return RedisTenantPolicies(request.getfixturevalue(request.param), Keys("contract"))
 
 
-def test_where_nothing_was_published_the_defaults_hold(tenant_policies):
+def test_defaults_hold_before_anything_is_published(tenant_policies):
     assert tenant_policies.in_force() == PoliciesInForce()
 
 
 @pytest.mark.every_form
-def test_what_a_file_says_comes_back_whole(tenant_policies):
+def test_published_policies_come_back_whole(tenant_policies):
     tenant_policies.publish(FILED)
     assert tenant_policies.in_force() == PoliciesInForce(filed=FILED)
 
 
 @pytest.mark.every_form
-def test_a_stop_stays_until_it_is_taken_back_whatever_a_file_says_meanwhile(tenant_policies):
+def test_stop_outlasts_new_files_until_it_is_lifted(tenant_policies):
     tenant_policies.stop(NLP, BUDGET)
     tenant_policies.publish(FILED)
     assert tenant_policies.in_force() == PoliciesInForce(filed=FILED, stops={NLP: BUDGET})
@@ -69,7 +69,7 @@ def test_a_stop_stays_until_it_is_taken_back_whatever_a_file_says_meanwhile(tena
     assert tenant_policies.in_force() == PoliciesInForce(filed=FILED)
 
 
-def test_of_two_stops_the_later_word_counts(tenant_policies):
+def test_later_of_two_stops_counts(tenant_policies):
     tenant_policies.stop(NLP, BUDGET)
     tenant_policies.stop(NLP, TenantStop(stop=Stop.DRAIN))
     assert tenant_policies.in_force().stops == {NLP: TenantStop(stop=Stop.DRAIN)}

@@ -1,6 +1,6 @@
-"""What a tenant's task can try against everybody else on its machine; sent by value, so it stands on Ray and redis alone.
+"""Attack of a tenant's task on everything else on its machine; sent by value, so it imports only Ray and redis.
 
-`attack` tells what it reached in the words of the table in docs/security.md.
+`attack` returns what it reached in the words of the table in docs/security.md.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from typing import Any
 import ray
 import redis
 
-#: By a part of the actor's name.
+#: Part of the actor's name.
 CONTROL_PLANE = {
     "#Gateway#": "gateway",
     "#Coordinator#": "coordinator",
     "SERVE_CONTROLLER": "Serve controller",
     "SERVE_PROXY": "Serve proxy",
 }
-#: How long one thing may take before it counts as not reached; Ray refuses a stranger after 20 s.
+#: Limit of one try before it counts as not reached; Ray refuses a stranger after 20 s.
 TRY_S = 60.0
 
 
 def attack(victim: str, words: str, settings_file: str, addresses: list[str]) -> list[str]:
-    """All that was reached, in order.
+    """Return everything that was reached, in order.
 
     Args:
-        victim: The tenant whose work runs meanwhile.
-        words: That a value of it holds.
-        settings_file: Of the root. An attacker reads it off the command lines in `/proc`, and the addresses too; here they are handed
-            over, so that other stacks of the machine are left alone.
-        addresses: Of all Ray clusters of the stack.
+        victim: Tenant whose work runs meanwhile.
+        words: Content of one of its values.
+        settings_file: Settings of the root. An attacker reads them and the addresses off the command lines in `/proc`; here they
+            are passed in, so that other stacks on the machine are left alone.
+        addresses: Addresses of all Ray clusters of the stack.
     """
     actors = dict(_actors())
     reached = {kind for name, actor in actors.items() for mark, kind in CONTROL_PLANE.items() if mark in name and _ask(actor, _pid)}
@@ -65,14 +65,14 @@ def attack(victim: str, words: str, settings_file: str, addresses: list[str]) ->
 
 
 def _actors() -> Iterator[tuple[str, Any]]:
-    """Every named actor of the cluster that this task is in, whosever namespace it is in."""
+    """Return every named actor of this task's cluster, in any namespace."""
     for response in ray.util.list_named_actors(all_namespaces=True):
         with contextlib.suppress(ValueError):  # It has ended since.
             yield response["name"], ray.get_actor(response["name"], namespace=response["namespace"])
 
 
 def _ask(actor: Any, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function says when it runs within the actor; None: it did not."""
+    """Return the function's result from inside the actor; None if it did not run."""
     try:
         return ray.get(actor.__ray_call__.remote(function, *arguments), timeout=TRY_S)
     except ray.exceptions.RayError:
@@ -92,7 +92,7 @@ def _tenant(runner: Any) -> str:
 
 
 class _Answer:
-    """An answer whose reading runs code: it notes the id of the process that reads it, and is an empty list there."""
+    """Answer whose unpickling runs code: it notes the reader's process id and becomes an empty list."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -102,7 +102,7 @@ class _Answer:
 
 
 def _reaches_mesh(runner: Any) -> bool:
-    """Whether what the runner tells its mesh runs code there."""
+    """Return whether the runner's answer runs code in its mesh."""
     with tempfile.TemporaryDirectory() as folder:
         noted = Path(folder, "pid")
         _ask(runner, _answer_once, str(noted))
@@ -137,12 +137,12 @@ def _end(runner: Any) -> bool:
 
 
 def _is_own(address: str) -> bool:
-    """By its port: Ray may call the host otherwise."""
+    """Return whether the address is this cluster's, by its port: Ray may name the host otherwise."""
     return ray.get_runtime_context().gcs_address.rpartition(":")[2] == address.rpartition(":")[2]
 
 
 def _enters(address: str, tokens: Path) -> bool:
-    """With all that this process was given, and each token that it can read."""
+    """Try to enter with everything that this process was given and each token that it can read."""
     script = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False); assert ray.nodes()"
     shown = [{}]
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""A small federation of real processes: a Redis, roots, child meshes with nodes, and an oracle that watches what really runs."""
+"""Small federations of real processes: a Redis, roots, child meshes with nodes, and an oracle that watches real use."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from mesh.stages.spec import StageSpec, TaskSpec
 LAB, RUN = TenantPath("lab"), RunId("r")
 SLOT = ResourceSet.of({"cpu": 1})
 PATIENCE_S = 60.0
-#: Keys that a bed may leave, at most: what grew without a bound would be beyond (I8).
+#: Maximum of keys that a bed may leave: unbounded growth would exceed it (I8).
 KEYS_MAX = 400
 
 
 def tree_of(**nominal: int) -> TenantTree:
-    """Tenants with so many CPUs each; `a__b` is `b` below `a`."""
+    """Return tenants with this many CPUs each; `a__b` is `b` below `a`."""
     paths = {TenantPath(name.replace("__", "/")): slots for name, slots in nominal.items()}
     return TenantTree(
         Tenant(
@@ -54,7 +54,7 @@ def tree_of(**nominal: int) -> TenantTree:
 
 
 class Node:
-    """A watchdog and its keeper."""
+    """Watchdog and its keeper."""
 
     def __init__(self, nursery: Nursery, folder: Path) -> None:
         self.folder = folder
@@ -70,14 +70,14 @@ class Node:
         return self.watchdog
 
     def watches(self, incarnation: int) -> bool:
-        """Was it proved to the watchdog that this session lives?"""
+        """Return whether the watchdog knows that this session lives."""
         with contextlib.suppress(OSError):
             return bool(ask_watchdog(self.folder, ask="read_clock")["incarnation"] == incarnation > 0)
         return False
 
 
 class Mesh:
-    """A child mesh of the bed; its way to Redis is a proxy, or the one way out of a network namespace."""
+    """Child mesh of the bed, connected to Redis by a proxy or through a network namespace."""
 
     def __init__(self, bed: Bed, name: str, nodes: int, slots: int, login: str, namespace: Namespace | None) -> None:
         self.name = name
@@ -91,7 +91,7 @@ class Mesh:
         self.agent = self.begin()
 
     def begin(self) -> psutil.Process:
-        """Start the mesh's own process (again)."""
+        """Start or restart the mesh's own process."""
         order = ChildOrder(
             mesh=self.name,
             url=f"redis://{self._login}{self._client()}/0",
@@ -111,28 +111,28 @@ class Mesh:
         return f"127.0.0.1:{self.proxy.port}"
 
     def work(self) -> list[Work]:
-        """What runs of it."""
+        """Return the running work of the mesh."""
         return [work for work in work_of(self._bed.fifo) if work.mesh == self.name]
 
     def cut_off(self, is_off: bool = True) -> None:
-        """Nothing passes, either way; connections stay open, as when packets are dropped, or since they are."""
+        """Drop all traffic in both directions; connections stay open."""
         if self.namespace is not None:
             self.namespace.cut(is_off)
             return
         self.proxy.weather.drop_requests = self.proxy.weather.drop_replies = is_off
         if not is_off:
-            self.proxy.cut()  # What was swallowed would be missing in the middle of a stream.
+            self.proxy.cut()  # Dropped bytes would be missing in the middle of a stream.
 
     def said(self) -> str:
-        """Its log."""
+        """Return its log."""
         return (self.folder / "agent.log").read_text()
 
     def processes(self) -> list[psutil.Process]:
-        """Agent, watchdogs, keepers."""
+        """Return agent, watchdogs and keepers."""
         return [self.agent, *(process for node in self.nodes for process in (node.watchdog, node.keeper))]
 
     def close(self) -> None:
-        """End everything of it."""
+        """End all processes of the mesh."""
         for process in self.processes():
             kill(process)
         self.proxy.close()
@@ -141,12 +141,12 @@ class Mesh:
 
 
 class Bed:
-    """Everything of one row. `close` judges it.
+    """All processes of one row; `close` judges it.
 
     Args:
         quota: Nominal slots of each tenant.
-        limits: What the oracle holds real use against; None: the nominal slots.
-        ttl_ms: Of sessions. So long that none ends by itself, but where a row is about such an end.
+        limits: The oracle's limits of real use; None: the nominal slots.
+        ttl_ms: Time to live of sessions; long enough that none expires unless the row is about expiry.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Bed:
         os.mkfifo(self.fifo)
         self.server = server or Server(folder / "redis")
         self.ttl_ms = ttl_ms
-        self.ledger = ledger_of(self.server.url, ttl_ms=ttl_ms, answer_ms=PATIENT_MS)  #: Of the test, around every proxy.
+        self.ledger = ledger_of(self.server.url, ttl_ms=ttl_ms, answer_ms=PATIENT_MS)  #: Stack of the test, around every proxy.
         self.queue = RedisStageQueue(connect(self.server.url, timeout_ms=PATIENT_MS), Keys())
         self.meshes: dict[str, Mesh] = {}
         self.others: list[psutil.Process] = []
@@ -182,19 +182,24 @@ class Bed:
         self.ledger.configure(tree_of(**nominal))
 
     def _is_learned(self) -> None:
-        """A ledger that was founded a moment ago, of which no lease can exist, need not be waited for."""
+        """Skip recovery of a ledger that was founded a moment ago and so has no leases."""
         self.server.client.hset(Keys().meta, "learn", "0")
 
     def root(self, name: str) -> psutil.Process:
-        """Another root."""
+        """Start another root."""
         process = self.nursery.start("root", self.folder / f"{name}.log", self.server.url, name, self.ttl_ms)
         self.others.append(process)
         return process
 
     def mesh(self, name: str, *, nodes: int = 1, slots: int = 4, login: str = "", namespace: Namespace | None = None) -> Mesh:
-        """A mesh whose session stands; `login`: user and password for Redis; `namespace`: closed with the mesh. On a busy machine
-        the first one may have taken so long to be had that it is over when its answer comes: only one that was renewed, and that the
-        watchdogs know, is one that a row can count on."""
+        """Start a mesh and wait for its session.
+
+        A busy machine may delay the first session until it has expired, so only a renewed session that the watchdogs know counts.
+
+        Args:
+            login: User and password for Redis.
+            namespace: Network namespace, closed with the mesh.
+        """
         mesh = self.meshes[name] = Mesh(self, name, nodes, slots, login, namespace)
         eventually(lambda: self.view(name) is not None and self.beats(name) > 0, PATIENCE_S)
         eventually(lambda: all(node.watches(self.incarnation(name)) for node in mesh.nodes), PATIENCE_S)
@@ -203,7 +208,7 @@ class Bed:
     # ---- work
 
     def submit(self, mesh: str, count: int = 1, *, what: str = "hold", tenant: str = LAB, width: int = 1, priority: int = 0) -> list[str]:
-        """Queue stages; their names."""
+        """Queue stages and return their names."""
         names = [f"{mesh}-{what}-{next(self._names)}" for _ in range(count)]
         self._submitted += names
         for name in names:
@@ -211,93 +216,97 @@ class Bed:
         return names
 
     def runs(self, mesh: str) -> int:
-        """Slots of the mesh that are in use."""
+        """Return the slots of the mesh in use."""
         return len(self.meshes[mesh].work())
 
     def is_running(self, mesh: str, slots: int) -> None:
-        """Wait until exactly so many slots of the mesh are in use."""
+        """Wait until exactly this many slots of the mesh are in use."""
         eventually(lambda: self.runs(mesh) == slots, PATIENCE_S)
 
     def finish(self, stages: Iterable[str]) -> None:
-        """Let the work of these stages end well."""
+        """Let the work of these stages succeed."""
         names = set(stages)
         for work in work_of(self.fifo):
             if work.stage in names:
                 eventually(lambda pid=work.pid: catches(pid, signal.SIGUSR1), PATIENCE_S)
                 os.kill(work.pid, signal.SIGUSR1)
 
-    # ---- looking
+    # ---- observation
 
     def stages(self, mesh: str) -> list[str]:
-        """Stages of the mesh that run, as they were submitted."""
+        """Return the mesh's running stages in order of submission."""
         running = {work.stage for work in self.meshes[mesh].work()}
         return [name for name in self._submitted if name in running]
 
     def silence_ms(self, mesh: str) -> int:
-        """Since its last heartbeat was taken in, on the ledger's clock."""
+        """Return the time since its last counted heartbeat, on the ledger's clock."""
         return {view.record.mesh: view.heartbeat_age_ms for view in self.ledger.snapshot().meshes}[MeshId(mesh)]
 
     def lt(self) -> int:
-        """The lease clock, ms, after a call that has moved it."""
+        """Return the lease clock in ms, after a call that has advanced it."""
         self.ledger.snapshot()
         return int(self.server.client.hget(Keys().meta, "lt") or 0)
 
     def beats(self, mesh: str) -> int:
-        """Heartbeats of its session that were taken in."""
+        """Return the number of its session's counted heartbeats."""
         row = self.server.client.hget(Keys().sessions, mesh) or b"0|0|0|0|0"
         return int(row.split(b"|")[3])
 
     def is_taken_back(self, mesh: str) -> None:
-        """I5: when the lease clock has gone on by TTL + G since the mesh was heard, a sweep takes back all that it held."""
+        """Check I5: a sweep frees everything of the mesh once the lease clock is TTL + G past its last heartbeat."""
         eventually(lambda: self._is_overdue(mesh), PATIENCE_S)
         self.ledger.sweep()
         assert self.held(mesh) == 0
 
     def _is_overdue(self, mesh: str) -> bool:
-        """Is its session gone, or should be?"""
+        """Return whether its session is gone or overdue."""
         row = self.server.client.hget(Keys().sessions, mesh)
         return row is None or self.lt() > int(row.split(b"|")[2]) + self.ttl_ms + TERMS.grace_ms
 
     def plans(self) -> int:
-        """Calls that have set targets."""
+        """Return the calls that have set targets."""
         return int(self.server.client.hget(Keys().plan, "number") or 0)
 
     def is_fresh(self, mesh: str) -> bool:
-        """Does its session live, and was it heard a moment ago?"""
+        """Return whether its session lives and was renewed a moment ago."""
         return self.view(mesh) is not None and self.silence_ms(mesh) < HEARTBEAT_MS * 2
 
     def view(self, mesh: str) -> MeshView | None:
-        """The mesh as the ledger sees it; None when its session does not live."""
+        """Return the ledger's view of the mesh; None without a live session."""
         views = {view.record.mesh: view for view in self.ledger.snapshot().meshes}
         found = views.get(MeshId(mesh))
         return found if found is not None and found.alive else None
 
     def incarnation(self, mesh: str) -> int:
-        """Of the live session; 0 when there is none."""
+        """Return the incarnation of the live session; 0 without one."""
         view = self.view(mesh)
         return view.incarnation if view is not None else 0
 
     def held(self, mesh: str | None = None) -> int:
-        """Slots that leases hold."""
+        """Return the slots held by leases."""
         leases = self.ledger.snapshot().leases
         return sum(lease.amounts["cpu"] for lease in leases if mesh is None or lease.mesh == mesh) // CPU
 
-    def response(self) -> list[StageMessage]:
-        """Everything that meshes and ledger have told about stages; nothing is ever acknowledged here."""
+    def messages(self) -> list[StageMessage]:
+        """Return all messages about stages; no message is acknowledged here."""
         return [message for entry in self.queue.inbox(0, 10_000) for message in decode(STAGE_MESSAGES, entry.body)]
 
     def reported_for(self, stage: str) -> list[str]:
-        """The kinds of what was told about a stage."""
-        return [message.kind for message in self.response() if message.stage == stage]
+        """Return the kinds of messages about a stage."""
+        return [message.kind for message in self.messages() if message.stage == stage]
 
     def fate_of(self, stage: str) -> list[str]:
-        """The same without that it waits: on a busy machine any stage may have to, for an answer."""
+        """Return the same without waiting messages: on a busy machine any stage may wait for an answer."""
         return [kind for kind in self.reported_for(stage) if kind != "stage_waiting"]
 
     # ---- the end
 
     def close(self) -> None:
-        """Judge; then end everything. Raises AssertionError for a promise that was broken."""
+        """Judge the row, then end everything.
+
+        Raises:
+            AssertionError: A promise was broken.
+        """
         try:
             with contextlib.ExitStack() as stack:
                 stack.callback(self._end)
@@ -307,15 +316,15 @@ class Bed:
         finally:
             left = work_of(self.fifo)
             for work in left:
-                with contextlib.suppress(ProcessLookupError):  # It ended between the look and the question.
+                with contextlib.suppress(ProcessLookupError):  # It ended in between.
                     os.kill(work.pid, signal.SIGKILL)
 
     def _judge(self) -> None:
-        """I2, I4 and I8."""
+        """Check I2, I4 and I8."""
         assert self.ledger.audit() == ()
-        succeeded = Counter(message.stage for message in self.response() if message.kind == "node_succeeded")
+        succeeded = Counter(message.stage for message in self.messages() if message.kind == "node_succeeded")
         assert not {stage for stage, times in succeeded.items() if times > 1}, "a stage has had its effect twice"
-        ended = Counter(message.stage for message in self.response() if message.kind in {"stage_ended", "stage_lost"})
+        ended = Counter(message.stage for message in self.messages() if message.kind in {"stage_ended", "stage_lost"})
         assert not {stage for stage, times in ended.items() if times > 1}, "a stage has ended twice"
         assert self.server.client.dbsize() < KEYS_MAX
 
@@ -328,19 +337,19 @@ class Bed:
 
 
 def spec_of(name: str, *, what: str = "hold", tenant: str = LAB, width: int = 1, priority: int = 0) -> StageSpec:
-    """A stage of one task, that uses so many slots."""
+    """Return a stage of one task with this many slots."""
     task = TaskSpec(node=NodeId("n"), attempt=1, function=f"call:faults:{what}", resources=SLOT)
     return StageSpec(stage=StageId(name), run=RUN, tenant=TenantPath(tenant), tasks=(task,), slot=SLOT, width=width, priority=priority)
 
 
 def catches(pid: int, number: signal.Signals) -> bool:
-    """Has the process said by now what it does on this signal? One that has only just begun would die of it."""
+    """Return whether the process has announced its handler for this signal; an earlier signal would kill it."""
     (mask,) = (line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt:"))
     return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 def kill(process: psutil.Process) -> None:
-    """SIGKILL, and wait until it is gone; harmless when it is."""
+    """Send SIGKILL and wait for the end; harmless if already gone."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process.kill()
         with contextlib.suppress(psutil.TimeoutExpired):

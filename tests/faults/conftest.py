@@ -1,4 +1,4 @@
-"""Beds for the rows."""
+"""Fixtures of the fault rows: beds, servers and a mesh on Ray."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from faults.table import Row
 
 @pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery]:
-    """Everything that starts processes."""
+    """Process that starts all other processes."""
     nursery = Nursery()
     yield nursery
     nursery.close()
@@ -25,7 +25,7 @@ def nursery() -> Iterator[Nursery]:
 
 @pytest.fixture
 def make_bed(tmp_path: Path, nursery: Nursery, row: Row) -> Iterator[Callable[..., Bed]]:
-    """Make the row's bed: tenants with their slots, by default `lab` with two. It is judged when the row is over."""
+    """Return a factory of beds: tenants with slots, by default `lab` with two. Each bed is judged at the end of its row."""
     beds: list[Bed] = []
 
     def make(server: Server | None = None, limits: dict[str, int] | None = None, ttl_ms: int = STEADY_TTL_MS, **quota: int) -> Bed:
@@ -39,19 +39,19 @@ def make_bed(tmp_path: Path, nursery: Nursery, row: Row) -> Iterator[Callable[..
 
 @pytest.fixture
 def bed(make_bed: Callable[..., Bed]) -> Bed:
-    """Two slots of one tenant, and a root; no session ends by itself."""
+    """Two slots of one tenant, and a root; no session expires."""
     return make_bed()
 
 
 @pytest.fixture
 def brief_bed(make_bed: Callable[..., Bed]) -> Bed:
-    """The same, for rows that wait for the end of a session."""
+    """The same for rows that wait for a session's expiry."""
     return make_bed(ttl_ms=TERMS.ttl_ms)
 
 
 @pytest.fixture
 def servers_of_row(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Make the row's Redis, as `Server`; it ends after the beds that stand on it."""
+    """Return a factory of Redis servers that end after the beds on them."""
     made: list[Server] = []
 
     def make(**wanted: Any) -> Server:
@@ -71,7 +71,7 @@ def server(servers_of_row: Callable[..., Server]) -> Server:
 
 @pytest.fixture
 def ray_mesh(server: Server, tmp_path: Path) -> Iterator[RayMesh]:
-    """Joined, its tenant has two slots."""
+    """A joined mesh whose tenant has two slots."""
     mesh = RayMesh(server, tmp_path)
     yield mesh
     mesh.close()

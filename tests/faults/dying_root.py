@@ -1,6 +1,6 @@
-"""A replica of the root that kills itself after it has carried out a verb, and before it has answered.
+"""Root replica that kills itself after running a verb and before answering it.
 
-`python dying_root.py REDIS_URL VERB`: prints its address, serves, dies with the first call of VERB; of none, for `none`.
+`python dying_root.py REDIS_URL VERB` prints its address, serves, and dies with the first call of VERB; `none` means never.
 """
 
 import os
@@ -24,7 +24,7 @@ TERMS = LeaseTerms(ttl_ms=60_000, grace_ms=10_000)
 
 
 class Dying:
-    """A port whose one verb is its last."""
+    """Port that dies after its one fatal verb."""
 
     def __init__(self, port: Any, verb: str) -> None:
         self._port = port

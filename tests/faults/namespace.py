@@ -1,4 +1,4 @@
-"""A network namespace with one way out, which can be cut as a cable is: packets vanish, and nobody is told. For root on Linux only."""
+"""Network namespace with one link, which can be cut like a cable: packets vanish silently. Root on Linux only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import cache
 from ipaddress import IPv4Network
 from pathlib import Path
 
-#: For benchmarks of networks, RFC 2544: nothing of the machine has these addresses. Four for each namespace.
+#: Addresses for network benchmarks (RFC 2544), unused by the machine. Four for each namespace.
 _ADDRESSES = IPv4Network("198.18.0.0/15")
 _PREFIX_BITS = 30
 _CLONE_NEWNET = 0x40000000
@@ -20,7 +20,7 @@ _numbers = itertools.count()
 
 
 class Namespace:
-    """Made when constructed, gone with `close`. `address` is this side of the way: there processes inside find a server of this side."""
+    """Network namespace from construction to `close`; processes inside reach servers of this side at `address`."""
 
     def __init__(self) -> None:
         number = next(_numbers)
@@ -43,19 +43,19 @@ class Namespace:
             raise
 
     def cut(self, is_cut: bool = True) -> None:
-        """Whatever either side sends is lost, until it is mended."""
+        """Lose all packets until the link is mended."""
         _ip("link", "set", self._outer, "down" if is_cut else "up")
 
     def close(self) -> None:
-        """Take it away; what runs in it keeps it alive for itself."""
+        """Remove it; processes inside keep it alive for themselves."""
         _ip("netns", "delete", self.name)
 
 
 def enter(name: str) -> None:
-    """From now on this process, and what it starts, is in the namespace. Call it before there are threads.
+    """Move this process and its future children into the namespace; call it before threads exist.
 
     Raises:
-        OSError: There is none of the name, or this is not root.
+        OSError: No such namespace, or this process is not root.
     """
     with (_KEPT / name).open("rb") as kept:
         if ctypes.CDLL(None, use_errno=True).setns(kept.fileno(), _CLONE_NEWNET):
@@ -64,7 +64,7 @@ def enter(name: str) -> None:
 
 @cache
 def are_possible() -> bool:
-    """May this process make any?"""
+    """Return whether this process may create namespaces."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         return False
     try:

@@ -1,8 +1,8 @@
-"""Real processes that start in milliseconds: forked from one that has imported everything already.
+"""Real processes that start in milliseconds: forks of one that has imported everything.
 
-    python -m faults.nursery          # JSON lines: {"part": "child", "arguments": […], "log": path} in, {"pid": 123} out
+    python -m faults.nursery      # JSON lines: {"part": "child", "arguments": […], "log": path} in, {"pid": 123} out
 
-A process is a session of its own, and writes what it says to its log. The nursery ends, and nothing else, when its input does.
+Each process leads its own session and writes its output to its log. The nursery alone ends with its input.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Nursery:
-    """Starts parts of a federation (see `faults.parts`) as processes."""
+    """Starts parts of a federation (`faults.parts`) as processes."""
 
     def __init__(self) -> None:
         path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
@@ -35,7 +35,7 @@ class Nursery:
         )
 
     def start(self, part: str, log: Path, *arguments: Any) -> psutil.Process:
-        """A process that runs the part with these arguments (JSON values)."""
+        """Start a process that runs the part with these arguments (JSON values)."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"part": part, "arguments": arguments, "log": str(log)}) + "\n")
@@ -43,7 +43,7 @@ class Nursery:
         return psutil.Process(json.loads(self._process.stdout.readline())["pid"])
 
     def close(self) -> None:
-        """End the nursery; what it started has to be ended by whoever had it started."""
+        """End the nursery; callers end the processes that they started."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -52,11 +52,11 @@ class Nursery:
 
 
 def main() -> None:
-    """Start what is asked for until nobody asks any more."""
-    from faults import parts  # Heavy: only the process that forks needs it.
+    """Start requested parts until the input ends."""
+    from faults import parts  # Heavy: only the forking process needs it.
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # The kernel buries the dead.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # The kernel reaps the dead.
     for line in sys.stdin:
         order = json.loads(line)
         pid = os.fork()
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def _become(part: Any, arguments: list[Any], log: str) -> None:
-    """Never returns."""
+    """Become the part; never returns."""
     status = 1
     try:
         os.setsid()

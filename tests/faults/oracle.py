@@ -1,7 +1,7 @@
-"""An oracle beside the system: what really runs, and what the ledger holds, sampled all along, judged when all is over.
+"""Independent oracle: samples what really runs and what the ledger holds, and judges the samples at the end.
 
-What runs are processes, found by their command line in the system's own table. The ledger is read by plain commands on its
-keys: no script, so looking moves no clock and begins no epoch.
+Running work is found by its command line in the system's process table. The ledger is read by plain commands on its
+keys, without scripts, so a sample advances no clock and begins no epoch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CPU = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One process that uses a slot."""
+    """Process that uses a slot."""
 
     pid: int
     tenant: str
@@ -37,7 +37,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What ran at a moment of a look."""
+    """Real use at the moment of a sample."""
 
     since_s: float
     until_s: float
@@ -47,7 +47,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What the ledger held at a moment of a look."""
+    """Ledger charges at the moment of a sample."""
 
     since_s: float
     until_s: float
@@ -55,7 +55,7 @@ class Charge:
 
 
 def work_of(fifo: str) -> list[Work]:
-    """Every process of the bed's work that lives."""
+    """Return every live process of the bed's work."""
     found = []
     marker = b"\0" + fifo.encode() + b"\0"
     for entry in Path("/proc").iterdir():
@@ -69,7 +69,7 @@ def work_of(fifo: str) -> list[Work]:
 
 
 class Oracle:
-    """Looks from construction to `stop`.
+    """Samples from construction to `stop`.
 
     Args:
         limits: Slots that each tenant may use, by tenant.
@@ -82,28 +82,31 @@ class Oracle:
         self._limits: list[tuple[float, dict[str, int]]] = [(time.monotonic(), dict(limits))]
         self._fifo = fifo
         self._client = connect(url, timeout_ms=LEDGER_ANSWER_MS)
-        self._tokens: dict[int, set[str]] = defaultdict(set)  #: To what bears it.
+        self.tokens: dict[int, set[str]] = defaultdict(set)  #: By the holder of the lease.
         self._end = threading.Event()
         self._threads = [threading.Thread(target=watch, daemon=True) for watch in (self._watch_work, self._watch_ledger)]
         for thread in self._threads:
             thread.start()
 
     def limit(self, limits: Mapping[str, int]) -> None:
-        """Other limits hold from now on."""
+        """Apply other limits from now on."""
         self._limits.append((time.monotonic(), dict(limits)))
 
     def spare(self, *pids: int) -> None:
-        """Do not count these: the row says why."""
+        """Exclude these processes, for the row's stated reason."""
         self.exempt.update(pids)
 
     @staticmethod
     def now_s() -> float:
-        """As looks are dated."""
+        """Return the time on the samples' clock."""
         return time.monotonic()
 
     def stop(self) -> None:
-        """Look a few times at what there is now, then no more; again is harmless. Raises AssertionError when a thread of the oracle has
-        died."""
+        """Take a few last samples, then stop; repeated calls are harmless.
+
+        Raises:
+            AssertionError: A thread of the oracle has died.
+        """
         if self._end.is_set():
             return
         looks = len(self.uses)
@@ -127,7 +130,7 @@ class Oracle:
                 self._look_at_ledger()
 
     def _look_at_ledger(self) -> None:
-        """All leases at one moment; a look between which holders came or went is dropped."""
+        """Return all leases at one moment; drop a sample during which holders came or went."""
         keys, since_s = Keys(), time.monotonic()
         holders = self._client.zrange(keys.due, 0, -1)
         reading = self._client.pipeline(transaction=True)
@@ -141,21 +144,23 @@ class Oracle:
             mesh = holder.decode().partition("~")[0]
             for field, row in leases.items():
                 tenant = field.rpartition(b"|")[0].decode()
-                self._tokens[int(row.split(b"|")[0])].add(f"lease of {tenant} on {mesh}")
+                self.tokens[int(row.split(b"|")[0])].add(f"lease of {tenant} on {mesh}")
                 for path in ways_up(tenant):
                     held[path] += units_held(row)
         for mesh, row in sessions.items():
-            self._tokens[int(row.split(b"|")[0])].add(f"session of {mesh.decode()}")
+            self.tokens[int(row.split(b"|")[0])].add(f"session of {mesh.decode()}")
         self.charges.append(Charge(since_s, time.monotonic(), held))
 
     # ---- the verdict
 
     def verdict(self, *, may_be_over: bool = False) -> None:
-        """I1, I3 and I6. Raises AssertionError with what was seen.
+        """Check I1, I3 and I6.
 
         Args:
-            may_be_over: The row forgets leases of the ledger, which come back above the limit: then the sum of what is held
-                is not judged (I3), while real use always is.
+            may_be_over: The row loses leases that return above the limit: held sums (I3) are not judged, real use always is.
+
+        Raises:
+            AssertionError: With the offending samples.
         """
         for use in self.uses:
             limits = self._limits_in(use)
@@ -163,11 +168,11 @@ class Oracle:
             assert not over, f"real use above the quota at {use.since_s - self.uses[0].since_s:.2f} s: {over}, by mesh {dict(use.by_mesh)}"
         if not may_be_over:
             self._judge_charges()
-        repeated = {token: bearers for token, bearers in self._tokens.items() if len(bearers) > 1}
+        repeated = {token: bearers for token, bearers in self.tokens.items() if len(bearers) > 1}
         assert not repeated, f"tokens that were given out twice: {repeated}"
 
     def _judge_charges(self) -> None:
-        """Within the limit, or falling after it was lowered."""
+        """Check that charges stay within the limit or fall after it was lowered."""
         before: dict[str, int] = {}
         for charge in self.charges:
             limits = self._limits_in(charge)
@@ -177,19 +182,19 @@ class Oracle:
             before = dict(charge.held)
 
     def _limits_in(self, look: Use | Charge) -> dict[str, int]:
-        """The highest of each tenant while the look took place: at which of its moments something was seen nobody knows."""
+        """Return each tenant's highest limit during the sample, because its exact moment is unknown."""
         before = [limits for since_s, limits in self._limits if since_s <= look.since_s][-1]
         meanwhile = [limits for since_s, limits in self._limits if look.since_s < since_s <= look.until_s]
         return {tenant: max([slots, *(limits.get(tenant, slots) for limits in meanwhile)]) for tenant, slots in before.items()}
 
 
 def ways_up(tenant: str) -> list[str]:
-    """The tenant and all above it."""
+    """Return the tenant and all its ancestors."""
     parts = tenant.split("/")
     return ["/".join(parts[: count + 1]) for count in range(len(parts))]
 
 
 def units_held(row: bytes) -> int:
-    """Units of CPU that a lease's row holds: `token|version|priority|cut` and then resource, held, target, …"""
+    """Return the CPU units held by a lease's row: `token|version|priority|cut`, then resource, held, target, …"""
     parts = row.decode().split("|")[4:]
     return sum(int(held) for name, held in zip(parts[::3], parts[1::3], strict=True) if name == "cpu")

@@ -1,8 +1,8 @@
-"""What runs in the processes of the bed: child meshes as in production, but for the host, and roots that sweep and plan.
+"""Parts that run in the bed's processes: production child meshes with another host, and roots that sweep and plan.
 
-Work is a real process per slot, started by the mesh's process, registered with a real watchdog of a node. A node is a folder with
-a watchdog; its keeper (in production the raylet) is a process that does nothing. What production's runners know and outlive the mesh's
-process with stands in a folder of the mesh: what was noted of each stage, its processes, and how those that ended well did so.
+Work is a real process per slot, started by the mesh's process and registered with a node's real watchdog. A node is a
+folder with a watchdog; its keeper (the raylet in production) is an idle process. A folder of the mesh holds the state that
+runners keep in production and that outlives the mesh's process: stage notes, processes, and successful ends.
 """
 
 from __future__ import annotations
@@ -57,85 +57,85 @@ from serve_apps.child_process import _read_notifications, _work
 
 log = structlog.get_logger(__name__)
 
-#: Thirty seconds and the rest of the protocol's times, ten times faster.
+#: Thirty seconds and the protocol's other times, ten times faster.
 TERMS = LeaseTerms(ttl_ms=3_000, grace_ms=1_000, max_step_ms=500)
 HEARTBEAT_MS, TICK_S, ANSWER_MS = 300, 0.1, 500
 ELECTION_MS = 1_000
-#: Nobody waits for a minute before he gives way; a tenant whose quota is cut gives way at once.
+#: No minimum run time; a quota cut preempts at once.
 ORDERS = TenantPolicies(rules=Rules(min_run_ms=0), settings={"lab": QueueSettings(on_quota_reduction=OnQuotaReduction.EVICT)})
 FLAVOR = FlavorName("standard")
 UID = "bed"
 KILL_AFTER_S = 0.7
 LOOK_S = 0.02
 ANSWER_S = 5.0
-#: A time to live for rows in which no session is to end by itself: no process of the bed is kept waiting for so long by a busy machine.
+#: Time to live for rows without expiry: no process of the bed waits so long on a busy machine.
 STEADY_TTL_MS = 60_000
-#: For rows whose fault lasts for a part of it: short enough to be waited for, and what is left of it is enough on a busy machine.
+#: Time to live for rows whose fault lasts a part of it: short enough to await, with enough left on a busy machine.
 PARTED_TTL_MS = 12_000
 
-#: What a stage of kind `value` gives back.
+#: Return value of a stage of kind `value`.
 VALUE_BYTES = b'"' + b"x" * 50_000 + b'"'
 VALUE = StoredValue(sha256=hashlib.sha256(VALUE_BYTES).hexdigest(), size_bytes=len(VALUE_BYTES), encoding=Encoding.JSON)
 
-#: What a slot of work does after it was registered (a line on its input), by the name of the function of its task.
-#: Without a process of its own for anything: the oracle would count the moment before it is called something else.
+#: Work of a slot after its registration (a line on its input), by its task's function name.
+# No process of its own: the oracle would count the moment before its new name.
 _WORK = {
-    "hold": """trap ': >"$4.$$"; exit 0' USR1; read _ && read _ <>"$0" """,  # Until somebody says that it is done.
+    "hold": """trap ': >"$4.$$"; exit 0' USR1; read _ && read _ <>"$0" """,  # Until the test ends it.
     "deaf": """trap 'exit 0' USR1; trap '' TERM; read _ && read _ <>"$0" """,
     "quick": "read _",
-    "value": """trap ': >"$4.$$"; exit 0' USR1; read _ && read _ <>"$0" """,  # The same, with a value that goes through the store.
+    "value": """trap ': >"$4.$$"; exit 0' USR1; read _ && read _ <>"$0" """,  # The same with a value that goes through the store.
     "poison": "read _ && kill -SEGV $$",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildOrder:
-    """What a child mesh is told at its start."""
+    """Start arguments of a child mesh."""
 
     mesh: str
     url: str
     slots: int
     nodes: list[str]  #: Folders.
-    fifo: str  #: Nobody writes into it; its name tells whose work a process is.
-    kept: str  #: Folder of what outlives the mesh's process.
-    ttl_ms: int = TERMS.ttl_ms  #: Of its session.
-    namespace: str = ""  #: Of the network, in which it is; empty: where everybody is.
+    fifo: str  #: Empty; its name says whose work a process is.
+    kept: str  #: Folder of state that outlives the mesh's process.
+    ttl_ms: int = TERMS.ttl_ms  #: Time to live of its session.
+    namespace: str = ""  #: Its network namespace; empty: the common one.
 
 
 def ledger_of(url: str, *, uid: str | None = UID, ttl_ms: int = TERMS.ttl_ms, answer_ms: int = ANSWER_MS) -> RedisLedger:
-    """The ledger of the bed. For how long it waits for an answer: the bed's processes as briefly as the rows' faults last."""
+    """Return the bed's ledger; its timeouts are as short as the faults of the rows."""
     return RedisLedger(connect(url, timeout_ms=answer_ms), Keys(), terms=replace(TERMS, ttl_ms=ttl_ms), uid=uid, founding=False)
 
 
 def record_of(mesh: str, slots: int) -> MeshRecord:
-    """A mesh of one pool."""
+    """Return the record of a mesh with one pool."""
     pool = PoolRecord(pool=PoolName("all"), flavor=FLAVOR, capacity=ResourceSet.of({"cpu": slots}))
     return MeshRecord(mesh=MeshId(mesh), labels={}, pools=(pool,), cluster=mesh)
 
 
 def idle() -> None:
-    """A keeper of a node."""
+    """Idle, as the keeper of a node."""
     while True:
         signal.pause()
 
 
 def watchdog(folder: str, keeper_pid: int) -> None:
-    """The production watchdog."""
+    """Run the production watchdog."""
     production_watchdog.main(folder, str(keeper_pid))
 
 
 def child(order: dict[str, Any]) -> None:
-    """A child mesh, as `serve_apps.child_process` runs it."""
-    response = ChildOrder(**order)
-    if response.namespace:
-        enter(response.namespace)
-    client = connect(response.url, timeout_ms=ANSWER_MS)
+    """Run a child mesh as `serve_apps.child_process` does."""
+    arguments = ChildOrder(**order)
+    if arguments.namespace:
+        enter(arguments.namespace)
+    client = connect(arguments.url, timeout_ms=ANSWER_MS)
     stages = RedisStageQueue(client, Keys())
     work: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    host = ProcessHost(response, work.put)
+    host = ProcessHost(arguments, work.put)
     mesh = ChildMesh(
-        record=record_of(response.mesh, response.slots),
-        ledger=ledger_of(response.url, ttl_ms=response.ttl_ms),
+        record=record_of(arguments.mesh, arguments.slots),
+        ledger=ledger_of(arguments.url, ttl_ms=arguments.ttl_ms),
         queue=stages,
         blobs=RedisBlobs(client, Keys()),
         host=host,
@@ -144,7 +144,7 @@ def child(order: dict[str, Any]) -> None:
     )
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: (stop.set(), work.put(())))
-    threading.Thread(target=_read_notifications, args=(stages, MeshId(response.mesh), work.put, stop), daemon=True).start()
+    threading.Thread(target=_read_notifications, args=(stages, MeshId(arguments.mesh), work.put, stop), daemon=True).start()
     try:
         while not stop.is_set():
             _work(mesh, work)
@@ -153,21 +153,21 @@ def child(order: dict[str, Any]) -> None:
 
 
 def root(url: str, name: str, ttl_ms: int = TERMS.ttl_ms) -> None:
-    """Sweeps, and plans when it has the seat; goes on whatever the server answers."""
+    """Sweep, and plan while elected; survives every answer of the server."""
     ledger, tenant_policies = ledger_of(url, ttl_ms=ttl_ms), MemoryTenantPolicies()
     tenant_policies.publish(ORDERS)
-    seat = PlannerLoop(ledger, name, election_ms=ELECTION_MS, tenant_policies=tenant_policies)
+    planner = PlannerLoop(ledger, name, election_ms=ELECTION_MS, tenant_policies=tenant_policies)
     while True:
         try:
             ledger.sweep()
-            seat.tick()
+            planner.tick()
         except StoreUnavailable as gone:
             log.warning("no answer", error=str(gone))
         time.sleep(TICK_S)
 
 
 def planner(url: str, name: str, said: str, target_updates: list[list[Any]]) -> None:
-    """Take the seat, say so, and when woken by SIGUSR1 apply a plan made before; how that went is written down."""
+    """Get elected, announce it, and on SIGUSR1 apply a plan made before; write the outcome down."""
     woken = threading.Event()
     signal.signal(signal.SIGUSR1, lambda *_: woken.set())
     ledger = ledger_of(url)
@@ -188,34 +188,36 @@ def planner(url: str, name: str, said: str, target_updates: list[list[Any]]) -> 
 
 
 def writer(folder: str, bytes_max: int, said: str, is_limited: bool) -> None:
-    """Write a value larger than the disk, or (`is_limited`) than any file of this process may be, then one that fits; what came of it is
-    written down. It lives until it is ended, so that whoever had it started finds it."""
+    """Write a value that is too large for the disk or (`is_limited`) for a file of this process, then one that fits.
+
+    It writes the outcomes down and lives until it is ended, so that its starter finds it.
+    """
     node, url = NodeId("n"), Path(folder).as_uri()
     if is_limited:
         resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, bytes_max))
-    response = []
+    outcomes = []
     for size_bytes in (bytes_max * 2, bytes_max // 2):
         try:
             stored, _ = export("x" * size_bytes, run=RunId("r"), node=node, storage_url=url, inline_limit_bytes=10)
-            response.append("stored" if len(import_value(stored, None)) == size_bytes else "altered")
+            outcomes.append("stored" if len(import_value(stored, None)) == size_bytes else "altered")
         except ValueUnwritable as refused:
-            response.append(refused.reason.value)
+            outcomes.append(refused.reason.value)
     pending = Path(f"{said}.pending")
-    pending.write_text(" ".join(response))
+    pending.write_text(" ".join(outcomes))
     pending.rename(said)
     idle()
 
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A process, by its id and when it was started; a child of this process or of one that has died."""
+    """Process, by its id and start time; a child of this process or of a dead one."""
 
     pid: int
     since: str  #: Its `start_mark`.
     child: subprocess.Popen[bytes] | None = None
 
     def code(self, ended_well: Path) -> int | None:
-        """None while it runs. Of another's child nothing is known but that it said it ended well; else it was killed."""
+        """Return the exit code; None while it runs. Another parent's child succeeded only if it said so, and was killed otherwise."""
         if self.child is not None:
             return self.child.poll()
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -224,7 +226,7 @@ class _Slot:
         return 0 if ended_well.exists() else -signal.SIGKILL
 
     def signal(self, number: signal.Signals, ended_well: Path) -> None:
-        """Harmless when it has ended."""
+        """Send the signal; harmless once it has ended."""
         if self.code(ended_well) is None:
             os.kill(self.pid, number)
 
@@ -236,11 +238,11 @@ class _Stage:
     note: bytes = b""
     slots: list[_Slot] = field(default_factory=list)
     is_cancelled: bool = False
-    is_dropped: bool = False  #: Everything was stopped: nothing is told of it.
+    is_dropped: bool = False  # All processes were stopped, so no report follows.
 
 
 class ProcessHost:
-    """`StageHost`: a slot of a stage is a process on one of the nodes; reports go to `report`, from threads."""
+    """`StageHost` with one process per slot of a stage; sends reports to `report` from threads."""
 
     def __init__(self, order: ChildOrder, report: Callable[[HostReport], None]) -> None:
         self._order = order
@@ -263,7 +265,6 @@ class ProcessHost:
         inputs: dict[NodeId, Delivered],  # noqa: ARG002  as above
         note: bytes = b"",
     ) -> int:
-        """See `StageHost`."""
         stage = _Stage(spec=spec, token=token, note=note)
         with self._guard:
             self._stages[spec.stage] = stage
@@ -315,7 +316,7 @@ class ProcessHost:
         self._report(HostReport(stage=stage.spec.stage, number=1, messages=messages, blobs=blobs))
 
     def confirm(self, stage: StageId, number: int) -> None:
-        """See `StageHost`; all is told at once, at the end."""
+        """Do nothing: all reports are sent at the end."""
         if number:
             self._drop(stage)
 
@@ -324,7 +325,6 @@ class ProcessHost:
             file.unlink(missing_ok=True)
 
     def find(self) -> FoundStages | None:
-        """See `StageHost`."""
         line = self._kept / "line"
         if not line.exists():
             return None
@@ -341,17 +341,15 @@ class ProcessHost:
         return FoundStages(incarnation=incarnation, since=since, stages=tuple(found))
 
     def go_on(self, stages: frozenset[StageId]) -> None:
-        """See `StageHost`."""
         for name, stage in tuple(self._stages.items()):
             threading.Thread(target=self._await_end, args=(stage,), daemon=True).start()
             if name not in stages:
                 self.cancel(name)
 
     def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
-        """See `StageHost`; work of the bed needs nothing."""
+        """Do nothing: work of the bed needs no inputs."""
 
     def cancel(self, stage: StageId) -> None:
-        """See `StageHost`."""
         with self._guard:
             found = self._stages.get(stage)
         if found is not None:
@@ -363,18 +361,16 @@ class ProcessHost:
             timer.start()
 
     def forget(self, run: RunId) -> None:
-        """See `StageHost`; nothing is kept."""
+        """Do nothing: no values are kept."""
 
     def held(self) -> dict[RunId, StageId]:
-        """See `StageHost`."""
         return {}
 
     def is_ready(self) -> bool:
-        """See `StageHost`; it needs nothing but this machine."""
+        """Return True: the host needs only this machine."""
         return True
 
     def stop_all(self) -> None:
-        """See `StageHost`."""
         with self._guard:
             stages = list(self._stages.values())
             self._stages.clear()
@@ -390,13 +386,11 @@ class ProcessHost:
             slot.signal(number, self._ended_well(stage, slot))
 
     def read_clock(self) -> None:
-        """See `StageHost`."""
         for node in self._nodes:
             with contextlib.suppress(OSError):
                 self._clocks[node] = int(ask_watchdog(node, ask="read_clock")["clock_ms"])
 
     def extend_deadline(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
-        """See `StageHost`."""
         if (incarnation, since) != self._line:
             self._line = incarnation, since
             (self._kept / "line").write_text(f"{incarnation} {since}")
@@ -407,14 +401,17 @@ class ProcessHost:
                 ask_watchdog(node, ask="extend_deadline", **asdict(renewal))
 
     def leave(self, incarnation: int) -> None:
-        """See `StageHost`."""
         for node in self._nodes:
             with contextlib.suppress(OSError):
                 ask_watchdog(node, ask="leave", incarnation=incarnation)
 
 
 def ask_watchdog(node: Path, **question: Any) -> dict[str, Any]:
-    """What the node's watchdog says. Raises OSError when nobody answers."""
+    """Return the watchdog's answer.
+
+    Raises:
+        OSError: No answer.
+    """
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(ANSWER_S)
         client.connect(str(socket_of(node)))
@@ -427,7 +424,7 @@ def ask_watchdog(node: Path, **question: Any) -> dict[str, Any]:
 
 
 def _response(stage: _Stage, codes: list[int], mesh: MeshId) -> list[StageMessage]:
-    """What became of it: whose worker was killed by somebody else lost the stage, as with Ray's runners."""
+    """Return the outcome; a worker killed by others loses the stage, as with Ray's runners."""
     spec = stage.spec
     task = spec.tasks[0]
     if not stage.is_cancelled and any(code == -signal.SIGKILL for code in codes):

@@ -1,8 +1,8 @@
-"""A TCP proxy that does to a connection what networks do: delays, cuts, loses one direction, says things twice.
+"""TCP proxy that imitates network faults: delays, cuts, one-way loss and duplicates.
 
-It passes bytes between a port of its own and a server. What it does wrong is set by plain attributes, at any time, from any
-thread; a change holds for the bytes that come after it. `duplicate` is for protocols in which a connection carries one
-request: all that a client says is said again to the server on a connection of its own, and that answer is thrown away.
+It passes bytes between its own port and a server. Plain attributes select the fault, at any time and from any thread; a
+change applies to later bytes. `duplicate` suits protocols with one request per connection: the client's bytes are sent
+again on another connection, and that answer is dropped.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 CHUNK_BYTES = 65_536
-#: Longer than a busy machine keeps a thread waiting.
+#: Longer than a busy machine delays a thread.
 WAIT_S_MAX = 60
-#: How soon it is seen that requests are not held any more.
+#: Interval of the check whether requests are still held.
 LOOK_S = 0.01
 
 
 @dataclass(slots=True)
 class Weather:
-    """What goes wrong now."""
+    """Current faults."""
 
     request_delay_s: float = 0.0
-    hold_requests: bool = False  #: Taken in, and passed on when it is False again.
+    hold_requests: bool = False  #: Requests are read, and passed on once it is False again.
     reply_delay_s: float = 0.0
-    drop_requests: bool = False  #: Taken in, never passed on; the connection stays open.
-    drop_replies: bool = False  #: The server acts, the client hears nothing.
+    drop_requests: bool = False  #: Requests are read and never passed on; the connection stays open.
+    drop_replies: bool = False  #: The server acts, but the client gets no answer.
     refuse: bool = False  #: New connections are closed at once.
     duplicate: bool = False  #: See the module.
 
 
 class Proxy:
-    """Listens on `port` of 127.0.0.1 from construction to `close`."""
+    """Proxy on `port` of 127.0.0.1 from construction to `close`."""
 
     def __init__(self, server_port: int) -> None:
         self.weather = Weather()
-        self.requests = 0  #: Chunks that clients have sent.
-        self.delivered_late = 0  #: Chunks that were passed on after a delay.
-        self.server_port = server_port  #: Of new connections.
+        self.requests = 0  #: Chunks from clients.
+        self.delivered_late = 0  #: Chunks passed on after a delay.
+        self.server_port = server_port  #: Number of accepted connections.
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         ready: Future[int] = Future()
@@ -49,11 +49,11 @@ class Proxy:
         self.port = ready.result(WAIT_S_MAX)
 
     def cut(self) -> None:
-        """Break every connection that is open."""
+        """Break every open connection."""
         self._loop.call_soon_threadsafe(self._cancel_all)
 
     def close(self) -> None:
-        """Break everything and stop listening."""
+        """Break all connections and stop listening."""
         self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join(WAIT_S_MAX)
 
@@ -67,7 +67,7 @@ class Proxy:
         ready.set_result(server.sockets[0].getsockname()[1])
         await self._end.wait()
         server.close()
-        left = asyncio.all_tasks() - {asyncio.current_task()}  # Those, too, that a connection of this moment has just begun.
+        left = asyncio.all_tasks() - {asyncio.current_task()}  # Connections that have just begun, too.
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
@@ -105,7 +105,7 @@ class Proxy:
             self._keep(requests)
             stack.callback(requests.cancel)
             await asyncio.wait({requests, replies}, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait({replies}, timeout=5)  # What the server still has to say after the client has said all.
+            await asyncio.wait({replies}, timeout=5)  # The server's last bytes after the client's end.
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
@@ -115,7 +115,7 @@ class Proxy:
         self, client_in: asyncio.StreamReader, server_out: asyncio.StreamWriter, again: asyncio.StreamWriter | None
     ) -> None:
         while said := await client_in.read(CHUNK_BYTES):
-            # All that decides is read before the bytes are counted: who has seen the count may change the weather.
+            # Settings are read before the bytes are counted, so a test that saw the count may change them.
             delay_s, is_dropped, is_held = self.weather.request_delay_s, self.weather.drop_requests, self.weather.hold_requests
             self.requests += 1
             await asyncio.sleep(delay_s)

@@ -1,4 +1,4 @@
-"""A production child process on a real Ray cluster of its own, for rows about the cluster under a mesh."""
+"""Production child process on its own real Ray cluster, for rows about the cluster under a mesh."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TICK_S = 0.2
 
 
 class RayMesh:
-    """A production child process on a cluster of its own, and a thread that sweeps."""
+    """Production child process on its own cluster, and a thread that sweeps."""
 
     def __init__(self, server: Server, folder: Path) -> None:
         self.stores: Stores = open_stores(server.url, lease_ttl_ms=RAY_TERMS.ttl_ms, lease_grace_ms=RAY_TERMS.grace_ms, founding=True)
@@ -78,7 +78,7 @@ class RayMesh:
                 self.stores.ledger.sweep()
 
     def submit(self, name: str, seconds: float = 600, **ray_options: object) -> None:
-        """A stage of two tasks that sleep, one after the other."""
+        """Submit a stage of two tasks that sleep one after the other."""
         first, second = NodeId("n"), NodeId("m")
         function, options = "call:time:sleep", {"max_retries": 0, **ray_options}
         tasks = (
@@ -89,21 +89,21 @@ class RayMesh:
         self.stores.queue.submit(MeshId("west"), spec)
 
     def reported_for(self, stage: str) -> list[StageMessage]:
-        """What was told about a stage."""
+        """Return the messages about a stage."""
         entries = self.stores.queue.inbox(0, 10_000)
         return [message for entry in entries for message in decode(STAGE_MESSAGES, entry.body) if message.stage == stage]
 
     def failures_of(self, stage: str) -> list[Reason]:
-        """Why its nodes failed, once it has ended."""
+        """Return the failures of its nodes, once it has ended."""
         eventually(lambda: [message.kind for message in self.reported_for(stage)][-1:] == ["stage_ended"], RAY_PATIENCE_S)
         return [message.failure.reason for message in self.reported_for(stage) if message.kind == "node_failed"]
 
     def runs(self, stage: str) -> bool:
-        """Has a node of it told that it runs?"""
+        """Return whether one of its nodes has reported its start."""
         return any(message.kind == "node_started" for message in self.reported_for(stage))
 
     def workers(self, what: str = "ray::sleep") -> list[psutil.Process]:
-        """Of Ray, those that run this: a task, or an actor."""
+        """Return Ray's workers that run this task or actor."""
         found = []
         for process in psutil.process_iter(["cmdline"]):
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -115,7 +115,7 @@ class RayMesh:
         return str(self.cluster.folder) in " ".join(process.parent().cmdline()) if process.parent() else False
 
     def close(self) -> None:
-        """End everything."""
+        """End all processes."""
         self._over.set()
         self._sweeper.join()
         if self.child.poll() is None:

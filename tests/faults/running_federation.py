@@ -1,4 +1,4 @@
-"""What `up` starts, in the process of the test: for rows on real Ray."""
+"""A whole stack inside the test's process, for rows on real Ray."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TENANT = "acme"
 
 
 class Federation:
-    """A stack, watched as `schedulemesh up` watches it, and a client of it.
+    """Stack watched as `schedulemesh up` does, and a client of it.
 
     Args:
         folder: Its state folder.
@@ -50,6 +50,6 @@ class Federation:
         return self.stack.children[mesh].pid
 
     def joins(self, mesh: str) -> list[tuple[float, bool]]:
-        """When its processes joined, in seconds since the epoch, and whether they went on with work."""
+        """Return when its processes joined, in seconds since the epoch, and whether they resumed work."""
         found = re.findall(r"timestamp='(\S+)Z' .*event='joined' .*goes_on=(\w+)", self.stack.children[mesh].log.read_text())
         return [(datetime.fromisoformat(f"{at}+00:00").timestamp(), goes_on == "True") for at, goes_on in found]

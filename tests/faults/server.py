@@ -1,4 +1,4 @@
-"""A real Redis of the bed: started, killed, frozen, filled up, and its append-only file cut."""
+"""Real Redis of the bed: started, killed, frozen, filled up, and with its append-only file cut."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from federation.store.redis.embedded import version_of
 from federation.store.redis.fixtures import servers
 from mesh.ray.cluster.process import bound_to_parent
 
-#: For the test's own calls: a busy machine is no fault that a row has made.
+#: Timeout of the test's own calls, long enough for a busy machine.
 PATIENT_MS = 60_000
-#: Below those that the kernel gives to whoever connects somewhere, so that none of these takes the port of a server that is away; and
-#: so that the one that nodes of a cluster talk on, ten thousand higher, is not among them either. Above those that `promise_ports` gives.
+#: Below the ephemeral ports of the kernel, so none takes the port of an absent server; the cluster bus port, ten
+#: thousand higher, stays below them too. Above the ports of `promise_ports`.
 PORTS = range(21_200, 22_700)
 BESIDE = 10_000
-_claimed: set[int] = set()  #: Ports, by this process; nobody is kept from a byte of a file that he has locked himself.
-#: Byte n is locked by the process that has claimed port n, for as long as it lives.
+_claimed: set[int] = set()  #: Ports of this process; a process's own locks do not exclude it.
+#: Byte n is locked by the process that has claimed port n, for its lifetime.
 _CLAIMS = os.open(Path(tempfile.gettempdir(), f"schedulemesh-test-ports-{os.getuid()}"), os.O_RDWR | os.O_CREAT, 0o600)
 
 
 class Server:
-    """One server on a port of its own; its data stays in `folder` between starts.
+    """One server on its own port; its data stays in `folder` between starts.
 
     Args:
         binary: The program; None: the one on the PATH, else that of the wheel.
-        file_bytes_max: No file of the server may grow beyond: a disk that is full. None: no limit.
-        has_own_clock: `shift_clock` moves what it takes for the time of day; see `clocks_can_be_shifted`.
-        settings: Lines of the configuration, over those of here.
+        file_bytes_max: Maximum size of the server's files, like a full disk. None: unlimited.
+        has_own_clock: `shift_clock` changes its time of day; see `clocks_can_be_shifted`.
+        settings: Configuration lines that override the defaults.
     """
 
     def __init__(
@@ -70,25 +70,25 @@ class Server:
             self._settings.setdefault("enable-debug-command", "local")
         self._clock = folder.with_name(f"{folder.name}.clock") if has_own_clock else None
         self._process: psutil.Popen | None = None
-        self.client = connect(self.url, timeout_ms=PATIENT_MS)  #: Of the test, around every proxy.
+        self.client = connect(self.url, timeout_ms=PATIENT_MS)  #: Stack of the test, around every proxy.
         self.start()
 
     @property
     def has_functions(self) -> bool:
-        """Is it a server of version 7 or later?"""
+        """Return whether the server has version 7 or later."""
         return (version_of(Path(self.binary)) or (0, 0)) >= (7, 0)
 
     @property
     def pid(self) -> int:
-        """Of the running server."""
+        """Process id of the running server."""
         assert self._process is not None
         return int(self._process.pid)
 
     def start(self) -> None:
-        """Start it on what is in the folder, and wait until it answers."""
+        """Start it on the folder's data and wait until it answers."""
         (self.folder / "redis.conf").write_text("".join(f"{name} {value}\n" for name, value in self._settings.items()))
         blocks = "unlimited" if self.file_bytes_max is None else self.file_bytes_max // 512
-        # A process that writes beyond its limit is killed unless it ignores the signal; then it is told, as by a full disk.
+        # A process that exceeds its limit is killed unless it ignores the signal; then it gets an error, as on a full disk.
         command = f'trap "" XFSZ; ulimit -f {blocks}; exec "$0" "$1"'
         whole = ["/bin/sh", "-c", command, self.binary, str(self.folder / "redis.conf")]
         self._process = psutil.Popen(bound_to_parent(whole), stdout=subprocess.DEVNULL, env={**os.environ, **self._time()})
@@ -106,7 +106,7 @@ class Server:
         return False
 
     def _time(self) -> dict[str, str]:
-        """What has a process ask for the time of day in a file. Monotonic time stays what it is, as when somebody sets a clock."""
+        """Environment in which a process reads the time of day from a file; monotonic time is unchanged."""
         if self._clock is None:
             return {}
         self.shift_clock(0)
@@ -114,44 +114,44 @@ class Server:
         return {"LD_PRELOAD": _false_clock(), **said}
 
     def shift_clock(self, by_ms: int) -> None:
-        """From now on the clock of the server is so far before (negative: behind) that of the machine."""
+        """Set the server's clock this far ahead of the machine's (negative: behind)."""
         assert self._clock is not None
-        response = self._clock.with_suffix(".told")
-        response.write_text(f"{by_ms / 1000:+.3f}")
-        response.replace(self._clock)  # Whole or not at all: it is read all the time.
+        pending = self._clock.with_suffix(".pending")
+        pending.write_text(f"{by_ms / 1000:+.3f}")
+        pending.replace(self._clock)  # Atomically: it is read all the time.
 
     def kill(self) -> None:
-        """As a crash would."""
+        """Kill it, as a crash would."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
         self._process.kill()
         self._process.wait(PATIENT_MS / 1000)
 
     def freeze(self) -> None:
-        """Stop it in its tracks."""
+        """Suspend it."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Go on."""
+        """Resume it."""
         os.kill(self.pid, signal.SIGCONT)
 
     def log_file(self) -> Path:
-        """The part of the append-only file that grows."""
+        """Return the growing part of the append-only file."""
         pieces = sorted((self.folder / "appendonlydir").glob("*.incr.aof")) if self.has_functions else [self.folder / "appendonly.aof"]
         return pieces[-1]
 
     def cut(self, to_bytes: int) -> None:
-        """Lose the end of the append-only file; the server must not run."""
+        """Cut the end of the append-only file; the server must not run."""
         with self.log_file().open("r+b") as file:
             file.truncate(to_bytes)
 
     def kept_copy(self, to: Path) -> Path:
-        """A copy of the data as they are now."""
+        """Return a copy of the current data."""
         shutil.copytree(self.folder, to)
         return to
 
     def restore(self, copy: Path) -> None:
-        """Put a copy in the place of the data; the server must not run."""
+        """Replace the data with a copy; the server must not run."""
         shutil.rmtree(self.folder)
         shutil.copytree(copy, self.folder)
 
@@ -163,17 +163,17 @@ class Server:
 
 
 def clocks_can_be_shifted() -> bool:
-    """Is the library here that stands between a process and the clock? Its package has it for Linux on x86-64 alone."""
+    """Return whether the library that shifts clocks is installed; its package supports Linux on x86-64 only."""
     return sys.platform == "linux" and platform.machine() == "x86_64" and Path(_false_clock()).exists()
 
 
 def _false_clock() -> str:
-    """The library, which carries no Python code that would be of use here."""
+    """Return the path of the library, which has no Python code of use here."""
     return str(Path(sysconfig.get_path("platlib"), "libfaketime", "vendor", "libfaketime", "src", "libfaketime.so.1"))
 
 
 def free_port() -> int:
-    """A port that is free, as the one beside it is that nodes of a cluster talk on, and that no other process of tests gets."""
+    """Return a free port whose cluster bus port is free too; no other test process gets it."""
     for port in random.sample(PORTS, len(PORTS)):
         if port in _claimed:
             continue

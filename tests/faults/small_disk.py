@@ -1,6 +1,6 @@
-"""A disk that is really full: a file system of a few pages, where this process may mount one.
+"""Really full disks: a file system of a few pages, where this process may mount one.
 
-Else a limit on the size of files has to do, which a writer meets in another way: with `EFBIG`, and for each file alone.
+Elsewhere a limit on file sizes stands in, which fails writes with `EFBIG` and per file.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ def _mount(folder: Path, options: str) -> bool:
 
 
 def _unmount(folder: Path) -> None:
-    subprocess.run(["umount", "--lazy", str(folder)], check=True, capture_output=True)  # Whoever has a file open there keeps nobody.
+    subprocess.run(["umount", "--lazy", str(folder)], check=True, capture_output=True)  # An open file there blocks no one.
 
 
 def _may_mount() -> bool:
-    """Asked once, before any row: root of a container often may not."""
+    """Return whether mounting works, checked once before all rows: a container's root often may not mount."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             has = _mount(Path(folder), "size=64k")
@@ -33,24 +33,24 @@ def _may_mount() -> bool:
         return has
 
 
-#: In which ways a disk can be full here.
+#: Kinds of full disks available here.
 FULL_DISKS = ("a file limit", "a small disk") if _may_mount() else ("a file limit",)
 
 
 class SmallDisk:
-    """A mounted file system of so many bytes."""
+    """Mounted file system of this many bytes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def grow(self, to_bytes: int) -> None:
-        """Somebody has made room."""
+        """Enlarge the disk."""
         assert _mount(self.folder, f"remount,size={to_bytes}")
 
 
 @contextmanager
 def small_disk(folder: Path, size_bytes: int) -> Iterator[SmallDisk]:
-    """The folder, which is made, as a disk of its own."""
+    """Mount the created folder as its own disk."""
     folder.mkdir()
     assert _mount(folder, f"size={size_bytes}")
     try:

@@ -1,6 +1,6 @@
-"""The table of what the rows of the fault plan have seen, printed when they are over: a plugin, loaded by tests/conftest.py.
+"""Result table of the fault rows, printed at the end: a plugin loaded by tests/conftest.py.
 
-What a row has seen goes along with its reports, so that the table is whole however many processes the tests run in.
+Observations travel with a row's reports, so the table is complete with any number of test processes.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ _HELD = "held"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a row has seen, for the table."""
+    """Observations of one row."""
 
-    properties: list[tuple[str, object]]  #: Of the test; they become those of its reports.
+    properties: list[tuple[str, object]]  #: Result of the test, as in its reports.
 
     def held(self, said: str) -> None:
-        """Note what held, after it was asserted."""
+        """Note an assertion that held."""
         self.properties.append((_HELD, said))
 
 
 @dataclass(slots=True)
 class _Line:
-    """Of the table."""
+    """Line of the table."""
 
     seen: list[str] = field(default_factory=list)
     seconds: float = 0.0
     outcome: str = ""
 
     def add(self, report: pytest.TestReport) -> None:
-        """Take a phase in: the worst of them counts, and the latest knows all that was seen."""
+        """Add a phase: the worst outcome counts, and the latest has all observations."""
         seen = [str(said) for name, said in report.user_properties if name == _HELD]
         self.seen = max(self.seen, seen, key=len)
         self.seconds += report.duration
@@ -45,12 +45,12 @@ class _Line:
 
 @pytest.fixture
 def row(request: pytest.FixtureRequest) -> Row:
-    """For the table."""
+    """Fixture that collects a row's observations."""
     return Row(request.node.user_properties)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The table: row, fault, what held, seconds."""
+    """Print the table: row, fault, what held, seconds."""
     lines: dict[str, _Line] = {}
     for report in _reports(terminalreporter):
         lines.setdefault(_name_of(report), _Line()).add(report)
@@ -60,12 +60,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for name, line in sorted(lines.items()):
         match = _ROW.match(name)
         assert match is not None
-        response = "; ".join(line.seen) if line.outcome == "passed" else line.outcome.upper()
-        terminalreporter.write_line(f"{match['number']}  {match['what'].replace('_', ' '):<72} {line.seconds:5.1f} s  {response}")
+        words = "; ".join(line.seen) if line.outcome == "passed" else line.outcome.upper()
+        terminalreporter.write_line(f"{match['number']}  {match['what'].replace('_', ' '):<72} {line.seconds:5.1f} s  {words}")
 
 
 def _reports(terminalreporter: pytest.TerminalReporter) -> Iterator[pytest.TestReport]:
-    """Those of all phases of rows."""
+    """Return the reports of all phases of rows."""
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport) and _ROW.match(_name_of(report)):

@@ -1,4 +1,4 @@
-"""What a tenant's task reaches on each shipped configuration when it tries: the table of docs/security.md, acted out with real parts."""
+"""Attacks by a tenant's task on each shipped configuration: the table of docs/security.md, with real parts."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from serve_apps.standalone.stack_folder import StackFolder
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.faults]
 
 ROOT = Path(__file__).parents[2]
-#: How long anything real may take before a test gives up on it.
+#: Limit of every real wait, before a test gives up.
 LIMIT_S = 240.0
-#: Whose task attacks, whose work it is after, and the label of a mesh where both may run, if there is one.
+#: Tenant of the attacker, tenant of the victim, and the label of a mesh where both may run, if any.
 SIDES = {
     "quickstart.yaml": ("acme/research/nlp", "acme/research/vision", {"zone": "east"}),
     "three_teams.yaml": ("acme/speech", "acme/vision", {"tier": "standard"}),
@@ -39,20 +39,20 @@ SIDES = {
 
 
 def secret() -> str:
-    """A value that stays in the runner of its tenant."""
+    """Value that stays in its tenant's runner."""
     return "the victim's own words"
 
 
 def hold(value: str, folder: str) -> str:
-    """Keeps the runner while the other one attacks."""
+    """Occupy the runner during the attack."""
     Path(folder, "held").touch()
     while not Path(folder, "gate").exists():
         time.sleep(0.05)
     return value
 
 
-def told_to_be_reached(config: str) -> set[str]:
-    """What docs/security.md says of this configuration."""
+def documented_reach(config: str) -> set[str]:
+    """Return what docs/security.md says of this configuration."""
     page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
     table = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in page.splitlines() if line.startswith("| ")]
     head = next(number for number, cells in enumerate(table) if cells[0] == "a task of another tenant reached")
@@ -91,4 +91,4 @@ def test_a_task_reaches_what_the_docs_say(config: str, stack: Stack, tmp_path: P
         settings, addresses = str(tmp_path / "state" / "settings" / "root.json"), [each.address for each in stack.clusters.values()]
         attacking = dag.task(attack.attack, labels=labels).bind(victim, secret(), settings, addresses)
         run = other.submit(attacking, tenant=attacker, by_value=(attack,))
-        assert set(run.result(LIMIT_S)) == told_to_be_reached(config)
+        assert set(run.result(LIMIT_S)) == documented_reach(config)

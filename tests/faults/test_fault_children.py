@@ -1,4 +1,4 @@
-"""Faults of child meshes and of what is between them and the ledger: rows 1 to 4 and 8 to 11 of the fault plan."""
+"""Faults of child meshes and of their link to the ledger: rows 1 to 4 and 8 to 11 of the fault plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from patience import eventually
 
 pytestmark = pytest.mark.faults
 
-#: Time enough, on a busy machine too, for a process to start and take over, and short enough to be waited for.
+#: Time for a process to start and take over on a busy machine, and short enough to await.
 LONG_TTL_MS = 20_000
 
 
@@ -33,20 +33,20 @@ def test_fault_01_the_agent_is_killed_and_its_workers_live_on(brief_bed: Bed, ro
     row.held("watchdog ended the work, then east had the quota")
 
 
-def test_fault_01_an_agent_that_comes_back_at_once_goes_on_with_the_work_of_its_predecessor(bed: Bed, row: Row) -> None:
+def test_fault_01_restarted_agent_continues_earlier_work(bed: Bed, row: Row) -> None:
     takes_over(bed)
-    row.held("the same process went on under the new session, its result was told once")
+    row.held("the same process continued under the new session, and its result was reported once")
 
 
 @pytest.mark.slow
-def test_fault_01_an_agent_that_comes_back_at_once_proves_what_its_predecessor_had_begun(make_bed: Callable[..., Bed], row: Row) -> None:
+def test_fault_01_restarted_agent_proves_begun_work(make_bed: Callable[..., Bed], row: Row) -> None:
     bed = make_bed(ttl_ms=LONG_TTL_MS)
     takes_over(bed, LONG_TTL_MS)  # Longer than any proof of the first lasts.
-    row.held("the same process went on when all that the first had proved was over")
+    row.held("the same process continued after the first session's proofs had expired")
 
 
 def takes_over(bed: Bed, for_ms: int = 0) -> None:
-    """An agent dies, the next one goes on with its work, for so long at least; then it ends well."""
+    """Kill an agent, let the next one continue its work for at least this long, and end the work well."""
     west = bed.mesh("west")
     (stage,) = bed.submit("west")
     bed.is_running("west", 1)
@@ -64,7 +64,7 @@ def takes_over(bed: Bed, for_ms: int = 0) -> None:
     assert bed.fate_of(stage) == ["stage_started", "node_succeeded", "stage_ended"]
 
 
-def test_fault_01_what_ended_while_no_agent_was_there_is_told_by_the_next(bed: Bed, row: Row) -> None:
+def test_fault_01_next_agent_reports_ends_during_the_gap(bed: Bed, row: Row) -> None:
     west = bed.mesh("west")
     stages = bed.submit("west", 2)
     bed.is_running("west", 2)
@@ -77,11 +77,11 @@ def test_fault_01_what_ended_while_no_agent_was_there_is_told_by_the_next(bed: B
     bed.finish(stages[1:])
     eventually(lambda: all("stage_ended" in bed.reported_for(stage) for stage in stages), PATIENCE_S)
     assert [bed.reported_for(stage).count("node_succeeded") for stage in stages] == [1, 1]
-    row.held("its end was told once, by the new session")
+    row.held("its end was reported once, by the new session")
 
 
 @pytest.mark.slow
-def test_fault_01_an_agent_that_comes_back_after_the_end_of_its_leases_begins_anew(brief_bed: Bed, row: Row) -> None:
+def test_fault_01_agent_back_after_lease_expiry_begins_anew(brief_bed: Bed, row: Row) -> None:
     bed = brief_bed
     west = bed.mesh("west")
     (stage,) = bed.submit("west")
@@ -93,7 +93,7 @@ def test_fault_01_an_agent_that_comes_back_after_the_end_of_its_leases_begins_an
     west.begin()
     eventually(lambda: bed.incarnation("west") > first, PATIENCE_S)
     eventually(lambda: bed.reported_for(stage)[-1:] == ["stage_lost"], PATIENCE_S)
-    (again,) = bed.submit("west")  # What a root does with a stage that was lost.
+    (again,) = bed.submit("west")  # A root does this with a lost stage.
     bed.is_running("west", 1)
     bed.finish([again])
     eventually(lambda: "stage_ended" in bed.reported_for(again), PATIENCE_S)
@@ -131,7 +131,7 @@ def test_fault_03_the_agent_sleeps_for_two_times_to_live(brief_bed: Bed, row: Ro
     eventually(lambda: bed.incarnation("west") > first, PATIENCE_S)
     assert [bed.reported_for(stage).count("node_succeeded") for stage in late] == [0, 0]
     assert bed.runs("east") == 2
-    row.held("work ended while the agent slept; after it the mesh joined anew before anything else")
+    row.held("work ended while the agent was suspended; then the mesh joined anew before any other call")
 
 
 @pytest.mark.slow
@@ -144,7 +144,7 @@ def test_fault_04_the_agent_and_one_of_two_watchdogs_sleep(brief_bed: Bed, row: 
     asleep, awake = west.nodes
     west.agent.suspend()
     asleep.watchdog.suspend()
-    # Nothing of this system is awake on that node: what runs there is out of reach until its watchdog is, as documented.
+    # The suspended node runs no part of this system, so its work is out of reach until its watchdog wakes, as documented.
     beyond = [work.pid for work in west.work() if (asleep.folder / "w" / str(work.pid)).exists()]
     assert len(beyond) == 1
     bed.oracle.spare(*beyond)
@@ -157,7 +157,7 @@ def test_fault_04_the_agent_and_one_of_two_watchdogs_sleep(brief_bed: Bed, row: 
     eventually(lambda: bed.view("west"), PATIENCE_S)
     assert [bed.reported_for(stage).count("node_succeeded") for stage in late] == [0, 0]
     assert awake.watchdog.is_running()
-    row.held("the watched node stopped; the other at its watchdog's first breath; late results fenced")
+    row.held("the watched node stopped; the other once its watchdog woke; late results were fenced")
 
 
 Parted = Callable[..., tuple[Bed, Mesh]]
@@ -165,7 +165,7 @@ Parted = Callable[..., tuple[Bed, Mesh]]
 
 @pytest.fixture(params=["a proxy", "a network namespace"])
 def parted(request: pytest.FixtureRequest, servers_of_row: Callable[..., Server], make_bed: Callable[..., Bed]) -> Parted:
-    """A bed, made as by `make_bed`, and its mesh `west`, whose way to Redis can be cut."""
+    """A bed made by `make_bed` and its mesh `west`, whose link to Redis can be cut."""
     if request.param == "a proxy":
         return lambda **wanted: ((bed := make_bed(**wanted)), bed.mesh("west"))
     if not are_possible():
@@ -194,7 +194,7 @@ def test_fault_08_a_partition_of_a_sixth_of_the_time_to_live(parted: Parted, row
 
 
 @pytest.mark.slow
-def test_fault_08_a_partition_that_outlasts_the_time_for_admission(parted: Parted, row: Row) -> None:
+def test_fault_08_partition_outlasts_the_admission_deadline(parted: Parted, row: Row) -> None:
     bed, west = parted(ttl_ms=TERMS.ttl_ms, lab=4)
     bed.submit("west", 2)
     bed.is_running("west", 2)
@@ -205,7 +205,7 @@ def test_fault_08_a_partition_that_outlasts_the_time_for_admission(parted: Parte
     west.cut_off(False)
     bed.is_running("west", 3)
     assert bed.incarnation("west") == first
-    row.held("nothing new was begun, nothing stopped; afterwards what had come meanwhile began")
+    row.held("no work began or stopped; later submissions began afterwards")
 
 
 @pytest.mark.slow
@@ -238,7 +238,7 @@ def test_fault_09_replies_are_dropped_and_requests_arrive(brief_bed: Bed, row: R
     assert "does not answer" in west.said()
     bed.submit("east", 2)
     bed.is_running("east", 2)
-    row.held("stopped at T2, though the ledger had heard it")
+    row.held("stopped at T2, although the ledger had received the heartbeat")
 
 
 @pytest.mark.slow
@@ -257,7 +257,7 @@ def test_fault_10_a_heartbeat_arrives_after_its_session_is_over(brief_bed: Bed, 
     west.proxy.weather.request_delay_s = 0.0
     west.proxy.cut()
     eventually(lambda: bed.incarnation("west") > first, PATIENCE_S)
-    row.held("it renewed nothing: the session it spoke for was swept")
+    row.held("it renewed nothing: its session was swept")
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Faults of several servers that hold the truth together: rows 28, 30 and 31 of the fault plan."""
+"""Faults of replicated Redis servers: rows 28, 30 and 31 of the fault plan."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from mesh.core.ids import MeshId
 pytestmark = pytest.mark.faults
 
 KEYS = Keys()
-#: As in production: the grace has to cover what a replica may lag behind. Time is moved by hand.
+#: As in production: the grace covers the lag of a replica. Time is moved by hand.
 TERMS = LeaseTerms(ttl_ms=30_000, grace_ms=10_000)
 SLOTS, MESHES = 4, 3
-#: Writes are to resume within this after the master died (the plan allows 15 s).
+#: Writes resume within this after the master's death (the plan allows 15 s).
 RESUMED_S_MAX = 15.0
 
 
@@ -48,9 +48,9 @@ def ledger_on(url: str, timeout_ms: int = 500) -> RedisLedger:
 
 
 class Load:
-    """Meshes that join, take and give back, each in a thread; whoever is told to come later comes later.
+    """Meshes that join, acquire and release, each in a thread, and that wait when the ledger says so.
 
-    A lease and a session bear one token each; what bore which is kept, for none may ever be borne by two.
+    It records the holder of each token, because no two leases or sessions may share one.
     """
 
     def __init__(self, url: str) -> None:
@@ -111,7 +111,7 @@ class Load:
             self.bearers.setdefault(token, set()).add(bearer)
 
     def twice(self) -> dict[int, set[str]]:
-        """Tokens that more than one session or lease has borne."""
+        """Return tokens that more than one session or lease has used."""
         return {token: bearers for token, bearers in self.bearers.items() if len(bearers) > 1}
 
 
@@ -127,7 +127,7 @@ def under_load(url: str) -> Iterator[Load]:
 
 
 def learn_out(ledger: RedisLedger, client: redis.Redis) -> None:
-    """Move the time until the ledger has learned; a mesh that is slow to come back has lost its session by then."""
+    """Advance time until the ledger has recovered; a mesh that is slow to return loses its session."""
     while True:
         with suppress(StoreUnavailable, redis.RedisError):  # It has only just come back.
             if not ledger.sweep().learn_ms:
@@ -154,7 +154,7 @@ def make_watched(tmp_path: Path, binary: str) -> Iterator[Callable[..., Watched]
 
 
 @pytest.mark.slow
-def test_fault_28_the_master_is_killed_under_load_and_a_replica_takes_over(make_watched: Callable[..., Watched], row: Row) -> None:
+def test_fault_28_master_is_killed_under_load(make_watched: Callable[..., Watched], row: Row) -> None:
     watched = make_watched(sentinels=3, down_after_ms=500)
     ledger, client = ledger_on(watched.url), connect(watched.url, timeout_ms=500)
     ledger.configure(tree_of(lab=SLOTS))
@@ -170,13 +170,13 @@ def test_fault_28_the_master_is_killed_under_load_and_a_replica_takes_over(make_
         done = load.done
         eventually(lambda: load.done > done + 30 or load.broken, PATIENCE_S)
     assert load.twice() == {}
-    assert load.refused["StoreUnavailable"] > 0  # It was under load when it happened.
+    assert load.refused["StoreUnavailable"] > 0  # The fault met it under load.
     assert ledger.audit() == ()
     row.held(f"writes resumed after {resumed_s:.1f} s in a new epoch that learned; {len(load.bearers)} tokens, none twice")
 
 
 def answered(ledger: RedisLedger) -> object:
-    """A snapshot; None while nobody answers."""
+    """Return a snapshot; None while the server is silent."""
     try:
         return ledger.snapshot()
     except StoreUnavailable:
@@ -191,24 +191,24 @@ def test_fault_30_the_replicas_are_gone(make_watched: Callable[..., Watched], ro
     hand = ManualMesh(ledger, record_of("west", SLOTS))
     hand.acquire(LAB, FLAVOR, SLOT)
     (replica,) = watched.replicas
-    replica.freeze()  # Not a connection that is closed: a replica that falls silent is noticed by its lag alone.
+    replica.freeze()  # Not a closed connection: a silent replica is noticed by its lag alone.
     refusal = eventually(lambda: refused(hand), PATIENCE_S)
     assert "NOREPLICAS" in refusal
     assert "too few replicas" in refusal
     stands = copied(watched.master.client, KEYS)
     assert refused(hand)
-    assert copied(watched.master.client, KEYS) == stands  # Not even the lease clock has moved.
+    assert copied(watched.master.client, KEYS) == stands  # The lease clock has not moved either.
     queue = RedisStageQueue(connect(watched.url, timeout_ms=PATIENT_MS), KEYS)
     with pytest.raises(StoreUnavailable, match="too few replicas"):
         queue.submit(MeshId("west"), spec_of("a-stage"))
     replica.thaw()
     eventually(lambda: not refused(hand), PATIENCE_S)
     assert hand.lease(LAB, FLAVOR).held == SLOT
-    row.held("as if Redis were down, and the refusal says why; when it came back, all that was held is held")
+    row.held("as if Redis were down, with the reason; afterwards all leases were still held")
 
 
 def refused(hand: ManualMesh) -> str:
-    """What the ledger says to a heartbeat that it does not take; empty when it takes it."""
+    """Return the ledger's refusal of a heartbeat; empty if it is accepted."""
     try:
         hand.heartbeat()
     except StoreUnavailable as gone:
@@ -216,14 +216,14 @@ def refused(hand: ManualMesh) -> str:
     return ""
 
 
-def test_fault_26_a_master_whose_replicas_may_lag_longer_than_the_grace(make_watched: Callable[..., Watched], row: Row) -> None:
+def test_fault_26_replicas_may_lag_longer_than_the_grace(make_watched: Callable[..., Watched], row: Row) -> None:
     watched = make_watched(replicas=1, min_replicas_max_lag="10")
     with pytest.raises(LedgerUnsafe, match="min-replicas-max-lag is 10 s"):
         check_server(connect(watched.url, timeout_ms=PATIENT_MS), KEYS, TERMS)
     row.held("refused for min-replicas-max-lag")
 
 
-def test_fault_26_sentinels_that_replace_a_master_which_still_takes_writes(make_watched: Callable[..., Watched], row: Row) -> None:
+def test_fault_26_sentinels_replace_a_master_that_still_writes(make_watched: Callable[..., Watched], row: Row) -> None:
     watched = make_watched(replicas=1, down_after_ms=31_000, min_replicas_max_lag="30")
     terms = LeaseTerms(ttl_ms=30_000, grace_ms=40_000)
     client = connect(watched.url, timeout_ms=PATIENT_MS)
@@ -232,7 +232,7 @@ def test_fault_26_sentinels_that_replace_a_master_which_still_takes_writes(make_
     with redis.Redis(port=watched.ports[0]) as sentinel:
         sentinel.sentinel_set(SERVICE, "down-after-milliseconds", 32_000)
     assert check_server(client, KEYS, terms).min_replicas_to_write == 1
-    row.held("refused for down-after-milliseconds, taken when it is longer than the lag")
+    row.held("refused for down-after-milliseconds, accepted when it exceeds the lag")
 
 
 def test_a_follower_reads_events_through_sentinels(make_watched: Callable[..., Watched]) -> None:
@@ -242,11 +242,11 @@ def test_a_follower_reads_events_through_sentinels(make_watched: Callable[..., W
 
     with pytest.raises(UnknownRun):  # It was asked, and answered.
         asyncio.run(follow())
-    gc.collect()  # A connection that was left open, a sentinel's too, would fail the test here.
+    gc.collect()  # An open connection, a sentinel's too, would fail the test here.
 
 
 @pytest.mark.slow
-def test_fault_31_the_slot_of_the_ledger_moves_to_another_node_under_load(tmp_path: Path, binary: str, row: Row) -> None:
+def test_fault_31_ledger_slot_migrates_under_load(tmp_path: Path, binary: str, row: Row) -> None:
     cluster = Cluster(tmp_path / "cluster", binary=binary)
     try:
         ledger, client = ledger_on(cluster.url), connect(cluster.url, timeout_ms=500)
@@ -264,7 +264,7 @@ def test_fault_31_the_slot_of_the_ledger_moves_to_another_node_under_load(tmp_pa
         assert ledger.snapshot().epoch > epoch
         assert load.twice() == {}
         assert ledger.audit() == ()
-        assert not {"SchemaMismatch", "ForeignLedger"} & set(load.refused)  # It stayed the same ledger all the time.
+        assert not {"SchemaMismatch", "ForeignLedger"} & set(load.refused)  # The ledger kept its identity.
     finally:
         for node in cluster.nodes:
             node.close()
@@ -272,7 +272,7 @@ def test_fault_31_the_slot_of_the_ledger_moves_to_another_node_under_load(tmp_pa
 
 
 def move_slot(slot: int, start: object, target: object, cluster: Cluster) -> int:
-    """One key after the other, slowly; how many there were."""
+    """Migrate the slot slowly, key by key, and return the number of keys."""
     ids = {node: node.client.execute_command("CLUSTER", "MYID").decode() for node in (start, target)}
     target.client.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[start])
     start.client.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
@@ -280,7 +280,7 @@ def move_slot(slot: int, start: object, target: object, cluster: Cluster) -> int
     while keys := start.client.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 1):
         start.client.execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 2_000, "KEYS", *keys)
         moved += 1
-        time.sleep(0.02)  # The fault itself: a move that takes its time.
+        time.sleep(0.02)  # The fault itself: a slow migration.
     for node in (target, start, *(node for node in cluster.nodes if node not in (start, target))):
         node.client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
     return moved

@@ -1,4 +1,4 @@
-"""Load, repetition and users who do not play along: rows 35 to 41 of the fault plan."""
+"""Load, repetition and uncooperative users: rows 35 to 41 of the fault plan."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from mesh.stages.messages import NodeSucceeded, StageEnded, StageMessage
 pytestmark = pytest.mark.faults
 
 HERD, CHILDREN = 1_000, 100
-#: Commands that the server carries out for a mesh that comes back, however many there are, and for each lease: twice what it takes.
+#: Commands of the server for a returning mesh, with any number of them, and for each lease: twice the need.
 RETURN_COMMANDS_MAX, LEASE_COMMANDS_MAX = 16, 9
-#: Long enough for the longest script of these rows on a busy machine.
+#: Longer than the longest script of these rows on a busy machine.
 PATIENT_MS = 20_000
 
 
 def result_of(stage: str) -> tuple[StageMessage, ...]:
-    """A stage's good end."""
+    """Return a stage's successful end."""
     done = NodeSucceeded(stage=StageId(stage), node=NodeId("n"), attempt=1, started_ms=0, finished_ms=0, worker="w")
     return done, StageEnded(stage=StageId(stage))
 
 
 def claimed_by(bed: Bed, hand: ManualMesh, name: str) -> Claim:
-    """A stage that the hand has claimed."""
+    """Return a stage claimed by this mesh."""
     bed.queue.submit(hand.record.mesh, spec_of(name))
     hand.acquire(LAB, FLAVOR, SLOT)
     claimed = bed.queue.claim(hand.session, StageId(name), hand.lease(LAB, FLAVOR))
@@ -52,7 +52,7 @@ def claimed_by(bed: Bed, hand: ManualMesh, name: str) -> Claim:
     return claimed.claim
 
 
-def test_fault_35_the_same_stage_is_submitted_a_hundred_times_at_once(bed: Bed, row: Row) -> None:
+def test_fault_35_one_stage_is_submitted_a_hundred_times(bed: Bed, row: Row) -> None:
     bed.mesh("west")
     spec = spec_of("only", what="quick")
     with ThreadPoolExecutor(20) as pool:
@@ -86,7 +86,7 @@ def test_fault_36_two_results_of_one_stage(bed: Bed, row: Row) -> None:
         bed.queue.report(claim, 2, result_of("twice"))
     assert bed.reported_for("twice") == ["node_succeeded", "stage_ended"]
     hand.leave()
-    row.held("one effect; a repeat is taken in silence, a stranger refused")
+    row.held("one effect; a repeat is accepted silently, a stranger refused")
 
 
 def test_fault_36_a_result_under_a_lease_that_was_revoked(bed: Bed, row: Row) -> None:
@@ -112,7 +112,7 @@ def test_fault_37_a_stage_kills_its_worker(make_bed: Callable[..., Bed], row: Ro
     assert bed.fate_of(poison) == ["stage_started", "node_failed", "stage_ended"]
     assert [bed.reported_for(stage).count("node_succeeded") for stage in neighbours] == [1] * 4
     assert ({work.pid for work in west.work()}, bed.incarnation("west")) == (before, first)
-    row.held("it failed, once; its neighbours ended well, what ran beside it ran on")
+    row.held("it failed once; its neighbours succeeded, and parallel work continued")
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_fault_38_a_quota_is_halved_and_raised_again_under_load(make_bed: Callab
     bed.oracle.limit({"lab": 3})
     bed.quota(lab=3)
     eventually(lambda: bed.runs("west") + bed.runs("east") == 3, PATIENCE_S)
-    row.held("use fell to the new limit and nobody was granted anything meanwhile; then it grew")
+    row.held("use fell to the new limit without grants meanwhile; then it grew")
 
 
 def test_fault_38_a_tenant_moves_while_its_work_runs(make_bed: Callable[..., Bed], row: Row) -> None:
@@ -154,11 +154,11 @@ def test_fault_38_a_tenant_moves_while_its_work_runs(make_bed: Callable[..., Bed
     back = bed.ledger.configure(tree_of(lab=2, lab__a=0, new=0))
     with pytest.raises(QuotaExceeded):
         bed.ledger.reparent(moving, TenantPath("new"), expected=back.version)
-    row.held("use went along, at once; a circle, and a parent without room, were refused")
+    row.held("use moved along at once; a cycle and a parent without quota were refused")
 
 
 @pytest.mark.slow
-def test_fault_39_a_borrower_does_not_give_way(make_bed: Callable[..., Bed], row: Row) -> None:
+def test_fault_39_borrower_ignores_its_preemption(make_bed: Callable[..., Bed], row: Row) -> None:
     bed = make_bed(ttl_ms=TERMS.ttl_ms, limits={"lab": 4, "lab/a": 4, "lab/b": 4}, lab=0, lab__a=2, lab__b=2)
     borrower, tenant = ManualMesh(bed.ledger, record_of("deaf", 4)), TenantPath("lab/a")
     borrower.acquire(tenant, FLAVOR, SLOT, 4)
@@ -167,18 +167,18 @@ def test_fault_39_a_borrower_does_not_give_way(make_bed: Callable[..., Bed], row
     bed.submit("west", 2, tenant="lab/b")
 
     def is_served() -> bool:
-        borrower.heartbeat()  # Alive and well, it just does not obey.
+        borrower.heartbeat()  # Alive and well, but disobedient.
         return bed.runs("west") == 2
 
     eventually(is_served, PATIENCE_S)
     assert bed.held("deaf") == 2
     assert {lease_event.lease.mesh for lease_event in bed.ledger.history() if lease_event.verb == "cut" and lease_event.lease} == {"deaf"}
     borrower.leave()
-    row.held("what it had borrowed was cut when its time was over; the claimant was served")
+    row.held("its loan was revoked at the deadline; the claimant was served")
 
 
 def patient_ledger(server: Server) -> RedisLedger:
-    """With many connections and much time; learned, since it was founded a moment ago."""
+    """Return a recovered ledger with many connections and long timeouts."""
     ledger = RedisLedger(connect(server.url, timeout_ms=PATIENT_MS), Keys(), terms=TERMS, uid=UID)
     ledger.sweep()
     server.client.hset(Keys().meta, "learn", "0")
@@ -187,7 +187,7 @@ def patient_ledger(server: Server) -> RedisLedger:
 
 @contextmanager
 def commands(server: Server) -> Iterator[Counter[str]]:
-    """How often the server has carried out each command meanwhile, those of scripts as well; known at the end."""
+    """Count the server's commands during the block, those of scripts too; complete at the end."""
     server.client.config_resetstat()
     counted: Counter[str] = Counter()
     yield counted
@@ -196,12 +196,12 @@ def commands(server: Server) -> Iterator[Counter[str]]:
 
 
 def verbs(counted: Counter[str]) -> int:
-    """Calls of the ledger, which are functions on a newer server and scripts on an older one."""
+    """Return the ledger's calls: functions on a newer server, scripts on an older one."""
     return counted["fcall"] + counted["evalsha"]
 
 
 def percentile(taken_s: list[float], share: float) -> float:
-    """In milliseconds."""
+    """Return the percentile in milliseconds."""
     return sorted(taken_s)[min(len(taken_s) - 1, int(len(taken_s) * share))] * 1000
 
 
@@ -213,9 +213,9 @@ def test_fault_40_a_thousand_meshes_return_at_once(server: Server, row: Row) -> 
         hands = list(pool.map(lambda number: ManualMesh(ledger, record_of(f"m{number}", 1)), range(HERD)))
         list(pool.map(lambda hand: hand.acquire(LAB, FLAVOR, SLOT), hands))
         lt, asleep_since = int(server.client.hget(Keys().meta, "lt")), time.monotonic()
-        eventually(lambda: time.monotonic() - asleep_since > TERMS.ttl_ms / 1000, PATIENCE_S)  # Nobody can reach a root.
+        eventually(lambda: time.monotonic() - asleep_since > TERMS.ttl_ms / 1000, PATIENCE_S)  # No root is reachable.
         with commands(server) as counted:
-            taken_s = list(pool.map(beat_and_measure, hands))
+            taken_s = list(pool.map(measured_heartbeats, hands))
         assert ledger.sweep().meshes == ()
     assert (verbs(counted), counted.total() <= RETURN_COMMANDS_MAX * HERD) == (HERD, True), counted
     assert int(server.client.hget(Keys().meta, "lt")) - lt < TERMS.learn_ms
@@ -223,8 +223,12 @@ def test_fault_40_a_thousand_meshes_return_at_once(server: Server, row: Row) -> 
     row.held(f"one call each, no session lost, none taken back early; a heartbeat took {percentile(taken_s, 0.99):.0f} ms (p99)")
 
 
-def beat_and_measure(hand: ManualMesh) -> float:
-    """Raises SessionLost when the ledger has given the mesh up."""
+def measured_heartbeats(hand: ManualMesh) -> float:
+    """Send heartbeats and measure them.
+
+    Raises:
+        SessionLost: The ledger has given the mesh up.
+    """
     since = time.monotonic()
     hand.heartbeat()
     return time.monotonic() - since
@@ -232,7 +236,7 @@ def beat_and_measure(hand: ManualMesh) -> float:
 
 @contextmanager
 def another_beats(ledger: RedisLedger, taken_s: list[float]) -> Iterator[ManualMesh]:
-    """A mesh that beats all the time beside what happens, each beat measured."""
+    """Run a mesh with measured heartbeats during the block."""
     other, over = ManualMesh(ledger, record_of("other", 1)), threading.Event()
     failed: list[SessionLost] = []
 
@@ -262,7 +266,7 @@ def test_fault_41_a_hundred_meshes_claim_a_thousand_leases_each(server: Server, 
     names = [f"t{number}" for number in range(ROWS_SENT_MAX)]
     ledger.configure(tree_of(**dict.fromkeys(names, CHILDREN)))
     hands = [ManualMesh(ledger, record_of(f"m{number}", ROWS_SENT_MAX)) for number in range(CHILDREN)]
-    learn_ms = 10**9  # All that follows is learned.
+    learn_ms = 10**9  # Recovery is complete.
     server.client.hset(Keys().meta, "learn", str(learn_ms))
     taken_s: list[float] = []
     with commands(server) as counted, another_beats(ledger, taken_s):
@@ -272,8 +276,8 @@ def test_fault_41_a_hundred_meshes_claim_a_thousand_leases_each(server: Server, 
             hand.heartbeat(claims=leases)
             with pytest.raises(BatchTooLarge):
                 ledger.heartbeat(hand.session, hand.record, HeartbeatReport(number=2, claims=(*leases, leases[0])))
-    assert len(taken_s) >= CHILDREN // 10  # It had its turn between the others.
-    assert verbs(counted) == CHILDREN + len(taken_s) + 1, counted  # One call each, and none for what is too much.
+    assert len(taken_s) >= CHILDREN // 10  # It was served between the others.
+    assert verbs(counted) == CHILDREN + len(taken_s) + 1, counted  # One call each, and none for the excess.
     assert counted.total() <= LEASE_COMMANDS_MAX * CHILDREN * ROWS_SENT_MAX, counted
     used = ledger.snapshot().usage
     assert {used[TenantPath(name), FLAVOR, "cpu"] for name in names} == {CHILDREN * 10_000}
@@ -281,6 +285,6 @@ def test_fault_41_a_hundred_meshes_claim_a_thousand_leases_each(server: Server, 
 
 
 def lease_named(mesh: MeshId, tenant: str, token: int) -> Lease:
-    """A lease of one slot, as the mesh remembers it."""
+    """Return a lease of one slot as the mesh remembers it."""
     held = ResourceSet.of({"cpu": 1})
     return Lease(tenant=TenantPath(tenant), mesh=mesh, flavor=FLAVOR, held=held, target=held, token=token, version=token)

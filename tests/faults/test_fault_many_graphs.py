@@ -1,4 +1,4 @@
-"""Many graphs at once, some of which fail or are cancelled, through to the end: row 52 of the fault plan, on real Ray."""
+"""Many concurrent graphs with failures and cancellations, through to the end: row 52 of the fault plan, on real Ray."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.ray, pytest.mark
 
 REPOSITORY = Path(__file__).parents[2]
 LIMIT_S = 300.0
-#: Nodes side by side, and one after the other: of a graph between its source and its sink.
+#: Nodes of a graph side by side, and one after another, between source and sink.
 SHAPES = ((598, 1), (80, 10), (24, 40), (16, 48))
 GRAPHS = 24
 CANCELLED, FAILING = range(3, GRAPHS, 8), range(6, GRAPHS, 8)
 SIDES = ({"zone": "east"}, {"zone": "west"})
-#: What Ray writes when it aborts a process.
+#: Ray's message about an aborted process.
 ABORTED = ("SIGABRT", "Check failed")
 POOLS = "pools: {general: {flavor: standard, capacity: {cpu: 3}}}"
 CONFIG = f"""
@@ -62,7 +62,7 @@ def federation(tmp_path: Path) -> Iterator[Federation]:
 
 
 def note(folder: str, graph: str, node: str) -> None:
-    """A line per execution."""
+    """Log each execution."""
     with Path(folder, f"{os.getpid()}.executions").open("a") as file:
         file.write(f"{graph} {node}\n")
 
@@ -86,11 +86,11 @@ def wait_to_be_cancelled(folder: str, graph: str, node: str, _source: int) -> in
 
 @dataclass(frozen=True)
 class Graph:
-    """A source, columns of nodes of which each takes two of the layer before, and a sink. The columns change sides half way down.
+    """Graph with a source, columns of nodes that each use two of the layer before, and a sink; columns swap sides half way.
 
     Args:
         is_cancelled: It has one more node, which waits until the run is cancelled.
-        fails: Its source does.
+        fails: Its source fails.
     """
 
     number: int
@@ -115,7 +115,7 @@ class Graph:
         return RunState.CANCELLED if self.is_cancelled else RunState.FAILED if self.fails else RunState.SUCCEEDED
 
     def sink(self, folder: Path) -> Any:
-        """What is submitted."""
+        """Return the submitted node."""
 
         def node(function: Any, name: str, side: int, *values: Any) -> Any:
             return dag.task(function, labels=SIDES[side], name=name).bind(str(folder), self.name, name, *values)
@@ -132,7 +132,7 @@ class Graph:
         return node(add, "sink", self.number % 2, *layer, *held)
 
     def result(self) -> int:
-        """What its sink returns."""
+        """Return the sink's expected result."""
 
         def value(*values: int) -> int:
             return sum(values) % 1_000_003 + 1
@@ -149,13 +149,13 @@ def submit(federation: Federation, outputs: Any, name: str) -> Run:
 
 
 def executions(folder: Path) -> Counter[tuple[str, str]]:
-    """How often each node of each graph was executed."""
+    """Return the executions of each node of each graph."""
     lines = [line for file in folder.glob("*.executions") for line in file.read_text().splitlines()]
     return Counter((graph, node) for graph, node in map(str.split, lines))
 
 
 def aborts(federation: Federation) -> list[str]:
-    """Runners that died, in the words of their meshes, and processes that Ray has aborted, in its own."""
+    """Return runners reported dead by their meshes, and processes that Ray has aborted."""
     logs = [child.log for child in federation.stack.children.values()]
     died = [line for log in logs for line in log.read_text().splitlines() if "a runner died" in line]
     for cluster in federation.stack.clusters.values():
@@ -168,7 +168,7 @@ def test_fault_52_many_graphs_at_once_some_cancelled(federation: Federation, tmp
     graphs = [Graph(number, number in CANCELLED, number in FAILING) for number in range(GRAPHS)]
 
     def start(graph: Graph) -> Run:
-        """Submit it, and cancel it when it is to be."""
+        """Submit it, and cancel it if wanted."""
         run = submit(federation, graph.sink(tmp_path), graph.name)
         if graph.is_cancelled:
             eventually((tmp_path / f"{graph.name}.holds").exists, LIMIT_S)

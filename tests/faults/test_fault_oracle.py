@@ -1,4 +1,4 @@
-"""The oracle sees what it is there to see, or no row would mean anything."""
+"""The fault oracle itself: it detects each violation that the rows rely on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fifo(tmp_path: Path) -> str:
 
 @pytest.fixture
 def oracle(fifo: str, server: Server) -> Iterator[Oracle]:
-    """One slot for `lab` and all below it."""
+    """Oracle with one slot for `lab` and its subtree."""
     oracle = Oracle(fifo, server.url, {"lab": 1, "lab/a": 1, "lab/b": 1})
     yield oracle
     oracle.stop()
@@ -40,7 +40,7 @@ def end(*work: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def test_two_processes_on_one_slot_are_seen_even_when_they_are_of_two_tenants(fifo: str, oracle: Oracle) -> None:
+def test_two_tenants_on_one_slot_are_detected(fifo: str, oracle: Oracle) -> None:
     work = [begin(fifo, "lab/a")]
     eventually(lambda: oracle.uses and oracle.uses[-1].by_tenant.get("lab") == 1, PATIENCE_S)
     oracle.verdict()
@@ -49,10 +49,10 @@ def test_two_processes_on_one_slot_are_seen_even_when_they_are_of_two_tenants(fi
     end(*work)
     eventually(lambda: not work_of(fifo), PATIENCE_S)
     with pytest.raises(AssertionError, match=r"real use above the quota.*'lab': \(2, 1\)"):
-        oracle.verdict()  # It is over by now, and still it was.
+        oracle.verdict()  # It is over by now, and still counts.
 
 
-def test_what_a_row_has_shown_to_be_beyond_reach_does_not_count(fifo: str, oracle: Oracle) -> None:
+def test_spared_process_is_not_counted(fifo: str, oracle: Oracle) -> None:
     spared = begin(fifo, "lab/a")
     oracle.spare(spared.pid)
     other = begin(fifo, "lab/b")
@@ -69,8 +69,8 @@ def test_what_a_row_has_shown_to_be_beyond_reach_does_not_count(fifo: str, oracl
         pytest.param([2, 3], False, id="above and rising"),
     ],
 )
-def test_what_is_held_may_be_above_the_limit_only_while_it_falls(oracle: Oracle, held: list[int], is_fair: bool) -> None:
-    oracle.stop()  # What it would see itself is nothing, and in between it would mean something.
+def test_use_above_the_limit_is_allowed_only_while_falling(oracle: Oracle, held: list[int], is_fair: bool) -> None:
+    oracle.stop()  # The oracle's own samples would be empty, and would count in between.
     oracle.limit({"lab": 9})
     before_s = oracle.now_s()
     oracle.charges = [Charge(before_s, before_s, {"lab": held[0] * CPU})]
@@ -84,7 +84,7 @@ def test_what_is_held_may_be_above_the_limit_only_while_it_falls(oracle: Oracle,
             oracle.verdict()
 
 
-def test_a_look_during_which_the_limit_was_raised_is_held_against_the_higher_one(oracle: Oracle) -> None:
+def test_sample_across_a_raise_is_held_to_the_higher_limit(oracle: Oracle) -> None:
     oracle.stop()
     since_s = oracle.now_s()
     oracle.limit({"lab": 2})
@@ -96,9 +96,9 @@ def test_a_look_during_which_the_limit_was_raised_is_held_against_the_higher_one
 
 
 def test_a_token_on_two_leases_is_seen(oracle: Oracle) -> None:
-    oracle._tokens[7] = {"lease of lab on west"}
+    oracle.tokens[7] = {"lease of lab on west"}
     oracle.verdict()
-    oracle._tokens[7].add("lease of lab on east")
+    oracle.tokens[7].add("lease of lab on east")
     with pytest.raises(AssertionError, match="given out twice"):
         oracle.verdict()
 

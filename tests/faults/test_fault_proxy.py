@@ -1,4 +1,4 @@
-"""The proxy does what it is told to, or no row would mean anything."""
+"""The fault proxy itself: it does what it is told."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WAIT_S = 60.0
 
 
 class Echo:
-    """Answers every chunk with itself; keeps what it heard, by connection."""
+    """Server that echoes every chunk and keeps the input by connection."""
 
     def __init__(self) -> None:
         self.heard: list[bytes] = []
@@ -61,7 +61,7 @@ def line(proxy: Proxy) -> Iterator[socket.socket]:
         yield line
 
 
-def test_what_is_dropped_on_its_way_is_never_heard(proxy: Proxy, line: socket.socket, echo: Echo) -> None:
+def test_dropped_request_never_arrives(proxy: Proxy, line: socket.socket, echo: Echo) -> None:
     proxy.weather.drop_requests = True
     line.sendall(b"lost")
     eventually(lambda: proxy.requests == 2, WAIT_S)
@@ -80,7 +80,7 @@ def test_a_dropped_reply_was_heard_by_the_server(proxy: Proxy, line: socket.sock
         line.recv(100)
 
 
-def test_a_delayed_request_is_delivered_though_its_client_has_gone(proxy: Proxy, line: socket.socket, echo: Echo) -> None:
+def test_delayed_request_arrives_after_its_client_has_gone(proxy: Proxy, line: socket.socket, echo: Echo) -> None:
     proxy.weather.request_delay_s = 0.2
     line.sendall(b"late")
     line.close()
@@ -88,7 +88,7 @@ def test_a_delayed_request_is_delivered_though_its_client_has_gone(proxy: Proxy,
     eventually(lambda: echo.heard == [b"hello", b"late"], WAIT_S)
 
 
-def test_a_held_request_is_passed_on_when_it_is_let_go(proxy: Proxy, line: socket.socket, echo: Echo) -> None:
+def test_held_request_is_passed_on_when_released(proxy: Proxy, line: socket.socket, echo: Echo) -> None:
     proxy.weather.hold_requests = True
     line.sendall(b"held")
     eventually(lambda: proxy.requests == 2, WAIT_S)

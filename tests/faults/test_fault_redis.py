@@ -1,4 +1,4 @@
-"""Faults of the server that holds the truth: rows 17 to 20, 22 to 27, 32 and 45 of the fault plan."""
+"""Faults of the Redis server: rows 17 to 20, 22 to 27, 32 and 45 of the fault plan."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from federation.errors import EpochChanged, LedgerUnsafe, StoreUnavailable
 from federation.leases import Granted
 from federation.manual_mesh import ManualMesh
 from federation.store.redis.blobs import RedisBlobs
+from federation.store.redis.client import connect
 from federation.store.redis.fixtures import move_time, servers
 from federation.store.redis.keys import Keys
 from federation.store.redis.ledger import RedisLedger
@@ -45,7 +46,7 @@ def pids(bed: Bed, mesh: str) -> set[int]:
 
 
 def fill_up(write: Callable[[int], object]) -> None:
-    """Until it is refused, and that is raised; or it is no use."""
+    """Write until the server refuses, and raise its error; give up when that is no use."""
     for number in range(1_000):
         write(number)
 
@@ -64,15 +65,15 @@ def test_fault_17_redis_is_killed_and_comes_back(make_bed: Callable[..., Bed], r
     assert learning.learn_ms > 0
     (late,) = bed.submit("west", 1)
     bed.is_running("west", 3)
-    assert bed.ledger.snapshot().learn_ms == 0  # Nothing new before.
+    assert bed.ledger.snapshot().learn_ms == 0  # No new work before.
     assert before < pids(bed, "west")
     assert bed.incarnation("west") == first
-    eventually(lambda: bed.reported_for(late)[:2] == ["stage_waiting", "stage_started"], PATIENCE_S)  # It runs before its mesh says so.
-    row.held("nothing lost, no work stopped, nothing begun before learning was over")
+    eventually(lambda: bed.reported_for(late)[:2] == ["stage_waiting", "stage_started"], PATIENCE_S)  # It runs before its mesh reports so.
+    row.held("no loss, no work stopped, none begun before the end of recovery")
 
 
 @pytest.mark.slow
-def test_fault_18_the_end_of_the_file_is_lost_with_all_that_was_granted_in_it(brief_bed: Bed, row: Row) -> None:
+def test_fault_18_log_tail_is_lost_with_its_grants(brief_bed: Bed, row: Row) -> None:
     bed = brief_bed
     west, _ = bed.mesh("west"), bed.mesh("east")
     west.cut_off()
@@ -89,11 +90,11 @@ def test_fault_18_the_end_of_the_file_is_lost_with_all_that_was_granted_in_it(br
     assert [lease_event.verb for lease_event in bed.ledger.history() if lease_event.lease is not None] == ["restore"]
     eventually(lambda: bed.ledger.snapshot().learn_ms == 0, PATIENCE_S)
     eventually(lambda: bed.runs("west") + bed.runs("east") == 2, PATIENCE_S)
-    row.held("the mesh's claims brought its leases back before anything was granted")
+    row.held("the mesh's claims restored its leases before any grant")
 
 
 @pytest.mark.slow
-def test_fault_18_the_end_of_a_stage_is_lost_with_the_end_of_the_file(brief_bed: Bed, row: Row) -> None:
+def test_fault_18_log_tail_is_lost_with_a_stage_end(brief_bed: Bed, row: Row) -> None:
     bed = brief_bed
     bed.mesh("west")
     ended, stays = bed.submit("west", 2)
@@ -115,7 +116,7 @@ def test_fault_18_the_end_of_a_stage_is_lost_with_the_end_of_the_file(brief_bed:
         ["stage_started"],
         before,
     )
-    row.held("the mesh told again what the ledger had answered and lost; nothing ran twice")
+    row.held("the mesh resent the reports that the ledger had lost; no stage ran twice")
 
 
 @pytest.mark.slow
@@ -141,10 +142,10 @@ def test_fault_18_claims_are_lost_with_the_end_of_the_file(brief_bed: Bed, row: 
     assert pids(bed, "west") == before
     bed.finish([stays])
     eventually(lambda: bed.fate_of(stays) == ["stage_started", "node_succeeded", "stage_ended"], PATIENCE_S)
-    row.held("claims were made again under their tokens: what ran went on, what had ended did not run again")
+    row.held("claims were restored under their tokens: running stages continued, ended ones did not rerun")
 
 
-def test_fault_18_a_run_that_was_accepted_is_lost_with_the_end_of_the_file(server: Server, row: Row) -> None:
+def test_fault_18_log_tail_is_lost_with_an_accepted_run(server: Server, row: Row) -> None:
     client = server.client
     ledger = RedisLedger(client, Keys(), terms=TERMS, uid=UID, founding=False)
     ledger.configure(tree_of(lab=1))
@@ -158,7 +159,7 @@ def test_fault_18_a_run_that_was_accepted_is_lost_with_the_end_of_the_file(serve
     server.cut(kept_bytes)
     server.start()
     assert runs.active() == ()
-    ledger.sweep()  # As a coordinator does every second: the epoch is begun.
+    ledger.sweep()  # As a coordinator does every second: the epoch has begun.
     assert [accepted.look() for _ in range(2)] == [1, 0]
     assert runs.active() == (RUN,)
     assert [entry.run for entry in queue.inbox(0)] == [RUN]
@@ -183,7 +184,7 @@ def test_fault_18_the_file_is_cut_at_random_places(server: Server, tmp_path: Pat
     for hand in hands:
         hand.release(LAB, FLAVOR)
     late_bytes = server.log_file().stat().st_size
-    for hand in hands:  # In the end everything is held, half by each.
+    for hand in hands:  # In the end all is held, half by each.
         assert hand.acquire(LAB, FLAVOR, SLOT, 2) == Granted(slots=2)
     to_bytes = server.log_file().stat().st_size
     held = [hand.lease(LAB, FLAVOR) for hand in hands]
@@ -195,9 +196,9 @@ def test_fault_18_the_file_is_cut_at_random_places(server: Server, tmp_path: Pat
         server.start()
         for hand, lease in random_stream.sample(list(zip(hands, held, strict=True)), len(hands)):
             hand.leases = {(LAB, FLAVOR): lease} if lease.held else {}
-            hand.number = 10_000  # Whatever the ledger remembers, these beats come later.
+            hand.number = 10_000  # The ledger has a later state than these heartbeats.
             hand.claim_all()
-            ask(hand)  # Before the ledger has heard of what the other one holds.
+            ask(hand)  # Before the other mesh has reported its leases.
         grab_after_learning(server, ledger, hands)
         assert sum(hand.lease(LAB, FLAVOR).held["cpu"] for hand in hands) <= 4 * CPU
         assert ledger.audit() == ()
@@ -206,7 +207,7 @@ def test_fault_18_the_file_is_cut_at_random_places(server: Server, tmp_path: Pat
 
 
 def ask(hand: ManualMesh) -> None:
-    """For everything; when another one knew a later token than anybody before it, once more under the new epoch."""
+    """Ask for everything; after a token of an unknown epoch, ask once more under the new epoch."""
     try:
         hand.acquire(LAB, FLAVOR, SLOT, 4)
     except EpochChanged:
@@ -215,7 +216,7 @@ def ask(hand: ManualMesh) -> None:
 
 
 def grab_after_learning(server: Server, ledger: RedisLedger, hands: list[ManualMesh]) -> None:
-    """Everybody asks for everything, while the ledger learns and after."""
+    """Let all meshes ask for everything, during recovery and after it."""
     while True:
         for hand in hands:
             ask(hand)
@@ -249,7 +250,7 @@ def test_fault_19_a_copy_of_an_hour_ago_is_restored(brief_bed: Bed, tmp_path: Pa
     eventually(lambda: bed.ledger.snapshot().learn_ms == 0, PATIENCE_S)
     bed.submit("west", 3)
     eventually(lambda: bed.runs("west") + bed.runs("east") == 3, PATIENCE_S)
-    row.held("what was no longer held went, what was forgotten came back")
+    row.held("released leases went, forgotten ones returned")
 
 
 @pytest.mark.slow
@@ -265,11 +266,11 @@ def test_fault_20_everything_is_flushed(brief_bed: Bed, row: Row) -> None:
     eventually(lambda: bed.held("west") == 2, PATIENCE_S)
     assert bed.incarnation("west") == first
     eventually(lambda: bed.ledger.snapshot().learn_ms == 0, PATIENCE_S)
-    eventually(lambda: not west.work(), PATIENCE_S)  # Their stages are forgotten: nobody waits for their results.
+    eventually(lambda: not west.work(), PATIENCE_S)  # Their stages are forgotten: no client waits for their results.
     bed.submit("west", 2)
     bed.is_running("west", 2)
     assert bed.incarnation("west") == first
-    row.held("founded anew, learning; the leases came back with one heartbeat, the session went on")
+    row.held("founded anew, recovering; the leases returned with one heartbeat, the session continued")
 
 
 def test_fault_22_redis_freezes_and_a_heartbeat_is_lost(bed: Bed, row: Row) -> None:
@@ -284,7 +285,7 @@ def test_fault_22_redis_freezes_for_a_third_of_the_time_to_live(make_bed: Callab
 
 
 def freezes_for(bed: Bed, for_ms: int) -> None:
-    """The server stands still until its mesh has noticed, and for so long by the clock that meshes keep; nothing comes of it."""
+    """Freeze the server until its mesh has noticed and for this long on the meshes' clock; no effect may remain."""
     west, clock = bed.mesh("west"), EnduringClock()
     bed.submit("west", 2)
     bed.is_running("west", 2)
@@ -315,11 +316,11 @@ def test_fault_22_redis_freezes_for_longer_than_leases_live(make_bed: Callable[.
     for name in ("west", "east"):
         bed.submit(name, 2)
     eventually(lambda: bed.runs("west") + bed.runs("east") == 4, PATIENCE_S)
-    row.held("all work stopped by its own clocks; the lease clock had stood still; work came back")
+    row.held("all work stopped by its own clocks; the lease clock had stood still; work returned")
 
 
 @pytest.mark.slow
-def test_fault_23_writes_are_paused_for_two_thirds_of_the_time_to_live(make_bed: Callable[..., Bed], row: Row) -> None:
+def test_fault_23_writes_pause_for_two_thirds_of_the_ttl(make_bed: Callable[..., Bed], row: Row) -> None:
     bed = make_bed(ttl_ms=TERMS.ttl_ms, lab=3)
     bed.mesh("west")
     bed.submit("west", 2)
@@ -331,7 +332,7 @@ def test_fault_23_writes_are_paused_for_two_thirds_of_the_time_to_live(make_bed:
     bed.is_running("west", 3)
     assert before < pids(bed, "west")
     assert bed.incarnation("west") == first
-    row.held("nothing stopped, nothing was begun meanwhile")
+    row.held("no work stopped or began meanwhile")
 
 
 Clocked = tuple[Bed, Callable[[int], None]]
@@ -339,13 +340,13 @@ Clocked = tuple[Bed, Callable[[int], None]]
 
 @pytest.fixture(params=["as the ledger reads it", "its own"])
 def clocked_bed(request: pytest.FixtureRequest, servers_of_row: Callable[..., Server], make_bed: Callable[..., Bed]) -> Clocked:
-    """A bed, and what moves the clock of its Redis once, by milliseconds."""
+    """A bed, and a function that shifts the clock of its Redis once, by milliseconds."""
     if request.param == "as the ledger reads it":
         bed = make_bed()
         return bed, partial(move_time, bed.server.client, Keys())
     if not clocks_can_be_shifted():
         pytest.skip("the clock of a process is shifted on Linux with x86-64 alone")
-    # A memory allocator that is a library of its own asks for the time before the one in between is ready; the wheel's has its own inside.
+    # A separate allocator library asks for the time before the preloaded one is ready; the wheel has its own inside.
     server = servers_of_row(binary=servers()["wheel"], has_own_clock=True)
     return make_bed(server=server), server.shift_clock
 
@@ -357,16 +358,16 @@ def test_fault_24_the_clock_of_redis_jumps_by_an_hour(clocked_bed: Clocked, row:
     bed.submit("west", 2)
     bed.is_running("west", 2)
     before, first, lt, epoch = pids(bed, "west"), bed.incarnation("west"), bed.lt(), bed.ledger.snapshot().epoch
-    told_s = bed.server.client.time()[0]
+    server_s = bed.server.client.time()[0]
     move(by_ms)
     after = bed.ledger.snapshot()
     if move == bed.server.shift_clock:
-        assert abs(bed.server.client.time()[0] - told_s) > abs(by_ms) // 2_000
+        assert abs(bed.server.client.time()[0] - server_s) > abs(by_ms) // 2_000
     assert bed.lt() - lt < bed.ttl_ms
     assert (after.epoch > epoch, after.learn_ms > 0) == ((True, True) if by_ms < 0 else (False, False))
     eventually(lambda: bed.is_fresh("west"), PATIENCE_S)
     assert (pids(bed, "west"), bed.incarnation("west"), bed.held("west")) == (before, first, 2)
-    row.held("a new epoch that learns; no work stopped" if by_ms < 0 else "the lease clock took one step; no effect")
+    row.held("a new epoch in recovery; no work stopped" if by_ms < 0 else "the lease clock took one step; no effect")
 
 
 @pytest.mark.slow
@@ -385,7 +386,7 @@ def test_fault_24_the_clock_of_redis_swings(make_bed: Callable[..., Bed], row: R
     bed.is_running("west", 3)
     assert before < pids(bed, "west")
     assert bed.incarnation("west") == first
-    row.held("grants were suspended until it stood still; nothing was taken back")
+    row.held("grants were suspended until it stood still; no lease was revoked")
 
 
 def test_fault_25_the_memory_of_redis_is_full(make_bed: Callable[..., Bed], row: Row) -> None:
@@ -394,11 +395,11 @@ def test_fault_25_the_memory_of_redis_is_full(make_bed: Callable[..., Bed], row:
     running = bed.submit("west", 2)
     bed.is_running("west", 2)
     first = bed.incarnation("west")
-    blobs = RedisBlobs(bed.queue._client, Keys())
+    blobs = RedisBlobs(connect(bed.server.url), Keys())
     bed.server.client.config_set("maxmemory", bed.server.client.info("memory")["used_memory"] + 200_000)
     with pytest.raises(StoreUnavailable, match="cannot serve now"):
         fill_up(lambda number: blobs.put(RUN, f"{number:064}", b"x" * 50_000))
-    bed.server.client.config_set("maxmemory", bed.server.client.info("memory")["used_memory"] // 2)  # Nothing gives so much room back.
+    bed.server.client.config_set("maxmemory", bed.server.client.info("memory")["used_memory"] // 2)  # No other call frees so much memory.
     with pytest.raises(StoreUnavailable, match="cannot serve now"):
         bed.submit("west", 1)
     beats = bed.beats("west")
@@ -407,7 +408,7 @@ def test_fault_25_the_memory_of_redis_is_full(make_bed: Callable[..., Bed], row:
     bed.server.client.config_set("maxmemory", 0)
     eventually(lambda: bed.reported_for(running[0])[-1:] == ["stage_ended"], PATIENCE_S)
     assert bed.incarnation("west") == first
-    row.held("heartbeats passed, submissions, reports and values were refused; what could not be told was told later, once")
+    row.held("heartbeats passed; submissions, reports and values were refused; the reports arrived later, once")
 
 
 @pytest.mark.parametrize(
@@ -439,14 +440,14 @@ def test_fault_26_a_master_that_waits_for_no_replica(server: Server, tmp_path: P
 
 @pytest.fixture
 def filling(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Server, Callable[[], None]]]:
-    """A server whose disk has room for twice what its scripts take; and how to make room, for when it is down."""
+    """A server whose disk holds twice its scripts, and a function that enlarges it while the server is down."""
     folder, size_bytes = tmp_path / "redis", 800_000
     if request.param == "a file limit":
         limited = Server(folder, file_bytes_max=size_bytes)
         yield limited, lambda: setattr(limited, "file_bytes_max", None)
         limited.close()
         return
-    with small_disk(folder, size_bytes * 3 // 2) as disk:  # Its log and settings lie there, too.
+    with small_disk(folder, size_bytes * 3 // 2) as disk:  # Its log and settings are there, too.
         server = Server(folder)
         yield server, lambda: disk.grow(100 * size_bytes)
         server.close()
@@ -471,10 +472,10 @@ def test_fault_27_the_disk_is_full_and_redis_is_killed_then(
     eventually(lambda: bed.view("west"), PATIENCE_S)
     bed.submit("west", 2)
     bed.is_running("west", 2)
-    row.held("as if Redis were down: work stopped; after the restart what the file still had, and learning")
+    row.held("as if Redis were down: work stopped; after the restart the file's data, and recovery")
 
 
-def test_fault_32_scripts_are_flushed_and_another_version_stands_beside(make_bed: Callable[..., Bed], row: Row) -> None:
+def test_fault_32_scripts_are_flushed_beside_another_version(make_bed: Callable[..., Bed], row: Row) -> None:
     bed = make_bed(lab=3)
     bed.mesh("west")
     bed.submit("west", 2)
@@ -495,7 +496,7 @@ def test_fault_32_scripts_are_flushed_and_another_version_stands_beside(make_bed
         keys = [Keys().scripted[place - 1] for place in places]
         assert len(client.function_list()) == 2
         assert client.fcall(f"sweep_{'0' * len(digest)}", len(keys), *keys, 1)[0] == b"OK"
-    row.held("loaded again by whoever called next; two versions answer side by side")
+    row.held("loaded again by the next caller; two versions answer side by side")
 
 
 @pytest.mark.slow
@@ -514,11 +515,11 @@ def test_fault_45_the_rights_of_the_user_are_taken_away(make_bed: Callable[..., 
     bed.submit("west", 2)
     bed.is_running("west", 2)
     assert agent.is_running()
-    row.held("stopped at T2 as if Redis were down; the same process went on when it might again")
+    row.held("stopped at T2 as if Redis were down; the same process continued when allowed again")
 
 
 @pytest.mark.slow
-def test_fault_45_the_password_is_changed_while_everybody_is_connected(make_bed: Callable[..., Bed], row: Row) -> None:
+def test_fault_45_password_changes_under_open_connections(make_bed: Callable[..., Bed], row: Row) -> None:
     bed = make_bed(ttl_ms=TERMS.ttl_ms, lab=2)
     client = bed.server.client
     client.execute_command("ACL", "SETUSER", "child", "on", ">secret", "~*", "&*", "+@all")
@@ -531,4 +532,4 @@ def test_fault_45_the_password_is_changed_while_everybody_is_connected(make_bed:
     assert west.agent.is_running()
     client.execute_command("ACL", "SETUSER", "child", ">secret")
     eventually(lambda: bed.view("west"), PATIENCE_S)
-    row.held("stopped at T2; the process goes on asking, and is back when the password is right")
+    row.held("stopped at T2; the process keeps calling, and returns when the password is right")

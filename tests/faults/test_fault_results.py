@@ -1,4 +1,4 @@
-"""Faults where results are kept, and of the Ray cluster under a mesh: rows 46 and 47 of the fault plan."""
+"""Faults of result storage and of the Ray cluster under a mesh: rows 46 and 47 of the fault plan."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_fault_46_the_store_of_values_does_not_take_them(make_bed: Callable[...,
     client = bed.server.client
     (stage,) = bed.submit("west", 1, what="value")
     bed.is_running("west", 1)
-    eventually(lambda: bed.fate_of(stage) == ["stage_started"], PATIENCE_S)  # Or this is what waits first, and no value is tried.
+    eventually(lambda: bed.fate_of(stage) == ["stage_started"], PATIENCE_S)  # Or this waits first, and no value is tried.
     client.config_set("maxmemory", client.info("memory")["used_memory"] // 2)
     bed.finish([stage])
     eventually(lambda: "put a blob" in bed.meshes["west"].said(), PATIENCE_S)
@@ -41,7 +41,7 @@ def test_fault_46_the_store_of_values_does_not_take_them(make_bed: Callable[...,
     eventually(lambda: bed.reported_for(stage)[-1:] == ["stage_ended"], PATIENCE_S)
     assert RedisBlobs(client, Keys()).get(RUN, (VALUE.sha256,)) == {VALUE.sha256: VALUE_BYTES}
     assert bed.incarnation("west") == first
-    row.held("told only when the bytes were there")
+    row.held("reported only after the bytes were stored")
 
 
 @pytest.mark.parametrize("disk", FULL_DISKS)
@@ -55,7 +55,7 @@ def test_fault_46_the_disk_is_full_at_the_child(nursery: Nursery, tmp_path: Path
             kill(writer)
         assert said.read_text() == f"{Reason.VALUE_LOST.value} stored"
         assert len([path for path in values.rglob("*") if path.is_file()]) == 1
-    row.held("refused with VALUE_LOST, nothing half was left; what fitted was stored")
+    row.held("refused with VALUE_LOST without a partial file; a fitting value was stored")
 
 
 def test_fault_46_the_bytes_are_not_those_that_were_written(tmp_path: Path, row: Row) -> None:
@@ -72,12 +72,12 @@ def test_fault_46_the_bytes_are_not_those_that_were_written(tmp_path: Path, row:
         import_value(stored, None)
     with pytest.raises(ValueUnreadable):
         read_verified(replace(stored, uri=None), b"something else")
-    row.held("cut short, grown, altered, gone: VALUE_LOST, never another value")
+    row.held("truncated, grown, altered, gone: VALUE_LOST, never another value")
 
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_fault_47_a_worker_and_then_the_whole_cluster_are_killed(ray_mesh: RayMesh, row: Row) -> None:
+def test_fault_47_worker_then_whole_cluster_are_killed(ray_mesh: RayMesh, row: Row) -> None:
     ray_mesh.submit("first")
     (worker,) = eventually(ray_mesh.workers, RAY_PATIENCE_S)
     worker.kill()
@@ -85,9 +85,9 @@ def test_fault_47_a_worker_and_then_the_whole_cluster_are_killed(ray_mesh: RayMe
     ray_mesh.submit("second")
     eventually(lambda: ray_mesh.runs("second"), RAY_PATIENCE_S)
     ray_mesh.cluster.kill()
-    # Processes die one after the other: a runner that sees the worker of its task go before it does itself tells that.
+    # Processes die one after another: a runner that outlives its task's worker reports that.
     over = {"stage_lost", "stage_ended"}
     eventually(lambda: any(message.kind in over for message in ray_mesh.reported_for("second")), RAY_PATIENCE_S)
     eventually(lambda: ray_mesh.stores.ledger.snapshot().leases == (), RAY_PATIENCE_S)
     assert ray_mesh.stores.ledger.audit() == ()
-    row.held("a node failed with WORKER_LOST; then the stage was over, and the quota came back")
+    row.held("a node failed with WORKER_LOST; then the stage ended, and its quota returned")

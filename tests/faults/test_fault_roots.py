@@ -25,7 +25,7 @@ from mesh.core.resources import ResourceSet
 
 pytestmark = pytest.mark.faults
 
-#: Two tenants may borrow all of each other's.
+#: Two tenants that may borrow all of each other's quota.
 SHARED = {"lab": 4, "lab/a": 4, "lab/b": 4}
 
 
@@ -36,8 +36,8 @@ def test_fault_12_the_reply_is_lost_after_the_script_has_run(bed: Bed, row: Row)
         hand = ManualMesh(ledger_of(url, ttl_ms=bed.ttl_ms, answer_ms=PATIENT_MS), record_of("hand", 2))
         hasty = ledger_of(url, ttl_ms=bed.ttl_ms)
         demand = QuotaDemand(tenant=LAB, flavor=FLAVOR, slot=SLOT)
-        load_scripts(bed.server.client, ("federation.store.lua",))  # A script that the server has to be told first does not run at once.
-        eventually(lambda: is_heard(hasty), PATIENCE_S)  # Over a connection that stands by now.
+        load_scripts(bed.server.client, ("federation.store.lua",))  # A script must be loaded before it runs at once.
+        eventually(lambda: is_heard(hasty), PATIENCE_S)  # Over an open connection.
         proxy.weather.drop_replies = True
         with pytest.raises(StoreUnavailable):
             hasty.acquire(hand.session, (demand,))
@@ -59,11 +59,11 @@ def test_fault_12_the_reply_is_lost_after_the_script_has_run(bed: Bed, row: Row)
         hand.leave()
     finally:
         proxy.close()
-    row.held("the same question again was answered, and granted once")
+    row.held("the repeated call was answered, and granted once")
 
 
 def is_heard(ledger: RedisLedger) -> bool:
-    """Does it answer in time?"""
+    """Return whether it answers in time."""
     try:
         ledger.snapshot()
     except StoreUnavailable:
@@ -108,7 +108,7 @@ def test_fault_13_all_roots_are_down_for_two_times_to_live(make_bed: Callable[..
     bed.root("again")
     bed.is_running("east", 4)
     assert before < {work.pid for work in east.work()}
-    row.held("nothing stopped, nothing was taken back; the next root took the dead mesh's quota back")
+    row.held("no work stopped, no lease was revoked; the next root revoked the dead mesh's leases")
 
 
 @pytest.mark.slow
@@ -125,11 +125,11 @@ def test_fault_14_two_planners_at_once(make_bed: Callable[..., Bed], row: Row) -
     settled = bed.plans()
     lt = bed.lt()
     eventually(lambda: bed.lt() > lt + 2 * ELECTION_MS, PATIENCE_S)
-    assert bed.plans() - settled <= 2  # Once a second at most, whoever has the seat.
-    row.held("the borrower gave way once; no plan undid another")
+    assert bed.plans() - settled <= 2  # Once a second at most, by the elected planner.
+    row.held("the borrower was preempted once; no plan undid another")
 
 
-def test_fault_14_a_plan_of_the_one_that_does_not_have_the_seat(bed: Bed, row: Row) -> None:
+def test_fault_14_deposed_planner_sends_a_plan(bed: Bed, row: Row) -> None:
     kill(bed.roots[0])
     hand = ManualMesh(bed.ledger, record_of("hand", 2))
     first = eventually(lambda: bed.ledger.elect("first", STEADY_TTL_MS), PATIENCE_S)
@@ -141,7 +141,7 @@ def test_fault_14_a_plan_of_the_one_that_does_not_have_the_seat(bed: Bed, row: R
             bed.ledger.plan_apply(forged, version, (target_update,))
     assert bed.ledger.plan_apply(first, version, (target_update,))
     hand.leave()
-    row.held("refused: only the token that the ledger gave out plans")
+    row.held("refused: only the token issued by the ledger plans")
 
 
 def test_fault_15_the_roots_speak_for_another_ledger(bed: Bed, tmp_path: Path, row: Row) -> None:

@@ -1,4 +1,4 @@
-"""What a node's code leaves in Ray, and what it waits for there: row 51 of the fault plan, on a real cluster."""
+"""User code that leaves actors, tasks and groups in Ray, or waits for them: row 51 of the fault plan, on a real cluster."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ PATIENCE_S = 90.0
 eventually = partial(patience.eventually, patience_s=PATIENCE_S)
 MESH = MeshId("user-code")
 ONE_CPU = ResourceSet.of({"cpu": 1})
-#: Tasks of `leave_tasks_elsewhere` that come to run, by the names of their files.
+#: Tasks of `leave_tasks_elsewhere` that run, by the names of their files.
 ELSEWHERE = ("spread", "affinity", "group", "thread", "below")
 
 
 class Mesh:
-    """A host on the cluster, and what it has reported."""
+    """Host on the cluster, and its reports."""
 
     def __init__(self, address: str, storage: Path) -> None:
         self._reports: queue.SimpleQueue[HostReport] = queue.SimpleQueue()
@@ -63,7 +63,7 @@ class Mesh:
         self.host.extend_deadline(1, 600_000, 600_000, 1)
 
     def start(self, name: str, function: Callable[..., Any], *args: Any, slots: int = 1) -> StageId:
-        """A stage of one node."""
+        """Start a stage of one node."""
         code = cloudpickle.dumps(function, protocol=5)
         sha256 = hashlib.sha256(code).hexdigest()
         task = TaskSpec(node=NodeId("n"), attempt=1, function=f"blob:{sha256}", args=args, resources=ONE_CPU)
@@ -73,7 +73,7 @@ class Mesh:
         return stage
 
     def until(self, stage: StageId, kind: type[StageMessage]) -> Any:
-        """The first message of this kind."""
+        """Return the first message of this kind."""
         while not (found := [message for message in self._response[stage] if isinstance(message, kind)]):
             report = self._reports.get(timeout=PATIENCE_S)
             self._response[report.stage] += report.messages
@@ -81,7 +81,7 @@ class Mesh:
         return found[0]
 
     def close(self) -> None:
-        """End it, and all that it has."""
+        """End the host and everything it started."""
         self.host.leave(1)
         self.host.stop_all()
         self.host.close()
@@ -100,7 +100,7 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mesh]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_in_the_end(mesh: Mesh) -> Iterator[None]:
-    """Of any stage."""
+    """Check after every test that Ray holds no part of any stage."""
     yield
     eventually(lambda: references(MESH) == [])
 
@@ -114,7 +114,7 @@ def actors() -> set[str]:
 
 
 def is_alive(pid_file: Path) -> bool:
-    """The process that the file names."""
+    """Return whether the process named in the file lives."""
     try:
         return psutil.Process(int(pid_file.read_text())).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -127,7 +127,7 @@ def write(path: str, text: object) -> None:
 
 
 class Idle:
-    """An actor's class; its options come with each."""
+    """Actor class whose options come with each actor."""
 
     def ready(self) -> bool:
         return True
@@ -154,7 +154,7 @@ def make_a_group_and_wait(path: str) -> None:
 
 
 def make_a_group_and_go_on(path: str, when: str) -> None:
-    """Ends when that file is there."""
+    """Make a placement group; return when the file exists."""
     import time
 
     group = placement_group([{"CPU": 1}])
@@ -226,7 +226,7 @@ def leave_a_task_elsewhere(path: str) -> None:
 
 
 def leave_tasks_elsewhere(folder: str) -> None:
-    """Tasks outside of the stage's placement group, each by another way; returns when all of them run."""
+    """Start tasks outside the stage's placement group, each in another way; return when all run."""
     import os
     import threading
     import time
@@ -284,9 +284,9 @@ def test_fault_51_a_group_goes_with_its_stage(mesh: Mesh, tmp_path: Path, row: R
     mesh.until(stage, StageEnded)
     assert isinstance(mesh.until(stage, NodeSucceeded), NodeSucceeded)
     eventually(lambda: (tmp_path / "made").read_text() not in groups())
-    after = mesh.start("after", int, 3, slots=2)  # It needs the room that the group had.
+    after = mesh.start("after", int, 3, slots=2)  # It needs the capacity that the group had.
     mesh.until(after, NodeSucceeded)
-    row.held("what the code of a stage had created was gone with it, and its room was free")
+    row.held("everything created by a stage's code ended with it, and its capacity was free")
 
 
 def test_fault_51_detached_actors_go_with_their_stage(mesh: Mesh) -> None:
@@ -296,18 +296,18 @@ def test_fault_51_detached_actors_go_with_their_stage(mesh: Mesh) -> None:
     eventually(lambda: not actors() & {"inside", "apart"})
 
 
-def test_fault_51_a_task_that_nobody_waits_for_ends(mesh: Mesh, tmp_path: Path) -> None:
+def test_fault_51_unawaited_task_ends_with_its_stage(mesh: Mesh, tmp_path: Path) -> None:
     stage = mesh.start("task", leave_a_task_behind, str(tmp_path / "pid"))
     mesh.until(stage, StageEnded)
     eventually(lambda: not is_alive(tmp_path / "pid"))
 
 
-def test_fault_51_tasks_outside_of_its_group_end_with_their_stage(mesh: Mesh, tmp_path: Path, row: Row) -> None:
+def test_fault_51_tasks_outside_the_group_end_with_their_stage(mesh: Mesh, tmp_path: Path, row: Row) -> None:
     stage = mesh.start("elsewhere", leave_tasks_elsewhere, str(tmp_path))
     mesh.until(stage, StageEnded)
     eventually(lambda: not any(is_alive(tmp_path / name) for name in ELSEWHERE))
-    eventually(lambda: not ray_tables.tasks().rows)  # The one that Ray had no room for too.
-    row.held("tasks that a node had sent elsewhere ended with its stage, whatever their scheduling strategy")
+    eventually(lambda: not ray_tables.tasks().rows)  # The one that Ray had no capacity for, too.
+    row.held("tasks that a node had sent elsewhere ended with its stage, under every scheduling strategy")
 
 
 def test_fault_51_tasks_of_another_stage_go_on(mesh: Mesh, tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_fault_51_a_killed_runner_leaves_nothing(mesh: Mesh, tmp_path: Path) -> 
     stage = mesh.start("runner", make_a_group_and_wait, str(made))
     eventually(made.exists)
     runners = [ray.get_actor(name) for name in ray.util.list_named_actors() if name.startswith(f"mesh/{MESH}/runner")]
-    (bound,) = [runner for runner in runners if ray.get(runner.inventory.remote()).tenant]  # The warm one waits for the next stage.
+    (bound,) = [runner for runner in runners if ray.get(runner.inventory.remote()).tenant]  # The warm runner waits for the next stage.
     ray.kill(bound)
     assert mesh.until(stage, StageLost).reason is Reason.WORKER_LOST
     eventually(lambda: made.read_text() not in groups())
@@ -342,7 +342,7 @@ def test_fault_51_a_killed_runner_leaves_nothing(mesh: Mesh, tmp_path: Path) -> 
 
 @contextmanager
 def frozen_control_service() -> Iterator[None]:
-    """Of the cluster that this process is a driver of: it takes connections, and answers nothing."""
+    """Freeze the control service of this driver's cluster: it takes connections and answers none."""
     port = ray.get_runtime_context().gcs_address.rpartition(":")[2]
     (service,) = [
         process
@@ -356,7 +356,7 @@ def frozen_control_service() -> Iterator[None]:
         service.resume()
 
 
-def test_fault_51_orders_go_on_while_the_control_service_is_frozen(mesh: Mesh, tmp_path: Path, row: Row) -> None:
+def test_fault_51_orders_arrive_while_the_gcs_is_frozen(mesh: Mesh, tmp_path: Path, row: Row) -> None:
     made, runs, may_end = tmp_path / "made", tmp_path / "runs", tmp_path / "may_end"
     ends, running = mesh.start("ends", make_a_group_and_go_on, str(made), str(may_end)), mesh.start("runs", wait, str(runs))
     eventually(lambda: made.exists() and runs.exists())
@@ -366,7 +366,7 @@ def test_fault_51_orders_go_on_while_the_control_service_is_frozen(mesh: Mesh, t
         mesh.host.cancel(running)
         mesh.until(running, StageEnded)
     eventually(lambda: made.read_text() not in groups())
-    row.held("while Ray's control service was frozen another stage was cancelled; what the ended one had created was removed afterwards")
+    row.held("while Ray's control service was frozen another stage was cancelled; the ended stage's objects were removed afterwards")
 
 
 def test_fault_51_what_another_stage_owns_stays(mesh: Mesh, tmp_path: Path) -> None:
@@ -377,7 +377,7 @@ def test_fault_51_what_another_stage_owns_stays(mesh: Mesh, tmp_path: Path) -> N
     mesh.until(ended, StageEnded)
     own, below = (tmp_path / "theirs").read_text().split()
     eventually(lambda: own not in groups())
-    assert {mine.read_text(), below} <= groups()  # Of the second Ray does not say which of the two has created it.
+    assert {mine.read_text(), below} <= groups()  # Ray does not say which of the two created the second one.
     mesh.host.cancel(running)
     mesh.until(running, StageEnded)
     eventually(lambda: not {mine.read_text(), below} & groups())
@@ -406,4 +406,4 @@ def test_fault_51_a_stage_that_waits_for_ray_says_so(mesh: Mesh, row: Row) -> No
     remove_placement_group(blocker)
     assert isinstance(mesh.until(again, NodeSucceeded), NodeSucceeded)
     mesh.until(again, StageEnded)
-    row.held("what waited for Ray named what held the room, could be cancelled, and ran when there was room")
+    row.held("the stage waiting for Ray named the holder of the capacity, could be cancelled, and ran once it was free")

@@ -1,4 +1,4 @@
-"""Faults of what Ray runs for a mesh, on real Ray: row 50 of the fault plan."""
+"""Faults of Ray workers under a mesh, on real Ray: row 50 of the fault plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_fault_50_workers_and_the_keeper_of_groups_are_ended(ray_mesh: RayMesh, 
         (worker,) = running(ray_mesh, f"worker-{number.name}")
         worker.send_signal(number)
         assert ray_mesh.failures_of(f"worker-{number.name}") == [Reason.WORKER_LOST]
-    for turn, max_retries in enumerate((0, 0, 3)):  # A task that Ray tries again waits for ever in a group that was removed.
+    for turn, max_retries in enumerate((0, 0, 3)):  # A retried Ray task waits for ever in a removed group.
         running(ray_mesh, f"keeper-{turn}", max_retries=max_retries)
         (keeper,) = eventually(lambda: ray_mesh.workers("ray::Keeper"), RAY_PATIENCE_S)
         keeper.kill()
@@ -31,7 +31,7 @@ def test_fault_50_workers_and_the_keeper_of_groups_are_ended(ray_mesh: RayMesh, 
 
 
 def running(ray_mesh: RayMesh, stage: str, max_retries: int = 0) -> list[psutil.Process]:
-    """Its worker, once the stage is known to run."""
+    """Return the stage's worker once it runs."""
     ray_mesh.submit(stage, max_retries=max_retries)
     eventually(lambda: ray_mesh.runs(stage), RAY_PATIENCE_S)
     return eventually(ray_mesh.workers, RAY_PATIENCE_S)

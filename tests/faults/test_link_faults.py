@@ -1,4 +1,4 @@
-"""The link when replicas die half way and networks do what networks do: nothing is done twice, nothing is granted twice."""
+"""The link under dying replicas and network faults: every call and grant takes effect once."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ STORE_MS_MAX = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicas:
-    """A store with two replicas of the root: the first dies in the middle of the verb that it is told."""
+    """Store with two replicas of the root; the first dies within the given verb."""
 
     ledger: RedisLedger
     queue: RedisStageQueue
@@ -109,7 +109,7 @@ def root(url: str, verb: str) -> Iterator[str]:
         process.communicate(timeout=START_S_MAX)
 
 
-def test_a_heartbeat_that_was_cut_short_gets_the_answer_that_the_first_one_had_coming(replicas):
+def test_interrupted_heartbeat_gets_the_first_answer(replicas):
     ledger = HttpLedger(replicas.link("heartbeat"))
     session = ledger.join(RECORD)
     wanted = replace(WANT, slots=2)
@@ -120,7 +120,7 @@ def test_a_heartbeat_that_was_cut_short_gets_the_answer_that_the_first_one_had_c
     assert [view.slots for view in replicas.ledger.snapshot().demands] == [2]
 
 
-def test_slots_whose_granting_was_cut_short_are_granted_once_and_told(replicas):
+def test_interrupted_acquire_is_granted_once_and_reported(replicas):
     ledger = HttpLedger(replicas.link("acquire"))
     acquired = ledger.acquire(ledger.join(RECORD), (WANT,))
     assert acquired.answers == (LookAgain(),)
@@ -146,7 +146,7 @@ def test_a_claim_that_was_cut_short_is_the_same_claim(replicas):
     assert [claimed.claim for claimed in replicas.queue.claims_of(session)] == [taken.claim]
 
 
-def test_a_report_that_was_cut_short_is_taken_in_once(replicas):
+def test_interrupted_report_takes_effect_once(replicas):
     link = replicas.link("report")
     ledger, stages = HttpLedger(link), HttpStageQueue(link, EAST)
     session, lease = holding(ledger)
@@ -154,18 +154,18 @@ def test_a_report_that_was_cut_short_is_taken_in_once(replicas):
     taken = stages.claim(session, SPEC.stage, lease)
     assert taken is not None
     stages.report(taken.claim, 1, (StageEnded(stage=SPEC.stage),))
-    assert told_in(replicas.queue) == [StageEnded(stage=SPEC.stage)]
+    assert reports_in(replicas.queue) == [StageEnded(stage=SPEC.stage)]
 
 
 def holding(ledger: HttpLedger) -> tuple[Session, Lease]:
-    """A session with a lease that pays for a stage."""
+    """Session with a lease that pays for a stage."""
     session = ledger.join(RECORD)
     acquired = ledger.acquire(session, (WANT,))
     (lease,) = acquired.response.leases
     return replace(session, mark=acquired.response.mark), lease
 
 
-def told_in(queue) -> list[object]:
+def reports_in(queue) -> list[object]:
     return [message for entry in queue.inbox(0) for message in decode(STAGE_MESSAGES, entry.body)]
 
 
@@ -174,13 +174,13 @@ def told_in(queue) -> list[object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wires:
-    """A root, the way to it, and a way on which things happen."""
+    """A root, a good link to it, and a faulty one."""
 
     store: MemoryStore
     proxy: Proxy
     good: HttpLink
     bad: HttpLink
-    hasty: HttpLink  #: As bad, and it waits no longer than production does.
+    hasty: HttpLink  #: As bad, with the timeout of production.
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def wires() -> Iterator[Wires]:
         good = HttpLink((address,), key, patience=PATIENCE)
 
         def through_proxy(patience: int) -> HttpLink:
-            # One request a connection, as the proxy's `duplicate` asks for.
+            # One request per connection, as the proxy's `duplicate` requires.
             one_each = httpx.Client(headers={"Authorization": f"Bearer {key}", "Connection": "close"})
             return HttpLink((f"http://127.0.0.1:{proxy.port}",), key, http=one_each, patience=patience)
 
@@ -209,7 +209,7 @@ def usage(store: MemoryStore) -> int:
     return store.snapshot().usage.get((ACME, CPU, "cpu"), 0)
 
 
-def test_what_arrives_twice_is_done_once(wires):
+def test_duplicate_calls_take_effect_once(wires):
     session = HttpLedger(wires.good).join(RECORD)
     wires.proxy.weather.duplicate = True
     ledger, stages = HttpLedger(wires.bad), HttpStageQueue(wires.bad, EAST)
@@ -223,7 +223,7 @@ def test_what_arrives_twice_is_done_once(wires):
     taken = stages.claim(session, SPEC.stage, lease)
     assert taken is not None
     stages.report(taken.claim, 1, (StageEnded(stage=SPEC.stage),))
-    assert told_in(wires.store) == [StageEnded(stage=SPEC.stage)]
+    assert reports_in(wires.store) == [StageEnded(stage=SPEC.stage)]
     assert usage(wires.store) == 30_000
     ledger.release(session, (LeaseAck(tenant=ACME, flavor=CPU, version=lease.version, amounts=ONE),))
     assert usage(wires.store) == 10_000
@@ -231,7 +231,7 @@ def test_what_arrives_twice_is_done_once(wires):
     assert (usage(wires.store), wires.store.audit()) == (0, ())
 
 
-def test_a_heartbeat_that_a_later_one_has_overtaken_changes_nothing(wires):
+def test_overtaken_heartbeat_changes_nothing(wires):
     session = HttpLedger(wires.good).join(RECORD)
     wires.proxy.weather.hold_requests = True
     late = Late(lambda: HttpLedger(wires.bad).heartbeat(session, RECORD, HeartbeatReport(number=1, demands=(WANT,))))
@@ -242,7 +242,7 @@ def test_a_heartbeat_that_a_later_one_has_overtaken_changes_nothing(wires):
     assert wires.store.snapshot().demands == ()
 
 
-def test_an_old_question_for_slots_that_comes_late_is_granted_nothing(wires):
+def test_late_old_acquire_is_granted_nothing(wires):
     ledger = HttpLedger(wires.good)
     session = ledger.join(RECORD)
     wires.proxy.weather.hold_requests = True
@@ -266,7 +266,7 @@ def test_an_answer_that_got_lost_is_had_by_asking_again(wires):
 
 
 @pytest.mark.parametrize("fault", ["refuse", "drop_requests"])
-def test_a_way_that_is_closed_is_a_store_that_does_not_answer(wires, fault):
+def test_closed_link_is_an_unavailable_store(wires, fault):
     session = HttpLedger(wires.good).join(RECORD)
     setattr(wires.proxy.weather, fault, True)
     with pytest.raises(StoreUnavailable):
@@ -275,7 +275,7 @@ def test_a_way_that_is_closed_is_a_store_that_does_not_answer(wires, fault):
 
 
 class Late:
-    """A call in a thread of its own."""
+    """Call in its own thread."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         self._answer: object = None

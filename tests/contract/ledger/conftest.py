@@ -8,18 +8,18 @@ from federation.manual_mesh import ManualMesh
 
 @pytest.fixture
 def ledger(store):
-    """Of the store; its tree is `two_teams.tree()`."""
+    """The store's ledger with the tree `two_teams.tree()`."""
     store.ledger.configure(tree())
     return store.ledger
 
 
 @pytest.fixture
 def west(ledger) -> ManualMesh:
-    """A mesh that has joined."""
+    """A joined mesh."""
     return ManualMesh(ledger, record("west"))
 
 
 @pytest.fixture
 def east(ledger) -> ManualMesh:
-    """Another one."""
+    """Another joined mesh."""
     return ManualMesh(ledger, record("east"))

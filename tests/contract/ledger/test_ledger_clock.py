@@ -1,4 +1,4 @@
-"""What every lease ledger promises of its clock: a leap ends no session, and steady time counts in full."""
+"""Contract of the ledger's clock: a jump ends no session, and steady time counts in full."""
 
 import pytest
 from two_teams import LAB, ask, gpus, record, tree
@@ -22,7 +22,7 @@ def test_a_clock_that_leaps_ahead_ends_no_session(careful):
     assert gpus(careful.ledger, LAB) == 2
 
 
-def test_a_second_leap_within_one_time_to_live_counts_for_nothing(careful):
+def test_second_clock_jump_within_one_ttl_is_ignored(careful):
     west = ManualMesh(careful.ledger, record())
     for _ in range(1_000):
         careful.advance(3_000)

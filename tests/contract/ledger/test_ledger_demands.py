@@ -1,4 +1,4 @@
-"""What every lease ledger promises of wants: what was not granted is remembered until it is granted or withdrawn."""
+"""Contract of demands: the ledger keeps what was not granted until it is granted or withdrawn."""
 
 import pytest
 from two_teams import A100, ACME, LAB, ONE_GPU, SHOP, ask, gpu, target_update
@@ -7,12 +7,12 @@ from federation.errors import BatchTooLarge
 from federation.leases import ROWS_SENT_MAX, WAITED_MS_MAX, LeaseUse, QuotaDemand
 
 
-def response(ledger):
+def demands_of(ledger):
     return [(demand.tenant, demand.slot["gpu"] // 10_000, demand.slots, demand.priority) for demand in ledger.snapshot().demands]
 
 
 @pytest.mark.every_form
-def test_what_was_not_granted_is_wanted_until_it_is_granted_or_withdrawn(ledger, west, east, store):
+def test_demand_lasts_until_it_is_granted_or_withdrawn(ledger, west, east, store):
     ask(west, 6)
     ask(east, 5, SHOP, priority=3)
     (demand,) = ledger.snapshot().demands
@@ -29,27 +29,27 @@ def test_what_was_not_granted_is_wanted_until_it_is_granted_or_withdrawn(ledger,
     assert ledger.snapshot().demands == ()
 
 
-def test_work_of_each_priority_and_size_is_wanted_beside_the_other(ledger, west, east):
+def test_demands_of_each_priority_and_size_are_kept_apart(ledger, west, east):
     ask(west, 8)
     ask(east, 3, SHOP, priority=3)
     ask(east, 4, SHOP, priority=-2)
     ask(east, 1, SHOP, priority=3, slot=gpu(2))
-    assert sorted(response(ledger)) == [(SHOP, 1, 3, 3), (SHOP, 1, 4, -2), (SHOP, 2, 1, 3)]
+    assert sorted(demands_of(ledger)) == [(SHOP, 1, 3, 3), (SHOP, 1, 4, -2), (SHOP, 2, 1, 3)]
 
 
-def test_a_question_for_one_of_many_alike_takes_nothing_off_what_the_mesh_has_told_but_what_it_is_granted(ledger, west, east):
+def test_request_keeps_the_reported_demand_minus_its_grant(ledger, west, east):
     ask(west, 7)
     east.heartbeat(demands=(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, slots=20, beyond=7),))
     assert ask(east, 2, SHOP).slots == 1
-    assert response(ledger) == [(SHOP, 1, 19, 0)]
+    assert demands_of(ledger) == [(SHOP, 1, 19, 0)]
     ask(east, 1, SHOP)
-    assert response(ledger) == [(SHOP, 1, 19, 0)]
+    assert demands_of(ledger) == [(SHOP, 1, 19, 0)]
     assert ledger.snapshot().demands[0].beyond == 7
     ask(east, 25, SHOP)
-    assert response(ledger) == [(SHOP, 1, 25, 0)]
+    assert demands_of(ledger) == [(SHOP, 1, 25, 0)]
 
 
-def test_the_mesh_says_for_how_long_its_oldest_work_has_waited_and_is_believed_a_week(ledger, west, store):
+def test_reported_waiting_time_counts_up_to_a_week(ledger, west, store):
     def waits(waited_ms):
         west.heartbeat(demands=(QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, waited_ms=waited_ms),))
         return ledger.snapshot().demands[0].waiting_ms // 10_000
@@ -62,7 +62,7 @@ def test_the_mesh_says_for_how_long_its_oldest_work_has_waited_and_is_believed_a
     assert waits(10**12) == WAITED_MS_MAX // 10_000
 
 
-def test_who_asks_later_makes_a_want_no_younger(ledger, west, east):
+def test_later_request_keeps_the_age_of_a_demand(ledger, west, east):
     ask(west, 8)
     east.heartbeat(demands=(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, waited_ms=90_000),))
     demand = QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, waited_ms=1_000)
@@ -70,7 +70,7 @@ def test_who_asks_later_makes_a_want_no_younger(ledger, west, east):
     assert ledger.snapshot().demands[0].waiting_ms // 10_000 == 9
 
 
-def test_what_a_lease_grows_by_is_wanted_no_more_of_that_the_most_urgent_first_then_the_oldest(ledger, west, east):
+def test_grants_reduce_the_most_urgent_then_oldest_demands(ledger, west, east):
     big = {"tenant": SHOP, "flavor": A100, "slot": gpu(3)}
     small = {"tenant": SHOP, "flavor": A100, "slot": ONE_GPU}
     demands = (
@@ -85,16 +85,16 @@ def test_what_a_lease_grows_by_is_wanted_no_more_of_that_the_most_urgent_first_t
     target_update(ledger, ("east", SHOP, 6))
     east.heartbeat(demands=demands)
     assert {(lease.amounts["gpu"] // 10_000, lease.priority) for lease in ledger.snapshot().leases if lease.mesh == "east"} == {(6, 9)}
-    assert sorted(response(ledger)) == [(LAB, 1, 2, 0), (SHOP, 1, 20, 0)]
+    assert sorted(demands_of(ledger)) == [(LAB, 1, 2, 0), (SHOP, 1, 20, 0)]
     target_update(ledger, ("east", SHOP, 5))
     east.heartbeat()
     east.obey(SHOP, A100)
     target_update(ledger, ("east", SHOP, 6))
     east.heartbeat()
-    assert sorted(response(ledger)) == [(LAB, 1, 2, 0), (SHOP, 1, 19, 0)]
+    assert sorted(demands_of(ledger)) == [(LAB, 1, 2, 0), (SHOP, 1, 19, 0)]
 
 
-def test_a_mesh_has_no_more_wants_than_it_may_tell(ledger, west, east):
+def test_demands_of_a_mesh_are_capped(ledger, west, east):
     ask(west, 8)
     demands = tuple(QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU, priority=number) for number in range(ROWS_SENT_MAX))
     east.heartbeat(demands=demands)
@@ -105,7 +105,7 @@ def test_a_mesh_has_no_more_wants_than_it_may_tell(ledger, west, east):
     assert {demand.priority for demand in ledger.snapshot().demands} == {-1, *range(1, ROWS_SENT_MAX)}
 
 
-def test_a_lease_is_as_urgent_as_the_most_urgent_work_that_it_pays_for(ledger, west):
+def test_lease_has_the_priority_of_its_most_urgent_work(ledger, west):
     def grow(priority, pays_for):
         (lease,) = ledger.snapshot().leases
         demand = QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, priority=priority, version=lease.version, pays_for=pays_for)
@@ -118,7 +118,7 @@ def test_a_lease_is_as_urgent_as_the_most_urgent_work_that_it_pays_for(ledger, w
     assert grow(7, None) == 7
 
 
-def test_a_heartbeat_tells_all_that_a_mesh_wants(ledger, west):
+def test_heartbeat_reports_all_demands_of_a_mesh(ledger, west):
     west.heartbeat(
         demands=(QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU, slots=2), QuotaDemand(tenant=SHOP, flavor=A100, slot=ONE_GPU))
     )
@@ -130,7 +130,7 @@ def test_a_heartbeat_tells_all_that_a_mesh_wants(ledger, west):
     assert ledger.snapshot().demands == ()
 
 
-def test_a_mesh_tells_that_a_lease_pays_for_more_or_for_less_urgent_work_and_that_is_no_news_to_itself(ledger, west, east):
+def test_reported_lease_use_changes_priority_but_not_version(ledger, west, east):
     def send(*lease_uses):
         response = west.heartbeat(
             lease_uses=tuple(LeaseUse(tenant=tenant, flavor=A100, priority=priority) for tenant, priority in lease_uses)
@@ -149,7 +149,7 @@ def test_a_mesh_tells_that_a_lease_pays_for_more_or_for_less_urgent_work_and_tha
     assert {lease.tenant: lease.priority for lease in ledger.snapshot().leases} == {LAB: 0, SHOP: 2}
 
 
-def test_what_a_beat_tells_of_a_lease_counts_before_what_it_grows_by(ledger, west):
+def test_reported_lease_use_counts_before_its_growth(ledger, west):
     ask(west, 2, priority=4)
     target_update(ledger, ("west", LAB, 3))
     west.heartbeat(
@@ -159,6 +159,6 @@ def test_what_a_beat_tells_of_a_lease_counts_before_what_it_grows_by(ledger, wes
     assert [lease.priority for lease in ledger.snapshot().leases] == [2]
 
 
-def test_a_mesh_tells_of_no_more_leases_than_it_may_hold(ledger, west):
+def test_mesh_reports_no_more_leases_than_its_limit(ledger, west):
     with pytest.raises(BatchTooLarge):
         west.heartbeat(lease_uses=(LeaseUse(tenant=LAB, flavor=A100, priority=1),) * (ROWS_SENT_MAX + 1))

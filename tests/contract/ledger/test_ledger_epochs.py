@@ -1,4 +1,4 @@
-"""What every lease ledger promises after a restart: it learns from its meshes what they hold before it grants anything."""
+"""Contract of a ledger's recovery: it learns from meshes what they hold before it grants anything."""
 
 from dataclasses import replace
 
@@ -13,13 +13,13 @@ from mesh.core.reasons import Reason
 
 
 def learning(store, ledger, *meshes):
-    """The server restarts, and every mesh says what it holds."""
+    """Restart the server and let every mesh report its leases."""
     store.restart()
     for mesh in meshes:
         mesh.claim_all()
 
 
-def test_after_a_restart_no_call_of_the_earlier_epoch_is_carried_out(ledger, west, store):
+def test_calls_of_an_earlier_epoch_fail_after_a_restart(ledger, west, store):
     ask(west, 2)
     store.restart()
     for late in (lambda: west.heartbeat(claims=()), lambda: ask(west), lambda: west.release(LAB, A100)):
@@ -30,7 +30,7 @@ def test_after_a_restart_no_call_of_the_earlier_epoch_is_carried_out(ledger, wes
     assert gpus(ledger, LAB) == 2
 
 
-def test_a_ledger_that_learns_grants_nothing_and_takes_nothing_back(ledger, west, east, store):
+def test_recovering_ledger_grants_and_revokes_nothing(ledger, west, east, store):
     ask(west, 2)
     ask(east, 2)
     learning(store, ledger, west)
@@ -46,7 +46,7 @@ def test_a_ledger_that_learns_grants_nothing_and_takes_nothing_back(ledger, west
     assert ledger.sweep().meshes == ("east", "west")
 
 
-def test_work_goes_on_while_the_ledger_learns(ledger, west, store):
+def test_work_continues_while_the_ledger_recovers(ledger, west, store):
     ask(west, 2)
     learning(store, ledger, west)
     assert west.response.learn_ms > 0
@@ -76,7 +76,7 @@ def test_a_lost_grant_comes_back_as_a_claim(ledger, west, east, store):
     assert ledger.audit() == ()
 
 
-def test_a_lease_whose_plan_was_lost_is_told_anew_to_a_mesh_that_has_obeyed_the_plan(ledger, west, store):
+def test_lease_of_a_lost_plan_is_resent_to_an_obedient_mesh(ledger, west, store):
     ask(west, 3)
     kept = store.keep()
     planner = ledger.elect("p", store.ttl_ms)
@@ -86,8 +86,8 @@ def test_a_lease_whose_plan_was_lost_is_told_anew_to_a_mesh_that_has_obeyed_the_
     assert (planned.held, planned.target) == (gpu(3), gpu(2))
     store.lose(kept)
     west.claim_all()
-    response = west.lease(LAB, A100)
-    assert (response.held, response.target, response.version > planned.version) == (gpu(3), gpu(3), True)
+    lease = west.lease(LAB, A100)
+    assert (lease.held, lease.target, lease.version > planned.version) == (gpu(3), gpu(3), True)
 
 
 def test_a_lost_session_comes_back_with_its_claims(ledger, west, store):
@@ -100,7 +100,7 @@ def test_a_lost_session_comes_back_with_its_claims(ledger, west, store):
     assert [view.incarnation for view in ledger.snapshot().meshes if view.record.mesh == "east"] == [east.session.incarnation]
 
 
-def test_a_lost_release_is_not_held_any_more_after_the_mesh_has_spoken(ledger, west, store):
+def test_lost_release_is_corrected_when_the_mesh_reports(ledger, west, store):
     ask(west, 3)
     kept = store.keep()
     west.release(LAB, A100)
@@ -111,7 +111,7 @@ def test_a_lost_release_is_not_held_any_more_after_the_mesh_has_spoken(ledger, w
 
 
 def given_back(west) -> Lease:
-    """A lease as it was before the mesh gave it back."""
+    """Return a lease as it was before its release."""
     ask(west, 4)
     lease = west.lease(LAB, A100)
     west.release(LAB, A100)
@@ -123,7 +123,7 @@ def claim(mesh, *leases) -> None:
     mesh.claim_all()
 
 
-def test_an_old_receipt_brings_nothing_back_that_the_ledger_has_seen_given_back(ledger, west, east, store):
+def test_old_receipt_restores_nothing_seen_released(ledger, west, east, store):
     old = given_back(west)
     ask(east, 8)
     store.restart()
@@ -132,7 +132,7 @@ def test_an_old_receipt_brings_nothing_back_that_the_ledger_has_seen_given_back(
     assert (gpus(ledger, ACME), ledger.audit()) == (8, ())
 
 
-def test_nor_does_it_in_a_later_session_or_after_the_last_one_has_left(ledger, west, store):
+def test_old_receipt_restores_nothing_in_a_later_session(ledger, west, store):
     old = given_back(west)
     again = ManualMesh(ledger, record("west"))
     store.restart()
@@ -144,7 +144,7 @@ def test_nor_does_it_in_a_later_session_or_after_the_last_one_has_left(ledger, w
     assert gpus(ledger, LAB) == 0
 
 
-def test_nor_after_something_was_given_back_while_the_ledger_learns(ledger, west, store):
+def test_old_receipt_restores_nothing_released_while_recovering(ledger, west, store):
     old = given_back(west)
     ask(west, tenant=SHOP)
     store.restart()
@@ -154,7 +154,7 @@ def test_nor_after_something_was_given_back_while_the_ledger_learns(ledger, west
     assert gpus(ledger, ACME) == 0
 
 
-def test_what_was_lost_comes_back_whatever_was_changed_since_the_ledger_learns(ledger, west, store):
+def test_lost_leases_return_despite_changes_while_recovering(ledger, west, store):
     ask(west, 1, SHOP)
     kept = store.keep()
     ask(west, 3)
@@ -166,18 +166,18 @@ def test_what_was_lost_comes_back_whatever_was_changed_since_the_ledger_learns(l
     assert gpus(ledger, LAB) == 3
 
 
-def test_what_an_heir_took_over_comes_back_when_all_is_lost(ledger, west, store):
+def test_leases_of_a_resumed_session_return_after_total_loss(ledger, west, store):
     kept = store.keep()
     east = ManualMesh(ledger, record("east"))
     ask(east, 2)
-    heir = ManualMesh(ledger, record("east"), adopt=east.session.incarnation)
+    successor = ManualMesh(ledger, record("east"), adopt=east.session.incarnation)
     store.lose(kept)
-    heir.claim_all()
-    heir.claim_all()
+    successor.claim_all()
+    successor.claim_all()
     assert gpus(ledger, LAB) == 2
 
 
-def test_what_comes_back_may_exceed_the_quota_and_then_nothing_grows(ledger, west, east, store):
+def test_restored_leases_may_exceed_quota_and_block_growth(ledger, west, east, store):
     ask(west, 5)
     kept = store.keep()
     west.release(LAB, A100)
@@ -209,7 +209,7 @@ def test_tokens_do_not_repeat_after_lost_writes(ledger, west, store):
     assert west.lease(LAB, A100).token > lost
 
 
-def test_a_token_that_the_ledger_has_not_given_out_proves_lost_writes(ledger, west, store):
+def test_unknown_token_proves_lost_writes(ledger, west, store):
     ahead = replace(west.session, mark=west.session.incarnation + 30_000_000)
     if store.believes_tokens:
         with pytest.raises(EpochChanged):

@@ -1,4 +1,4 @@
-"""What every lease ledger promises of grants: never more than the tree has, and as much as it has."""
+"""Contract of grants: all that the tree has, and never more."""
 
 import threading
 from dataclasses import replace
@@ -24,7 +24,7 @@ def test_a_lease_holds_what_was_wanted_when_it_is_there(ledger, west):
     assert (gpus(ledger, LAB), gpus(ledger, ACME)) == (3, 3)
 
 
-def test_a_lease_grows_under_its_token_and_each_change_has_a_version(ledger, west):
+def test_lease_grows_under_its_token_with_a_new_version(ledger, west):
     ask(west, 2)
     first = west.lease(LAB, A100)
     ask(west, 1)
@@ -45,7 +45,7 @@ UNFIT = {
 
 @pytest.mark.parametrize("name", UNFIT.values(), ids=UNFIT)
 @pytest.mark.parametrize("part", ["resource", "tenant", "flavor"])
-def test_a_name_that_would_shift_the_fields_of_a_row_is_refused_wherever_it_stands(ledger, west, part, name):
+def test_name_with_a_field_separator_is_refused_everywhere(ledger, west, part, name):
     ask(west)
     before = ledger.snapshot().leases
     about = {"tenant": LAB, "flavor": A100} | ({} if part == "resource" else {part: name})
@@ -64,7 +64,7 @@ def test_a_name_that_would_shift_the_fields_of_a_row_is_refused_wherever_it_stan
     assert (seen.leases, seen.demands, ledger.audit()) == (before, (), ())
 
 
-def test_fewer_slots_are_granted_than_wanted_when_the_tree_has_less(ledger, west):
+def test_grant_is_partial_when_the_tree_has_less(ledger, west):
     assert ask(west, 100) == Granted(slots=8)
 
 
@@ -93,12 +93,12 @@ def test_a_tenant_with_children_may_hold_leases_itself(west):
     assert ask(west, 6).slots == 2
 
 
-def test_what_can_never_fit_is_named_so(west):
+def test_unsatisfiable_request_is_named_so(west):
     refused = ask(west, slot=gpu(9))
     assert (refused.reason, refused.wanted, refused.available) == (Reason.QUOTA_TOO_SMALL, 90_000, 80_000)
 
 
-def test_what_the_borrowing_limit_never_allows_is_named_so(store):
+def test_request_beyond_the_borrowing_limit_is_named_so(store):
     store.ledger.configure(tree(lab_borrows=2))
     west = ManualMesh(store.ledger, record())
     assert ask(west, slot=gpu(7)).reason is Reason.QUOTA_TOO_SMALL
@@ -127,7 +127,7 @@ def test_the_tightest_resource_of_the_slot_decides(store):
     [
         pytest.param(AMOUNT_MAX, 1, AMOUNT_MAX, id="the largest amount is granted to the last unit"),
         pytest.param(AMOUNT_MAX, 3, AMOUNT_MAX // 3, id="a quotient of sixteen digits is exact"),
-        pytest.param(3 * (AMOUNT_MAX // 3) - 1, AMOUNT_MAX // 3, 2, id="one unit less than three slots makes two"),
+        pytest.param(3 * (AMOUNT_MAX // 3) - 1, AMOUNT_MAX // 3, 2, id="a unit less than three slots grants two"),
         pytest.param(123_456_789_012_345_678 % AMOUNT_MAX, 1, 123_456_789_012_345_678 % AMOUNT_MAX, id="sixteen digits survive"),
     ],
 )
@@ -145,14 +145,14 @@ def test_wanting_no_slot_is_an_error(west):
         ask(west, 0)
 
 
-def test_more_wants_than_others_should_wait_for_are_refused_whole(ledger, west):
+def test_batch_with_too_many_demands_is_refused_whole(ledger, west):
     demand = QuotaDemand(tenant=LAB, flavor=A100, slot=ONE_GPU)
     with pytest.raises(BatchTooLarge):
         ledger.acquire(west.session, (demand,) * (ROWS_MAX + 1))
     assert gpus(ledger, LAB) == 0
 
 
-def test_many_wants_are_answered_in_order_each_after_the_one_before(ledger, west):
+def test_batched_demands_are_answered_in_order(ledger, west):
     demands = [QuotaDemand(tenant=tenant, flavor=A100, slot=ONE_GPU, slots=slots) for tenant, slots in ((LAB, 6), (SHOP, 3), (ACME, 1))]
     acquired = ledger.acquire(west.session, tuple(demands))
     assert [answer.slots if isinstance(answer, Granted) else answer.reason for answer in acquired.answers] == [

@@ -1,4 +1,4 @@
-"""What every lease ledger promises to a mesh that joins again: its earlier session is fenced, or gone on with."""
+"""Contract of joining again: the earlier session is fenced or resumed."""
 
 import pytest
 from two_teams import A100, LAB, SHOP, ask, gpu, gpus, record, target_update
@@ -11,7 +11,7 @@ from mesh.core.ids import MeshId
 from mesh.core.reasons import Reason
 
 
-def test_a_second_join_fences_the_first_session_and_leaves_its_leases_to_run_out(store, ledger, west):
+def test_second_join_fences_the_first_session_until_it_expires(store, ledger, west):
     ask(west, 3)
     again = ManualMesh(ledger, record("west"))
     assert again.session.incarnation > west.session.incarnation
@@ -30,7 +30,7 @@ def test_a_second_join_fences_the_first_session_and_leaves_its_leases_to_run_out
     assert gpus(ledger, LAB) == 1
 
 
-def test_what_a_plan_had_promised_to_the_earlier_session_is_free_again(ledger, west, east, store):
+def test_targets_of_the_earlier_session_are_freed(ledger, west, east, store):
     ask(west, 1)
     target_update(ledger, ("west", LAB, 8))
     assert ask(east, 1, SHOP).reason is Reason.QUOTA_EXHAUSTED
@@ -43,23 +43,23 @@ def test_what_a_plan_had_promised_to_the_earlier_session_is_free_again(ledger, w
 
 
 @pytest.mark.every_form
-def test_a_new_agent_takes_over_the_leases_of_the_session_that_it_names(ledger, west):
+def test_new_agent_takes_over_the_leases_of_a_named_session(ledger, west):
     ask(west, 3)
-    heir = ManualMesh(ledger, record("west"), adopt=west.session.incarnation)
-    assert heir.lease(LAB, A100) == west.lease(LAB, A100)
+    successor = ManualMesh(ledger, record("west"), adopt=west.session.incarnation)
+    assert successor.lease(LAB, A100) == west.lease(LAB, A100)
     assert gpus(ledger, LAB) == 3
-    heir.release(LAB, A100, gpu(1))
+    successor.release(LAB, A100, gpu(1))
     assert gpus(ledger, LAB) == 1
 
 
-def test_the_session_that_was_gone_on_with_may_not_speak_any_more(ledger, west):
+def test_resumed_session_is_fenced(ledger, west):
     ManualMesh(ledger, record("west"), adopt=west.session.incarnation)
     for late in (west.heartbeat, lambda: ask(west), lambda: west.release(LAB, A100)):
         with pytest.raises(SessionSuperseded):
             late()
 
 
-def test_of_a_session_that_was_never_known_superseded_or_has_run_out_nothing_is_taken_over(store, ledger, west):
+def test_unknown_superseded_or_expired_session_is_not_resumed(store, ledger, west):
     ask(west, 3)
     with pytest.raises(SessionUnknown):
         ledger.join(record("nowhere"), adopt=west.session.incarnation)
@@ -72,7 +72,7 @@ def test_of_a_session_that_was_never_known_superseded_or_has_run_out_nothing_is_
     assert gpus(ledger, LAB) == 3
 
 
-def test_an_heir_whose_first_answer_was_lost_may_ask_again_until_it_has_spoken(ledger, west):
+def test_resume_whose_answer_was_lost_may_be_repeated(ledger, west):
     ask(west, 2)
     first = ManualMesh(ledger, record("west"), adopt=west.session.incarnation)
     second = ManualMesh(ledger, record("west"), adopt=west.session.incarnation)
@@ -85,14 +85,14 @@ def test_an_heir_whose_first_answer_was_lost_may_ask_again_until_it_has_spoken(l
         ledger.join(record("west"), adopt=west.session.incarnation)
 
 
-def test_a_mesh_that_has_joined_anew_since_leaves_no_heir_of_the_earlier_session(ledger, west):
+def test_later_join_prevents_resuming_the_earlier_session(ledger, west):
     ManualMesh(ledger, record("west"), adopt=west.session.incarnation)
     ManualMesh(ledger, record("west"))
     with pytest.raises(SessionSuperseded):
         ledger.join(record("west"), adopt=west.session.incarnation)
 
 
-def test_while_the_ledger_learns_nobody_takes_over_what_it_may_remember_wrongly(ledger, west, store):
+def test_no_session_is_resumed_while_the_ledger_recovers(ledger, west, store):
     ask(west, 2)
     store.restart()
     with pytest.raises(LedgerLearning):

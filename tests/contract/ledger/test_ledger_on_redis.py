@@ -1,4 +1,4 @@
-"""What the ledger on Redis promises beside the contract: about its server, its keys, its memory and its replicas."""
+"""The Redis ledger beyond the contract: its server, keys, memory and replicas."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +31,7 @@ def redis_ledger(client, shard="contract", **response) -> RedisLedger:
     return RedisLedger(client, Keys(shard), terms=TERMS, founding=True, **response)
 
 
-def test_a_server_that_does_not_answer_is_told_as_such(tmp_path):
+def test_silent_server_is_reported_as_unavailable(tmp_path):
     ledger = redis_ledger(connect(f"unix://{tmp_path}/nobody.sock", timeout_ms=100))
     with pytest.raises(StoreUnavailable, match="sweep"):
         ledger.sweep()
@@ -46,13 +46,13 @@ def test_a_server_that_lost_its_scripts_is_given_them_again(redis_server: redis.
     assert ask(west).slots == 1
 
 
-def test_a_ledger_that_may_have_had_holders_learns_when_it_is_founded(redis_server: redis.Redis):
+def test_ledger_that_may_have_had_holders_recovers_when_founded(redis_server: redis.Redis):
     ledger = RedisLedger(redis_server, Keys("contract"), terms=TERMS)
     ledger.configure(tree())
     assert ask(ManualMesh(ledger, record())).reason is Reason.LEDGER_RECOVERING
 
 
-def test_an_empty_server_is_told_what_is_held_when_the_ledger_has_an_id_that_lasts(redis_server: redis.Redis):
+def test_empty_server_relearns_leases_under_a_lasting_ledger_id(redis_server: redis.Redis):
     ledger = RedisLedger(redis_server, Keys("contract"), terms=TERMS, uid="ours", founding=False)
     founder = RedisLedger(redis_server, Keys("contract"), terms=TERMS, uid="ours", founding=True)
     founder.configure(tree())
@@ -68,7 +68,7 @@ def test_an_empty_server_is_told_what_is_held_when_the_ledger_has_an_id_that_las
 
 @pytest.fixture(params=["redis_server", "newer_redis_process"], ids=["scripts", "functions"])
 def filling(request: pytest.FixtureRequest) -> Iterator[redis.Redis]:
-    """A server, whose memory a test may let be full; by scripts, and by functions where it has them."""
+    """A server whose memory a test can fill; by scripts, and by functions where it has them."""
     client = request.getfixturevalue(request.param)
     client.flushall()
     yield client
@@ -76,7 +76,7 @@ def filling(request: pytest.FixtureRequest) -> Iterator[redis.Redis]:
 
 
 @pytest.mark.every_form
-def test_a_server_without_memory_left_grants_nothing_and_still_renews_and_takes_back(filling: redis.Redis):
+def test_server_out_of_memory_still_renews_and_releases(filling: redis.Redis):
     ledger, queue = redis_ledger(filling), RedisStageQueue(filling, Keys("contract"))
     ledger.configure(tree())
     west = ManualMesh(ledger, record())
@@ -122,7 +122,7 @@ def test_a_key_that_is_not_ours_is_garbage_and_not_an_outage(redis_server: redis
     assert not isinstance(broken.value, StoreUnavailable)
 
 
-def test_an_audit_names_a_node_whose_sum_was_tampered_with(redis_server: redis.Redis):
+def test_audit_names_a_node_with_a_tampered_sum(redis_server: redis.Redis):
     ledger = redis_ledger(redis_server)
     ledger.configure(tree())
     ask(ManualMesh(ledger, record()), 2)
@@ -149,7 +149,7 @@ def test_the_log_is_bounded_by_changes_and_not_by_calls(redis_server: redis.Redi
     assert [lease_event.lease.tenant for lease_event in ledger.history()] == teams
 
 
-def test_of_what_earlier_sessions_held_no_mark_is_left(redis_server: redis.Redis):
+def test_earlier_sessions_leave_no_marks(redis_server: redis.Redis):
     store = redis_store(redis_server)
     store.ledger.configure(tree())
     for _ in range(3):
@@ -168,7 +168,7 @@ def test_every_key_of_a_shard_has_its_hash_tag(redis_server: redis.Redis):
 
 @pytest.fixture(params=list(servers()))
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Server, Server]]:
-    """A master, and a replica that follows it."""
+    """A master and its replica."""
     binary = servers()[request.param]
     master = Server(tmp_path / "master", binary=binary, repl_diskless_sync_delay="0")
     replica = Server(tmp_path / "replica", binary=binary, replicaof=f"127.0.0.1 {master.port}")
@@ -178,7 +178,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Serve
     master.close()
 
 
-def test_a_grant_is_told_when_a_replica_has_it(pair: tuple[Server, Server]):
+def test_grant_is_answered_once_a_replica_has_it(pair: tuple[Server, Server]):
     master, replica = pair
     keys = Keys("contract")
     with connect(master.url, timeout_ms=ANSWER_MS_MAX) as client, ThreadPoolExecutor(max_workers=1) as apart:

@@ -1,4 +1,4 @@
-"""What every lease ledger promises of giving back: it returns to every node of the tree, once."""
+"""Contract of releases: quota returns to every node of the tree, once."""
 
 import pytest
 from two_teams import A100, LAB, SHOP, ask, gpu, gpus
@@ -6,19 +6,19 @@ from two_teams import A100, LAB, SHOP, ask, gpu, gpus
 from federation.leases import LeaseAck
 
 
-def test_what_is_given_back_returns_to_every_node(ledger, west):
+def test_release_returns_quota_to_every_node(ledger, west):
     ask(west, 6)
     west.release(LAB, A100)
     assert (ledger.snapshot().usage, ledger.snapshot().leases) == ({}, ())
 
 
-def test_a_part_may_be_given_back(ledger, west):
+def test_part_of_a_lease_may_be_released(ledger, west):
     ask(west, 6)
     west.release(LAB, A100, gpu(2))
     assert (gpus(ledger, LAB), west.lease(LAB, A100).held) == (2, gpu(2))
 
 
-def test_giving_back_twice_or_under_an_old_version_changes_nothing(ledger, west):
+def test_second_or_outdated_release_changes_nothing(ledger, west):
     ask(west, 2)
     old = west.lease(LAB, A100)
     ask(west, 2)

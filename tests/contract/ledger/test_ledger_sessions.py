@@ -1,4 +1,4 @@
-"""What every lease ledger promises of sessions: a heartbeat renews them, and what has run out is swept."""
+"""Contract of sessions: heartbeats renew them, and sweeps end expired ones."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from federation.manual_mesh import ManualMesh
 from mesh.core.ids import MeshId
 
 
-def test_a_session_tells_its_time_to_live(west, store):
+def test_session_reports_its_time_to_live(west, store):
     assert west.session.ttl_ms == store.ttl_ms
 
 
@@ -22,7 +22,7 @@ def test_a_session_never_known_is_unknown(ledger, west):
     ledger.leave(stranger)
 
 
-def test_a_session_speaks_to_the_ledger_that_it_joined_and_to_no_other(ledger, west):
+def test_session_is_bound_to_the_ledger_that_it_joined(ledger, west):
     with pytest.raises(ForeignLedger):
         ledger.heartbeat(replace(west.session, ledger="another"), record(), HeartbeatReport(number=1))
 
@@ -34,7 +34,7 @@ def test_a_session_that_has_run_out_may_not_acquire(ledger, west, store):
     assert [view.alive for view in ledger.snapshot().meshes] == [False]
 
 
-def test_a_late_heartbeat_before_the_sweep_brings_the_session_back(ledger, west, store):
+def test_late_heartbeat_before_the_sweep_revives_the_session(ledger, west, store):
     ask(west, 2)
     store.advance(store.ttl_ms + 1)
     assert ledger.sweep().meshes == ()
@@ -52,7 +52,7 @@ def test_a_sweep_spares_sessions_within_the_grace(ledger, west, store):
 
 
 @pytest.mark.every_form
-def test_a_sweep_takes_back_everything_of_the_overdue_and_nothing_of_the_others(ledger, west, store):
+def test_sweep_revokes_only_overdue_sessions(ledger, west, store):
     ask(west, 2)
     ask(west, 1, SHOP)
     store.advance(store.ttl_ms)
@@ -67,7 +67,7 @@ def test_a_sweep_takes_back_everything_of_the_overdue_and_nothing_of_the_others(
     assert ledger.sweep().meshes == ()
 
 
-def test_a_sweep_does_about_as_much_as_it_may_and_says_that_more_is_due(ledger, store):
+def test_sweep_stops_at_its_budget_and_reports_more_due(ledger, store):
     for name in "abc":
         ask(ManualMesh(ledger, record(name)))
     store.advance(store.ttl_ms + store.grace_ms + 1)
@@ -76,7 +76,7 @@ def test_a_sweep_does_about_as_much_as_it_may_and_says_that_more_is_due(ledger, 
     assert ledger.sweep(limit=5).meshes == ("b", "c")
 
 
-def test_sweeps_that_say_that_more_is_due_end_every_overdue_session_whatever_it_holds(ledger, store):
+def test_repeated_sweeps_end_every_overdue_session(ledger, store):
     for name in "abcd":
         ManualMesh(ledger, record(name))
     store.advance(store.ttl_ms + store.grace_ms + 1)
@@ -94,7 +94,7 @@ def test_a_swept_mesh_stays_visible_and_may_join_again(ledger, west, store):
     assert [view.alive for view in ledger.snapshot().meshes] == [True]
 
 
-def test_a_mesh_that_has_not_come_back_for_a_day_is_forgotten_and_what_it_held_is_an_old_receipt(ledger, west, store):
+def test_mesh_absent_for_a_day_is_forgotten(ledger, west, store):
     ask(west, 2)
     ManualMesh(ledger, record("east"))
     for days in range(100):
@@ -106,7 +106,7 @@ def test_a_mesh_that_has_not_come_back_for_a_day_is_forgotten_and_what_it_held_i
     with pytest.raises(SessionUnknown):
         west.heartbeat()
     store.restart()
-    west.claim_all()  # The ledger learns, so it hears whom it does not know; what is claimed it has itself seen given back.
+    west.claim_all()  # The recovering ledger accepts unknown sessions; it has itself seen these leases revoked.
     assert gpus(ledger, ACME) == 0
 
 
@@ -127,7 +127,7 @@ def test_a_heartbeat_that_a_later_one_has_overtaken_is_stale(ledger, west, store
     assert [view.alive for view in ledger.snapshot().meshes] == [False]
 
 
-def test_the_same_heartbeat_again_is_answered_and_renews_nothing(ledger, west, store):
+def test_repeated_heartbeat_is_answered_and_renews_nothing(ledger, west, store):
     west.heartbeat()
     store.advance(store.ttl_ms - 1)
     ledger.heartbeat(west.session, record(), HeartbeatReport(number=1))
@@ -135,7 +135,7 @@ def test_the_same_heartbeat_again_is_answered_and_renews_nothing(ledger, west, s
     assert [view.alive for view in ledger.snapshot().meshes] == [False]
 
 
-def test_a_heartbeat_tells_each_change_until_it_was_seen(ledger, west):
+def test_heartbeat_repeats_each_change_until_acknowledged(ledger, west):
     ask(west, 3)
     ask(west, 1, SHOP)
     ledger.revoke(tenant=LAB)

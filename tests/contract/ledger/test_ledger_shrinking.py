@@ -1,4 +1,4 @@
-"""What every lease ledger promises of plans: a lease shrinks in two steps, and what it frees is for whom the plan says."""
+"""Contract of plans: a lease shrinks in two steps, and the freed quota goes to the plan's recipient."""
 
 import pytest
 from two_teams import A100, ACME, LAB, SHOP, ask, gpu, gpus, record, target_update
@@ -11,7 +11,7 @@ from mesh.core.ids import MeshId
 from mesh.core.reasons import Reason
 
 
-def test_what_a_plan_lowers_stays_charged_until_the_mesh_says_that_it_obeys(ledger, west):
+def test_lowered_lease_stays_charged_until_acknowledged(ledger, west):
     ask(west, 4)
     target_update(ledger, ("west", LAB, 1))
     assert gpus(ledger, LAB) == 4
@@ -20,7 +20,7 @@ def test_what_a_plan_lowers_stays_charged_until_the_mesh_says_that_it_obeys(ledg
     assert (gpus(ledger, LAB), west.lease(LAB, A100).held) == (1, gpu(1))
 
 
-def test_a_plan_tells_by_mail_only_whom_it_takes_something_from(ledger, west, east, store):
+def test_plan_notifies_only_meshes_that_lose_quota(ledger, west, east, store):
     ask(west, 4)
     cursors = {mesh: store.queue.notifications(MeshId(mesh), "", 0)[0] for mesh in ("west", "east")}
     target_update(ledger, ("west", LAB, 1), ("east", SHOP, 2))
@@ -33,23 +33,23 @@ def test_a_plan_tells_by_mail_only_whom_it_takes_something_from(ledger, west, ea
     [
         pytest.param(2, 3, 4, 4, id="more was granted than the plan gives"),
         pytest.param(2, 4, 3, 4, id="a part of what the plan gives was granted"),
-        pytest.param(2, 4, 1, 3, id="what was released is not given again"),
-        pytest.param(2, 4, 2, 4, id="nothing has changed, and it gives"),
-        pytest.param(4, 1, 4, 1, id="nothing has changed, and it takes"),
-        pytest.param(4, 1, 5, 2, id="it takes no more than it meant to"),
-        pytest.param(4, 1, 2, 1, id="it takes what is still above"),
+        pytest.param(2, 4, 1, 3, id="a release is not granted again"),
+        pytest.param(2, 4, 2, 4, id="no change, and it grants"),
+        pytest.param(4, 1, 4, 1, id="no change, and it takes"),
+        pytest.param(4, 1, 5, 2, id="it takes no more than intended"),
+        pytest.param(4, 1, 2, 1, id="it takes the part still above"),
         pytest.param(4, 2, 1, 1, id="more was released than it takes"),
-        pytest.param(3, 3, 4, 4, id="it moves nothing"),
+        pytest.param(3, 3, 4, 4, id="it changes no lease"),
     ],
 )
-def test_a_plan_moves_a_lease_by_no_more_than_it_meant_to_whatever_has_happened_since(ledger, west, seen, planned, now, target):
+def test_plan_moves_a_lease_by_no_more_than_intended(ledger, west, seen, planned, now, target):
     target_update(ledger, ("west", LAB, now))
     target_update(ledger, ("west", LAB, planned, seen))
     west.heartbeat()
     assert west.lease(LAB, A100).target == gpu(target)
 
 
-def test_a_word_of_obedience_about_an_older_version_is_not_heard(ledger, west):
+def test_ack_of_an_older_version_is_ignored(ledger, west):
     ask(west, 1)
     before = west.lease(LAB, A100)
     ask(west, 3)
@@ -59,7 +59,7 @@ def test_a_word_of_obedience_about_an_older_version_is_not_heard(ledger, west):
     assert gpus(ledger, LAB) == 4
 
 
-def test_a_word_of_obedience_that_does_not_reach_the_target_is_not_heard(ledger, west):
+def test_ack_that_misses_the_target_is_ignored(ledger, west):
     ask(west, 4)
     target_update(ledger, ("west", LAB, 1))
     west.heartbeat()
@@ -74,7 +74,7 @@ def test_a_lease_that_shrinks_is_granted_nothing(ledger, west):
     assert ask(west).reason is Reason.QUOTA_EXHAUSTED
 
 
-def test_who_does_not_obey_loses_what_is_above_the_target_after_its_time(ledger, west, store):
+def test_disobedient_mesh_loses_the_excess_after_its_deadline(ledger, west, store):
     ask(west, 4)
     target_update(ledger, ("west", LAB, 1))
     store.advance(store.ttl_ms)
@@ -87,7 +87,7 @@ def test_who_does_not_obey_loses_what_is_above_the_target_after_its_time(ledger,
     assert gpus(ledger, LAB) == 1
 
 
-def test_a_plan_may_leave_what_runs_more_time_to_give_way(ledger, west, store):
+def test_plan_may_grant_running_work_more_time_to_stop(ledger, west, store):
     ask(west, 4)
     target_update(ledger, ("west", LAB, 1), wait_ms=3 * store.ttl_ms)
     west.heartbeat()
@@ -106,7 +106,7 @@ def test_a_plan_may_leave_what_runs_more_time_to_give_way(ledger, west, store):
 
 
 @pytest.mark.parametrize("how", ["another plan", "revoked", "the same again, at once"])
-def test_a_time_to_give_way_is_made_shorter_and_never_longer(ledger, west, store, how):
+def test_shrink_deadline_only_moves_earlier(ledger, west, store, how):
     ask(west, 4)
     target_update(ledger, ("west", LAB, 2), wait_ms=3 * store.ttl_ms)
     if how == "revoked":
@@ -122,8 +122,8 @@ def test_a_time_to_give_way_is_made_shorter_and_never_longer(ledger, west, store
     assert west.lease(LAB, A100).shrink_ms <= store.ttl_ms
 
 
-@pytest.mark.parametrize("wait_ttls", [3, 0], ids=["a plan that waits", "a plan that does not"])
-def test_who_gets_a_part_back_has_no_less_time_to_give_up_the_rest(ledger, west, store, wait_ttls):
+@pytest.mark.parametrize("wait_ttls", [3, 0], ids=["a plan with a delay", "a plan without one"])
+def test_raised_target_keeps_the_deadline_of_the_rest(ledger, west, store, wait_ttls):
     ask(west, 4)
     target_update(ledger, ("west", LAB, 1), wait_ms=wait_ttls * store.ttl_ms)
     west.heartbeat()
@@ -135,7 +135,7 @@ def test_who_gets_a_part_back_has_no_less_time_to_give_up_the_rest(ledger, west,
     assert before - store.ttl_ms // 2 <= lease.shrink_ms <= before
 
 
-def test_what_one_gives_up_for_another_by_plan_is_taken_by_nobody_else(ledger, west, east):
+def test_quota_freed_by_a_plan_goes_only_to_its_recipient(ledger, west, east):
     ask(west, 8)
     target_update(ledger, ("west", LAB, 5), ("east", SHOP, 3))
     west.heartbeat()
@@ -160,7 +160,7 @@ def test_a_planned_lease_grows_as_room_comes(ledger, west, east):
     assert east.heartbeat().leases == ()
 
 
-def test_a_lease_that_grows_by_plan_is_as_urgent_as_what_is_wanted_of_it(ledger, west, east):
+def test_lease_raised_by_plan_has_the_priority_of_its_demand(ledger, west, east):
     ask(west, 8, priority=1)
     ask(east, 2, SHOP, priority=5)
     target_update(ledger, ("west", LAB, 4), ("east", SHOP, 4))
@@ -178,7 +178,7 @@ def test_a_plan_beyond_the_limits_changes_nothing(ledger, west, east):
     assert ask(east, 4).slots == 4
 
 
-def test_only_the_elected_plans_and_only_for_the_tree_that_is_in_force(ledger, west, store):
+def test_only_the_elected_planner_plans_for_the_tree_in_force(ledger, west, store):
     first = ledger.elect("one", 60_000)
     assert ledger.elect("two", 60_000) is None
     assert ledger.elect("one", 60_000) == first

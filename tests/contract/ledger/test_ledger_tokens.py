@@ -1,4 +1,4 @@
-"""What every lease ledger promises of tokens and versions: by them a late or repeated call is known as one."""
+"""Contract of tokens and versions: they identify late and repeated calls."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def test_a_question_that_is_carried_out_twice_grants_once(ledger, west):
     assert gpus(ledger, LAB) == 2
 
 
-def test_a_lease_that_was_given_back_whole_gets_a_new_token(west):
+def test_lease_released_whole_gets_a_new_token(west):
     ask(west)
     first = west.lease(LAB, A100).token
     west.release(LAB, A100)
@@ -34,7 +34,7 @@ def test_a_lease_that_was_given_back_whole_gets_a_new_token(west):
     assert west.lease(LAB, A100).token > first
 
 
-def test_a_token_from_the_future_is_refused_so_that_nobody_burns_the_space(ledger, west, store):
+def test_token_from_the_future_is_refused(ledger, west, store):
     if not store.believes_tokens:
         west.session = replace(west.session, mark=2**53 - 1)
         west.heartbeat()

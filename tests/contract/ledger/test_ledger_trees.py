@@ -1,4 +1,4 @@
-"""What every lease ledger promises of trees: a new one takes nothing from anybody, and no charge is lost over it."""
+"""Contract of tree changes: a new tree revokes nothing and loses no charge."""
 
 import pytest
 from two_teams import A100, ACME, LAB, SHOP, ask, gpu, gpus, record, target_update, tree
@@ -17,7 +17,7 @@ def test_a_tenant_that_is_not_there_is_refused_by_name(west):
     )
 
 
-def test_a_cut_takes_nothing_and_grants_nothing_until_use_has_fallen(ledger, west):
+def test_quota_cut_blocks_grants_until_use_falls(ledger, west):
     ask(west, 6)
     assert ledger.configure(tree(lab=2, shop=2)).over == (f"{ACME}|{A100}|gpu",)
     assert gpus(ledger, LAB) == 6
@@ -26,8 +26,8 @@ def test_a_cut_takes_nothing_and_grants_nothing_until_use_has_fallen(ledger, wes
     assert ask(west, 9).slots == 1
 
 
-def test_what_a_tenant_keeps_is_its_own_whatever_deficit_a_cut_has_left_above_it(store):
-    """To be granted, to be planned, and to grow; what it does not keep has to wait."""
+def test_deficit_above_leaves_quota_kept_by_a_tenant(store):
+    """The kept part stays available to grants, plans and growth; the rest has to wait."""
     store.ledger.configure(tree(lab=4, shop=4, shop_lends=1))
     west, east = ManualMesh(store.ledger, record("west")), ManualMesh(store.ledger, record("east"))
     ask(west, 4)
@@ -42,7 +42,7 @@ def test_what_a_tenant_keeps_is_its_own_whatever_deficit_a_cut_has_left_above_it
     assert (gpus(store.ledger, SHOP), gpus(store.ledger, ACME)) == (3, 4)
 
 
-def test_configuring_the_same_tree_again_changes_nothing_but_the_version(ledger, west):
+def test_reapplying_the_same_tree_changes_only_the_version(ledger, west):
     ask(west, 6)
     before = ledger.snapshot()
     assert ledger.configure(tree()).version == before.version + 1
@@ -50,7 +50,7 @@ def test_configuring_the_same_tree_again_changes_nothing_but_the_version(ledger,
     assert (after.usage, after.tree, after.leases) == (before.usage, before.tree, before.leases)
 
 
-def test_a_tree_replaces_only_the_one_that_it_was_made_from(ledger):
+def test_tree_replaces_only_its_predecessor(ledger):
     version = ledger.snapshot().version
     ledger.configure(tree(lab=5), expected=version)
     with pytest.raises(TreeChanged):
@@ -78,7 +78,7 @@ def test_a_vanished_tenant_keeps_its_row_while_it_is_charged(ledger, west):
     assert list(ledger.snapshot().tree.tenants) == [ACME, SHOP]
 
 
-def test_a_tenant_that_was_promised_something_when_it_vanished_is_still_told(ledger, west):
+def test_vanished_tenant_with_a_target_stays_in_the_tree(ledger, west):
     ask(west, 8, SHOP)
     target_update(ledger, ("west", SHOP, 6), ("west", LAB, 2))
     ledger.configure(TenantTree([Tenant(path=ACME, parent=None), Tenant(path=SHOP, parent=ACME)]))
@@ -124,7 +124,7 @@ def test_a_move_that_leaves_a_node_over_its_limits_needs_force(ledger, west):
     assert ledger.reparent(SHOP, None, expected=version, force=True).over == (f"{ACME}|{A100}|gpu",)
 
 
-def test_a_tree_that_has_the_number_of_one_that_was_lost_is_told_as_it_is(ledger, west, store):
+def test_tree_that_reuses_a_lost_version_is_read_anew(ledger, west, store):
     ask(west, 2)
     kept = store.keep()
     lost = ledger.configure(tree(lab=1)).version

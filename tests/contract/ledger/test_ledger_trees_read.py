@@ -1,4 +1,4 @@
-"""How trees come to Redis and from it: in parts, and yet seen whole or not at all; and read when they have changed, and not before."""
+"""Transfer of trees to and from Redis: written in parts, visible whole or not at all, read only after a change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MANY = 1_200
 
 
 class Meddler:
-    """A client that lets something happen before each of its commands."""
+    """Client that runs a hook before each command."""
 
     def __init__(self, client: redis.Redis, before: Callable[[int], None] = lambda _: None) -> None:
         self._client = client
@@ -41,7 +41,7 @@ class Meddler:
 
 @pytest.fixture(params=["redis_server", "newer_redis_process"], ids=["scripts", "functions"])
 def client(request: pytest.FixtureRequest) -> redis.Redis:
-    """A server that is empty but for a ledger with the tree of two teams."""
+    """A server that holds only a ledger with the tree of two teams."""
     found: redis.Redis = request.getfixturevalue(request.param)
     found.flushall()
     ledger_on(found).configure(tree())
@@ -64,7 +64,7 @@ def drafts(client: redis.Redis) -> list[bytes]:
 
 
 @pytest.mark.every_form
-def test_a_tree_is_brought_in_parts_and_in_force_whole_or_not_at_all(client: redis.Redis):
+def test_tree_is_written_in_parts_and_enforced_whole(client: redis.Redis):
     reader, seen = ledger_on(client), []
     meddler = Meddler(client, lambda _: seen.append(reader.configured()))
     ledger_on(meddler).configure(many())
@@ -73,7 +73,7 @@ def test_a_tree_is_brought_in_parts_and_in_force_whole_or_not_at_all(client: red
     assert reader.configured() == reader.snapshot().tree == many()
 
 
-def test_of_trees_that_are_brought_at_once_each_is_whole_and_the_last_is_in_force(client: redis.Redis):
+def test_concurrent_trees_are_each_whole_and_the_last_wins(client: redis.Redis):
     other = ledger_on(client)
     meddler = Meddler(client, lambda at: at == 3 and other.configure(many(gpus=2)))
     version = ledger_on(meddler).configure(many()).version
@@ -81,21 +81,21 @@ def test_of_trees_that_are_brought_at_once_each_is_whole_and_the_last_is_in_forc
     assert drafts(client) == []
 
 
-def test_what_is_brought_and_lost_on_the_way_is_brought_again(client: redis.Redis):
+def test_tree_part_lost_in_transit_is_sent_again(client: redis.Redis):
     meddler = Meddler(client, lambda at: at == 4 and client.delete(*drafts(client)))
     ledger = ledger_on(meddler)
     ledger.configure(many())
     assert ledger.configured() == many()
 
 
-def test_a_server_that_keeps_no_draft_is_told_and_the_tree_stays(client: redis.Redis):
+def test_lost_draft_is_reported_and_the_tree_stays(client: redis.Redis):
     meddler = Meddler(client, lambda _: [client.delete(draft) for draft in drafts(client)])
     with pytest.raises(StoreUnavailable, match="lost parts of the tenant tree"):
         ledger_on(meddler).configure(many())
     assert ledger_on(client).configured() == tree()
 
 
-def test_a_draft_that_nothing_comes_of_goes_by_itself_and_a_tree_in_force_does_not(client: redis.Redis):
+def test_abandoned_draft_expires_and_a_tree_in_force_does_not(client: redis.Redis):
     def break_off(at: int) -> None:
         if at == 3:
             raise KeyboardInterrupt
@@ -108,7 +108,7 @@ def test_a_draft_that_nothing_comes_of_goes_by_itself_and_a_tree_in_force_does_n
     assert client.ttl(KEYS.tree) == -1
 
 
-def test_the_same_tree_put_in_force_by_the_same_call_again_is_the_answer_again(client: redis.Redis):
+def test_repeated_apply_of_a_tree_gets_the_same_answer(client: redis.Redis):
     ask(ManualMesh(ledger_on(client), record()), 6)
     meddler = Meddler(client)
     ledger = ledger_on(meddler)
@@ -118,7 +118,7 @@ def test_the_same_tree_put_in_force_by_the_same_call_again_is_the_answer_again(c
     assert (int(version), [node.decode() for node in over]) == (said.version, list(said.over))
 
 
-def test_a_tree_that_is_known_is_not_read_again_and_what_is_charged_is(client: redis.Redis):
+def test_known_tree_is_not_read_again_but_usage_is(client: redis.Redis):
     ledger_on(client).configure(many())
     meddler = Meddler(client)
     ledger, west = ledger_on(meddler), ManualMesh(ledger_on(client), record())
@@ -131,7 +131,7 @@ def test_a_tree_that_is_known_is_not_read_again_and_what_is_charged_is(client: r
     assert (before.usage, after.usage[TenantPath("acme/7"), A100, "gpu"]) == ({}, 10_000)
 
 
-def test_what_is_charged_is_never_told_with_a_tree_that_was_replaced_while_it_was_read(client: redis.Redis):
+def test_usage_is_never_paired_with_a_replaced_tree(client: redis.Redis):
     writer = ledger_on(client)
     writer.configure(many())
     west = ManualMesh(writer, record())
@@ -147,7 +147,7 @@ def test_what_is_charged_is_never_told_with_a_tree_that_was_replaced_while_it_wa
     assert mismatches(seen) == ()
 
 
-def test_a_tree_that_is_replaced_whenever_it_is_read_is_told_as_no_answer(client: redis.Redis):
+def test_tree_replaced_at_each_read_is_unavailable(client: redis.Redis):
     writer = ledger_on(client)
     meddler = Meddler(client, lambda at: writer.configure(tree(lab=at % 2)))
     for look in (ledger_on(meddler).snapshot, ledger_on(meddler).configured):
@@ -155,8 +155,8 @@ def test_a_tree_that_is_replaced_whenever_it_is_read_is_told_as_no_answer(client
             look()
 
 
-def test_a_row_that_was_passed_over_is_missed_and_the_tree_is_read_again(client: redis.Redis):
-    """A cursor means another place on a server that has taken over meanwhile."""
+def test_skipped_row_is_noticed_and_the_tree_read_again(client: redis.Redis):
+    """A server that has taken over meanwhile gives a cursor another meaning."""
     ledger_on(client).configure(many())
     name = f"tenant|acme/{MANY - 1}"
     row = client.hget(KEYS.tree, name)
@@ -167,7 +167,7 @@ def test_a_row_that_was_passed_over_is_missed_and_the_tree_is_read_again(client:
     assert ledger_on(Meddler(client, hide)).snapshot().tree == many()
 
 
-def test_a_vanished_tenant_makes_another_tree_only_when_it_is_charged_no_more(client: redis.Redis):
+def test_vanished_tenant_leaves_the_tree_once_uncharged(client: redis.Redis):
     ledger = ledger_on(client)
     west = ManualMesh(ledger, record())
     ask(west, 3)
@@ -188,7 +188,7 @@ def written(client: redis.Redis) -> dict[bytes, bytes]:
     return client.hgetall(KEYS.tree)
 
 
-def test_a_tree_that_differs_little_from_the_one_that_is_known_is_amended(client: redis.Redis):
+def test_similar_tree_is_amended(client: redis.Redis):
     meddler = Meddler(client)
     ledger = ledger_on(meddler)
     ledger.configure(many())
@@ -210,7 +210,7 @@ def test_a_tree_that_differs_little_from_the_one_that_is_known_is_amended(client
     assert rows == written(client)
 
 
-def test_a_tree_that_was_to_be_amended_and_is_not_there_any_more_is_brought_whole(client: redis.Redis):
+def test_tree_is_sent_whole_when_its_base_is_gone(client: redis.Redis):
     ledger = ledger_on(client)
     ledger.configure(many())
     ledger_on(client).configure(tree())
@@ -220,7 +220,7 @@ def test_a_tree_that_was_to_be_amended_and_is_not_there_any_more_is_brought_whol
     assert drafts(client) == []
 
 
-def test_a_tenant_is_moved_by_few_rows_and_what_is_refused_has_changed_nothing(client: redis.Redis):
+def test_tenant_moves_by_few_rows_and_refusals_change_nothing(client: redis.Redis):
     ledger_on(client).configure(many())
     meddler = Meddler(client)
     ledger = ledger_on(meddler)

@@ -1,4 +1,4 @@
-"""What every lease ledger tells those who look: the snapshot, the story of a lease, the audit."""
+"""Contract of the ledger's views: the snapshot, the history of a lease, the audit."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from mesh.core.ids import FlavorName, MeshId, TenantPath
 from mesh.core.resources import ResourceSet
 
 
-def test_the_snapshot_gives_back_the_tree_the_records_and_the_leases(ledger, west, store):
+def test_snapshot_returns_the_tree_records_and_leases(ledger, west, store):
     ask(west, 2, priority=4)
     west.record = replace(record(), cluster_answers=False, tenants=("acme",))
     store.advance(5_000)
@@ -35,7 +35,7 @@ def test_an_empty_ledger_has_an_empty_snapshot(store):
     assert (snapshot.usage, snapshot.meshes, snapshot.leases, list(snapshot.tree.tenants)) == ({}, (), (), [])
 
 
-def test_the_story_of_a_lease_tells_every_change_of_it(ledger, west, east):
+def test_lease_history_holds_every_change(ledger, west, east):
     ask(west, 2)
     ask(east, 1, SHOP)
     ledger.revoke(mesh=MeshId("west"))
@@ -51,14 +51,14 @@ def test_the_story_of_a_lease_tells_every_change_of_it(ledger, west, east):
     assert len(ledger.history(limit=1)) == 1
 
 
-def test_the_epoch_is_told_by_itself_as_it_was_begun(ledger, west, store):
+def test_epoch_is_read_by_itself_as_it_began(ledger, west, store):
     assert ledger.epoch() == west.session.epoch
     store.restart()
     west.claim_all()
     assert ledger.epoch() == west.session.epoch == ledger.snapshot().epoch
 
 
-def test_the_story_tells_of_epochs(ledger, west, store):
+def test_history_holds_epochs(ledger, west, store):
     store.restart()
     west.claim_all()
     (lease_event,) = ledger.history()

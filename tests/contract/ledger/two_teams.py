@@ -1,4 +1,4 @@
-"""Two teams under one company, their quota of GPUs, and what tests do with it by hand."""
+"""Two teams under one company, their GPU quota, and operations on it for tests."""
 
 from federation.leases import LeaseTerms, TargetUpdate
 from federation.snapshot import MeshRecord, PoolRecord
@@ -13,7 +13,7 @@ TERMS = LeaseTerms(ttl_ms=60_000, grace_ms=1)
 
 
 def tree(*, lab=4, shop=4, own=0, lab_borrows=None, shop_lends=None) -> TenantTree:
-    """Two teams under one company; GPUs."""
+    """Return a tree of two teams with GPUs under one company."""
 
     def quota(gpus, **limits):
         return {(A100, "gpu"): Quota(nominal=gpus * 10_000, **{name: units and units * 10_000 for name, units in limits.items()})}
@@ -41,12 +41,12 @@ def ask(mesh, demand=1, tenant=LAB, *, slot=ONE_GPU, flavor=A100, priority=0):
 
 
 def gpus(ledger, tenant) -> int:
-    """Whole GPUs that the ledger charges to the node."""
+    """Return the whole GPUs charged to the node."""
     return ledger.snapshot().usage.get((tenant, A100, "gpu"), 0) // 10_000
 
 
 def target_update(ledger, *target_updates, wait_ms=None):
-    """Apply a plan of (mesh, tenant, whole GPUs) or of (mesh, tenant, whole GPUs, how many the plan saw)."""
+    """Apply a plan of (mesh, tenant, whole GPUs[, GPUs the plan saw])."""
     planner = ledger.elect("planner", 10**9)
     version = ledger.snapshot().version
     return ledger.plan_apply(

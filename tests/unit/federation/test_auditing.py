@@ -1,4 +1,4 @@
-"""Sums of a ledger counted again, a few tenants at each look."""
+"""Audit of a ledger's sums, a few tenants per round."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SOUND = FederationSnapshot(
 
 
 def tampered(**units):
-    """With other sums than these; 0: none."""
+    """Return the snapshot with other sums; 0 removes one."""
     usage = {key: units.get(key[0].rpartition("/")[2], kept) for key, kept in SOUND.usage.items()}
     return replace(SOUND, usage={key: kept for key, kept in usage.items() if kept})
 
@@ -41,13 +41,13 @@ def wrong(tenant, kept, counted):
     return Mismatch(tenant=tenant, flavor=STD, resource="cpu", kept=kept, counted=counted)
 
 
-def test_sums_that_are_those_of_the_leases_are_not_told():
+def test_correct_sums_are_not_reported():
     audit = LedgerAudit(at_once=1)
     assert mismatches(SOUND) == ()
     assert [audit.look(SOUND) for _ in range(7)] == [()] * 7
 
 
-def test_a_wrong_sum_is_told_when_its_turn_comes_and_only_once():
+def test_wrong_sum_is_reported_once_it_is_due():
     audit = LedgerAudit(at_once=1)
     broken = tampered(acme=6)
     assert [audit.look(broken) for _ in range(6)] == [(wrong(ACME, 6, 5),), (), (), (), (), ()]
@@ -57,10 +57,10 @@ def test_a_sum_that_is_missing_altogether_is_wrong():
     assert LedgerAudit().look(tampered(ops=0, acme=2)) == (wrong(OPS, 0, 3),)
 
 
-def test_a_sum_that_is_wrong_in_another_way_or_anew_is_told_again():
+def test_changed_or_new_wrong_sum_is_reported_again():
     audit = LedgerAudit()
-    response = [audit.look(snapshot) for snapshot in (tampered(acme=6), tampered(acme=7), SOUND, tampered(acme=7))]
-    assert response == [(wrong(ACME, 6, 5),), (wrong(ACME, 7, 5),), (), (wrong(ACME, 7, 5),)]
+    found = [audit.look(snapshot) for snapshot in (tampered(acme=6), tampered(acme=7), SOUND, tampered(acme=7))]
+    assert found == [(wrong(ACME, 6, 5),), (wrong(ACME, 7, 5),), (), (wrong(ACME, 7, 5),)]
 
 
 def test_tenants_that_came_since_have_their_turn():
@@ -72,6 +72,6 @@ def test_tenants_that_came_since_have_their_turn():
     assert wrong(web, 2, 0) in [found for _ in range(3) for found in audit.look(broken)]
 
 
-def test_a_lease_of_a_tenant_that_nobody_knows_stops_no_look():
+def test_lease_of_an_unknown_tenant_stops_no_audit():
     stray = replace(SOUND, leases=(*SOUND.leases, lease(TenantPath("gone"), 1)), usage={**SOUND.usage, (TenantPath("gone"), STD, "cpu"): 1})
     assert LedgerAudit().look(stray) == ()

@@ -1,4 +1,4 @@
-"""How long work would wait, and its inputs be on the way, by hand."""
+"""Estimates of waiting and transfer times, computed by hand."""
 
 import pytest
 
@@ -8,13 +8,13 @@ from federation.estimates import CostRules, Pace, overdue_ms, paced, transfer_ms
 @pytest.mark.parametrize(
     ("response", "expected_ms"),
     [
-        pytest.param({"waiting": 0, "room": 1, "running": 0}, 0, id="room and nobody before it"),
-        pytest.param({"waiting": 2, "room": 3, "running": 5}, 0, id="room for all that come first, and for it"),
-        pytest.param({"waiting": 2, "room": 2, "running": 1}, 600, id="room for all that come first, and not for it"),
-        pytest.param({"waiting": 0, "room": 0, "running": 1}, 600, id="one runs, and it comes after that"),
+        pytest.param({"waiting": 0, "room": 1, "running": 0}, 0, id="capacity and an empty queue"),
+        pytest.param({"waiting": 2, "room": 3, "running": 5}, 0, id="capacity for the queue and for it"),
+        pytest.param({"waiting": 2, "room": 2, "running": 1}, 600, id="capacity for the queue and not for it"),
+        pytest.param({"waiting": 0, "room": 0, "running": 1}, 600, id="one runs before it"),
         pytest.param({"waiting": 3, "room": 0, "running": 4}, 600, id="four run side by side"),
         pytest.param({"waiting": 3, "room": 0, "running": 7}, 343, id="rounded up"),
-        pytest.param({"waiting": 1, "room": 0, "running": 0}, 1_200, id="what takes the room is not a stage of the mesh"),
+        pytest.param({"waiting": 1, "room": 0, "running": 0}, 1_200, id="capacity used by foreign work"),
     ],
 )
 def test_the_wait_is_the_time_until_enough_stages_have_ended(response, expected_ms):
@@ -24,14 +24,14 @@ def test_the_wait_is_the_time_until_enough_stages_have_ended(response, expected_
 @pytest.mark.parametrize(
     ("response", "expected"),
     [
-        pytest.param({"waiting": 0, "room": 0, "running": 1, "age_ms": 200}, (400, 0), id="the one that runs has done a third"),
+        pytest.param({"waiting": 0, "room": 0, "running": 1, "age_ms": 200}, (400, 0), id="the running one has done a third"),
         pytest.param({"waiting": 1, "room": 0, "running": 1, "age_ms": 200}, (1_000, 0), id="and another one comes first"),
         pytest.param({"waiting": 0, "room": 0, "running": 4, "age_ms": 200}, (100, 0), id="each of four has done a third"),
-        pytest.param({"waiting": 1, "room": 0, "running": 1, "age_ms": 900}, (600, 300), id="it overruns"),
-        pytest.param({"waiting": 0, "room": 1, "running": 1, "age_ms": 900}, (0, 0), id="it overruns, and there is room"),
+        pytest.param({"waiting": 1, "room": 0, "running": 1, "age_ms": 900}, (600, 300), id="it is overdue"),
+        pytest.param({"waiting": 0, "room": 1, "running": 1, "age_ms": 900}, (0, 0), id="it is overdue, and there is capacity"),
     ],
 )
-def test_the_wait_grows_shorter_while_others_run_and_is_overdue_when_all_of_them_overrun(response, expected):
+def test_wait_shrinks_while_work_runs_and_becomes_overdue(response, expected):
     overruns = {name: value for name, value in response.items() if name != "running"}
     assert (wait_ms(**response, run_ms=600), overdue_ms(**overruns, run_ms=600)) == expected
 
@@ -40,7 +40,7 @@ def test_stages_that_take_no_time_are_waited_for_all_the_same():
     assert wait_ms(waiting=4, room=0, running=1, run_ms=0) == 5
 
 
-def test_bytes_are_on_the_way_by_the_bandwidth_and_anything_at_all_takes_a_moment():
+def test_transfer_time_follows_bandwidth_with_a_minimum():
     rules = CostRules(bandwidth_bytes_per_s=1_000)
     assert [transfer_ms(size, rules) for size in (0, 1, 1_000, 1_500, 1_501)] == [0, 1, 1_000, 1_500, 1_501]
     assert transfer_ms(1, CostRules()) == 1

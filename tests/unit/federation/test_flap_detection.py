@@ -1,4 +1,4 @@
-"""What is remembered of a mesh that comes and goes, look by look."""
+"""Flap detection over successive observations of meshes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOW_MS = 1_000_000
 
 
 class Watcher:
-    """Looks at meshes once a second. A mesh: its incarnation, negative while it is away; absent: it has left."""
+    """Observes meshes once a second: incarnation, negative while away, absent after leaving."""
 
     def __init__(self, rules=RULES, **meshes):
         self.rules, self.now_ms, self.watched_ms, self.known = rules, NOW_MS, NOW_MS, {}
@@ -38,7 +38,7 @@ def test_a_look_that_shows_nothing_new_changes_nothing():
     assert watcher.look(east=1, west=1) == {}
 
 
-def test_a_mesh_that_was_lost_and_came_back_is_on_probation_until_it_has_stayed():
+def test_returned_mesh_is_on_probation_until_stable():
     watcher = Watcher(east=1, west=1)
     watcher.look(east=-1, west=1)
     watcher.look(east=2, west=1)
@@ -49,7 +49,7 @@ def test_a_mesh_that_was_lost_and_came_back_is_on_probation_until_it_has_stayed(
     assert (watcher.left_ms(), watcher.left_ms("west")) == (0, 0)
 
 
-def test_the_probation_begins_at_the_return_however_long_the_mesh_was_away():
+def test_probation_begins_at_the_return():
     watcher = Watcher(east=1, west=1)
     for _ in range(100):
         watcher.look(9_000, east=-1, west=1)
@@ -58,7 +58,7 @@ def test_the_probation_begins_at_the_return_however_long_the_mesh_was_away():
 
 
 @pytest.mark.parametrize(
-    "again", [pytest.param(2, id="with a new session between two looks"), pytest.param(1, id="with the same session, which had run out")]
+    "again", [pytest.param(2, id="with a new session between two observations"), pytest.param(1, id="with the same expired session")]
 )
 def test_a_loss_shows_by_the_session_or_by_the_silence(again):
     watcher = Watcher(east=1, west=1)
@@ -109,7 +109,7 @@ def test_a_good_bye_after_the_loss_excuses_nothing():
     assert watcher.left_ms() == 5_000
 
 
-def test_when_all_meshes_are_lost_at_once_nobody_is_blamed():
+def test_simultaneous_loss_of_all_meshes_blames_none():
     watcher = Watcher(east=1, west=1)
     watcher.look(east=-1, west=-1)
     watcher.look(east=2, west=-1)
@@ -123,13 +123,13 @@ def test_the_only_mesh_is_blamed_for_its_loss():
     assert watcher.left_ms() == 5_000
 
 
-def test_who_watches_again_after_a_gap_blames_nobody_for_what_happened_meanwhile():
+def test_losses_during_an_observation_gap_count_for_none():
     watcher = Watcher(east=1, west=1)
     watcher.look(WATCH_GAP_MS + 1, east=2, west=1)
     assert watcher.left_ms() == 0
 
 
-def test_a_loss_that_was_known_before_the_gap_still_counts_after_it():
+def test_loss_known_before_a_gap_still_counts():
     watcher = Watcher(east=1, west=1)
     watcher.look(east=-1, west=1)
     watcher.look(WATCH_GAP_MS + 1, east=2, west=1)
@@ -149,7 +149,7 @@ def test_without_probation_every_return_is_believed():
     assert watcher.left_ms() == 0
 
 
-def test_a_clock_that_falls_back_makes_no_probation_last_for_years():
+def test_clock_that_falls_back_does_not_prolong_probation():
     watcher = Watcher(east=1, west=1)
     watcher.look(east=2, west=1)
     watcher.look(-900_000, east=2, west=1)

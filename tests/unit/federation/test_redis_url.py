@@ -1,4 +1,4 @@
-"""URLs of Redis, taken apart."""
+"""Parsing of Redis URLs."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from federation.redis_url import SCHEMES, RedisForm, RedisUrl, read_redis_url
 
 
 @pytest.mark.parametrize("url", ["redis://host", "rediss://u:p@host:1/0?ssl_ca_certs=/ca.pem", "unix:///run/redis.sock"])
-def test_one_server_is_left_to_redis_py(url):
+def test_single_server_url_is_left_to_redis_py(url):
     assert read_redis_url(url) == RedisUrl(form=RedisForm.SINGLE)
 
 
@@ -22,7 +22,7 @@ def test_sentinels_are_named_with_the_service_that_they_watch():
     )
 
 
-def test_a_cluster_is_named_by_some_of_its_nodes_and_spoken_to_over_tls():
+def test_cluster_url_names_nodes_and_tls():
     assert read_redis_url("rediss+cluster://one,two:7000?ssl_ca_certs=/ca.pem") == RedisUrl(
         form=RedisForm.CLUSTER, hosts=(("one", 6_379), ("two", 7_000)), connection="rediss://?ssl_ca_certs=/ca.pem"
     )
@@ -34,14 +34,14 @@ def test_a_cluster_is_named_by_some_of_its_nodes_and_spoken_to_over_tls():
         pytest.param("localhost:6379", "must begin with redis://", id="no scheme"),
         pytest.param("http://host", "must begin with redis://", id="another scheme"),
         pytest.param("unix+sentinel://host/leases", "must begin with redis://", id="a form that does not exist"),
-        pytest.param("redis+sentinel://host:26379", "must name the service", id="sentinels of nothing"),
-        pytest.param("redis+cluster://", "must name at least one host", id="a cluster of nobody"),
-        pytest.param("redis+cluster://one,,two", "must name at least one host", id="an empty place"),
+        pytest.param("redis+sentinel://host:26379", "must name the service", id="sentinels without a service"),
+        pytest.param("redis+cluster://", "must name at least one host", id="a cluster without nodes"),
+        pytest.param("redis+cluster://one,,two", "must name at least one host", id="an empty host"),
         pytest.param("redis+cluster://one:seven", "host:port", id="a port that is no number"),
-        pytest.param("redis+cluster://[::1", "host:port", id="a bracket that is never closed"),
+        pytest.param("redis+cluster://[::1", "host:port", id="an unclosed bracket"),
     ],
 )
-def test_what_is_no_url_of_redis_is_told_without_repeating_it(url, words):
+def test_invalid_redis_url_is_refused_without_repeating_it(url, words):
     with pytest.raises(ConfigError, match=words) as response:
         read_redis_url(url.replace("://", "://root:secret@", 1) if "+" in url else url)
     assert "secret" not in str(response.value)

@@ -1,4 +1,4 @@
-"""A look at the ledger: what is known after it, and what of it is written down."""
+"""Registry updates from an observation of the ledger."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def test_the_first_look_writes_down_who_is_there():
     assert (note.watched_ms, note.flap_history, note.paces) == (NOW_MS, {"east": FlapHistory(incarnation=1, alive=True)}, {})
 
 
-def test_a_look_soon_after_that_shows_nothing_new_is_not_written_down():
+def test_unchanged_observation_is_not_written_again_soon():
     known, _ = look(a_snapshot(east=1), MeshConditions(), {}, RULES)
     known = replace(known, watched_ms=NOW_MS)
     assert look(a_snapshot(NOW_MS + NOTE_MS - 1, east=1), known, {}, RULES)[1] is None
@@ -54,16 +54,16 @@ def test_a_look_touches_no_drain():
     assert note is not None
 
 
-def test_a_snapshot_is_enrolled_with_what_is_remembered_and_newcomers_have_nothing_against_them():
+def test_snapshot_gets_conditions_and_newcomers_have_none():
     kept = MeshCondition(drain=Drain(reason="disks"))
-    response = enrolled(a_snapshot(east=1, west=1), MeshConditions(meshes={"east": kept, "gone": kept}))
-    assert [(view.record.mesh, view.condition, view.is_draining) for view in response.meshes] == [
+    snapshot = enrolled(a_snapshot(east=1, west=1), MeshConditions(meshes={"east": kept, "gone": kept}))
+    assert [(view.record.mesh, view.condition, view.is_draining) for view in snapshot.meshes] == [
         ("east", kept, True),
         ("west", NEWCOMER, False),
     ]
 
 
-def test_meshes_that_are_known_and_not_there_are_told_with_where_they_are():
+def test_known_absent_meshes_are_listed_with_whereabouts():
     filed = {mesh: MeshRecord(mesh=mesh, labels={}, pools=(), cluster="") for mesh in ("east", "lab")}
     seen = FlapHistory(incarnation=1, alive=True)
     known = {
@@ -73,12 +73,12 @@ def test_meshes_that_are_known_and_not_there_are_told_with_where_they_are():
         "lost": MeshCondition(flap_history=replace(seen, alive=False)),
         "drained": MeshCondition(drain=Drain()),
     }
-    response = enrolled(a_snapshot(east=1), MeshConditions(meshes=known), ConfiguredMeshes(meshes=filed))
-    assert [(mesh.record.mesh, mesh.whereabouts.value) for mesh in response.absent] == [
+    snapshot = enrolled(a_snapshot(east=1), MeshConditions(meshes=known), ConfiguredMeshes(meshes=filed))
+    assert [(mesh.record.mesh, mesh.whereabouts.value) for mesh in snapshot.absent] == [
         ("drained", "not_joined"),
         ("excused", "left"),
         ("gone", "left"),
         ("lab", "not_joined"),
         ("lost", "lost"),
     ]
-    assert response.absent[1].condition is known["excused"]
+    assert snapshot.absent[1].condition is known["excused"]

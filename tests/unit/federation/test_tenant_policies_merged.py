@@ -1,4 +1,4 @@
-"""What a file says and who was stopped by hand, as one."""
+"""Policies of a file merged with manual stops."""
 
 import pytest
 
@@ -12,9 +12,9 @@ NLP = TenantPath("acme/nlp")
 @pytest.mark.parametrize(
     ("filed", "stopped", "comes_to"),
     [
-        pytest.param(Stop.NONE, Stop.HOLD, Stop.HOLD, id="a stop counts where the file says nothing"),
-        pytest.param(Stop.HOLD, Stop.DRAIN, Stop.DRAIN, id="a drain is more than a hold"),
-        pytest.param(Stop.DRAIN, Stop.HOLD, Stop.DRAIN, id="a hold takes no drain back"),
+        pytest.param(Stop.NONE, Stop.HOLD, Stop.HOLD, id="a stop counts where the file has none"),
+        pytest.param(Stop.HOLD, Stop.DRAIN, Stop.DRAIN, id="a drain is stronger than a hold"),
+        pytest.param(Stop.DRAIN, Stop.HOLD, Stop.DRAIN, id="a hold lifts no drain"),
     ],
 )
 def test_the_stronger_word_counts(filed, stopped, comes_to):

@@ -12,13 +12,13 @@ KEY = (RED, "cpu")
 
 
 def node(path, parent=None, nominal=None, borrowing=None, lending=None) -> Tenant:
-    """A tenant with at most one quota, in units."""
+    """Return a tenant with at most one quota, in units."""
     quotas = {} if nominal is None else {KEY: Quota(nominal=nominal, borrowing_limit=borrowing, lending_limit=lending)}
     return Tenant(path=TenantPath(path), parent=parent and TenantPath(parent), quotas=quotas)
 
 
 def used(tree, **leases) -> dict:
-    """The usage of leases, charged one by one."""
+    """Return the usage of leases, charged one by one."""
     usage: dict = {}
     for path, units in leases.items():
         tree.charge(usage, TenantPath(path), KEY, units)
@@ -29,9 +29,9 @@ def lease(path, units) -> Lease:
     return Lease(tenant=TenantPath(path), mesh=MeshId("m"), flavor=RED, held=ResourceSet({"cpu": units}))
 
 
-# Expectations of the first five are facts of Kueue's own table, pkg/cache/scheduler/resource_test.go: TestAvailable.
+# Expectations of the first five come from Kueue's own table, pkg/cache/scheduler/resource_test.go: TestAvailable.
 AVAILABLE = [
-    pytest.param([node("a", None, 5000)], {"a": 2500}, {"a": (2500, 5000)}, id="a lone root has what it does not use"),
+    pytest.param([node("a", None, 5000)], {"a": 2500}, {"a": (2500, 5000)}, id="a lone root has its unused quota"),
     pytest.param(
         [node("top", None, 10000), node("a", "top", 10000), node("b", "top", 10000, None, 9000)],
         {"a": 1000, "b": 500},
@@ -51,7 +51,7 @@ AVAILABLE = [
         ],
         {"a": 10000, "b": 5000},
         {"a": (20000, 30000), "b": (25000, 40000)},
-        id="a lending limit of none keeps all of it, two levels down",
+        id="a lending limit of none keeps all, two levels down",
     ),
     pytest.param(
         [
@@ -70,15 +70,15 @@ AVAILABLE = [
         [node("top", None, 2), node("a", "top", 3)],
         {"top": 4, "a": 1},
         {"top": (0, 5), "a": (0, 5)},
-        id="a parent's own leases use up what its children lend",
+        id="a parent's own leases use its children's loans",
     ),
     pytest.param(
         [node("top"), node("a", "top", 4, 0, 4), node("b", "top", 4)],
         {"a": 4},
         {"a": (0, 4), "b": (4, 8)},
-        id="a borrowing limit of none ends at the own quota",
+        id="a borrowing limit of none stops at the own quota",
     ),
-    pytest.param([node("top"), node("a", "top")], {}, {"a": (0, 0)}, id="a tenant without quota has nothing where nobody lends"),
+    pytest.param([node("top"), node("a", "top")], {}, {"a": (0, 0)}, id="a tenant without quota has none where no one lends"),
 ]
 
 
@@ -89,7 +89,7 @@ def test_available_and_potential(tenants, leases, expected):
     assert {path: (tree.available(usage, path, KEY), tree.potential(path, KEY)) for path in expected} == expected
 
 
-def test_own_quota_counts_what_children_lend_and_kept_what_they_do_not():
+def test_own_quota_holds_loans_of_children_but_not_kept_quota():
     tree = TenantTree([node("top", None, 10), node("mid", "top", 5, None, 4), node("leaf", "mid", 3, None, 1)])
     assert [(tree.own_quota(path, KEY), tree.kept(path, KEY)) for path in ("leaf", "mid", "top")] == [(3, 2), (6, 2), (14, 0)]
 
@@ -142,22 +142,24 @@ def test_after_a_cut_a_tenant_has_what_it_keeps_and_no_more():
 
 
 WRONG = [
-    pytest.param([node("a"), node("a", None, 3)], ["a: is listed 2 times"], id="a path twice"),
-    pytest.param([node("a/b", "a")], ["a/b: its parent a is missing"], id="a parent that is missing"),
-    pytest.param([node("a", "c"), node("b", "a"), node("c", "b"), node("d", "a")], ["a -> c -> b -> a"], id="a circle, node by node"),
+    pytest.param([node("a"), node("a", None, 3)], ["a: is listed 2 times"], id="a duplicate path"),
+    pytest.param([node("a/b", "a")], ["a/b: its parent a is missing"], id="a missing parent"),
+    pytest.param([node("a", "c"), node("b", "a"), node("c", "b"), node("d", "a")], ["a -> c -> b -> a"], id="a cycle, node by node"),
     pytest.param([node("a", "a")], ["a -> a"], id="a tenant that is its own parent"),
     pytest.param([node("top"), node("a", "top", -1)], ["nominal of red/cpu is negative: -1"], id="a negative nominal quota"),
     pytest.param([node("top"), node("a", "top", 1, -1)], ["borrowing limit of red/cpu is negative"], id="a negative borrowing limit"),
     pytest.param([node("top"), node("a", "top", 1, None, -2)], ["lending limit of red/cpu is negative"], id="a negative lending limit"),
-    pytest.param([node("a", None, 1, 2)], ["borrowing limit of red/cpu needs a parent"], id="borrowing from nobody"),
-    pytest.param([node("a", None, 1, None, 2)], ["lending limit of red/cpu needs a parent"], id="lending to nobody"),
+    pytest.param([node("a", None, 1, 2)], ["borrowing limit of red/cpu needs a parent"], id="a root that would borrow"),
+    pytest.param([node("a", None, 1, None, 2)], ["lending limit of red/cpu needs a parent"], id="a root that would lend"),
     pytest.param(
-        [node("top", None, AMOUNT_MAX), node("a", "top", 1)], ["could add up to more than"], id="quotas whose sum no ledger could hold"
+        [node("top", None, AMOUNT_MAX), node("a", "top", 1)],
+        ["could add up to more than"],
+        id="quotas whose sum exceeds the ledger's range",
     ),
-    pytest.param([node("top"), node("a", "top", 1, AMOUNT_MAX)], ["could add up to more than"], id="a limit that no ledger could hold"),
-    pytest.param([node("a|b")], ["invalid name 'a|b'"], id="a name that could be taken for two"),
-    pytest.param([node("")], ["invalid name ''"], id="no name at all"),
-    pytest.param([node("a", "x"), node("b", None, -1)], ["parent x is missing", "is negative: -1"], id="all that is wrong at once"),
+    pytest.param([node("top"), node("a", "top", 1, AMOUNT_MAX)], ["could add up to more than"], id="a limit beyond the ledger's range"),
+    pytest.param([node("a|b")], ["invalid name 'a|b'"], id="an ambiguous name"),
+    pytest.param([node("")], ["invalid name ''"], id="an empty name"),
+    pytest.param([node("a", "x"), node("b", None, -1)], ["parent x is missing", "is negative: -1"], id="all errors at once"),
 ]
 
 
@@ -169,7 +171,7 @@ def test_a_tree_that_cannot_be_is_refused(tenants, response):
         assert words in str(refused.value)
 
 
-def test_a_circle_is_told_once():
+def test_cycle_is_reported_once():
     with pytest.raises(ConfigError) as refused:
         TenantTree([node("a", "b"), node("b", "a"), node("c", "a")])
     assert str(refused.value).splitlines() == ["a: is its own ancestor: a -> b -> a"]
@@ -197,11 +199,11 @@ def test_the_tree_is_walked_up_and_down(company):
     ("path", "ancestor", "within"),
     [
         pytest.param("acme/lab", "acme/lab", True, id="a tenant is within itself"),
-        pytest.param("acme/lab/nlp", "acme", True, id="a tenant is within its parent's parent"),
+        pytest.param("acme/lab/nlp", "acme", True, id="a tenant is within its grandparent"),
         pytest.param("acme", "acme/lab", False, id="a parent is not within its child"),
         pytest.param("acme/shop", "acme/lab", False, id="a sibling is not within a sibling"),
-        pytest.param("acme/lab/x", "acme/lab", False, id="who is not in the tree is within nobody"),
-        pytest.param("acme/lab", "acm", False, id="the beginning of a name is no ancestor"),
+        pytest.param("acme/lab/x", "acme/lab", False, id="an unknown tenant is within none"),
+        pytest.param("acme/lab", "acm", False, id="a name's prefix is no ancestor"),
     ],
 )
 def test_is_within(company, path, ancestor, within):
@@ -214,7 +216,7 @@ def test_a_parent_need_not_be_the_beginning_of_the_path():
     assert tree.own_quota(TenantPath("holding"), KEY) == 3
 
 
-def test_an_unknown_tenant_is_told_the_nearest_paths(company):
+def test_unknown_tenant_error_suggests_the_nearest_paths(company):
     with pytest.raises(UnknownTenant, match=r"'acme/labs'; nearest: acme/lab, .*"):
         company.tenant(TenantPath("acme/labs"))
     with pytest.raises(UnknownTenant, match="nearest: acme, acme/lab, acme/lab/nlp"):
@@ -246,7 +248,7 @@ def test_trees_of_the_same_tenants_are_equal_in_any_order():
     assert TenantTree([one, two]) != TenantTree([one])
 
 
-def test_vanished_tenants_come_back_without_quota_only_while_they_are_charged(company):
+def test_vanished_tenants_are_restored_only_while_charged(company):
     gone = {TenantPath("acme/old"): TenantPath("acme"), TenantPath("idle"): None}
     tree = company.with_vanished(gone, {(TenantPath("acme/old"), *KEY): 3, (TenantPath("acme"), *KEY): 3})
     assert tree.tenant(TenantPath("acme/old")).quotas == {KEY: Quota(borrowing_limit=0)}
@@ -255,20 +257,20 @@ def test_vanished_tenants_come_back_without_quota_only_while_they_are_charged(co
     assert company.with_vanished(gone, {}) == company
 
 
-def test_a_vanished_tenant_that_uses_only_what_it_kept_brings_its_vanished_parents_along(company):
+def test_charged_vanished_tenant_restores_its_parents(company):
     gone = {TenantPath("acme/old"): TenantPath("acme"), TenantPath("acme/old/team"): TenantPath("acme/old")}
     tree = company.with_vanished(gone, {(TenantPath("acme/old/team"), *KEY): 3})
     assert tree.ancestors(TenantPath("acme/old/team")) == ("acme/old", "acme")
 
 
-def test_a_tenant_cannot_vanish_and_stay_nor_have_stood_below_nothing(company):
+def test_tenant_cannot_vanish_and_stay_or_lack_a_parent(company):
     for path, parent in (("acme/lab", "acme"), ("acme/old", "nobody")):
         gone = {TenantPath(path): TenantPath(parent)}
         with pytest.raises(ConfigError, match=path):
             company.with_vanished(gone, {(TenantPath(path), *KEY): 3})
 
 
-def test_a_tree_covers_itself_and_what_was_made_of_it_and_no_other_tree(company):
+def test_tree_covers_itself_and_its_derivatives_only(company):
     gone = {TenantPath("acme/old"): TenantPath("acme"), TenantPath("idle"): None}
     old, both = (company.with_vanished(gone, {(path, *KEY): 3 for path in paths}) for paths in (list(gone)[:1], gone))
     assert both.covers(old)
@@ -277,7 +279,7 @@ def test_a_tree_covers_itself_and_what_was_made_of_it_and_no_other_tree(company)
     assert not TenantTree(company.tenants.values()).covers(company)
 
 
-def test_paths_begin_with_their_first_names_whoever_is_their_parent():
+def test_paths_are_matched_by_names_not_by_parents():
     tree = TenantTree([node("acme", None), node("acme/lab", "shop"), node("shop", None), node("x", "acme")])
     assert tree.first_names() == ("acme", "shop", "x")
     assert tree.first_names(TenantPath("shop")) == ("acme", "shop")

@@ -1,4 +1,4 @@
-"""What holds for all tests of this folder."""
+"""Fixtures for all tests of this folder."""
 
 from collections.abc import Iterator
 
@@ -11,13 +11,13 @@ from serve_apps.processes import stores
 
 @pytest.fixture(autouse=True)
 def _stores_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real server may take as long as a busy machine lets it wait."""
+    """Let real servers take as long as a busy machine needs."""
     monkeypatch.setattr(stores, "ANSWER_MS_MAX", ANSWER_MS_MAX)
 
 
 @pytest.fixture(autouse=True)
 def _stores_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process keeps its stores to its end; a connection that a test leaves open is found, as a warning, in whichever test comes later."""
+    """Close the stores that a process keeps to its end, before a later test gets the warning."""
     connect, opened = stores.connect, list[redis.Redis]()
 
     def noted(url: str, *, timeout_ms: int) -> redis.Redis:

@@ -1,4 +1,4 @@
-"""The process of a child mesh: its threads outlive whatever a store answers."""
+"""The process of a child mesh: its threads survive every answer of a store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LETTER = Notification(kind=NotificationKind.STAGE, subject="s")
 
 
 class Stop:
-    """Set after so many waits."""
+    """Event that is set after this many waits."""
 
     def __init__(self, waits):
         self._left = waits
@@ -26,7 +26,7 @@ class Stop:
 
 
 class Letters:
-    """Fails once, then has a letter for whoever asks from the beginning, and fails for ever."""
+    """Queue that fails once, then has a notification for the first cursor, and fails for ever."""
 
     def __init__(self, error):
         self._answers = [error, ("1-0", (LETTER,))]
@@ -40,13 +40,13 @@ class Letters:
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("no answer"), RuntimeAdapterError("garbage"), LedgerUninitialised("empty")])
-def test_letters_are_read_on_after_any_failure(error):
+def test_notifications_are_read_on_after_any_failure(error):
     read = []
     _read_notifications(Letters(error), "east", read.append, Stop(waits=2))
     assert read == [(LETTER,)]
 
 
-def test_a_process_ends_though_nobody_takes_its_word():
+def test_process_ends_when_its_leave_is_refused():
     class Child:
         has_left = False
 

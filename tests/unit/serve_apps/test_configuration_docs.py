@@ -1,4 +1,4 @@
-"""The page about the federation file is true and whole."""
+"""The page about the federation file matches the code."""
 
 from __future__ import annotations
 

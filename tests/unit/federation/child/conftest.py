@@ -1,4 +1,4 @@
-"""Child meshes that have begun."""
+"""Fixtures of child meshes that have begun."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def joined():
 
 @pytest.fixture
 def busy():
-    """Stage `s` runs."""
+    """A federation whose stage `s` runs."""
     federation = Federation()
     federation.submit("s", "a:", "b: a")
     federation.heartbeat()
-    federation.words()
+    federation.kinds()
     return federation

@@ -1,4 +1,4 @@
-"""What one heartbeat tells."""
+"""Contents of a child's heartbeat."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ EAST = MeshRecord(mesh="east", labels={}, pools=(), cluster="c1")
 
 
 class Listener:
-    """A ledger that hears heartbeats."""
+    """Ledger that records heartbeats."""
 
     def __init__(self):
-        self.beats = []
-        self.is_mute = False  #: It hears, and does not answer.
-        self.unfit = ""  #: A tenant that it does not want to hear of.
-        self.leases = ()  #: What it tells.
+        self.heartbeats = []
+        self.is_mute = False  #: It takes effect and does not answer.
+        self.unfit = ""  #: Tenant whose demands it refuses.
+        self.leases = ()  #: Leases in its answers.
 
-    def heartbeat(self, _session, _record, heartbeat_report):
-        self.beats.append(heartbeat_report)
+    def heartbeat(self, _session, _record, heartbeat):
+        self.heartbeats.append(heartbeat)
         if self.is_mute:
             raise StoreUnavailable("no answer")
-        if any(demand.tenant == self.unfit for demand in heartbeat_report.demands or ()):
+        if any(demand.tenant == self.unfit for demand in heartbeat.demands or ()):
             raise UnfitName(self.unfit)
         return LedgerResponse(leases=self.leases)
 
 
 class Wanting:
-    """Books of a mesh that runs nothing and wants something."""
+    """State of a mesh that runs nothing and has demands."""
 
     def __init__(self, *demands):
         self.accounting = LeaseAccounting()
@@ -61,54 +61,54 @@ def begun():
     return ledger, child_session
 
 
-def response(*demands, now_ms=0):
+def rows(*demands, now_ms=0):
     return tuple(one.as_row(now_ms) for one in demands)
 
 
-def test_wants_are_told_once_with_how_long_they_have_waited_then():
+def test_unchanged_demands_are_sent_once_with_waiting_time():
     ledger, child_session = begun()
     child_state = Wanting(demand(1, since_ms=300), demand(2, since_ms=1_000))
     child_session.renew(ledger, child_state, 1_000)
     child_session.renew(ledger, child_state, 2_000)
-    assert [[demand.waited_ms for demand in ledger.beats[0].demands], ledger.beats[1].demands] == [[700, 0], None]
+    assert [[demand.waited_ms for demand in ledger.heartbeats[0].demands], ledger.heartbeats[1].demands] == [[700, 0], None]
 
 
-def test_wants_are_told_anew_when_the_oldest_work_behind_one_is_another_and_not_when_a_long_queue_grows():
+def test_demands_are_resent_when_their_oldest_work_changes():
     ledger, child_session = begun()
     for now in (Wanting(demand(1, beyond=5)), Wanting(demand(1, beyond=6)), Wanting(demand(1, since_ms=3, beyond=6))):
         child_session.renew(ledger, now, 1_000)
-    assert [heartbeat_report.demands is None for heartbeat_report in ledger.beats] == [False, True, False]
+    assert [heartbeat.demands is None for heartbeat in ledger.heartbeats] == [False, True, False]
 
 
-def test_wants_are_told_anew_after_a_lease_was_told_since_the_ledger_wants_less_for_one_that_grew():
+def test_demands_are_resent_after_a_changed_lease():
     ledger, child_session = begun()
     ledger.leases = (Lease(tenant="t1", mesh="east", flavor="standard", held=CPU, target=CPU, version=1),)
     child_session.renew(ledger, Wanting(demand(1)), 0)
     ledger.leases = ()
     child_session.renew(ledger, Wanting(demand(1)), 0)
     child_session.renew(ledger, Wanting(demand(1)), 0)
-    assert [heartbeat_report.demands is None for heartbeat_report in ledger.beats] == [False, False, True]
+    assert [heartbeat.demands is None for heartbeat in ledger.heartbeats] == [False, False, True]
 
 
-def test_a_want_that_the_ledger_cannot_hear_does_not_keep_the_heartbeat_from_being_answered():
+def test_oversized_demand_is_left_out_of_the_heartbeat():
     ledger, child_session = begun()
     ledger.unfit = "t00001"
     child_session.renew(ledger, Wanting(demand(1), demand(2)), 0)
-    assert [heartbeat_report.demands for heartbeat_report in ledger.beats] == [response(demand(1), demand(2)), ()]
+    assert [heartbeat.demands for heartbeat in ledger.heartbeats] == [rows(demand(1), demand(2)), ()]
 
 
-def test_wants_whose_telling_was_not_answered_are_told_anew_though_they_are_as_before():
+def test_unanswered_demands_are_resent_unchanged():
     ledger, child_session = begun()
     ledger.is_mute = True
     with pytest.raises(StoreUnavailable):
         child_session.renew(ledger, Wanting(demand(1)), 0)
     ledger.is_mute = False
-    child_session.renew(ledger, Wanting(), 0)  # As before the first: but the ledger may have heard that.
+    child_session.renew(ledger, Wanting(), 0)  # As before the first, but the ledger may have got that.
     child_session.renew(ledger, Wanting(), 0)
-    assert [heartbeat_report.demands for heartbeat_report in ledger.beats] == [response(demand(1)), (), None]
+    assert [heartbeat.demands for heartbeat in ledger.heartbeats] == [rows(demand(1)), (), None]
 
 
-def test_what_a_lease_pays_for_is_told_when_the_ledger_knows_something_else_and_until_it_has_answered():
+def test_lease_use_is_sent_until_the_ledger_has_answered():
     ledger, child_session = begun()
     child_state = Wanting()
     child_state.accounting.take_in(
@@ -122,9 +122,9 @@ def test_what_a_lease_pays_for_is_told_when_the_ledger_knows_something_else_and_
     child_session.renew(ledger, child_state, 0)
     child_session.renew(ledger, child_state, 0)
     known = (LeaseUse(tenant="t1", flavor="standard", priority=7),)
-    assert [heartbeat_report.lease_uses for heartbeat_report in ledger.beats] == [known, known, ()]
+    assert [heartbeat.lease_uses for heartbeat in ledger.heartbeats] == [known, known, ()]
     (claim,) = child_state.accounting.claims()
     assert claim.priority == 7
     child_state.accounting.put_back("s", 0)
     child_session.renew(ledger, child_state, 0)
-    assert ledger.beats[-1].lease_uses == ()  # What lies idle is as it was.
+    assert ledger.heartbeats[-1].lease_uses == ()  # The idle part is unchanged.

@@ -1,4 +1,4 @@
-"""How long a mesh may act on what its ledger last said."""
+"""Deadlines of acting on the ledger's last answer."""
 
 import pytest
 from hypothesis import given
@@ -10,19 +10,19 @@ from federation.child.deadlines import Deadlines, Permission
 @pytest.mark.parametrize(
     ("since_ms", "permission"),
     [
-        pytest.param(14_999, Permission.PROVED, id="before T1 everything goes on"),
-        pytest.param(15_000, Permission.NO_ADMISSION, id="from T1 on nothing new is begun"),
-        pytest.param(21_999, Permission.NO_ADMISSION, id="until T2 what runs goes on"),
-        pytest.param(22_000, Permission.STOPPING, id="from T2 on what runs is asked to stop"),
-        pytest.param(29_700, Permission.OVER, id="at T3 nothing may be left"),
+        pytest.param(14_999, Permission.PROVED, id="before T1 all work continues"),
+        pytest.param(15_000, Permission.NO_ADMISSION, id="from T1 on no work begins"),
+        pytest.param(21_999, Permission.NO_ADMISSION, id="until T2 running work continues"),
+        pytest.param(22_000, Permission.STOPPING, id="from T2 on running work is asked to stop"),
+        pytest.param(29_700, Permission.OVER, id="at T3 no work may be left"),
     ],
 )
-def test_a_session_of_thirty_seconds_has_the_three_moments_of_the_protocol(since_ms: int, permission: Permission):
+def test_session_of_thirty_seconds_has_three_deadlines(since_ms: int, permission: Permission):
     assert Deadlines.of(30_000).permission(since_ms) is permission
 
 
 @given(ttl_ms=st.integers(100, 10**7), since_ms=st.integers(0, 2 * 10**7))
-def test_the_permission_changes_exactly_when_it_is_said_to_and_is_over_before_the_time_to_live(ttl_ms: int, since_ms: int):
+def test_permission_ends_at_its_deadline_and_before_the_ttl(ttl_ms: int, since_ms: int):
     deadlines = Deadlines.of(ttl_ms)
     change_ms = deadlines.next_change_ms(since_ms)
     if change_ms is None:

@@ -1,4 +1,4 @@
-"""What is carried out of what admission decides, and when a heartbeat goes first."""
+"""Execution of admission decisions, and precedence of heartbeats."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 
 
-def test_an_explanation_that_is_not_taken_in_holds_up_nobody_else_and_comes_later():
+def test_unanswered_explanation_delays_no_other_and_is_repeated():
     federation = Federation()
     federation.flaky.down = {"explain"}
     federation.submit("huge", slot=ResourceSet.of({"cpu": 9}))
@@ -21,10 +21,10 @@ def test_an_explanation_that_is_not_taken_in_holds_up_nobody_else_and_comes_late
     assert federation.running() == {"s"}
     federation.flaky.down = set()
     federation.heartbeat()
-    assert ("huge", "stage_waiting") in federation.words()
+    assert ("huge", "stage_waiting") in federation.kinds()
 
 
-def test_a_stage_is_explained_once_for_each_reason_however_often_the_words_change():
+def test_stage_is_explained_once_for_each_reason():
     federation = Federation(pool("general", 8), quota=6)
     words = slow(federation, "explain", 0)
     two = ResourceSet.of({"cpu": 2})
@@ -56,7 +56,7 @@ def test_a_stage_that_comes_back_to_the_queue_is_explained_anew():
     assert [(stages, reason) for _, stages, reason, _ in words] == [(("t",), Reason.QUOTA_EXHAUSTED)]
 
 
-def test_a_store_that_has_lost_why_a_stage_waits_is_told_again():
+def test_reason_lost_by_the_store_is_resent():
     federation = Federation(quota=1)
     federation.submit("s")
     federation.heartbeat()
@@ -68,35 +68,31 @@ def test_a_store_that_has_lost_why_a_stage_waits_is_told_again():
     assert reasons == {"t": Reason.QUOTA_EXHAUSTED, "huge": Reason.POOL_TOO_SMALL}
     federation.store.lose_writes(before)
     assert {stage.reason for stage in federation.store.waiting("east")} == {Reason.WAITING_IN_QUEUE}
-    federation.heartbeat(8)  # At first the ledger learns, and grants nothing.
+    federation.heartbeat(8)  # At first the ledger recovers, and grants nothing.
     assert {stage.stage: stage.reason for stage in federation.store.waiting("east")} == reasons
 
 
-def test_a_heartbeat_goes_before_the_rest_of_a_look_that_takes_long():
+def test_heartbeat_interrupts_a_long_round():
     federation = Federation(quota=1)
     federation.submit("s")
     federation.heartbeat()
     questions = slow(federation, "acquire", 50)
-    for number in range(60):  # Sixty kinds: each has to be asked for.
+    for number in range(60):  # Sixty shapes: each needs its own request.
         federation.submit(f"t{number}", slot=ResourceSet({"cpu": 1_000 + number}))
     federation.heartbeat()
     assert 0 < len(questions) < 30
     assert federation.child.due_in_ms() == 0
     federation.heartbeat(6)
-    assert {
-        stage
-        for stage in federation.child._child_state.admission.workloads
-        if federation.child._child_state.admission.workloads[stage].reported
-    } >= {"t59"}
+    assert "t59" in {stage.stage for stage in federation.store.waiting("east") if stage.reason is not None}
     assert federation.running() == {"s"}
 
 
-def test_a_heartbeat_goes_before_what_is_told_to_those_who_wait():
+def test_heartbeat_goes_before_explanations():
     federation = Federation(quota=1)
     federation.submit("s")
     federation.heartbeat()
     words = slow(federation, "explain", 50)
-    for number in range(60):  # Sixty kinds, each told something else.
+    for number in range(60):  # Sixty shapes, each with its own reason.
         federation.submit(f"t{number}", slot=ResourceSet({"cpu": 50_000 + number}))
     federation.heartbeat()
     assert 0 < len(words) < 30
@@ -104,7 +100,7 @@ def test_a_heartbeat_goes_before_what_is_told_to_those_who_wait():
     assert len(words) == 60
 
 
-def test_stages_that_wait_for_the_same_are_explained_together_and_not_too_many_at_once():
+def test_equal_explanations_are_batched_up_to_a_limit():
     federation = Federation(quota=1)
     federation.submit("s")
     federation.heartbeat()
@@ -115,14 +111,15 @@ def test_stages_that_wait_for_the_same_are_explained_together_and_not_too_many_a
     assert [len(stages) for _, stages, _, _ in words] == [EXPLAINED_MAX, 7]
 
 
-def test_what_was_decided_under_a_session_that_is_lost_meanwhile_is_void(joined):
+def test_decisions_of_a_lost_session_are_void(joined):
     def lose(*_args, **_named):
         raise SessionLost("swept")
 
     joined.submit("s")
     joined.submit("t")
-    joined.store.report = lose  # The first start is told, and the answer is that there is no session.
+    joined.store.report = lose  # The first start is reported, and the answer is that the session is gone.
+    before = joined.view().incarnation
     joined.notifications()
     assert joined.running() == set()
-    assert joined.child._child_state.admission.workloads == {}
-    assert joined.child._child_session.session is None
+    joined.heartbeat()
+    assert joined.view().incarnation > before

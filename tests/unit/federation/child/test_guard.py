@@ -1,4 +1,4 @@
-"""What a child makes of a store that fails, in whatever way."""
+"""Behaviour of a child whose store fails."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ERRORS = (LedgerUninitialised, ForgedReceipt, FutureToken, UnfitName, AmountErro
 
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("verb", VERBS)
-def test_no_answer_ends_the_process_and_afterwards_the_mesh_works_as_before(verb, error):
+def test_mesh_recovers_from_every_unanswered_call(verb, error):
     federation = Federation(quota=1)
     if verb != "join":
         federation.heartbeat()
@@ -47,7 +47,7 @@ def test_no_answer_ends_the_process_and_afterwards_the_mesh_works_as_before(verb
     federation.work()
     federation.heartbeat(HEARTBEATS_PER_COMPARISON)
     federation.flaky.broken = {}
-    for _ in range(2 * HEARTBEATS_PER_COMPARISON):  # What an earlier session held is free again when its time is over.
+    for _ in range(2 * HEARTBEATS_PER_COMPARISON):  # Leases of an earlier session are free after its expiry.
         federation.heartbeat()
         federation.store.sweep()
     federation.submit("u")
@@ -55,11 +55,11 @@ def test_no_answer_ends_the_process_and_afterwards_the_mesh_works_as_before(verb
         federation.notifications()
         federation.work()
         federation.heartbeat()
-    assert ("u", "stage_ended") in federation.words()
+    assert ("u", "stage_ended") in federation.kinds()
     assert all_is_free(federation)
 
 
-def test_after_a_call_that_is_not_answered_no_other_is_made_before_a_heartbeat_is(busy):
+def test_no_call_follows_an_unanswered_one_before_a_heartbeat(busy):
     calls = []
     busy.flaky.heard = calls.append
     busy.flaky.down = set(VERBS) - {"heartbeat"}
@@ -73,7 +73,7 @@ def test_after_a_call_that_is_not_answered_no_other_is_made_before_a_heartbeat_i
     assert busy.view().alive
 
 
-def test_work_that_is_never_answered_does_not_keep_the_rest_from_its_turn(busy):
+def test_failing_call_does_not_starve_the_others(busy):
     calls = []
     busy.flaky.heard = calls.append
     busy.flaky.down = {"queued"}
@@ -92,7 +92,7 @@ def test_calls_that_take_long_leave_a_heartbeat_its_time(busy):
     assert max(later - earlier for earlier, later in pairwise(renewed)) < TTL_MS // 2
 
 
-def test_a_ledger_that_is_founded_anew_is_told_at_once_what_is_held(busy):
+def test_refounded_ledger_learns_held_leases_at_once(busy):
     busy.flaky.broken = {"queued": LedgerUninitialised("empty")}
     busy.heartbeat()
     assert busy.child.due_in_ms() == 0
@@ -100,11 +100,11 @@ def test_a_ledger_that_is_founded_anew_is_told_at_once_what_is_held(busy):
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_what_does_not_pass_by_itself_is_told_with_what_to_do(error):
+def test_lasting_error_is_logged_with_its_remedy(error):
     assert not will_pass(error("no"))
     assert remedy_of(error("no"))
 
 
-def test_what_comes_and_goes_needs_nobody():
+def test_transient_errors_need_no_operator():
     assert will_pass(StoreUnavailable("no answer"))
     assert will_pass(EpochChanged("another one", epoch=2, learn_ms=1))

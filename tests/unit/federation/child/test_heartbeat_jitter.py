@@ -1,4 +1,4 @@
-"""When the meshes of a fleet renew their sessions."""
+"""Jitter of heartbeats over many meshes."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ MESHES = [f"mesh-{number}" for number in range(200)]
 names = st.text(min_size=1, max_size=20)
 
 
-def interval(mesh, heartbeat_report, heartbeat_ms=HEARTBEAT_MS, ttl_ms=TTL_MS):
-    return interval_ms(mesh, heartbeat_report, heartbeat_ms=heartbeat_ms, ttl_ms=ttl_ms)
+def interval(mesh, number, heartbeat_ms=HEARTBEAT_MS, ttl_ms=TTL_MS):
+    return interval_ms(mesh, number, heartbeat_ms=heartbeat_ms, ttl_ms=ttl_ms)
 
 
 @given(names, st.integers(1, 10**9), st.integers(50, 100_000), st.integers(200, 3_600_000))
-def test_a_beat_is_a_fifth_sooner_or_later_at_most(mesh, heartbeat_report, heartbeat_ms, ttl_ms):
-    assert heartbeat_ms * 4 // 5 <= interval(mesh, heartbeat_report, heartbeat_ms, ttl_ms) <= heartbeat_ms * 6 // 5
+def test_interval_varies_by_a_fifth_at_most(mesh, number, heartbeat_ms, ttl_ms):
+    assert heartbeat_ms * 4 // 5 <= interval(mesh, number, heartbeat_ms, ttl_ms) <= heartbeat_ms * 6 // 5
 
 
 @given(names, st.integers(0, 10**9), st.integers(200, 3_600_000), st.data())
-def test_where_two_intervals_fit_before_a_deadline_two_beats_do_and_where_one_does_one_does(mesh, heartbeat_report, ttl_ms, data):
+def test_jitter_keeps_heartbeats_before_their_deadlines(mesh, number, ttl_ms, data):
     heartbeat_ms = data.draw(st.integers(1, max(1, (ttl_ms - 1) // 2)))
     deadlines = Deadlines.of(ttl_ms)
-    once_ms, again_ms = (interval(mesh, number, heartbeat_ms, ttl_ms) for number in (heartbeat_report, heartbeat_report + 1))
+    once_ms, again_ms = (interval(mesh, each, heartbeat_ms, ttl_ms) for each in (number, number + 1))
     for deadline_ms in (deadlines.no_admission_ms, deadlines.stop_ms, deadlines.over_ms):
         assert once_ms <= max(heartbeat_ms, deadline_ms)
         if 2 * heartbeat_ms <= deadline_ms:
             assert once_ms + again_ms <= deadline_ms
 
 
-def test_meshes_that_begin_together_are_spread_over_an_interval_with_their_second_beat():
+def test_second_heartbeats_of_many_meshes_are_spread():
     due_ms = sorted(interval(mesh, 0) for mesh in MESHES)
     assert due_ms[0] >= HEARTBEAT_MS // 5
     assert due_ms[-1] <= HEARTBEAT_MS
@@ -44,17 +44,15 @@ def test_meshes_that_begin_together_are_spread_over_an_interval_with_their_secon
 
 @pytest.mark.parametrize("ttl_ms", [TTL_MS, None])
 def test_no_two_meshes_keep_step(ttl_ms):
-    paces = {tuple(interval(mesh, heartbeat_report, ttl_ms=ttl_ms) for heartbeat_report in range(1, 6)) for mesh in MESHES}
+    paces = {tuple(interval(mesh, number, ttl_ms=ttl_ms) for number in range(1, 6)) for mesh in MESHES}
     assert len(paces) == len(MESHES)
 
 
-def test_the_same_beat_of_the_same_mesh_is_due_at_the_same_moment_whoever_asks():
-    assert [interval("east", heartbeat_report) for heartbeat_report in range(4)] == [
-        interval("east", heartbeat_report) for heartbeat_report in range(4)
-    ]
+def test_heartbeat_interval_is_reproducible():
+    assert [interval("east", number) for number in range(4)] == [interval("east", number) for number in range(4)]
 
 
 def test_on_average_a_mesh_beats_as_often_as_the_file_says():
-    beats = 5_000
-    total_ms = sum(interval("east", heartbeat_report) for heartbeat_report in range(1, beats + 1))
-    assert abs(total_ms / beats - HEARTBEAT_MS) < HEARTBEAT_MS / 50
+    heartbeats = 5_000
+    total_ms = sum(interval("east", number) for number in range(1, heartbeats + 1))
+    assert abs(total_ms / heartbeats - HEARTBEAT_MS) < HEARTBEAT_MS / 50

@@ -22,14 +22,14 @@ def response(held, *, target=None, version=1) -> LedgerResponse:
 
 @pytest.fixture
 def accounting() -> LeaseAccounting:
-    """Four CPUs are held, one of them is spent."""
+    """Four held CPUs, one of them spent."""
     made = LeaseAccounting()
     made.take_in(response(4))
     made.spend(StageId("s"), KEY, CPU, 0)
     return made
 
 
-def test_what_is_held_and_not_spent_may_be_spent(accounting):
+def test_unspent_lease_may_be_spent(accounting):
     assert accounting.room(KEY, CPU) == 3
     assert accounting.room((TenantPath("other"), KEY[1]), CPU) == 0
 
@@ -44,7 +44,7 @@ def test_an_older_version_changes_nothing(accounting):
     assert accounting.room(KEY, CPU) == 3
 
 
-def test_what_was_offered_is_not_spent_any_more_and_is_offered_until_it_is_answered(accounting):
+def test_offered_lease_is_unspendable_until_answered(accounting):
     (offer,) = accounting.offer_idle(100, 100)
     assert (offer.amounts, offer.version) == (CPU, 1)
     assert accounting.room(KEY, CPU) == 0
@@ -53,7 +53,7 @@ def test_what_was_offered_is_not_spent_any_more_and_is_offered_until_it_is_answe
     assert accounting.offer_idle(100, 0) == ()
 
 
-def test_no_more_is_offered_than_is_sent_and_what_was_offered_before_goes_first():
+def test_offers_are_capped_and_earlier_offers_go_first():
     accounting, keys = LeaseAccounting(), [(TenantPath(f"t{number}"), KEY[1]) for number in range(3)]
     leases = (Lease(tenant=tenant, mesh=MeshId("m"), flavor=flavor, held=CPU, target=CPU, token=1, version=1) for tenant, flavor in keys)
     accounting.take_in(LedgerResponse(leases=tuple(leases)))
@@ -62,30 +62,30 @@ def test_no_more_is_offered_than_is_sent_and_what_was_offered_before_goes_first(
     assert [offer.tenant for offer in accounting.offer_idle(0, 0, most=2)] == ["t1", "t0"]
 
 
-def test_what_was_in_use_a_moment_ago_is_kept(accounting):
+def test_recently_used_lease_is_kept(accounting):
     assert accounting.offer_idle(99, 100) == ()
     assert accounting.offer_idle(100, 100, keep=KEY) == ()
 
 
-def test_what_a_plan_lets_grow_is_not_given_back_before_it_is_whole(accounting):
+def test_lease_growing_by_plan_is_kept_until_complete(accounting):
     accounting.take_in(response(4, target=6, version=2))
     assert accounting.offer_idle(NEVER_MS, 0) == ()
 
 
-def test_what_a_plan_lets_grow_and_nobody_waits_for_is_given_back_with_its_target(accounting):
+def test_growing_lease_without_demand_is_released(accounting):
     accounting.take_in(response(4, target=6, version=2))
     assert accounting.offer_idle(NEVER_MS, 0, None, lambda _key: True) == ()
     (offer,) = accounting.offer_idle(NEVER_MS, 0, None, lambda key: key != KEY)
     assert offer.amounts == CPU
 
 
-def test_a_lease_that_was_asked_about_and_not_told_is_gone(accounting):
+def test_lease_missing_from_a_requested_answer_is_gone(accounting):
     accounting.put_back(StageId("s"), 0)
     accounting.take_in(LedgerResponse(), [KEY])
     assert (accounting.lease(KEY), accounting.claims()) == (None, ())
 
 
-def test_a_stage_whose_lease_is_gone_is_over_the_limit(accounting):
+def test_stage_without_its_lease_is_over_the_limit(accounting):
     accounting.take_in(LedgerResponse(), [KEY])
     assert accounting.overdrawn() == (Overdraft(NOTHING, {"s": CPU}, 0),)
 
@@ -98,7 +98,7 @@ def test_a_lease_that_is_gone_waits_for_no_young_work(accounting):
     assert accounting.overdrawn() == (Overdraft(NOTHING, {"s": CPU}, 0),)
 
 
-def test_it_says_that_it_obeys_only_when_it_does(accounting):
+def test_ack_is_sent_only_when_the_target_is_met(accounting):
     accounting.take_in(response(4, target=0, version=2))
     assert accounting.acks() == ()
     assert [over.limit for over in accounting.overdrawn()] == [NOTHING]
@@ -107,6 +107,6 @@ def test_it_says_that_it_obeys_only_when_it_does(accounting):
     assert (ack.version, ack.amounts) == (2, NOTHING)
 
 
-def test_who_asks_names_the_version_that_was_seen(accounting):
+def test_demand_names_the_lease_version_it_saw(accounting):
     assert accounting.demand(KEY, CPU, 2, 0).version == 1
     assert accounting.demand((TenantPath("other"), KEY[1]), CPU, 2, 0).version == 0

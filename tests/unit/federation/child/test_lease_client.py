@@ -1,4 +1,4 @@
-"""What a mesh pays with: leases at hand, questions to the ledger, and what goes back."""
+"""Leases of a child mesh: demands, grants and releases."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 
 
-def test_a_stage_that_waits_for_quota_says_so_once_and_starts_when_quota_comes():
+def test_waiting_stage_reports_once_and_starts_with_its_quota():
     federation = Federation(quota=1)
     federation.submit("s")
     federation.submit("t")
     federation.heartbeat(3)
-    assert federation.words() == [("s", "stage_started"), ("t", "stage_waiting")]
-    assert (federation.response[1].reason, federation.response[1].detail) == (
+    assert federation.kinds() == [("s", "stage_started"), ("t", "stage_waiting")]
+    assert (federation.messages[1].reason, federation.messages[1].detail) == (
         Reason.QUOTA_EXHAUSTED,
         "acme may get 0 cpu of standard now, one slot needs 1",
     )
@@ -31,16 +31,16 @@ def test_a_stage_that_waits_for_quota_says_so_once_and_starts_when_quota_comes()
 def test_a_stage_of_a_tenant_that_is_gone_waits_and_says_so(joined):
     joined.submit("s", tenant="ghost")
     joined.heartbeat()
-    assert joined.words() == [("s", "stage_waiting")]
-    assert joined.response[0].reason is Reason.TENANT_UNKNOWN
-    assert joined.response[0].detail.startswith(
+    assert joined.kinds() == [("s", "stage_waiting")]
+    assert joined.messages[0].reason is Reason.TENANT_UNKNOWN
+    assert joined.messages[0].detail.startswith(
         "tenant ghost does not exist any more, so no quota pays for its work; write it into the root's file again"
     )
     assert joined.held() == 0
 
 
-@pytest.mark.parametrize("mute", [pytest.param(False, id="was not taken in"), pytest.param(True, id="was taken in")])
-def test_a_release_that_was_not_answered_is_made_again_and_what_was_offered_is_not_spent_meanwhile(busy, mute):
+@pytest.mark.parametrize("mute", [pytest.param(False, id="the call was lost"), pytest.param(True, id="the answer was lost")])
+def test_unanswered_release_is_repeated_and_not_spent(busy, mute):
     busy.work()
     busy.work()
     (busy.flaky.mute if mute else busy.flaky.down).add("release")
@@ -48,13 +48,13 @@ def test_a_release_that_was_not_answered_is_made_again_and_what_was_offered_is_n
     busy.flaky.down.add("acquire")
     busy.submit("t")
     busy.notifications()
-    assert (busy.running(), busy.paid()) == (set(), set())
+    assert busy.running() == set()
     busy.flaky.mute, busy.flaky.down = set(), set()
     busy.heartbeat()
     assert (busy.running(), busy.held()) == ({"t"}, 1)
 
 
-@pytest.mark.parametrize("mute", [pytest.param(False, id="was not taken in"), pytest.param(True, id="was taken in")])
+@pytest.mark.parametrize("mute", [pytest.param(False, id="the call was lost"), pytest.param(True, id="the answer was lost")])
 def test_a_lease_that_was_not_answered_is_asked_for_again(joined, mute):
     (joined.flaky.mute if mute else joined.flaky.down).add("acquire")
     joined.submit("s")
@@ -65,17 +65,17 @@ def test_a_lease_that_was_not_answered_is_asked_for_again(joined, mute):
     assert joined.running() == {"s"}
 
 
-def test_a_stage_whose_lease_cannot_be_asked_for_says_so_when_something_is_answered_again(joined):
+def test_stage_reports_unavailable_quota_after_the_next_answer(joined):
     joined.flaky.down = {"acquire"}
     joined.submit("s")
     joined.notifications()
-    assert joined.words() == []
+    assert joined.kinds() == []
     joined.heartbeat(2)
-    assert joined.words() == [("s", "stage_waiting")]
-    assert joined.response[0].reason is Reason.LEDGER_UNREACHABLE
+    assert joined.kinds() == [("s", "stage_waiting")]
+    assert joined.messages[0].reason is Reason.LEDGER_UNREACHABLE
 
 
-def test_a_lease_that_was_granted_without_an_answer_is_given_back_when_its_stage_is_gone(joined):
+def test_unanswered_grant_is_released_when_its_stage_is_gone(joined):
     joined.flaky.mute = {"acquire"}
     joined.submit("s")
     joined.notifications()
@@ -86,19 +86,19 @@ def test_a_lease_that_was_granted_without_an_answer_is_given_back_when_its_stage
     assert all_is_free(joined)
 
 
-def test_a_lease_that_was_granted_without_an_answer_never_pays_for_another_flavor():
+def test_unanswered_grant_never_pays_for_another_flavor():
     federation = Federation(pool("general", 1), pool("spot", 1, flavor="cheap"))
     federation.submit("s")
     federation.flaky.mute = {"acquire"}
     federation.heartbeat()
     federation.flaky.mute = set()
     federation.heartbeat()
-    (payer,) = [federation.child._child_state.accounting.payer(stage) for stage in federation.paid()]
-    used = {kept.spec.flavor for kept in federation.child._child_state.admission.ledger.pools.values() if kept.used}
-    assert used == {payer.flavor}
+    federation.heartbeat(IDLE_HEARTBEATS + 1)
+    (used,) = [kept.flavor for kept in federation.view().record.pools if kept.used]
+    assert [lease.flavor for lease in federation.store.snapshot().leases] == [used]
 
 
-def test_a_lease_that_was_granted_without_an_answer_does_not_take_more_room_than_is_left():
+def test_unanswered_grant_takes_no_more_than_the_free_capacity():
     federation = Federation()
     federation.submit("wide", "a:", "b:", "c:", width=3)
     federation.flaky.mute = {"acquire"}
@@ -106,22 +106,23 @@ def test_a_lease_that_was_granted_without_an_answer_does_not_take_more_room_than
     federation.submit("first", slot=ResourceSet.of({"cpu": 2}), priority=1)
     federation.flaky.mute = set()
     federation.heartbeat()
-    (account,) = federation.child._child_state.accounting._accounts.values()
-    assert account.spent == {"first": ResourceSet.of({"cpu": 2}), "wide": ResourceSet.of({"cpu": 2})}
+    federation.heartbeat()
+    assert federation.running() == {"first", "wide"}
+    assert [kept.used for kept in federation.view().record.pools] == [CPU.times(4)]
     assert federation.held() == 4
 
 
-def test_nothing_new_is_asked_of_a_ledger_that_learns_and_its_stages_say_so(joined):
+def test_recovering_ledger_gets_no_new_demands(joined):
     joined.store.restart()
     joined.submit("s")
     joined.heartbeat()
-    assert joined.words() == [("s", "stage_waiting")]
-    assert joined.response[0].reason is Reason.LEDGER_RECOVERING
+    assert joined.kinds() == [("s", "stage_waiting")]
+    assert joined.messages[0].reason is Reason.LEDGER_RECOVERING
     joined.heartbeat(math.ceil((TTL_MS + GRACE_MS) / HEARTBEAT_MS) + 1)
     assert joined.running() == {"s"}
 
 
-def test_what_was_granted_in_part_is_not_wanted_for_ever():
+def test_partial_grant_withdraws_the_rest_of_the_demand():
     federation = Federation(quota=2)
     federation.submit("s", "a:", "b:", "c:", width=3)
     federation.heartbeat()
@@ -130,7 +131,7 @@ def test_what_was_granted_in_part_is_not_wanted_for_ever():
     assert federation.store.snapshot().demands == ()
 
 
-def test_a_stage_that_the_idle_lease_covers_asks_nobody(busy):
+def test_stage_covered_by_an_idle_lease_makes_no_call(busy):
     busy.work()
     busy.work()
     busy.flaky.down = {"acquire"}
@@ -139,7 +140,7 @@ def test_a_stage_that_the_idle_lease_covers_asks_nobody(busy):
     assert busy.running() == {"t"}
 
 
-def test_what_lies_idle_goes_back_at_once_when_another_mesh_wants_it():
+def test_idle_lease_is_released_when_another_mesh_demands_it():
     federation = Federation(quota=1)
     federation.submit("s")
     federation.heartbeat()
@@ -153,7 +154,7 @@ def test_what_lies_idle_goes_back_at_once_when_another_mesh_wants_it():
     assert granted.slots == 1
 
 
-def test_a_target_that_nobody_waits_for_any_more_falls_with_what_lies_idle(busy):
+def test_target_without_demand_falls_with_the_idle_lease(busy):
     store = busy.store
     store.plan_apply(
         store.elect("p", 60_000),
@@ -169,7 +170,7 @@ def test_a_target_that_nobody_waits_for_any_more_falls_with_what_lies_idle(busy)
     assert store.snapshot().leases == ()
 
 
-def test_what_another_tenant_left_idle_here_is_given_back_to_make_room():
+def test_idle_lease_of_another_tenant_is_released_for_room():
     federation = Federation()
     both = {("standard", "cpu"): Quota(nominal=10_000)}
     lent = [Tenant(path=path, parent="acme") for path in ("acme/a", "acme/b")]
@@ -183,7 +184,7 @@ def test_what_another_tenant_left_idle_here_is_given_back_to_make_room():
     assert [lease.tenant for lease in federation.store.snapshot().leases] == ["acme/b"]
 
 
-def test_wants_are_withdrawn_when_nothing_waits_any_more():
+def test_demands_are_withdrawn_when_nothing_waits():
     federation = Federation(quota=1)
     federation.submit("s")
     federation.submit("t")
@@ -195,7 +196,7 @@ def test_wants_are_withdrawn_when_nothing_waits_any_more():
     assert federation.store.snapshot().demands == ()
 
 
-def test_a_ledger_that_does_not_answer_is_asked_once_and_not_for_every_queued_stage():
+def test_unavailable_ledger_is_called_once_for_all_stages():
     federation = Federation()
     federation.heartbeat()
     asked = []
@@ -211,7 +212,7 @@ def test_a_ledger_that_does_not_answer_is_asked_once_and_not_for_every_queued_st
     assert len(asked) == 1
 
 
-def test_equal_stages_that_wait_for_quota_cost_one_question_at_a_look():
+def test_equal_waiting_stages_cost_one_call_per_round():
     federation = Federation(quota=1)
     federation.submit("s")
     federation.heartbeat()
@@ -225,7 +226,7 @@ def test_equal_stages_that_wait_for_quota_cost_one_question_at_a_look():
     assert [demand.tenant for demand in federation.store.snapshot().demands] == ["acme"]
 
 
-def test_a_lease_is_as_urgent_as_the_most_urgent_stage_that_it_pays_for_and_a_want_as_its_own_stage():
+def test_lease_and_demand_have_the_priority_of_their_stages():
     federation = Federation(quota=2)
     federation.submit("urgent", priority=7)
     federation.heartbeat()
@@ -238,13 +239,13 @@ def test_a_lease_is_as_urgent_as_the_most_urgent_stage_that_it_pays_for_and_a_wa
     assert [demand.priority for demand in federation.store.snapshot().demands] == [2]
 
 
-def test_only_what_is_missing_is_asked_for_on_top_of_what_lies_idle():
+def test_only_the_missing_part_is_demanded_beside_an_idle_lease():
     federation = Federation(quota=4)
-    federation.host._behaviour = lambda task: (DURATION_MS if task.node == "short" else 10**9, False)
+    federation.host.behaviour = lambda task: (DURATION_MS if task.node == "short" else 10**9, False)
     federation.submit("long", "long:")
     federation.submit("short", "short:")
     federation.heartbeat()
-    federation.submit("large", slot=ResourceSet.of({"cpu": 3}))  # Of four, the long one has one; the short one's is idle soon.
+    federation.submit("large", slot=ResourceSet.of({"cpu": 3}))  # The long stage has one of four; the short one's is idle soon.
     federation.notifications()
     assert federation.running() == {"long", "short"}
     federation.work()
@@ -252,7 +253,7 @@ def test_only_what_is_missing_is_asked_for_on_top_of_what_lies_idle():
     assert federation.held() == 4
 
 
-# -- as many leases as can be told -------------------------------------------------------------------------------------
+# -- lease limit ---------------------------------------------------------------------------------------------------------
 
 
 def tree_of(count):
@@ -261,7 +262,7 @@ def tree_of(count):
 
 
 def crowd(count):
-    """So many tenants, each with room and quota for one stage, and one of each is queued."""
+    """Return a federation with this many tenants, each with capacity, quota and a queued stage."""
     federation = Federation(pool("general", count))
     federation.store.configure(tree_of(count))
     for number in range(count):
@@ -271,8 +272,8 @@ def crowd(count):
 
 
 @pytest.fixture
-def three_told(monkeypatch):
-    """A heartbeat may tell three leases."""
+def three_reported(monkeypatch):
+    """Let a heartbeat report at most three leases."""
     for module in (
         "federation.child.lease_accounting",
         "federation.child.lease_client",
@@ -282,12 +283,12 @@ def three_told(monkeypatch):
         monkeypatch.setattr(f"{module}.ROWS_SENT_MAX", 3)
 
 
-@pytest.mark.usefixtures("three_told")
-def test_no_more_leases_are_held_than_can_be_told_and_who_waits_for_one_says_so():
+@pytest.mark.usefixtures("three_reported")
+def test_leases_stop_at_the_limit_and_the_next_stage_says_so():
     federation = crowd(4)
     assert federation.running() == {"s0", "s1", "s2"}
-    assert federation.words()[-1] == ("s3", "stage_waiting")
-    assert (federation.response[-1].reason, federation.response[-1].detail) == (
+    assert federation.kinds()[-1] == ("s3", "stage_waiting")
+    assert (federation.messages[-1].reason, federation.messages[-1].detail) == (
         Reason.LEASES_AT_LIMIT,
         "the mesh holds 3 leases, the maximum, and all of them are in use",
     )
@@ -298,8 +299,8 @@ def test_no_more_leases_are_held_than_can_be_told_and_who_waits_for_one_says_so(
     assert (federation.running(), federation.held()) == ({"s0", "s1", "s2"}, 3)
 
 
-@pytest.mark.usefixtures("three_told")
-def test_a_lease_that_lies_idle_is_given_back_for_the_one_that_is_needed():
+@pytest.mark.usefixtures("three_reported")
+def test_idle_lease_is_released_for_a_needed_one():
     federation = crowd(4)
     federation.work()
     assert federation.running() == {"s3"}
@@ -308,9 +309,9 @@ def test_a_lease_that_lies_idle_is_given_back_for_the_one_that_is_needed():
     assert [lease.tenant for lease in federation.store.snapshot().leases] == ["t1", "t2", "t3"]
 
 
-@pytest.mark.usefixtures("three_told")
-@pytest.mark.parametrize("mute", [pytest.param(False, id="was not taken in"), pytest.param(True, id="was taken in")])
-def test_a_lease_is_not_taken_in_the_place_of_one_whose_return_was_not_answered(mute):
+@pytest.mark.usefixtures("three_reported")
+@pytest.mark.parametrize("mute", [pytest.param(False, id="the call was lost"), pytest.param(True, id="the answer was lost")])
+def test_unanswered_release_blocks_its_replacement_lease(mute):
     federation = crowd(3)
     federation.store.configure(tree_of(4))
     federation.work(by_ms=0)
@@ -327,8 +328,8 @@ def test_a_lease_is_not_taken_in_the_place_of_one_whose_return_was_not_answered(
     assert (federation.running(), federation.held()) == ({"s3"}, 1)
 
 
-@pytest.mark.usefixtures("three_told")
-def test_of_more_leases_than_can_be_told_those_that_pay_for_something_are():
+@pytest.mark.usefixtures("three_reported")
+def test_leases_in_use_are_reported_first_at_the_limit():
     federation = crowd(3)
     store = federation.store
     store.configure(tree_of(5))

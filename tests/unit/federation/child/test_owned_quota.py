@@ -1,4 +1,4 @@
-"""What belongs to a tenant comes back from who has borrowed it, whatever else the tenant waits for: two children, planner and ledger."""
+"""Reclaim of owned quota with two children, planner and ledger, whatever else the owner waits for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from federation.quota.policies import OnMaxWait, Policies, PreemptionMode, Queue
 
 
 @pytest.mark.parametrize("own", [20, 60])
-def test_many_small_stages_of_an_owner_come_back_at_once_and_not_one_in_each_round(own: int):
+def test_many_small_stages_of_an_owner_reclaim_in_one_round(own: int):
     world = TwoChildren(2 * own, {"own": own, "borrower": 0})
     world.submit("east", "borrower", stages("b", own))
     world.go(5_000)
@@ -21,7 +21,7 @@ def test_many_small_stages_of_an_owner_come_back_at_once_and_not_one_in_each_rou
 
 
 @pytest.mark.parametrize("own", [1, 20])
-def test_owned_wants_are_met_within_twice_the_time_to_live_and_the_grace_on_a_mesh_that_is_full(own: int):
+def test_owned_demands_are_met_within_two_ttls_and_the_grace(own: int):
     world = TwoChildren(own + 1, {"own": own, "borrower": 0})
     world.submit("east", "borrower", stages("b", own))
     world.go(5_000)
@@ -32,7 +32,7 @@ def test_owned_wants_are_met_within_twice_the_time_to_live_and_the_grace_on_a_me
 
 @pytest.mark.parametrize("fair_sharing", [True, False])
 @pytest.mark.parametrize("priority", [0, 1])
-def test_a_stage_that_nobody_gives_way_to_hides_no_other(fair_sharing: bool, priority: int):
+def test_stage_without_victims_hides_no_other(fair_sharing: bool, priority: int):
     world = TwoChildren(8, {"own": 2, "borrower": 2}, Rules(min_run_ms=0, fair_sharing=fair_sharing))
     world.submit("east", "borrower", stages("b", 4))
     world.go(3_000)
@@ -45,7 +45,7 @@ def test_a_stage_that_nobody_gives_way_to_hides_no_other(fair_sharing: bool, pri
     assert world.demands() == [("acme/own", 3, 1, priority)]
 
 
-def test_what_explain_promises_a_small_stage_beside_a_hopeless_one_comes_true():
+def test_explained_forecast_of_a_small_stage_comes_true():
     world = TwoChildren(8, {"own": 2, "borrower": 2})
     world.submit("east", "borrower", stages("b", 4))
     world.go(3_000)
@@ -60,19 +60,19 @@ def test_what_explain_promises_a_small_stage_beside_a_hopeless_one_comes_true():
     assert world.west.runs() == {"small"}
 
 
-def test_what_is_granted_is_spent_on_the_most_urgent_first():
+def test_granted_quota_goes_to_the_most_urgent_first():
     world = TwoChildren(8, {"own": 4, "borrower": 0})
     world.submit("east", "borrower", stages("b", 4))
     world.go(3_000)
     world.submit("west", "own", stages("late", 4))
     world.submit("west", "own", stages("urgent", 2), priority=9)
     world.submit("west", "own", ["wide"], slot=2, priority=5)
-    world.go(2 * HEARTBEAT_MS, plans=False)  # Until all of it is told.
+    world.go(2 * HEARTBEAT_MS, plans=False)  # Until all of it is reported.
     world.go(5_000)
     assert world.west.runs() == {"urgent0", "urgent1", "wide"}
 
 
-def test_nobody_stops_for_more_slots_than_the_claimant_has_room_for():
+def test_reclaim_is_bounded_by_the_claimants_capacity():
     world = TwoChildren(8, {"own": 40, "borrower": 0})
     world.submit("east", "borrower", stages("b", 8))
     world.submit("west", "borrower", stages("c", 6))
@@ -84,7 +84,7 @@ def test_nobody_stops_for_more_slots_than_the_claimant_has_room_for():
     assert len(world.east.runs("b")) == 8
 
 
-def test_a_want_is_as_old_as_the_oldest_stage_that_waits_however_long_others_have_waited_before():
+def test_demand_is_as_old_as_its_oldest_waiting_stage():
     first = QueueSettings(max_wait_ms=60_000, on_max_wait=OnMaxWait.FIRST)
     world = TwoChildren(8, {"own": 1}, AT_ONCE, {"own": first}, duration_ms=2_000)
     for number in range(60):
@@ -95,8 +95,10 @@ def test_a_want_is_as_old_as_the_oldest_stage_that_waits_however_long_others_hav
     assert all(demand.waiting_ms < 20_000 for demand in world.store.snapshot().demands)
 
 
-@pytest.mark.parametrize(("before", "now", "runs"), [(9, 0, {"o"}), (0, 9, set())], ids=["less urgent work follows", "more urgent does"])
-def test_who_gives_way_to_more_urgent_work_goes_by_what_runs_now_and_not_by_what_the_lease_was_granted_for(before, now, runs):
+@pytest.mark.parametrize(
+    ("before", "now", "runs"), [(9, 0, {"o"}), (0, 9, set())], ids=["less urgent work follows", "more urgent work follows"]
+)
+def test_victims_are_chosen_by_running_work_not_by_lease(before, now, runs):
     below = QueueSettings(policies=Policies(reclaim=PreemptionMode.LOWER_PRIORITY, within_queue=PreemptionMode.LOWER_PRIORITY))
     world = TwoChildren(8, {"own": 1, "borrower": 0}, AT_ONCE, {"own": below}, duration_ms=6_000)
     world.submit("east", "borrower", ["first"], priority=before)
@@ -109,7 +111,7 @@ def test_who_gives_way_to_more_urgent_work_goes_by_what_runs_now_and_not_by_what
     assert world.west.runs() == runs
 
 
-def test_nobody_stops_for_what_was_granted_since_the_mesh_told_its_wants():
+def test_grants_since_the_last_report_preempt_no_stage():
     world = TwoChildren(80, {"own": 40, "borrower": 0})
     world.submit("east", "borrower", stages("b", 40))
     world.go(5_000)

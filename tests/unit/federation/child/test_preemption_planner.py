@@ -21,7 +21,7 @@ def cpu(count):
 
 
 class ChildState:
-    """Pools, a lease of `acme`, and stages that run; the ledger grants nothing unless it is told to."""
+    """Pools, a lease of `acme` and running stages; the ledger grants nothing by default."""
 
     def __init__(self, *capacities, held, target=None):
         pools = tuple(PoolSpec(pool=f"p{index}", flavor="standard", capacity=cpu(cpus)) for index, cpus in enumerate(capacities))
@@ -72,7 +72,7 @@ class ChildState:
         return None if way is None else (way.pool, [victim.stage for victim in way.victims])
 
 
-def test_only_stages_that_others_could_stop_for_are_looked_at_the_most_urgent_first():
+def test_only_stages_that_may_preempt_are_tried_by_urgency():
     child_state = ChildState(2, held=2)
     child_state.run("a")
     child_state.run("b", priority=3)
@@ -100,7 +100,7 @@ def test_the_pool_where_it_does_least_harm_is_chosen():
     assert child_state.victims("urgent") == ("p1", ["b"])
 
 
-def test_what_is_leaving_already_is_waited_for_and_not_asked_for_twice():
+def test_leaving_stage_is_counted_and_not_chosen_again():
     child_state = ChildState(2, held=2)
     child_state.run("a", leaves=True)
     child_state.run("b")
@@ -111,7 +111,7 @@ def test_what_is_leaving_already_is_waited_for_and_not_asked_for_twice():
 
 
 @pytest.mark.parametrize("held", [pytest.param(2, id="of pool and lease"), pytest.param(9, id="of the pool alone")])
-def test_what_others_gather_is_theirs(held):
+def test_reservations_of_others_are_not_taken(held):
     child_state = ChildState(2, held=held)
     child_state.run("a", leaves=True)
     child_state.run("b")
@@ -124,7 +124,10 @@ def test_what_others_gather_is_theirs(held):
 
 @pytest.mark.parametrize(
     ("grants", "victims"),
-    [pytest.param(True, ["a"], id="it grants the rest"), pytest.param(False, ["a", "b"], id="it does not: one more stops")],
+    [
+        pytest.param(True, ["a"], id="the ledger grants the rest"),
+        pytest.param(False, ["a", "b"], id="the ledger refuses and one more stops"),
+    ],
 )
 def test_the_ledger_is_asked_where_room_alone_would_take_fewer(grants, victims):
     child_state = ChildState(3, held=2)
@@ -136,7 +139,7 @@ def test_the_ledger_is_asked_where_room_alone_would_take_fewer(grants, victims):
     assert child_state.asked == [("urgent", "standard", cpu(2))]
 
 
-def test_fewer_stop_where_the_ledger_has_a_part_of_what_is_missing():
+def test_victims_are_fewer_where_the_ledger_has_free_quota():
     child_state = ChildState(9, held=2)
     child_state.grants, child_state.headroom = True, {KEY: cpu(2)}
     child_state.run("a")
@@ -156,7 +159,7 @@ def test_the_ledger_is_not_asked_again_where_it_has_refused():
 
 
 @pytest.mark.parametrize("reason", [Reason.LEDGER_UNREACHABLE, Reason.QUOTA_TOO_SMALL, Reason.TENANT_UNKNOWN])
-def test_nobody_stops_where_it_is_refused_for_something_else(reason):
+def test_other_refusals_preempt_no_stage(reason):
     child_state = ChildState(3, held=2)
     child_state.run("a")
     child_state.run("b")
@@ -164,7 +167,7 @@ def test_nobody_stops_where_it_is_refused_for_something_else(reason):
     assert child_state.victims("urgent") is None
 
 
-def test_nobody_stops_for_quota_that_a_plan_has_promised():
+def test_quota_promised_by_a_plan_preempts_no_stage():
     child_state = ChildState(3, held=2, target=3)
     child_state.run("a")
     child_state.run("b")
@@ -172,7 +175,7 @@ def test_nobody_stops_for_quota_that_a_plan_has_promised():
     assert child_state.victims("urgent") is None
 
 
-def test_of_many_that_stop_the_first_are_named():
+def test_detail_names_the_first_of_many_victims():
     many = [Occupant(stage=f"s{index}", tenant="acme", priority=0, pool="p0", amounts=cpu(1), started_ms=0) for index in range(6)]
     assert words_of(many) == "waits until preempted stages of its own tenant stop: s0, s1, s2, s3, s4, …"
     assert words_of(many[:2]) == "waits until preempted stages of its own tenant stop: s0, s1"

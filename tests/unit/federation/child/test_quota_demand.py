@@ -18,7 +18,7 @@ def cpu(count):
 
 
 def demands(*response, cpus=4, reason=Reason.QUOTA_EXHAUSTED, rules=NEVER_PREEMPTS, accounting=None, tenant="acme"):
-    """Of stages as (name, cpus, priority), all of which the ledger refuses; each came a second after the one before."""
+    """Return the demands of refused stages (name, cpus, priority), created a second apart."""
     scheduler = StageAdmission((PoolSpec(pool="general", flavor="standard", capacity=cpu(cpus)),))
     for place, (name, slot, priority) in enumerate(response):
         own = tenant if isinstance(tenant, str) else tenant(place)
@@ -34,12 +34,12 @@ def waiting(*response, **about):
     return [(one.demand.slot, one.demand.slots, one.demand.priority) for one in demands(*response, **about)]
 
 
-def test_stages_that_are_alike_are_one_want_for_the_slots_of_all_and_as_old_as_the_oldest():
+def test_equal_stages_are_one_demand_as_old_as_the_oldest():
     found = demands(("a", 1, 0), ("b", 1, 0), ("c", 1, 0))
     assert [(one.demand.slots, one.since_ms, one.as_row(5_000).waited_ms) for one in found] == [(3, 0, 5_000)]
 
 
-def test_stages_that_differ_in_size_or_priority_are_wants_beside_each_other_the_most_urgent_first():
+def test_different_stages_are_demands_by_urgency():
     assert waiting(("big", 4, 0), ("urgent", 1, 9), ("late", 2, 9), ("more", 1, 9)) == [(cpu(1), 2, 9), (cpu(2), 1, 9), (cpu(4), 1, 0)]
 
 
@@ -47,31 +47,31 @@ def test_a_stage_without_room_on_the_mesh_hides_no_other():
     assert waiting(("big", 4, 0), ("huge", 4, 9), cpus=4) == [(cpu(4), 1, 9), (cpu(4), 1, 0)]
 
 
-def test_no_more_is_wanted_than_the_mesh_could_hold_and_the_rest_is_counted():
+def test_demand_is_capped_at_the_mesh_and_the_rest_counted():
     (found,) = demands(*((f"s{number}", 1, 0) for number in range(9)), cpus=4)
     assert (found.demand.slots, found.beyond, found.as_row(0).beyond) == (4, 5, 5)
     assert found == demands(*((f"s{number}", 1, 0) for number in range(8)), cpus=4)[0]
 
 
-def test_of_the_first_slot_only_what_does_not_lie_idle_is_wanted():
+def test_idle_part_of_the_first_slot_is_not_demanded():
     accounting, idle = LeaseAccounting(), ResourceSet.of({"cpu": 0.5})
     accounting.take_in(LedgerResponse(leases=(Lease(tenant="acme", mesh="east", flavor="standard", held=idle, target=idle, version=1),)))
     assert waiting(("a", 1, 0), ("b", 1, 0), accounting=accounting) == [(cpu(0.5), 1, 0), (cpu(1), 1, 0)]
 
 
-def test_of_more_wants_than_a_heartbeat_may_tell_each_lease_has_its_most_urgent_told_before_any_has_two(monkeypatch):
+def test_each_lease_reports_its_most_urgent_demand_first(monkeypatch):
     monkeypatch.setattr(quota_demand, "ROWS_SENT_MAX", 3)
     one_tenant = [("a1", 1, 9), ("a2", 2, 8), ("a3", 3, 7)]
     found = demands(*one_tenant, ("b", 1, 0), tenant=lambda place: "acme/b" if place == len(one_tenant) else "acme/a")
     assert [(one.demand.tenant, one.demand.priority) for one in found] == [("acme/a", 9), ("acme/a", 8), ("acme/b", 0)]
 
 
-def test_what_more_quota_would_not_help_is_not_wanted():
+def test_stage_that_quota_cannot_help_demands_nothing():
     assert waiting(("s", 1, 0), reason=Reason.LEDGER_UNREACHABLE) == []
     assert waiting(("huge", 5, 0)) == []
 
 
-def test_in_strict_order_only_the_first_wants_anything():
+def test_strict_fifo_demands_only_for_the_head():
     assert waiting(("never", 5, 9), ("small", 1, 0)) == [(cpu(1), 1, 0)]
     assert waiting(("never", 5, 9), ("small", 1, 0), rules=PreemptionPolicy(in_order=True)) == []
     assert waiting(("first", 1, 9), ("second", 2, 0), rules=PreemptionPolicy(in_order=True)) == [(cpu(1), 1, 9)]

@@ -1,4 +1,4 @@
-"""Stages that give way because the ledger wants back what pays for them."""
+"""Preemption of running stages when the ledger reclaims their lease."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mesh.core.resources import ResourceSet
 from mesh.preemption.stage_preemption import PreemptionPolicy
 
 
-def test_work_goes_on_when_the_store_has_lost_the_plan_that_was_just_obeyed():
+def test_work_continues_when_the_store_lost_an_obeyed_plan():
     federation = Federation()
     federation.heartbeat()
     federation.submit("s", priority=1)
@@ -29,23 +29,22 @@ def test_work_goes_on_when_the_store_has_lost_the_plan_that_was_just_obeyed():
     assert federation.running() == {"s"}
     federation.store.lose_writes(before)
     federation.heartbeat(2 * HEARTBEATS_PER_COMPARISON)
-    assert not federation.child._child_state.running["s"].is_preempted
-    assert (federation.running(), federation.paid(), federation.host._stages["s"].cancelled) == ({"s"}, {"s"}, False)
+    assert (federation.running(), federation.host.stopping) == ({"s"}, set())
 
 
-def test_a_revoked_lease_is_given_up_its_stage_stops_and_waits_for_quota_again(busy):
+def test_stage_of_a_revoked_lease_stops_and_waits_again(busy):
     busy.store.revoke(tenant="acme")
     busy.heartbeat()
     assert busy.held() == 1  # Still charged: it is being stopped.
     busy.work()
-    assert busy.words()[-1] == ("s", "stage_lost")
-    assert busy.response[-1].reason is Reason.QUOTA_RECLAIMED
-    assert not [message for message in busy.response if message.kind == "node_failed"]
+    assert busy.kinds()[-1] == ("s", "stage_lost")
+    assert busy.messages[-1].reason is Reason.QUOTA_RECLAIMED
+    assert not [message for message in busy.messages if message.kind == "node_failed"]
     busy.heartbeat(2)
     assert (busy.running(), busy.held(), busy.store.audit()) == (set(), 0, ())
 
 
-def test_the_least_urgent_and_last_started_stage_gives_way_and_no_more_than_has_to():
+def test_least_urgent_latest_stages_are_preempted_minimally():
     federation = Federation()
     federation.heartbeat()
     for name, priority in (("early", 0), ("late", 0), ("urgent", 5)):
@@ -66,7 +65,7 @@ AGED = PreemptionPolicy(min_run_ms=MIN_RUN_MS)
 
 
 def taken_by_plan(federation, left, wait_ms=MIN_RUN_MS):
-    """The planner leaves the lease so many CPUs, and the child has heard of it."""
+    """Apply a plan that leaves the lease this many CPUs, and notify the child."""
     planner, version = federation.store.elect("me", 10**9), federation.store.snapshot().version
     target = ResourceSet.of({"cpu": left})
     federation.store.plan_apply(
@@ -77,7 +76,7 @@ def taken_by_plan(federation, left, wait_ms=MIN_RUN_MS):
 
 
 def pass_by(federation, span_ms):
-    """Time, in which the child beats when it is due."""
+    """Let time pass with due heartbeats."""
     until_ms = federation.clock.monotonic_ms() + span_ms
     while (left_ms := until_ms - federation.clock.monotonic_ms()) > 0:
         federation.clock.advance(min(left_ms, federation.child.due_in_ms()))
@@ -86,12 +85,12 @@ def pass_by(federation, span_ms):
 
 
 def stopping(federation):
-    return {stage for stage, running in federation.child._child_state.running.items() if running.is_preempted}
+    return set(federation.host.stopping)
 
 
 @pytest.fixture
 def aged(joined):
-    """`old` runs for as long as it has to at least; `young` has just begun, under the same lease; `next` waits."""
+    """`old` has run its minimum, `young` has just begun under the same lease, `next` waits."""
     joined.submit("old", preemption=AGED, priority=5)
     joined.notifications()
     pass_by(joined, MIN_RUN_MS)
@@ -101,12 +100,12 @@ def aged(joined):
     return joined
 
 
-def test_of_an_old_lease_what_has_run_for_long_enough_gives_way_before_what_has_not(aged):
+def test_stage_past_its_minimum_run_time_is_preempted_first(aged):
     taken_by_plan(aged, 1)
     assert stopping(aged) == {"old"}
 
 
-def test_what_is_too_young_runs_on_until_it_is_old_enough_and_nothing_follows_it(aged):
+def test_young_stage_runs_its_minimum_and_nothing_follows(aged):
     taken_by_plan(aged, 0)
     aged.submit("next", preemption=AGED)
     pass_by(aged, MIN_RUN_MS - HEARTBEAT_MS)
@@ -117,7 +116,7 @@ def test_what_is_too_young_runs_on_until_it_is_old_enough_and_nothing_follows_it
     assert aged.running() == set()
 
 
-def test_what_comes_free_before_that_is_given_back_before_that(aged):
+def test_quota_freed_before_the_deadline_is_returned_before_it(aged):
     taken_by_plan(aged, 0)
     aged.work(0)
     assert aged.running() == {"young"}
@@ -125,11 +124,11 @@ def test_what_comes_free_before_that_is_given_back_before_that(aged):
     assert (aged.held(), aged.running(), stopping(aged)) == (1, {"young"}, set())
 
 
-def test_what_ends_before_it_is_old_enough_is_not_stopped_at_all(aged):
+def test_stage_ending_before_its_minimum_is_not_preempted(aged):
     taken_by_plan(aged, 0)
     aged.work()
     aged.heartbeat()
-    assert ("young", "stage_ended") in aged.words()
+    assert ("young", "stage_ended") in aged.kinds()
     assert aged.held() == 0
 
 
@@ -140,14 +139,14 @@ def test_work_waits_no_longer_than_the_ledger_does(aged):
     assert stopping(aged) == {"old", "young"}
 
 
-def test_what_is_revoked_gives_way_at_once_however_young_it_is(aged):
+def test_revoked_stage_is_preempted_however_young(aged):
     taken_by_plan(aged, 1)
     aged.store.revoke(tenant="acme")
     aged.heartbeat()
     assert stopping(aged) == {"old", "young"}
 
 
-def test_what_is_taken_by_plan_is_heard_of_at_once_and_told_as_soon_as_it_has_stopped(busy):
+def test_planned_reclaim_is_acknowledged_once_work_stopped(busy):
     busy.notifications()
     planner = busy.store.elect("me", 60_000)
     target_update = TargetUpdate(mesh="east", tenant="acme", flavor="standard", target=ResourceSet())
@@ -160,10 +159,10 @@ def test_what_is_taken_by_plan_is_heard_of_at_once_and_told_as_soon_as_it_has_st
     assert (busy.held(), busy.clock.monotonic_ms() - before_ms) == (0, 0)
 
 
-def test_a_user_who_cancels_what_gives_way_gets_the_end_and_not_another_try(busy):
+def test_user_cancel_of_a_preempted_stage_prevents_its_rerun(busy):
     busy.store.revoke(tenant="acme")
     busy.heartbeat()
     busy.store.cancel("s")
     busy.notifications()
     busy.work()
-    assert busy.words()[-1] == ("s", "stage_ended")
+    assert busy.kinds()[-1] == ("s", "stage_ended")

@@ -1,4 +1,4 @@
-"""What was told and is kept for a while: for how long, how much of it, and of which claims."""
+"""Retention of sent reports: their age, their size and their claims."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def claim(stage="s", token=7):
     return Claim(stage=stage, mesh="east", incarnation=1, token=token)
 
 
-def response(of, number=1, *, messages=(), blobs=None, now_ms=0):
+def sent(of, number=1, *, messages=(), blobs=None, now_ms=0):
     stage = RunningStage(claim=of, run="r", note=NOTE)
     return SentReport.of(stage, number=number, taken=number, messages=messages, blobs=blobs or {}, now_ms=now_ms)
 
@@ -33,57 +33,57 @@ def numbers(kept):
     return [batch.number for batch in kept]
 
 
-def test_words_come_back_as_they_were_told():
+def test_reports_are_returned_as_sent():
     messages = (NodeStarted(stage="s", node="a", attempt=1, started_ms=5), StageEnded(stage="s"))
-    assert response(claim(), messages=messages).messages == messages
+    assert sent(claim(), messages=messages).messages == messages
 
 
-def test_a_batch_tells_whether_anything_comes_after_it():
+def test_batch_knows_whether_another_follows():
     lost = StageLost(stage="s", mesh="east", incarnation=1, reason=Reason.WORKER_LOST)
     started = NodeStarted(stage="s", node="a", attempt=1, started_ms=5)
-    assert [response(claim(), messages=(message,)).closes for message in (StageEnded(stage="s"), lost, started)] == [True, True, False]
+    assert [sent(claim(), messages=(message,)).closes for message in (StageEnded(stage="s"), lost, started)] == [True, True, False]
 
 
-def test_what_is_old_goes_and_what_is_a_moment_younger_stays():
-    kept = kept_of(response(claim(), 1), response(claim(), 2, now_ms=1))
+def test_reports_expire_at_their_age():
+    kept = kept_of(sent(claim(), 1), sent(claim(), 2, now_ms=1))
     kept.drop_old(KEPT_MS)
     assert (numbers(kept), [batch.number for batch in kept.of(claim())]) == ([2], [2])
 
 
-def test_where_there_is_too_much_the_oldest_go():
+def test_oldest_reports_are_dropped_at_the_limit():
     half = {"sha": bytes(KEPT_BYTES_MAX // 2 - 100)}
-    kept = kept_of(*(response(claim(f"s{number}"), number, blobs=half) for number in range(5)))
+    kept = kept_of(*(sent(claim(f"s{number}"), number, blobs=half) for number in range(5)))
     assert numbers(kept) == [3, 4]
     assert kept.of(claim("s0")) == ()
 
 
-def test_of_what_is_larger_than_all_that_may_be_kept_nothing_is():
-    kept = kept_of(response(claim(), 1, blobs={"sha": bytes(KEPT_BYTES_MAX + 1)}))
+def test_report_above_the_limit_is_not_kept():
+    kept = kept_of(sent(claim(), 1, blobs={"sha": bytes(KEPT_BYTES_MAX + 1)}))
     assert numbers(kept) == []
-    kept.keep(response(claim(), 2))
+    kept.keep(sent(claim(), 2))
     assert numbers(kept) == [2]
 
 
-def test_of_a_claim_that_is_not_ours_any_more_nothing_is_kept_and_of_others_all():
-    kept = kept_of(response(claim("s"), 1), response(claim("t"), 2), response(claim("s"), 3))
+def test_reports_of_a_lost_claim_are_dropped():
+    kept = kept_of(sent(claim("s"), 1), sent(claim("t"), 2), sent(claim("s"), 3))
     kept.drop(claim("s", token=8))
     assert numbers(kept) == [1, 2, 3]
     kept.drop(claim("s"))
     assert (numbers(kept), kept.of(claim("s"))) == ([2], ())
 
 
-def test_a_stage_that_is_claimed_anew_tells_nothing_more_of_its_earlier_claim():
-    kept = kept_of(response(claim(token=7), 1), response(claim("t"), 2), response(claim(token=9), 3))
+def test_new_claim_drops_reports_of_the_earlier_one():
+    kept = kept_of(sent(claim(token=7), 1), sent(claim("t"), 2), sent(claim(token=9), 3))
     assert (numbers(kept), kept.of(claim(token=7))) == ([2, 3], ())
 
 
 def test_room_comes_free_with_what_goes():
     half = {"sha": bytes(KEPT_BYTES_MAX // 2 - 100)}
-    kept = kept_of(response(claim("s"), 1, blobs=half), response(claim("t"), 2, blobs=half))
+    kept = kept_of(sent(claim("s"), 1, blobs=half), sent(claim("t"), 2, blobs=half))
     kept.drop(claim("s"))
-    kept.keep(response(claim("u"), 3, blobs=half))
+    kept.keep(sent(claim("u"), 3, blobs=half))
     assert numbers(kept) == [2, 3]
     kept.clear()
     for number in (4, 5):
-        kept.keep(response(claim(f"v{number}"), number, blobs=half))
+        kept.keep(sent(claim(f"v{number}"), number, blobs=half))
     assert numbers(kept) == [4, 5]

@@ -1,4 +1,4 @@
-"""The urgent before the less urgent of one tenant."""
+"""Preemption within one tenant on one mesh."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ TAKES = PreemptionPolicy(takes=True, min_run_ms=0, reservation_timeout_ms=10 * H
 
 
 def full_house(*pools, quota=2, ages_ms=(0, 0), **response):
-    """Two stages of priority 0, `a` and `b`, run."""
+    """A federation in which stages `a` and `b` of priority 0 run."""
     federation = Federation(*(pools or (pool("general", 2),)), quota=quota)
     for name, age_ms in zip("ab", ages_ms, strict=True):
         federation.submit(name, **response)
         federation.heartbeat()
         federation.clock.advance(age_ms)
     assert federation.running() == {"a", "b"}
-    federation.words()
+    federation.kinds()
     return federation
 
 
 def stopping(federation):
-    return {stage for stage, record in federation.child._child_state.running.items() if record.is_preempted}
+    return set(federation.host.stopping)
 
 
 @pytest.mark.parametrize(
@@ -41,19 +41,19 @@ def stopping(federation):
         pytest.param([pool("general", 2)], 2, id="both are full"),
     ],
 )
-def test_an_urgent_stage_stops_a_less_urgent_one_of_its_tenant_and_starts_in_its_place(pools, quota):
+def test_urgent_stage_preempts_its_own_tenant_and_starts(pools, quota):
     federation = full_house(*pools, quota=quota)
     federation.submit("urgent", priority=5, preemption=TAKES)
     federation.notifications()
     assert stopping(federation) == {"b"}  # It has run for the shorter time.
-    assert federation.words()[-1] == ("urgent", "stage_waiting")
-    assert (federation.response[-1].reason, federation.response[-1].detail) == (
+    assert federation.kinds()[-1] == ("urgent", "stage_waiting")
+    assert (federation.messages[-1].reason, federation.messages[-1].detail) == (
         Reason.WAITING_FOR_VICTIMS,
         "waits until preempted stages of its own tenant stop: b",
     )
     federation.work(0)
     assert federation.running() == {"a", "urgent"}
-    lost = [message for message in (federation.words(), federation.response)[1] if isinstance(message, StageLost)]
+    lost = [message for message in (federation.kinds(), federation.messages)[1] if isinstance(message, StageLost)]
     assert [(message.stage, message.reason) for message in lost] == [("b", Reason.PREEMPTED_WITHIN_TENANT)]
 
 
@@ -61,20 +61,20 @@ def test_an_urgent_stage_stops_a_less_urgent_one_of_its_tenant_and_starts_in_its
     ("response", "preemption"),
     [
         pytest.param({"priority": 0}, TAKES, id="an equal one"),
-        pytest.param({"priority": 5}, NEVER_PREEMPTS, id="one whose tenant wants no stops"),
+        pytest.param({"priority": 5}, NEVER_PREEMPTS, id="one whose tenant allows no preemption"),
         pytest.param({"priority": 5}, PreemptionPolicy(takes=True, min_run_ms=60_000), id="one that comes too soon"),
-        pytest.param({"priority": 5, "slot": ResourceSet.of({"cpu": 3})}, TAKES, id="one for which all of them are not enough"),
+        pytest.param({"priority": 5, "slot": ResourceSet.of({"cpu": 3})}, TAKES, id="one for which all victims are too few"),
         pytest.param({"priority": 5, "tenant": "other"}, TAKES, id="one of another tenant"),
     ],
 )
-def test_nobody_is_stopped_for(response, preemption):
+def test_no_stage_is_preempted_for(response, preemption):
     federation = full_house()
     federation.submit("urgent", preemption=preemption, **response)
     federation.heartbeat(2)
     assert stopping(federation) == set()
 
 
-def test_a_stage_that_was_too_young_is_stopped_when_it_has_run_long_enough():
+def test_stage_is_preempted_after_its_minimum_run_time():
     federation = full_house()
     federation.submit("urgent", priority=5, preemption=PreemptionPolicy(takes=True, min_run_ms=3 * HEARTBEAT_MS))
     federation.heartbeat()
@@ -83,7 +83,7 @@ def test_a_stage_that_was_too_young_is_stopped_when_it_has_run_long_enough():
     assert len(stopping(federation)) == 1
 
 
-def test_the_ledger_is_asked_before_a_second_stage_stops_for_want_of_quota_alone():
+def test_ledger_is_asked_before_a_second_victim_for_quota():
     federation = full_house(pool("general", 3), quota=9, slot=ResourceSet.of({"cpu": 1}))
     federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), preemption=TAKES)
     federation.notifications()
@@ -110,29 +110,29 @@ def test_work_stops_only_for_what_the_ledger_does_not_add():
     assert len(federation.running()) == 2
 
 
-def test_what_is_freed_is_neither_given_back_nor_taken_by_others_of_the_tenant():
+def test_freed_quota_is_reserved_for_the_preemptor():
     federation = full_house(pool("general", 9), quota=2)
     federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), preemption=TAKES)
     federation.notifications()
-    federation.host.advance()  # Both stop; one is told, and the other is not yet.
+    federation.host.advance()  # Both stop; one stop is reported, and the other is not yet.
     federation.child.take_report(federation.reports.pop(0))
     federation.submit("small", priority=9)
     federation.notifications()
     federation.heartbeat(IDLE_HEARTBEATS + 1)
     assert ("small", Reason.CAPACITY_RESERVED) in [
-        (message.stage, message.reason) for message in (federation.words(), federation.response)[1] if message.kind == "stage_waiting"
+        (message.stage, message.reason) for message in (federation.kinds(), federation.messages)[1] if message.kind == "stage_waiting"
     ]
     assert federation.held() == 2
     federation.work()
     assert federation.running() == {"urgent"}
 
 
-def test_a_claim_that_ends_lets_go_at_once_of_what_was_held_for_it():
+def test_ended_preemptor_frees_its_reservation_at_once():
     federation = full_house(pool("general", 9), quota=2)
     federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), preemption=TAKES)
     federation.notifications()
     federation.host.advance()
-    federation.child.take_report(federation.reports.pop(0))  # One has stopped; the other stops still.
+    federation.child.take_report(federation.reports.pop(0))  # One has stopped; the other is still stopping.
     federation.submit("small")
     federation.notifications()
     assert "small" not in federation.running()
@@ -156,7 +156,7 @@ def test_room_that_is_not_free_in_time_is_anybodys_again():
     assert "small" in federation.running()
 
 
-def test_what_gave_way_runs_later_and_stops_nobody():
+def test_preempted_stage_reruns_and_preempts_no_other():
     federation = full_house()
     federation.submit("urgent", priority=5, preemption=TAKES)
     federation.notifications()
@@ -180,7 +180,7 @@ def test_two_urgent_stages_do_not_count_on_the_same_victim():
     assert federation.running() == {"first", "second"}
 
 
-def test_in_strict_order_a_stage_says_that_it_stands_behind_and_starts_after_the_first():
+def test_strict_fifo_stage_waits_behind_the_head():
     in_order = PreemptionPolicy(in_order=True)
     federation = Federation(pool("general", 3))
     federation.submit("runs", slot=ResourceSet.of({"cpu": 2}), preemption=in_order)

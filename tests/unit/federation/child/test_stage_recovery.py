@@ -43,7 +43,7 @@ def names(recovery):
     return [running.claim.stage for running, _ in recovery.stages], [each.claim.stage for each in recovery.missing]
 
 
-def test_what_runs_and_is_claimed_goes_on_where_it_was_let_in():
+def test_running_claimed_stage_continues_in_its_pool():
     recovery = sorted_out([stage(kept=note(slots=2))], [claimed()])
     ((running, claim),) = recovery.stages
     assert (running.holder, running.is_preempted, running.is_whole) == (2, False, False)
@@ -53,7 +53,7 @@ def test_what_runs_and_is_claimed_goes_on_where_it_was_let_in():
     assert recovery.missing == ()
 
 
-def test_what_runs_and_is_not_claimed_does_not_go_on():
+def test_running_unclaimed_stage_does_not_continue():
     assert names(sorted_out([stage()], [])) == ([], [])
 
 
@@ -72,7 +72,7 @@ def test_paid_for_until_it_has_stopped_is_what_does_not_go_on(slot, leases, orph
     assert all(orphan.is_preempted and orphan.is_disowned for orphan in recovery.orphans)
 
 
-def test_what_is_claimed_and_does_not_run_is_given_back():
+def test_claimed_stage_that_does_not_run_is_returned():
     assert names(sorted_out([stage("t")], [claimed("s"), claimed("t")])) == (["t"], ["s"])
 
 
@@ -85,11 +85,11 @@ def test_what_is_claimed_and_does_not_run_is_given_back():
         pytest.param(note(), POOLS, (), id="the lease that paid is gone"),
     ],
 )
-def test_what_has_lost_its_place_is_given_back(kept, pools, leases):
+def test_stage_whose_pool_is_gone_is_returned(kept, pools, leases):
     assert names(sorted_out([stage(kept=kept)], [claimed()], pools, leases)) == ([], ["s"])
 
 
-def test_what_another_version_has_noted_is_given_back():
+def test_note_of_another_version_is_returned():
     unread = replace(stage(), note=b'{"wrote": "somebody else"}')
     assert note_of(unread) is None
     assert names(sorted_out([unread], [claimed()])) == ([], ["s"])
@@ -106,13 +106,13 @@ def test_a_stage_that_takes_nothing_needs_no_lease():
     assert running.note.payer is None
 
 
-def test_one_that_was_asked_to_stop_gives_way_unless_somebody_has_cancelled_it():
+def test_stopping_stage_is_preempted_unless_it_was_cancelled():
     stopped = [stage(is_cancelled=True)]
     recovered = [sorted_out(stopped, [claimed(cancelled=by_user)]).stages[0][0] for by_user in (False, True)]
     assert [running.is_preempted for running in recovered] == [True, False]
 
 
-def test_the_highest_token_is_that_of_session_holder_claim_or_lease():
+def test_highest_token_of_session_claim_or_lease_counts():
     assert seen_in(found()) == 1
     assert seen_in(found(stage())) == 5
     assert seen_in(found(stage(kept=note(token=8)))) == 8

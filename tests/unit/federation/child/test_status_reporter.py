@@ -1,4 +1,4 @@
-"""What a mesh tells, late if need be, and what becomes of what is never taken."""
+"""Delivery of a mesh's reports, late ones and rejected ones too."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from mesh.stages.messages import StageEnded
 from mesh.stages.spec import StageSpec, TaskSpec
 
 
-def test_what_cannot_be_told_is_kept_and_told_later_in_order(busy):
+def test_unsent_reports_are_kept_and_sent_in_order(busy):
     busy.flaky.down = {"report"}
     busy.work()
     busy.work()
-    assert busy.words() == []
+    assert busy.kinds() == []
     busy.heartbeat()
     assert busy.held() == 1
     busy.flaky.down = set()
     busy.heartbeat()
-    assert [kind for _, kind in busy.words()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
+    assert [kind for _, kind in busy.kinds()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
     assert all_is_free(busy)
 
 
-def test_a_report_that_was_taken_in_without_an_answer_is_not_taken_in_twice(busy):
+def test_unanswered_report_takes_effect_once(busy):
     busy.flaky.mute = {"report"}
     busy.work()
     busy.flaky.mute = set()
     busy.heartbeat()
     busy.work()
-    assert [kind for _, kind in busy.words()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
+    assert [kind for _, kind in busy.kinds()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
 
 
-@pytest.mark.parametrize("refusal", [CallRejected("larger than 1 MiB"), BatchTooLarge("too many")], ids=["the call", "what is in it"])
-def test_what_the_root_never_takes_ends_its_stage_as_lost_and_holds_up_nobody_else(busy, refusal):
+@pytest.mark.parametrize("refusal", [CallRejected("larger than 1 MiB"), BatchTooLarge("too many")], ids=["the call", "its content"])
+def test_rejected_report_loses_its_stage_and_blocks_no_other(busy, refusal):
     def refuse():
         raise refusal
 
     busy.submit("t")
     busy.heartbeat()
-    busy.words()
+    busy.kinds()
     busy.clock.advance(0)
     busy.host.advance()
     busy.clock.advance(DURATION_MS)
@@ -54,15 +54,15 @@ def test_what_the_root_never_takes_ends_its_stage_as_lost_and_holds_up_nobody_el
     busy.flaky.before["report"] = refuse
     for report in sorted(reports, key=lambda report: (report.stage, report.number)):
         busy.child.take_report(report)
-    assert ("s", "stage_lost") in busy.words()
-    (lost,) = [message for message in busy.response if message.kind == "stage_lost"]
-    assert (lost.reason, busy.host._stages["s"].cancelled) == (Reason.REPORT_REFUSED, True)
-    assert [message.kind for message in busy.response if message.stage == "t"] == ["node_started", "node_succeeded", "stage_ended"]
+    assert ("s", "stage_lost") in busy.kinds()
+    (lost,) = [message for message in busy.messages if message.kind == "stage_lost"]
+    assert (lost.reason, "s" in busy.host.stopping) == (Reason.REPORT_REFUSED, True)
+    assert [message.kind for message in busy.messages if message.stage == "t"] == ["node_started", "node_succeeded", "stage_ended"]
     busy.work()
     assert all_is_free(busy)
 
 
-def test_a_value_that_the_root_never_takes_ends_its_stage_as_lost(joined):
+def test_rejected_value_loses_its_stage(joined):
     def refuse():
         raise BatchTooLarge("a blob of 9 MiB")
 
@@ -71,11 +71,11 @@ def test_a_value_that_the_root_never_takes_ends_its_stage_as_lost(joined):
     joined.flaky.before["put"] = refuse
     joined.heartbeat()
     joined.work()
-    assert joined.words()[-1] == ("t", "stage_lost")
+    assert joined.kinds()[-1] == ("t", "stage_lost")
     assert all_is_free(joined)
 
 
-def test_a_stage_whose_loss_cannot_be_told_now_is_lost_later(busy):
+def test_loss_that_cannot_be_reported_is_reported_later(busy):
     def refuse():
         raise CallRejected("larger than 1 MiB")
 
@@ -85,47 +85,46 @@ def test_a_stage_whose_loss_cannot_be_told_now_is_lost_later(busy):
     busy.flaky.before["report"] = refuse
     busy.flaky.down = set()
     busy.heartbeat()
-    assert busy.words() == [("s", "stage_lost")]
+    assert busy.kinds() == [("s", "stage_lost")]
 
 
-def test_blobs_are_kept_before_the_words_that_name_them_are_passed_on(busy):
+def test_blobs_are_stored_before_reports_that_name_them(busy):
     busy.flaky.down = {"put"}
     task = TaskSpec(node="c", attempt=1, function="call:m:f", export=True)
     busy.store.submit("east", StageSpec(stage="t", run="r", tenant="acme", tasks=(task,), slot=CPU, width=1))
     busy.heartbeat()
     busy.work()
-    assert ("t", "node_succeeded") not in busy.words()
+    assert ("t", "node_succeeded") not in busy.kinds()
     busy.flaky.down = set()
     busy.heartbeat()
-    assert ("t", "node_succeeded") in busy.words()
-    (value,) = [message.stored for message in busy.response if message.stage == "t" and message.kind == "node_succeeded"]
+    assert ("t", "node_succeeded") in busy.kinds()
+    (value,) = [message.stored for message in busy.messages if message.stage == "t" and message.kind == "node_succeeded"]
     assert busy.store.get("r", (value.sha256,))
 
 
-def test_a_start_that_could_not_be_told_keeps_nobody_else_from_starting(joined):
+def test_unsent_start_blocks_no_other_start(joined):
     joined.submit("s")
     joined.submit("t")
     joined.flaky.down = {"report"}
     joined.notifications()
-    assert joined.running() == {"s"}  # Nothing else is asked of a store that does not answer, until it has answered a heartbeat.
+    assert joined.running() == {"s"}  # A store that does not answer gets no other call before a heartbeat is answered.
     joined.heartbeat(2)
     assert joined.running() == {"s", "t"}
     joined.flaky.down = set()
     joined.heartbeat()
-    assert joined.words() == [("s", "stage_started"), ("t", "stage_started")]
+    assert joined.kinds() == [("s", "stage_started"), ("t", "stage_started")]
 
 
-def test_a_heartbeat_goes_before_the_rest_of_what_there_is_to_tell(busy):
+def test_heartbeat_interrupts_sending_reports(busy):
     busy.flaky.down = {"report"}
     busy.work()
     busy.work()
-    unreported = len(busy.child._reporter._unreported)
     reports = slow(busy, "report", TTL_MS // 4)
     busy.flaky.down = set()
     busy.heartbeat()
     assert (len(reports), busy.child.due_in_ms()) == (1, 0)
-    busy.heartbeat(unreported)
-    assert len(reports) == unreported - 1 == 3  # The last is not told: the room of the stage is free.
+    busy.heartbeat(4)
+    assert len(reports) == 3  # The last is not reported: the capacity of the stage is free.
     assert busy.view().alive
 
 
@@ -138,26 +137,26 @@ def test_a_heartbeat_goes_before_the_rest_of_a_reports_values(busy):
     assert [sha256 for _, sha256, _ in puts] == list(values)
 
 
-def test_what_there_was_to_tell_under_a_lost_session_is_not_told_under_the_next(busy):
+def test_reports_of_a_lost_session_are_not_sent_in_the_next(busy):
     busy.flaky.down = {"report"}
     busy.work()
     busy.clock.advance(TTL_MS + GRACE_MS + 1)
     busy.store.sweep()
     busy.flaky.down = set()
     busy.heartbeat(2)
-    assert busy.words() == [("s", "stage_lost")]
+    assert busy.kinds() == [("s", "stage_lost")]
     assert all_is_free(busy)
 
 
-def test_a_stage_that_is_no_longer_ours_is_stopped_and_its_room_given_back(busy):
+def test_stage_of_another_owner_is_stopped_and_freed(busy):
     busy.store.forget("r", ())
     busy.work()
     assert all_is_free(busy)
     busy.work()
-    assert busy.words() == []
+    assert busy.kinds() == []
 
 
-def test_what_a_stage_that_is_no_longer_ours_took_is_free_when_it_has_stopped_and_not_before():
+def test_disowned_stage_frees_its_resources_when_it_stops():
     federation = Federation(pool("general", 1), quota=1)
     west = ManualMesh(federation.store, MeshRecord(mesh="west", labels={}, pools=(), cluster="c2"))
     federation.submit("s", "a:", "b: a")
@@ -168,49 +167,49 @@ def test_what_a_stage_that_is_no_longer_ours_took_is_free_when_it_has_stopped_an
     federation.clock.advance(DURATION_MS)
     federation.host.advance()  # The first task has ended and the second has begun.
     while federation.reports:
-        federation.child.take_report(federation.reports.pop(0))  # Is refused: the claim is void.
+        federation.child.take_report(federation.reports.pop(0))  # Refused: the claim is void.
     federation.heartbeat(2)
     west.heartbeat()
-    assert federation.host._stages["s"].cancelled
+    assert federation.host.stopping == {"s"}
     assert (federation.held(), type(west.acquire("acme", "standard", CPU))) == (1, LeaseRefused)
     federation.work()
-    assert (federation.running(), federation.paid()) == (set(), set())
+    assert federation.running() == set()
     federation.heartbeat()
     assert isinstance(west.acquire("acme", "standard", CPU), Granted)
 
 
-def test_of_a_stage_whose_run_was_forgotten_nothing_is_told_and_nobody_starts_in_its_place_before_it_has_stopped():
+def test_stage_of_a_forgotten_run_is_silent_and_frees_its_slot():
     federation = Federation(pool("general", 1), quota=1)
     federation.submit("s")
     federation.heartbeat()
-    federation.words()
+    federation.kinds()
     federation.store.forget("r", ())
     federation.store.release_id("r")
     federation.submit("t")
     federation.heartbeat(HEARTBEATS_PER_COMPARISON)
-    assert (federation.running(), set(federation.host._stages)) == ({"s"}, {"s"})
+    assert federation.running() == {"s"}
     federation.work(by_ms=0)
     assert federation.running() == {"t"}
-    assert [word for word in federation.words() if word[0] == "s"] == []
+    assert [word for word in federation.kinds() if word[0] == "s"] == []
 
 
 def test_reports_about_stages_that_are_over_are_dropped(busy):
     busy.work()
     last = StageEnded(stage="s")
     busy.work()
-    busy.words()
+    busy.kinds()
     busy.child.take_report(HostReport(stage="s", number=9, messages=(last,)))
-    assert busy.words() == []
+    assert busy.kinds() == []
 
 
-def test_what_is_told_after_a_loss_does_not_hide_what_was_lost(busy):
-    busy.words()
+def test_later_reports_do_not_hide_lost_ones(busy):
+    busy.kinds()
     before = busy.store.copied()
-    busy.work()  # `a` has ended, and that was told.
+    busy.work()  # `a` has ended, and that was reported.
     busy.store.lose_writes(before)
-    busy.words()
+    busy.kinds()
     busy.work()  # No heartbeat came between: the next report meets the gap.
-    assert [kind for _, kind in busy.words()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
+    assert [kind for _, kind in busy.kinds()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
     assert all_is_free(busy)
 
 
@@ -218,67 +217,67 @@ def test_values_that_the_store_has_lost_are_put_again(joined):
     task = TaskSpec(node="c", attempt=1, function="call:m:f", export=True)
     joined.store.submit("east", StageSpec(stage="t", run="r", tenant="acme", tasks=(task,), slot=CPU, width=1))
     joined.heartbeat()
-    joined.words()
+    joined.kinds()
     before = joined.store.copied()
     joined.work()
     joined.store.lose_writes(before)
     joined.heartbeat(2)
-    assert joined.words()[-1] == ("t", "stage_ended")
-    (value,) = [message.stored for message in joined.response if message.kind == "node_succeeded"]
+    assert joined.kinds()[-1] == ("t", "stage_ended")
+    (value,) = [message.stored for message in joined.messages if message.kind == "node_succeeded"]
     assert joined.store.get("r", (value.sha256,))
 
 
-def test_what_was_told_is_told_again_after_a_restart_and_taken_in_once(busy):
+def test_reports_are_resent_after_a_restart_with_one_effect(busy):
     busy.work()
-    busy.words()
+    busy.kinds()
     busy.store.restart()
     busy.heartbeat(2)
-    assert busy.words() == []
+    assert busy.kinds() == []
     busy.work()
-    assert [kind for _, kind in busy.words()] == ["node_succeeded", "stage_ended"]
+    assert [kind for _, kind in busy.kinds()] == ["node_succeeded", "stage_ended"]
 
 
-def test_a_gap_that_can_be_told_no_more_holds_up_nothing_that_comes_after_it(busy):
-    busy.words()
+def test_unfillable_gap_blocks_no_later_report(busy, monkeypatch):
+    monkeypatch.setattr("federation.child.sent_reports.KEPT_BYTES_MAX", 0)
+    busy.kinds()
     before = busy.store.copied()
     busy.work()
-    busy.child._reporter._response.clear()
     busy.store.lose_writes(before)
-    busy.words()
+    busy.kinds()
     busy.work()
-    assert [kind for _, kind in busy.words()] == ["node_succeeded", "stage_ended"]
+    assert [kind for _, kind in busy.kinds()] == ["node_succeeded", "stage_ended"]
 
 
-def test_a_heartbeat_goes_before_the_rest_of_what_is_told_again(busy):
+def test_heartbeat_interrupts_resending_reports(busy):
     before = busy.store.copied()
     busy.work()
     busy.work()
     busy.store.lose_writes(before)
-    busy.words()
+    busy.kinds()
     again = slow(busy, "report", TTL_MS // 4)
     busy.heartbeat()
     assert len(again) == 1
     busy.heartbeat(5)
-    assert [kind for _, kind in busy.words()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
+    assert [kind for _, kind in busy.kinds()] == ["node_started", "node_succeeded", "node_started", "node_succeeded", "stage_ended"]
     assert len(again) == 3
     assert busy.view().alive
 
 
-def test_a_store_that_has_lost_nothing_is_told_nothing_again(busy):
+def test_store_without_losses_gets_no_report_again(busy):
     busy.work()
-    busy.words()
+    busy.kinds()
     again = slow(busy, "report", 0)
     busy.store.restart()
     busy.heartbeat(2)
     assert again == []
 
 
-def test_under_a_lost_session_nothing_that_was_told_is_told_again(busy):
+def test_lost_session_resends_no_reports(busy):
     busy.work()
     busy.clock.advance(TTL_MS + GRACE_MS + 1)
     busy.store.sweep()
     busy.heartbeat(2)
     again = slow(busy, "report", 0)
-    busy.child._reporter.report_again()
-    busy.child._reporter.report()
+    busy.store.restart()
+    busy.heartbeat(2)
     assert again == []

@@ -1,4 +1,4 @@
-"""Two child meshes on one store in memory, a planner once a second, and a clock that is driven by hand."""
+"""Two child meshes on one store in memory, a planner once a second, and a manual clock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AT_ONCE = Rules(min_run_ms=0)
 
 
 class Child:
-    """One of them."""
+    """One child mesh."""
 
     def __init__(self, world: TwoChildren, mesh: str, cpus: int) -> None:
         self._world, self._mesh = world, mesh
@@ -43,7 +43,7 @@ class Child:
         )
 
     def work(self) -> None:
-        """What its loop does at one moment."""
+        """Run the child's loop once."""
         if self.child.due_in_ms() == 0:
             self.child.heartbeat()
         self._cursor, notifications = self._world.store.notifications(self._mesh, self._cursor, 0)
@@ -54,12 +54,12 @@ class Child:
                 self.child.take_report(self._reports.pop(0))
 
     def runs(self, of: str = "") -> set[str]:
-        """Stages whose names begin so."""
-        return {stage for stage in self.child._child_state.running if stage.startswith(of)}
+        """Return the running stages with this prefix."""
+        return {stage for stage in self._host.stages if stage.startswith(of)}
 
 
 class TwoChildren:
-    """`east` and `west`, each with so many CPUs; tenants below one root with so many of their own."""
+    """`east` and `west` with this many CPUs each; tenants below one root with their own quota."""
 
     def __init__(self, cpus, quotas, rules=AT_ONCE, settings=(), duration_ms=FOR_EVER_MS) -> None:
         self.clock = ManualClock(1_000_000)
@@ -74,13 +74,13 @@ class TwoChildren:
         named: dict[str, QueueSettings] = {f"acme/{name}": known for name, known in dict(settings).items()}
         self.tenant_policies.publish(TenantPolicies(rules=rules, settings=named))
         self.min_run_ms = rules.min_run_ms
-        self._seat = PlannerLoop(self.store, "p", election_ms=5_000, tenant_policies=self.tenant_policies)
+        self._planner = PlannerLoop(self.store, "p", election_ms=5_000, tenant_policies=self.tenant_policies)
         self._plan_in_ms = 0
         self.east, self.west = Child(self, "east", cpus), Child(self, "west", cpus)
         self.go(2_500)
 
     def submit(self, mesh, tenant, names: Iterable[str], slot=1, priority=0, width=1) -> None:
-        """Stages that are alike."""
+        """Submit equal stages."""
         amounts, rules = ResourceSet.of({"cpu": slot}), PreemptionPolicy(takes=False, min_run_ms=self.min_run_ms)
         for name in names:
             task = TaskSpec(node="a", attempt=1, function="call:m:f", inputs=(), resources=amounts)
@@ -88,7 +88,7 @@ class TwoChildren:
             self.store.submit(mesh, StageSpec(stage=name, run="r", tenant=f"acme/{tenant}", tasks=(task,), slot=amounts, **about))
 
     def go(self, by_ms: int, *, plans: bool = True) -> None:
-        """Time passes; children, the planner, if it `plans`, and the sweep do what is due."""
+        """Let time pass; children, the sweep and (if `plans`) the planner do what is due."""
         for _ in range(by_ms // STEP_MS):
             self.clock.advance(STEP_MS)
             self.east.work()
@@ -96,14 +96,14 @@ class TwoChildren:
             self._plan_in_ms -= STEP_MS
             if plans and self._plan_in_ms <= 0:
                 self.store.sweep()
-                self._seat.tick()
+                self._planner.tick()
                 self._plan_in_ms = PLAN_MS
 
     def demands(self) -> list[tuple[str, int, int, int]]:
-        """As the ledger has them: tenant, CPUs of a slot, slots, priority."""
+        """Return the ledger's demands: tenant, CPUs of a slot, slots, priority."""
         return [(one.tenant, one.slot["cpu"] // 10_000, one.slots, one.priority) for one in self.store.snapshot().demands]
 
 
 def stages(of: str, count: int) -> list[str]:
-    """Names."""
+    """Return stage names."""
     return [f"{of}{number}" for number in range(count)]

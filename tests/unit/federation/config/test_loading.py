@@ -1,4 +1,4 @@
-"""What a federation file means, and what is said about one that is wrong."""
+"""Loading of federation files, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def complaints(text: str) -> list[str]:
 
 
 def changed(*path: str | int, to: Any) -> str:
-    """The small file, as YAML, with one value set."""
+    """Return the small file as YAML with one value set."""
     value: Any = yaml.safe_load(SMALL + TENANTS)
     part = value
     for key in path[:-1]:
@@ -70,7 +70,7 @@ def test_the_least_file_fills_in_every_default():
     assert config.meshes["east"].tenants == ("*",)
 
 
-def test_what_routing_reckons_with_stands_in_the_file():
+def test_routing_costs_come_from_the_file():
     config = loaded(
         changed("routing", to={"probation": "0s", "probation_max": "1m", "loss_window": "1h", "bandwidth": "1GiB", "run_time": "2s"})
     )
@@ -90,7 +90,7 @@ SHIPPED = sorted(file.name for file in CONFIGS.glob("*.yaml"))
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_the_files_that_are_shipped_are_right_and_raise_no_doubt(name: str):
+def test_shipped_files_are_valid_without_warnings(name: str):
     config = read_config(CONFIGS / name)
     assert [warning.place for warning in config.warnings] == (["clusters.local.shared"] if name == "quickstart.yaml" else [])
     assert config.import_paths == (str(CONFIGS.parent),)
@@ -130,19 +130,19 @@ MOVED = {
 
 
 @pytest.mark.parametrize("tenants", MOVED.values(), ids=MOVED)
-def test_a_tenant_may_share_the_quota_of_another_than_its_path_names(tenants: str):
+def test_tenant_may_have_another_parent_than_its_path(tenants: str):
     tree = TenantTree(tenants_of(loaded(SMALL + f"tenants: {tenants}")))
     assert tree.ancestors(TenantPath("acme/lab/vision/team")) == ("acme/lab/vision", "shop")
     assert tree.children(TenantPath("acme/lab")) == ()
     assert tree.tenant(TenantPath("acme/lab/vision/team")).pickled_code  # Rights come from the parent.
 
 
-def test_a_tenant_with_a_parent_of_its_own_needs_no_tenant_that_its_path_names():
+def test_explicit_parent_needs_no_tenant_named_by_the_path():
     tree = TenantTree(tenants_of(loaded(SMALL + "tenants: [{path: shop}, {path: gone/vision, parent: shop}]")))
     assert tree.ancestors(TenantPath("gone/vision")) == ("shop",)
 
 
-def test_quotas_are_told_in_units_and_an_absent_limit_is_none():
+def test_quotas_are_in_units_and_an_absent_limit_is_none():
     tree = "tenants: {acme: {tenants: {b: {quotas: {standard: {cpu: {nominal: 0.5, borrowing_limit: 1}, memory: {nominal: 1GiB}}}}}}}"
     tenant = tenants_of(loaded(SMALL + tree))[1]
     assert tenant.parent == "acme"
@@ -171,7 +171,7 @@ tenants:
     }
 
 
-def test_a_mesh_tells_its_pools_in_units():
+def test_mesh_pools_are_in_units():
     record = mesh_record_of(loaded(SMALL + TENANTS), "east", cluster="ray-1", address="10.0.0.5:6379")
     assert (record.mesh, record.cluster, record.address, record.labels) == ("east", "ray-1", "10.0.0.5:6379", {"tier": "standard"})
     assert [(pool.pool, pool.flavor) for pool in record.pools] == [("general", "standard")]
@@ -342,14 +342,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("text", "reported"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_told_in_one_line(text: str, reported: str):
+def test_error_is_one_line(text: str, reported: str):
     lines = complaints(text)
     assert len(lines) == 1, lines
     assert reported in lines[0]
     assert lines[0].startswith("x.yaml:")
 
 
-def test_all_problems_are_told_at_once_in_the_order_of_the_file():
+def test_all_errors_are_listed_in_the_order_of_the_file():
     text = """\
 federation: {name: small, heartbeat: 9s}
 root: {cluster: locl}
@@ -370,7 +370,7 @@ tenants:
     ]
 
 
-def test_what_stands_under_a_misspelt_key_is_checked_and_told_at_its_own_place():
+def test_values_below_a_misspelt_key_are_still_checked():
     lines = complaints("federation: {name: x, retension: soon}\n" + SMALL.partition("\n")[2] + TENANTS)
     assert lines == [
         "x.yaml:1:23: federation.retension: unknown key; did you mean retention?",
@@ -399,21 +399,21 @@ DOUBTFUL = {
 
 
 @pytest.mark.parametrize(("text", "reported"), DOUBTFUL.values(), ids=DOUBTFUL)
-def test_what_is_doubtful_is_a_warning_and_no_error(text: str, reported: str):
+def test_doubtful_value_is_a_warning_and_no_error(text: str, reported: str):
     (warning,) = loaded(text).warnings
     assert reported in str(warning)
     assert str(warning).startswith("x.yaml:")
 
 
-def test_warnings_are_told_beside_errors_but_where_a_value_is_none():
+def test_warnings_are_listed_beside_errors():
     doubtful = changed("tenants", "acme", to={"quotas": {"standard": {"cpu": {"nominal": 9999}}}})
-    with pytest.raises(ConfigError, match="lease_ttl") as reported:
+    with pytest.raises(ConfigError, match="lease_ttl") as raised:
         loaded(yaml.safe_dump({**yaml.safe_load(doubtful), "federation": {"name": "x", "lease_ttl": "2s", "heartbeat": "1s"}}))
-    (warning,) = reported.value.warnings
+    (warning,) = raised.value.warnings
     assert "tenants own 9999 cpu" in warning.message
-    with pytest.raises(ConfigError) as reported:
+    with pytest.raises(ConfigError) as raised:
         loaded(yaml.safe_dump({**yaml.safe_load(doubtful), "federation": {"name": "x", "heartbeat": "soon"}}))
-    assert reported.value.warnings == ()
+    assert raised.value.warnings == ()
 
 
 NOT_YAML = {
@@ -447,11 +447,11 @@ NOT_YAML = {
 
 
 @pytest.mark.parametrize(("text", "reported"), NOT_YAML.values(), ids=NOT_YAML)
-def test_what_is_no_plain_yaml_is_refused_with_its_line(text: str, reported: str):
+def test_non_plain_yaml_is_refused_with_its_line(text: str, reported: str):
     assert reported in "\n".join(complaints(text))
 
 
-def test_words_that_other_yaml_readers_take_for_something_else_stay_text():
+def test_ambiguous_yaml_words_stay_text():
     config = loaded(
         changed("meshes", "east", "labels", to={}).replace("labels: {}", "labels: {tier: standard, a: no, b: 1:30, c: 2026-11-20}")
     )
@@ -500,7 +500,7 @@ def test_a_mesh_is_linked_directly_when_nothing_else_is_said():
 
 
 @pytest.mark.parametrize("waits", ["0s", "500ms"])
-def test_an_optional_time_out_of_bounds_is_told_as_it_was_written(waits: str):
+def test_time_out_of_bounds_is_quoted_as_written(waits: str):
     text = changed("tenants", "acme", to={"limits": {"max_wait": waits}})
     assert [line.partition(": ")[2] for line in complaints(text)] == [f"tenants.acme.limits.max_wait: must be at least 1s (got {waits})"]
 
@@ -512,12 +512,12 @@ def test_a_choice_is_true_or_false_and_no_other_word(word: str):
     )
 
 
-def test_submits_go_to_the_first_tenant_in_the_file_that_has_none_below_it():
+def test_submits_default_to_the_first_leaf_tenant():
     assert default_tenant_of(read_config(CONFIGS / "two_clusters.yaml")) == "acme/research/vision"
     assert default_tenant_of(loaded(SMALL + "tenants: {b: {tenants: {c: {}}}, a: {}}\n")) == "b/c"
 
 
-def test_a_wrong_value_and_an_unknown_name_are_told_at_once():
+def test_wrong_value_and_unknown_name_are_listed_together():
     text = changed("tenants", "acme", to={"limits": {"max_wait": "soon"}, "quotas": {"standart": {"cpu": {"nominal": 1}}}})
     assert [line.split(": ")[1] for line in complaints(text)] == ["tenants.acme.limits.max_wait", "tenants.acme.quotas.standart"]
 
@@ -537,10 +537,10 @@ import_paths: [nowhere]
 """
 
 
-def test_all_that_is_wrong_is_told_at_once_whatever_looks_for_it():
-    with pytest.raises(ConfigError) as reported:
+def test_errors_of_all_checks_are_listed_together():
+    with pytest.raises(ConfigError) as raised:
         load_config(WRONG_AT_EVERY_STAGE, source="x.yaml", is_folder=lambda path: path != "nowhere")
-    assert [(one.line, one.place) for one in reported.value.located] == [
+    assert [(one.line, one.place) for one in raised.value.located] == [
         (1, "tenants"),
         (1, "federation.name"),
         (1, "federation.port"),
@@ -555,7 +555,7 @@ def test_all_that_is_wrong_is_told_at_once_whatever_looks_for_it():
         (10, "meshes.west"),
         (11, "import_paths[0]"),
     ]
-    assert str(reported.value).splitlines() == [str(one) for one in reported.value.located]
+    assert str(raised.value).splitlines() == [str(one) for one in raised.value.located]
 
 
 MADE_UP = {
@@ -573,10 +573,10 @@ MADE_UP = {
 
 @pytest.mark.parametrize(("text", "places"), MADE_UP.values(), ids=MADE_UP)
 def test_nothing_is_said_of_what_stands_for(text: str, places: list[str]):
-    with pytest.raises(ConfigError) as reported:
+    with pytest.raises(ConfigError) as raised:
         loaded(text)
-    assert [one.place for one in reported.value.located] == places
-    assert "…" not in str(reported.value)
+    assert [one.place for one in raised.value.located] == places
+    assert "…" not in str(raised.value)
 
 
 def test_nothing_is_said_that_only_follows_from_a_wrong_value():
@@ -592,9 +592,9 @@ IN_SUM = "tenants: {a: {quotas: {standard: {cpu: {nominal: 3}}}}, b: {quotas: {s
 
 
 @pytest.mark.parametrize(("tenants", "place"), [(TOO_MUCH, "tenants.b."), (IN_SUM, "tenants.b.")], ids=["one alone", "the sum"])
-def test_too_much_quota_is_told_at_the_number_that_is_too_much(tenants: str, place: str):
-    (place_told,) = (warning.place for warning in loaded(SMALL + tenants).warnings if "own" in warning.message)
-    assert place_told == f"{place}quotas.standard.cpu.nominal"
+def test_excess_quota_is_reported_at_its_number(tenants: str, place: str):
+    (found,) = (warning.place for warning in loaded(SMALL + tenants).warnings if "own" in warning.message)
+    assert found == f"{place}quotas.standard.cpu.nominal"
 
 
 def test_a_resource_that_pools_write_otherwise_is_a_warning():
@@ -606,7 +606,7 @@ def test_a_resource_that_pools_write_otherwise_is_a_warning():
     assert not any("did you mean" in line for line in reported)
 
 
-def test_a_resource_that_no_pool_of_the_flavor_has_is_a_warning_at_its_line():
+def test_resource_missing_from_all_pools_is_a_warning():
     reported = [
         str(warning) for warning in loaded(SMALL + "tenants:\n  a:\n    quotas:\n      standard:\n        lamp: {nominal: 1}").warnings
     ]

@@ -1,4 +1,4 @@
-"""A Ray cluster is one domain of trust: which files say so, and which are refused."""
+"""Trust domains of Ray clusters: valid and refused files."""
 
 from __future__ import annotations
 

@@ -14,13 +14,13 @@ CASES = Path(__file__).parents[3] / "conformance" / "quota" / "kueue.json"
 
 
 def case(kind: str) -> dict[str, Any]:
-    """The first case of a kind that asks about something that happens."""
+    """Return the first case of a kind."""
     found = (one for one in json.loads(CASES.read_text(encoding="utf-8"))["cases"] if one["kind"] == kind)
     return copy.deepcopy(next(one for one in found if any(one["expect"].values())))
 
 
 def documented() -> list[dict[str, Any]]:
-    """The cases that stand in the documents."""
+    """Return the cases in the documents."""
     page = (Path(__file__).parents[4] / "docs" / "quota.md").read_text(encoding="utf-8")
     cases: list[dict[str, Any]] = json.loads(page.partition("```json\n")[2].partition("```")[0])["cases"]
     return cases
@@ -65,32 +65,32 @@ def test_the_sum_is_json_when_asked(tmp_path: Path):
         pytest.param(changed("share", "kind", to=KeyError), id="no kind"),
         pytest.param(changed("share", "expect", to={}), id="nothing expected"),
         pytest.param(changed("share", "expect", to=KeyError), id="no expectation"),
-        pytest.param(changed("share", "expect", to={"nobody": {"share": 0}}), id="a node that is not there"),
+        pytest.param(changed("share", "expect", to={"nobody": {"share": 0}}), id="an unknown node"),
         pytest.param(changed("share", "queues", to=KeyError), id="no queues"),
         pytest.param(changed("share", "queues", 0, "quotas", 0, "nominal", to="4"), id="an amount that is text"),
-        pytest.param(changed("share", "queues", 0, "quotas", 0, "nominal", to=-4), id="an amount below nothing"),
+        pytest.param(changed("share", "queues", 0, "quotas", 0, "nominal", to=-4), id="a negative amount"),
         pytest.param(changed("preempt", "queues", 0, "policies", to=KeyError), id="no policies"),
         pytest.param(changed("preempt", "queues", 0, "policies", "within_queue", to="Maybe"), id="an unknown policy"),
-        pytest.param(changed("preempt", "incoming", "queue", to="nowhere"), id="a queue that is not there"),
+        pytest.param(changed("preempt", "incoming", "queue", to="nowhere"), id="an unknown queue"),
         pytest.param(changed("preempt", "admitted", 0, "priority", to=KeyError), id="no priority"),
         pytest.param(changed("preempt", "expect", to={"victims": [], "reason": {}}), id="an expectation of an unknown key"),
         pytest.param(changed("admit", "incoming", 0, "pod_sets", 0, "count", to=KeyError), id="no count"),
         pytest.param(changed("admit", "expect", "admitted", to=["somebody"]), id="something else expected"),
-        pytest.param(changed("share", "queues", 0, "quotas", 0, "borrowing_limit", to=-4), id="a limit below nothing"),
-        pytest.param(changed("share", "queues", 0, "weight", to=float("inf")), id="a weight without end"),
-        pytest.param(changed("share", "queues", 0, "cohort", to="nowhere"), id="a cohort that is not there"),
-        pytest.param(changed("share", "incoming", to={"queue": "nowhere", "requests": {}}), id="more work for a node that is not there"),
+        pytest.param(changed("share", "queues", 0, "quotas", 0, "borrowing_limit", to=-4), id="a negative limit"),
+        pytest.param(changed("share", "queues", 0, "weight", to=float("inf")), id="an infinite weight"),
+        pytest.param(changed("share", "queues", 0, "cohort", to="nowhere"), id="an unknown cohort"),
+        pytest.param(changed("share", "incoming", to={"queue": "nowhere", "requests": {}}), id="more work for an unknown node"),
         pytest.param(changed("available", "history", to={"add": ["somebody"]}), id="a history of work without requests"),
         pytest.param(
             changed("available", "history", to={"requests": {"a": {"queue": "nowhere", "requests": {}}}}), id="a history elsewhere"
         ),
-        pytest.param(changed("preempt", "incoming", "requests", to={"default": {"cpu": -1}}), id="a request below nothing"),
-        pytest.param(changed("preempt", "incoming", "created", to=float("nan")), id="a time that is none"),
-        pytest.param(changed("preempt", "admitted", 0, "reserved_at", to=float("inf")), id="a time that never comes"),
-        pytest.param(changed("preempt", "admitted", to=case("preempt")["admitted"][:1] * 2), id="two of one name"),
+        pytest.param(changed("preempt", "incoming", "requests", to={"default": {"cpu": -1}}), id="a negative request"),
+        pytest.param(changed("preempt", "incoming", "created", to=float("nan")), id="an invalid time"),
+        pytest.param(changed("preempt", "admitted", 0, "reserved_at", to=float("inf")), id="an infinite time"),
+        pytest.param(changed("preempt", "admitted", to=case("preempt")["admitted"][:1] * 2), id="a duplicate name"),
         pytest.param(changed("admit", "queues", 0, "queueing_strategy", to="Lifo"), id="an unknown strategy of a queue"),
-        pytest.param(changed("admit", "queues", 0, "fungibility", "when_can_borrow", to="Always"), id="an unknown word for flavors"),
-        pytest.param(changed("admit", "incoming", 0, "pod_sets", 0, "count", to=-1), id="a count below nothing"),
+        pytest.param(changed("admit", "queues", 0, "fungibility", "when_can_borrow", to="Always"), id="an unknown flavor policy"),
+        pytest.param(changed("admit", "incoming", 0, "pod_sets", 0, "count", to=-1), id="a negative count"),
         pytest.param(changed("admit", "incoming", 0, "pod_sets", 0, "requests", to={"cpu": "1500m"}), id="an amount with a unit"),
         pytest.param([], id="no object"),
     ],
@@ -100,7 +100,7 @@ def test_a_case_that_is_wrong_has_failed_and_the_others_go_on(tmp_path: Path, br
     assert (code, lines[-1]) == (1, "1 passed, 1 failed")
     verdict = json.loads(lines[0])
     assert not verdict["passed"]
-    assert "Error: " not in str(verdict["got"])  # What is wrong is told in words, not as what broke inside.
+    assert "Error: " not in str(verdict["got"])  # Errors are in words, not raw exceptions.
 
 
 def test_a_victim_that_is_named_twice_stands_for_no_other(tmp_path: Path):
@@ -121,7 +121,7 @@ def test_a_reason_too_many_is_shown(tmp_path: Path):
 
 
 def test_behind_the_head_of_a_queue_others_wait(tmp_path: Path):
-    """The most important one, of equals the first that came, has its turn; the others are pending, and not parked."""
+    """The head is the most important workload, then the oldest; the others are pending, not parked."""
     (page_case,) = [one for one in documented() if one["kind"] == "admit"]
     (head,) = page_case["incoming"]
     page_case["incoming"] = [
@@ -133,7 +133,7 @@ def test_behind_the_head_of_a_queue_others_wait(tmp_path: Path):
     assert run(tmp_path, [page_case])[1][-1] == "1 passed, 0 failed"
 
 
-def test_one_that_waits_may_be_called_as_one_that_runs(tmp_path: Path):
+def test_incoming_and_admitted_workloads_may_share_a_name(tmp_path: Path):
     both = case("preempt")
     both["incoming"]["name"] = both["admitted"][0]["name"]
     assert run(tmp_path, [both])[1][-1] == "1 passed, 0 failed"
@@ -141,7 +141,7 @@ def test_one_that_waits_may_be_called_as_one_that_runs(tmp_path: Path):
 
 @pytest.mark.parametrize("kind", ["available", "share", "preempt", "admit"])
 def test_no_expectation_reaches_what_comes_of_a_case(tmp_path: Path, kind: str):
-    """Other values under the same keys fail, and what the core says stays the same."""
+    """Other values under the same keys fail, and the core's answer stays the same."""
     right = case(kind)
 
     def other(value: Any) -> Any:
@@ -162,7 +162,7 @@ def test_no_expectation_reaches_what_comes_of_a_case(tmp_path: Path, kind: str):
         pytest.param("[" + "9" * 5_000 + "]", ":1: JSON cannot be parsed", id="a number of thousands of digits"),
     ],
 )
-def test_a_file_that_is_none_is_told_with_its_line(tmp_path: Path, text: str, reported: str):
+def test_invalid_file_is_reported_with_its_line(tmp_path: Path, text: str, reported: str):
     code, lines, errors = run(tmp_path, text)
     assert (code, lines) == (2, [])
     assert reported in errors
@@ -178,7 +178,7 @@ def test_an_id_names_one_case(tmp_path: Path):
     assert run(tmp_path, [case("share"), case("share")])[0] == 1
 
 
-def test_a_file_that_is_not_there_is_told():
+def test_missing_file_is_reported():
     errors = io.StringIO()
     assert main(["quota", "/nowhere.json"], io.StringIO(), errors) == 2
     assert "/nowhere.json:1: cannot be read" in errors.getvalue()
@@ -189,7 +189,7 @@ def test_the_example_in_the_documents_passes(tmp_path: Path):
     assert (code, errors, lines[-1]) == (0, "", "2 passed, 0 failed")
 
 
-def test_every_key_of_the_cases_is_told():
+def test_every_case_key_is_documented():
     page = (Path(__file__).parents[4] / "docs" / "quota.md").read_text(encoding="utf-8")
     cases = json.loads(CASES.read_text(encoding="utf-8"))["cases"]
     lists = [entry for one in cases for name in ("cohorts", "queues", "admitted") for entry in one[name]]

@@ -1,4 +1,4 @@
-"""A ledger in memory without meshes."""
+"""Fixtures of explanations: a ledger in memory without meshes."""
 
 import pytest
 from outlook_bed import TREE

@@ -1,4 +1,4 @@
-"""Work that waits, or would, on a ledger in memory: two tenants below one, and meshes of one flavor or two."""
+"""Waiting and hypothetical stages on a ledger in memory: two tenants below one, and meshes of one or two flavors."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Which flavors a piece of work could take."""
+"""Flavors that a stage could use."""
 
 from outlook_bed import CPU, EAST, ONE, TREE, VISION, WEST, forecasts, pending, queued
 
@@ -9,7 +9,7 @@ from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.ids import FlavorName, PoolName, TenantPath
 
 
-def test_a_flavor_of_which_its_tenant_could_never_have_as_much_is_none_that_it_could_take(store):
+def test_flavor_beyond_the_tenants_limit_is_unreachable(store):
     rich = Tenant(path=TenantPath("rich"), parent=None, quotas={(FlavorName("spot"), "cpu"): Quota(nominal=9 * ONE)})
     store.configure(TenantTree([*TREE.tenants.values(), rich]))
     pools = tuple(PoolRecord(pool=PoolName(flavor), flavor=FlavorName(flavor), capacity=CPU.times(8)) for flavor in ("std", "spot"))
@@ -18,7 +18,7 @@ def test_a_flavor_of_which_its_tenant_could_never_have_as_much_is_none_that_it_c
     assert (about.of("r.2").mesh_ahead, about.of("r.2").ahead) == (0, 0)
 
 
-def test_of_a_mesh_those_count_that_are_large_enough_for_it_or_all_where_none_is(store):
+def test_reach_counts_large_enough_pools_or_else_all(store):
     pools = tuple(
         PoolRecord(pool=PoolName(flavor), flavor=FlavorName(flavor), capacity=CPU.times(cpus)) for flavor, cpus in (("std", 8), ("spot", 2))
     )

@@ -1,4 +1,4 @@
-"""What can be said about a stage that waits, or would, on a ledger in memory."""
+"""Forecasts of waiting and hypothetical stages on a ledger in memory."""
 
 from dataclasses import replace
 
@@ -18,14 +18,14 @@ from mesh.core.ids import MeshId, PoolName, TenantPath
 from mesh.core.reasons import Reason
 
 
-def test_work_that_fits_would_start_now_and_nobody_gives_way(store):
+def test_fitting_work_would_start_now_without_victims(store):
     joined(store, EAST)
-    reported = forecasts(store).would_be(pending())
-    assert (reported.reason, reported.ahead, reported.mesh_ahead, reported.changes, reported.victims) == (None, 0, 0, (), ())
-    assert reported.start_ms == store.snapshot().at_ms
+    forecast = forecasts(store).would_be(pending())
+    assert (forecast.reason, forecast.ahead, forecast.mesh_ahead, forecast.changes, forecast.victims) == (None, 0, 0, (), ())
+    assert forecast.start_ms == store.snapshot().at_ms
 
 
-def test_nothing_would_start_now_while_the_ledger_learns(store):
+def test_no_stage_would_start_while_the_ledger_recovers(store):
     joined(store, EAST)
     store.restart()
     reported, snapshot = forecasts(store).would_be(pending()), store.snapshot()
@@ -33,7 +33,7 @@ def test_nothing_would_start_now_while_the_ledger_learns(store):
     assert (reported.reason, reported.start_ms) == (Reason.LEDGER_RECOVERING, snapshot.at_ms + snapshot.learn_ms)
 
 
-def test_a_stage_in_a_queue_has_two_places_and_the_reason_that_its_mesh_gave(store):
+def test_queued_stage_has_two_positions_and_its_meshs_reason(store):
     joined(store, EAST)
     about = forecasts(store, east=[queued("r.1", BATCH), queued("r.2", VISION), queued("r.3", VISION, reason=Reason.POOL_BUSY)])
     second, third = about.of("r.2"), about.of("r.3")
@@ -41,15 +41,15 @@ def test_a_stage_in_a_queue_has_two_places_and_the_reason_that_its_mesh_gave(sto
     assert (third.mesh_ahead, third.ahead, third.reason) == (2, 1, Reason.POOL_BUSY)
 
 
-def test_where_room_and_quota_lack_both_quota_is_named_since_more_room_would_not_help(store):
+def test_quota_is_named_when_both_quota_and_capacity_lack(store):
     joined(store, EAST)
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)
-    reported = forecasts(store, east=[queued("r.1", VISION, reason=Reason.POOL_BUSY)]).of("r.1")
-    assert reported.reason is Reason.QUOTA_EXHAUSTED
-    assert reported.changes
+    forecast = forecasts(store, east=[queued("r.1", VISION, reason=Reason.POOL_BUSY)]).of("r.1")
+    assert forecast.reason is Reason.QUOTA_EXHAUSTED
+    assert forecast.changes
 
 
-def test_no_start_is_told_before_any_stage_has_ended_unless_it_is_now(store):
+def test_unmeasured_mesh_forecasts_only_immediate_starts(store):
     joined(store, EAST)
     joined(store, WEST).acquire(VISION, STD, CPU, 3)
     unmeasured = Forecasts(store.snapshot(), ORDERS, {}, CostRules(), NO_AGES)
@@ -58,7 +58,7 @@ def test_no_start_is_told_before_any_stage_has_ended_unless_it_is_now(store):
     assert forecasts(store).would_be(pending(cpus=2)).start_ms == store.snapshot().at_ms + RUN_MS
 
 
-def test_the_start_is_reckoned_with_what_runs_and_with_the_queue_of_the_mesh(store):
+def test_forecast_uses_running_work_and_the_mesh_queue(store):
     joined(store, EAST)
     joined(store, WEST).acquire(VISION, STD, CPU, 4)
     at_ms = store.snapshot().at_ms
@@ -66,12 +66,12 @@ def test_the_start_is_reckoned_with_what_runs_and_with_the_queue_of_the_mesh(sto
     joined(store, MeshId("small"), cpus=1)
     rich = Tenant(path=TenantPath("rich"), parent=None, quotas={(STD, "cpu"): Quota(nominal=99 * ONE)})
     store.configure(TenantTree([*TREE.tenants.values(), rich]))
-    reported = forecasts(store, small=[queued("r.1", VISION)]).would_be(pending(TenantPath("rich"), mesh=MeshId("small")))
-    assert (reported.reason, reported.start_ms) == (Reason.POOL_BUSY, at_ms + RUN_MS)
+    forecast = forecasts(store, small=[queued("r.1", VISION)]).would_be(pending(TenantPath("rich"), mesh=MeshId("small")))
+    assert (forecast.reason, forecast.start_ms) == (Reason.POOL_BUSY, at_ms + RUN_MS)
 
 
 @pytest.mark.parametrize("lacks", ["quota", "room"])
-def test_a_start_comes_nearer_while_others_run_and_is_overdue_when_they_run_longer_than_they_do(lacks):
+def test_forecast_nears_while_work_runs_and_becomes_overdue(lacks):
     clock = ManualClock(1_700_000_000_000)
     store = MemoryStore(clock=clock, ttl_ms=30_000, grace_ms=10_000)
     store.configure(TREE)

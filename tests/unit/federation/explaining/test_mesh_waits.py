@@ -1,4 +1,4 @@
-"""The wait for room at a mesh."""
+"""Wait for capacity at a mesh."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from mesh.core.ids import PoolName, TenantPath
 from mesh.core.reasons import Reason
 
 
-def test_the_wait_for_room_goes_by_what_ends_on_the_flavors_that_it_could_take(store):
+def test_capacity_forecast_counts_only_usable_flavors(store):
     rich = TenantPath("rich")
     plenty = {(STD, "cpu"): Quota(nominal=99 * ONE), (GPU_FLAVOR, "gpu"): Quota(nominal=99 * ONE)}
     store.configure(TenantTree([*TREE.tenants.values(), Tenant(path=rich, parent=None, quotas=plenty)]))

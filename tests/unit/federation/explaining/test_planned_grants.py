@@ -1,4 +1,4 @@
-"""What a plan has promised to a stage that waits, and who gives it."""
+"""Planned grants to a waiting stage, and their victims."""
 
 from dataclasses import replace
 
@@ -21,8 +21,10 @@ def target_update(mesh, tenant, cpus):
 
 
 def decided(store, *, where, cpus=1):
-    """A plan takes so many of the four CPUs that `batch` borrows on that mesh for `vision` on the east, and nobody has obeyed yet. Where
-    the mesh is the east, it is full."""
+    """Apply a plan that moves this many of `batch`'s four borrowed CPUs on that mesh to `vision` on the east, not yet obeyed.
+
+    If the mesh is the east, it is full.
+    """
     east = joined(store, EAST, cpus=4 if where == EAST else 8)
     victim_lease = east if where == EAST else joined(store, WEST)
     victim_lease.acquire(BATCH, STD, CPU, 4)
@@ -43,10 +45,10 @@ def reported(one):
     [
         pytest.param(EAST, Reason.POOL_BUSY, id="room on its full mesh"),
         pytest.param(WEST, Reason.QUOTA_EXHAUSTED, id="quota on another mesh"),
-        pytest.param(WEST, Reason.WAITING_IN_QUEUE, id="quota before its mesh has looked"),
+        pytest.param(WEST, Reason.WAITING_IN_QUEUE, id="quota before its mesh has tried"),
     ],
 )
-def test_who_gives_by_a_plan_is_told_until_it_has_been_given_and_is(store, where, said):
+def test_planned_victims_are_shown_until_quota_is_returned(store, where, said):
     decided(store, where=where)
     about = forecasts(store, YOUNG, east=[queued("r.1", VISION, reason=said)])
     for asks_planner in (True, False):
@@ -59,21 +61,21 @@ def test_who_gives_by_a_plan_is_told_until_it_has_been_given_and_is(store, where
     assert (why.reason, why.changes) == (Reason.WAITING_FOR_VICTIMS, ())
 
 
-def test_a_start_by_what_is_given_is_told_before_any_stage_has_ended(store):
+def test_planned_grant_gives_a_forecast_without_measurements(store):
     decided(store, where=EAST)
     snapshot = store.snapshot()
     unmeasured = Forecasts(snapshot, YOUNG, {EAST: (queued("r.1", VISION, reason=Reason.POOL_BUSY),)}, CostRules(), NO_AGES)
     assert unmeasured.of("r.1").start_ms == snapshot.at_ms + MIN_RUN_MS
 
 
-def test_when_it_has_been_given_nobody_gives_any_more(store):
+def test_returned_quota_has_no_victims(store):
     victim_lease = decided(store, where=EAST)
     victim_lease.heartbeat()
     victim_lease.obey(BATCH, STD)
     assert forecasts(store, east=[queued("r.1", VISION, reason=Reason.POOL_BUSY)]).why("r.1").reason is not Reason.WAITING_FOR_VICTIMS
 
 
-def test_as_many_are_told_so_as_were_promised_something_the_most_urgent_first(store):
+def test_most_urgent_stages_are_shown_as_recipients(store):
     decided(store, where=EAST, cpus=2)
     said = Reason.POOL_BUSY
     stages = [queued("r.1", VISION, reason=said), queued("r.2", VISION, reason=said), queued("r.3", VISION, priority=1, reason=said)]
@@ -85,7 +87,7 @@ def test_as_many_are_told_so_as_were_promised_something_the_most_urgent_first(st
     assert [name for name, reason in reasons.items() if reason is Reason.WAITING_FOR_VICTIMS] == ["r.1"]
 
 
-def test_on_a_full_mesh_those_who_give_elsewhere_make_no_room(store):
+def test_victims_elsewhere_free_no_capacity_on_a_full_mesh(store):
     decided(store, where=WEST)
     full = joined(store, EAST)
     full.record = replace(full.record, pools=(replace(full.record.pools[0], used=CPU.times(8)),))

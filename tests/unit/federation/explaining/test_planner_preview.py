@@ -1,4 +1,4 @@
-"""Whom the planner would ask to give way."""
+"""Preview of the planner's preemption victims."""
 
 from dataclasses import replace
 
@@ -8,15 +8,15 @@ from federation.tenant_policies import TenantStop
 from mesh.core.reasons import Reason
 
 
-def test_whoever_borrows_is_asked_for_the_stage_of_the_owner_and_for_no_more(store):
+def test_preview_names_borrowers_for_the_owners_stage_only(store):
     joined(store, EAST)
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)
     (gives,) = forecasts(store, east=[queued("r.1", VISION, cpus=2)]).of("r.1").victims
     assert (gives.mesh, gives.tenant, gives.amounts, gives.reason) == (WEST, BATCH, CPU.times(2), Reason.QUOTA_RECLAIMED)
 
 
-def test_a_tenant_on_hold_is_told_as_such_and_asks_nobody_to_give_way(store):
+def test_tenant_on_hold_is_shown_so_and_has_no_victims(store):
     joined(store, EAST)
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)
-    reported = forecasts(store, replace(ORDERS, stops={ACME: TenantStop()})).would_be(pending(cpus=2))
-    assert (reported.reason, reported.gate.node, reported.start_ms, reported.victims) == (Reason.TENANT_SUSPENDED, ACME, None, ())
+    forecast = forecasts(store, replace(ORDERS, stops={ACME: TenantStop()})).would_be(pending(cpus=2))
+    assert (forecast.reason, forecast.gate.node, forecast.start_ms, forecast.victims) == (Reason.TENANT_SUSPENDED, ACME, None, ())

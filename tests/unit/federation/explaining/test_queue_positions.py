@@ -1,4 +1,4 @@
-"""Who stands before whom in the queue of a mesh."""
+"""Positions in the queue of a mesh."""
 
 from federation.explaining.queue_positions import QueuePositions, may_meet
 from mesh.core.ids import FlavorName, TenantPath
@@ -8,12 +8,12 @@ EITHER, UNKNOWN = STD | GPU, frozenset()
 US, THEM = TenantPath("us"), TenantPath("them")
 
 
-def test_stages_meet_where_they_could_take_a_flavor_in_common_or_nothing_is_known():
+def test_stages_compete_only_over_a_common_flavor():
     assert [may_meet(STD, other) for other in (STD, GPU, EITHER, UNKNOWN)] == [True, False, True, True]
     assert may_meet(UNKNOWN, GPU)
 
 
-def test_a_place_counts_what_could_take_the_same_and_in_order_also_what_is_its_tenants_own():
+def test_position_counts_same_flavors_and_own_tenant_in_order():
     line = QueuePositions()
     for flavors, tenant in ((STD, US), (GPU, US), (GPU, THEM), (EITHER, THEM)):
         line.add(flavors, tenant)

@@ -1,4 +1,4 @@
-"""How long stages run at each mesh."""
+"""Run times of stages at each mesh."""
 
 from dataclasses import replace
 
@@ -19,16 +19,16 @@ def meshes_of(store, **run_ms):
     return views | {mesh: replace(views[mesh], condition=MeshCondition(pace=Pace(run_ms=each))) for mesh, each in run_ms.items()}
 
 
-def test_a_mesh_where_no_stage_has_ended_takes_as_long_as_the_others(store):
+def test_unmeasured_mesh_takes_the_run_time_of_others(store):
     times = RunTimes(meshes_of(store, east=4_000), {}, RULES)
     assert (times.is_measured, times.run_ms(EAST), times.run_ms(WEST)) == (True, 4_000, 4_000)
 
 
-def test_where_none_has_ended_anywhere_the_rules_say_how_long_and_nothing_is_measured(store):
+def test_unmeasured_federation_takes_the_configured_run_time(store):
     times = RunTimes(meshes_of(store), {}, RULES)
     assert (times.is_measured, times.run_ms(EAST)) == (False, 700)
 
 
-def test_what_runs_is_as_old_as_the_youngest_and_where_nobody_knows_it_has_just_begun(store):
+def test_running_work_is_as_old_as_its_youngest_claim(store):
     times = RunTimes(meshes_of(store), {EAST: StageAges(claimed_ms=9_000, claimed_ms_min=2_000)}, RULES)
     assert (times.age_ms(EAST), times.age_ms(WEST)) == (2_000, 0)

@@ -1,4 +1,4 @@
-"""Which less urgent stages of the own tenant would stop."""
+"""Preemption of less urgent stages of the same tenant."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from mesh.core.reasons import Reason
 
 
 def full(store, cpus=2):
-    """`vision` holds all of its quota, or all of the mesh."""
+    """`vision` holds all of its quota or all of the mesh."""
     mesh = joined(store, EAST, cpus)
     mesh.acquire(VISION, STD, CPU, min(4, cpus))
     pool = replace(mesh.record.pools[0], used=CPU.times(min(4, cpus)))
@@ -20,12 +20,12 @@ def full(store, cpus=2):
 
 
 @pytest.mark.parametrize("cpus", [pytest.param(2, id="a full mesh"), pytest.param(9, id="a full lease")])
-def test_a_dry_run_tells_which_less_urgent_stages_would_stop(store, cpus):
+def test_dry_run_names_less_urgent_stages_as_victims(store, cpus):
     full(store, cpus)
     running = [begun(f"s{index}", priority=index) for index in range(min(4, cpus))]
-    reported = forecasts(store, running=running).would_be(pending(priority=3))
-    assert reported.reason is Reason.WAITING_FOR_VICTIMS
-    assert [(gives.mesh, gives.tenant, gives.amounts, gives.reason, gives.stages) for gives in reported.victims] == [
+    forecast = forecasts(store, running=running).would_be(pending(priority=3))
+    assert forecast.reason is Reason.WAITING_FOR_VICTIMS
+    assert [(gives.mesh, gives.tenant, gives.amounts, gives.reason, gives.stages) for gives in forecast.victims] == [
         (EAST, VISION, CPU, Reason.PREEMPTED_WITHIN_TENANT, ("s0",))
     ]
 
@@ -49,7 +49,7 @@ def test_so_does_the_explanation_of_a_stage_that_waits(store):
                 filed=replace(ORDERS.filed, settings={VISION: QueueSettings(policies=Policies(within_queue=PreemptionMode.NEVER))})
             ),
             3,
-            id="of a tenant that wants no stops",
+            id="of a tenant that allows no preemption",
         ),
     ],
 )
@@ -58,7 +58,7 @@ def test_no_stage_would_stop_that_is(store, running, tenant_policies, priority):
     assert forecasts(store, tenant_policies, running).would_be(pending(priority=priority)).victims == ()
 
 
-def test_who_stops_for_those_before_it_stops_for_nobody_else(store):
+def test_victim_of_an_earlier_stage_is_no_victim_of_the_next(store):
     full(store)
     about = forecasts(
         store,
@@ -68,7 +68,7 @@ def test_who_stops_for_those_before_it_stops_for_nobody_else(store):
     assert [[gives.stages for gives in about.of(stage).victims] for stage in ("r.1", "r.2", "r.3")] == [[("s0",)], [("s1",)], []]
 
 
-def test_only_for_the_first_of_them_others_stop_and_that_is_the_one_to_which_room_was_promised(store):
+def test_victims_serve_the_head_or_the_promised_stage(store):
     full(store)
     running = [begun("s0"), begun("s1", priority=1)]
     about = forecasts(store, IN_ORDER, running, east=[queued("r.1", VISION, priority=3), queued("r.2", VISION, priority=2)])

@@ -1,4 +1,4 @@
-"""What the quota tree says of work that waits, or would, on a ledger in memory."""
+"""What-if answers of the quota tree for waiting and hypothetical work."""
 
 from dataclasses import replace
 
@@ -11,53 +11,53 @@ from federation.tenant_policies import PoliciesInForce
 from mesh.core.reasons import Reason
 
 
-def test_work_that_takes_back_its_own_waits_for_those_who_give_way(store):
+def test_reclaiming_stage_waits_for_its_victims(store):
     joined(store, EAST)
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)
     reclaims = QueueSettings(policies=Policies(reclaim=PreemptionMode.ANY))
     tenant_policies = PoliciesInForce(filed=replace(ORDERS.filed, settings={VISION: reclaims}))
-    reported = forecasts(store, tenant_policies).would_be(pending(cpus=3))
-    assert reported.reason is Reason.WAITING_FOR_VICTIMS
-    assert [(change.lever, change.tenant, change.units) for change in reported.changes] == [(Lever.FREE, ACME, 3 * ONE)]
-    assert [(gives.tenant, gives.amounts) for gives in reported.victims] == [(BATCH, CPU.times(3))]
+    forecast = forecasts(store, tenant_policies).would_be(pending(cpus=3))
+    assert forecast.reason is Reason.WAITING_FOR_VICTIMS
+    assert [(change.lever, change.tenant, change.units) for change in forecast.changes] == [(Lever.FREE, ACME, 3 * ONE)]
+    assert [(gives.tenant, gives.amounts) for gives in forecast.victims] == [(BATCH, CPU.times(3))]
 
 
 @pytest.mark.parametrize(
     ("priority", "reason", "victims"),
     [
         pytest.param(5, Reason.WAITING_FOR_VICTIMS, [(BATCH, CPU)], id="the more urgent"),
-        pytest.param(0, Reason.QUOTA_EXHAUSTED, [], id="and nobody else"),
+        pytest.param(0, Reason.QUOTA_EXHAUSTED, [], id="and no other"),
     ],
 )
-def test_where_shares_do_not_count_a_borrower_is_told_that_less_urgent_ones_would_give_way_to(store, priority, reason, victims):
+def test_borrower_sees_victims_without_fair_sharing(store, priority, reason, victims):
     joined(store, EAST)
     joined(store, WEST).acquire(BATCH, STD, CPU, 4)
     takes = QueueSettings(policies=Policies(reclaim=PreemptionMode.ANY, borrow=PreemptionMode.LOWER_PRIORITY))
     rules = Rules(min_run_ms=0, fair_sharing=False)
     tenant_policies = PoliciesInForce(filed=replace(ORDERS.filed, rules=rules, settings={ACME: takes}))
-    reported = forecasts(store, tenant_policies).would_be(pending(ACME, priority=priority))
-    assert reported.reason is reason
-    assert [(gives.tenant, gives.amounts) for gives in reported.victims] == victims
+    forecast = forecasts(store, tenant_policies).would_be(pending(ACME, priority=priority))
+    assert forecast.reason is reason
+    assert [(gives.tenant, gives.amounts) for gives in forecast.victims] == victims
 
 
-def test_nobody_of_equal_priority_is_told_to_give_way_whatever_the_tenant_says(store):
+def test_equal_priority_is_never_a_victim(store):
     joined(store, EAST)
     joined(store, WEST).acquire(VISION, STD, CPU, 4)
     newer_ones = QueueSettings(policies=Policies(within_queue=PreemptionMode.LOWER_OR_NEWER))
     tenant_policies = PoliciesInForce(filed=replace(ORDERS.filed, settings={VISION: newer_ones}))
-    reported = forecasts(store, tenant_policies).would_be(pending())
-    assert (reported.reason, reported.victims) == (Reason.QUOTA_EXHAUSTED, ())
+    forecast = forecasts(store, tenant_policies).would_be(pending())
+    assert (forecast.reason, forecast.victims) == (Reason.QUOTA_EXHAUSTED, ())
 
 
-def test_what_can_never_be_says_which_limit_is_too_low(store):
+def test_unsatisfiable_demand_names_the_limit_that_is_too_low(store):
     joined(store, EAST)
-    reported = forecasts(store).would_be(pending(cpus=6))
-    assert (reported.reason, reported.start_ms) == (Reason.QUOTA_TOO_SMALL, None)
-    (change,) = reported.changes
+    forecast = forecasts(store).would_be(pending(cpus=6))
+    assert (forecast.reason, forecast.start_ms) == (Reason.QUOTA_TOO_SMALL, None)
+    (change,) = forecast.changes
     assert (change.lever, change.tenant, change.units) == (Lever.NOMINAL, ACME, 2 * ONE)
 
 
-def test_what_stands_behind_another_stage_of_its_tenant_on_its_mesh_waits_for_that_whatever_the_quota_says(store):
+def test_stage_behind_its_tenants_head_waits_for_it(store):
     joined(store, EAST)
     joined(store, WEST).acquire(VISION, STD, CPU, 3)
     fresh = Reason.WAITING_IN_QUEUE
@@ -69,7 +69,7 @@ def test_what_stands_behind_another_stage_of_its_tenant_on_its_mesh_waits_for_th
     assert [one.reason for one in map(forecasts(store, east=east).of, ("r.1", "r.2"))] == [Reason.QUOTA_EXHAUSTED, fresh]
 
 
-def test_it_does_not_start_before_that_and_never_where_that_never_does(store):
+def test_strict_fifo_stage_starts_no_earlier_than_its_head(store):
     joined(store, EAST)
     joined(store, WEST).acquire(VISION, STD, CPU, 3)
     at_ms = store.snapshot().at_ms

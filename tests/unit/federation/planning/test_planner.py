@@ -1,4 +1,4 @@
-"""The planner: who shall hold how much, over all meshes."""
+"""The planner: target quota of each tenant over all meshes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BY_PRIORITY = Rules(fair_sharing=False)
 
 
 def forest(**nodes: tuple[str | None, Quota, int]) -> QuotaForest:
-    """Nodes by name: parent, quota of GPUs, weight; those without children are queues."""
+    """Return nodes by name: parent, GPU quota, weight; nodes without children are queues."""
     parents = {parent for parent, _, _ in nodes.values()}
     return QuotaForest(
         ForestNode(name=name, parent=parent, quotas={GPU: quota}, weight=Fraction(weight), is_queue=name not in parents)
@@ -29,7 +29,7 @@ def forest(**nodes: tuple[str | None, Quota, int]) -> QuotaForest:
 
 
 def company(**nominal: int) -> QuotaForest:
-    """Teams right under one root, each with so many GPUs of its own."""
+    """Return teams below one root with this many GPUs each."""
     return forest(acme=(None, Quota(), 1), **{name: ("acme", Quota(nominal=units), 1) for name, units in nominal.items()})
 
 
@@ -49,7 +49,7 @@ def gpus_of(targets: tuple[Target, ...]) -> dict[str, int]:
     return {target.tenant: target.amounts.get("gpu", 0) for target in targets}
 
 
-def test_what_is_free_is_given():
+def test_free_quota_is_granted():
     answer = decide(company(vision=4, nlp=4), (), (demand("vision", 3),))
     assert gpus_of(answer.raised) == {"vision": 3}
     assert answer.raised[0].reason is Reason.QUOTA_FREE
@@ -70,7 +70,7 @@ def test_a_tenants_own_quota_is_given_before_anybody_borrows():
     assert [(unmet.demand.tenant, unmet.slots, unmet.reason) for unmet in answer.unmet] == [("batch", 3, Reason.QUOTA_EXHAUSTED)]
 
 
-def test_what_may_be_borrowed_is_shared_by_weight():
+def test_borrowable_quota_is_shared_by_weight():
     tree = forest(acme=(None, Quota(nominal=12), 1), heavy=("acme", Quota(), 2), light=("acme", Quota(), 1))
     answer = decide(tree, (), (demand("light", 12), demand("heavy", 12)))
     assert gpus_of(answer.raised) == {"heavy": 8, "light": 4}
@@ -81,14 +81,14 @@ def test_the_more_urgent_borrows_first():
     assert gpus_of(decide(tree, (), (demand("a", 3), demand("b", 3, priority=5))).raised) == {"b": 3}
 
 
-def test_a_tenant_reclaims_its_own_from_a_borrower_on_another_mesh():
+def test_owner_reclaims_from_a_borrower_on_another_mesh():
     answer = decide(company(vision=4, batch=0), (holding("batch", 4),), (demand("vision", 3),))
     assert gpus_of(answer.lowered) == {"batch": 1}
     assert gpus_of(answer.raised) == {"vision": 3}
     assert [target.reason for target in (*answer.lowered, *answer.raised)] == [Reason.QUOTA_RECLAIMED, Reason.QUOTA_FREED]
 
 
-def test_nobody_gives_way_for_slots_whose_room_on_the_mesh_another_gets():
+def test_reclaim_stops_at_the_capacity_of_the_mesh():
     tree = company(vision=2, nlp=2, batch=0)
     demands = demand("vision", 2, since_ms=1, room={"gpu": 3}), demand("nlp", 2, since_ms=2, room={"gpu": 3})
     answer = decide(tree, (holding("batch", 4),), demands)
@@ -96,14 +96,14 @@ def test_nobody_gives_way_for_slots_whose_room_on_the_mesh_another_gets():
     assert [(unmet.demand.tenant, unmet.slots, unmet.reason) for unmet in answer.unmet] == [("nlp", 1, Reason.POOL_BUSY)]
 
 
-def test_who_gets_the_last_room_of_a_mesh_goes_by_shares_and_not_by_who_has_waited_longer():
+def test_last_capacity_of_a_mesh_goes_by_shares_not_by_age():
     tree = forest(acme=(None, Quota(nominal=6), 1), hog=("acme", Quota(), 1), calm=("acme", Quota(), 1))
     demands = demand("hog", 2, since_ms=1, room={"gpu": 2}), demand("calm", 2, since_ms=2, room={"gpu": 2})
     answer = decide(tree, (holding("hog", 4),), demands)
     assert gpus_of(answer.raised) == {"calm": 2}
 
 
-def test_nobody_is_brought_below_its_own_quota():
+def test_reclaim_stops_at_the_nominal_quota():
     answer = decide(company(vision=4, batch=3), (holding("batch", 7),), (demand("vision", 4),))
     assert gpus_of(answer.lowered) == {"batch": 3}
     assert decide(company(vision=4, batch=3), (holding("batch", 3), holding("vision", 4)), (demand("vision", 1),)).lowered == ()
@@ -124,7 +124,7 @@ def test_nobody_is_brought_below_its_own_quota():
         pytest.param({"token": 1}, {"token": 2}, "second", id="then the newest grant"),
     ],
 )
-def test_the_borrower_that_gives_way_is(first: dict[str, int], second: dict[str, int], gives: str):
+def test_reclaimed_borrower_is(first: dict[str, int], second: dict[str, int], gives: str):
     first, second = {"gpus": 2, **first}, {"gpus": 2, **second}
     tree = company(vision=first["gpus"] + second["gpus"], first=0, second=0)
     answer = decide(
@@ -133,13 +133,13 @@ def test_the_borrower_that_gives_way_is(first: dict[str, int], second: dict[str,
     assert list(gpus_of(answer.lowered)) == [gives]
 
 
-def test_who_has_given_way_is_asked_again_only_when_nobody_else_has_borrowed_more():
+def test_victim_is_asked_again_only_if_no_other_borrowed_more():
     held = (holding("a", 2, token=3), holding("a", 2, mesh="north", token=2), holding("b", 3, token=1))
     answer = decide(company(vision=7, a=0, b=0), held, (demand("vision", 3),))
     assert {(target.tenant, target.mesh): target.amounts for target in answer.lowered} == {("a", "east"): {}, ("b", "east"): {"gpu": 2}}
 
 
-def test_the_nearest_borrower_gives_way_first():
+def test_nearest_borrower_is_preempted_first():
     tree = forest(
         acme=(None, Quota(), 1),
         research=("acme", Quota(), 1),
@@ -152,7 +152,7 @@ def test_the_nearest_borrower_gives_way_first():
     assert gpus_of(answer.lowered) == {"near": 0, "far": 1}
 
 
-def test_an_attempt_that_comes_to_nothing_takes_nobody_out_of_the_round():
+def test_failed_attempt_removes_no_candidate_from_the_round():
     held = (
         holding("silent", 4, is_fixed=True),
         holding("batch", 2, mesh="east", token=2),
@@ -164,7 +164,7 @@ def test_an_attempt_that_comes_to_nothing_takes_nobody_out_of_the_round():
     assert [unmet.demand for unmet in answer.unmet] == [gang]
 
 
-def test_who_gives_and_gets_a_part_of_it_back_in_the_same_round_is_told_that_it_gives():
+def test_tenant_that_loses_and_regains_is_shown_as_losing():
     tree = forest(acme=(None, Quota(), 1), owner=("acme", Quota(nominal=4), 1), guest=("acme", Quota(nominal=2), 1))
     (lowered,) = decide(tree, (holding("guest", 6, mesh="west"),), (demand("owner", 4, priority=1), demand("guest", 1, priority=3))).lowered
     assert (lowered.tenant, lowered.reason) == ("guest", Reason.QUOTA_RECLAIMED)
@@ -200,23 +200,23 @@ _NOT_YET = " yet: candidates are within their `min_run`"
         ),
     ],
 )
-def test_who_waits_for_a_young_lease_is_told_that_it_is_not_asked_yet(claim: PlannerDemand, reason: Reason, nobody: str):
+def test_claimant_learns_which_leases_are_still_too_young(claim: PlannerDemand, reason: Reason, nobody: str):
     tree, rules = company(vision=4, batch=0, nlp=4), Rules(min_run_ms=60_000)
     held = (holding("nlp", 4, token=1), holding("batch", 4, since_ms=NOW_MS - 1_000, token=2))
 
-    def response(*held: Holding, **more: object) -> tuple[Reason, str]:
+    def unmet(*held: Holding, **more: object) -> tuple[Reason, str]:
         answer = decide(tree, held, (claim,), rules=rules, **more)
         assert (answer.lowered, answer.raised) == ((), ())
         return answer.unmet[0].reason, answer.unmet[0].detail
 
-    assert response(*held, tells_young=True) == (reason, nobody + _NOT_YET)
-    assert response(*held) == (reason, nobody), "only people are told, and only they pay for it"
+    assert unmet(*held, tells_young=True) == (reason, nobody + _NOT_YET)
+    assert unmet(*held) == (reason, nobody), "only people are told, and only they pay for it"
     its_own = (holding("nlp", 4, since_ms=NOW_MS - 1_000), holding("silent", 4, since_ms=NOW_MS - 1_000, is_fixed=True))
     tree = company(vision=4, nlp=4, silent=0)
-    assert response(*its_own, tells_young=True) == (reason, nobody), "neither would be asked if it were older"
+    assert unmet(*its_own, tells_young=True) == (reason, nobody), "neither would be asked if it were older"
 
 
-def test_to_tell_of_young_leases_changes_nothing_of_the_plan():
+def test_reporting_young_leases_leaves_the_plan_unchanged():
     tree, rules = company(vision=4, nlp=4, batch=0), Rules(min_run_ms=60_000)
     held = tuple(holding("batch", 1, mesh=f"m{index}", since_ms=NOW_MS - index * 20_000, token=index) for index in range(8))
     demands = (demand("vision", 6), demand("nlp", 2, is_crowded=True), demand("nlp", 3, mesh="m7", is_crowded=True))
@@ -226,7 +226,7 @@ def test_to_tell_of_young_leases_changes_nothing_of_the_plan():
     assert [(one.demand, one.slots, one.reason) for one in telling.unmet] == [(one.demand, one.slots, one.reason) for one in plain.unmet]
 
 
-def test_a_tenants_own_minimum_run_time_counts_instead_of_the_one_of_all():
+def test_minimum_run_time_of_a_tenant_overrides_the_default():
     held = (holding("batch", 4, since_ms=NOW_MS - 70_000),)
     longer, shorter = {"batch": QueueSettings(min_run_ms=80_000)}, {"batch": QueueSettings(min_run_ms=10_000)}
     assert gpus_of(decide(company(vision=4, batch=0), held, (demand("vision", 1),)).lowered) == {"batch": 3}
@@ -241,7 +241,7 @@ def test_a_tenants_own_minimum_run_time_counts_instead_of_the_one_of_all():
         pytest.param(PreemptionMode.ANY, 0, {"batch": 3}, id="from any work"),
         pytest.param(PreemptionMode.LOWER_PRIORITY, 2, {}, id="not from work as urgent"),
         pytest.param(PreemptionMode.LOWER_PRIORITY, 3, {"batch": 3}, id="from less urgent work"),
-        pytest.param(PreemptionMode.NEVER, 9, {}, id="from nobody"),
+        pytest.param(PreemptionMode.NEVER, 9, {}, id="from no one"),
     ],
 )
 def test_a_tenant_reclaims_as_it_says(reclaim: PreemptionMode, priority: int, lowered: dict[str, int]):
@@ -251,7 +251,7 @@ def test_a_tenant_reclaims_as_it_says(reclaim: PreemptionMode, priority: int, lo
     assert gpus_of(answer.lowered) == lowered
 
 
-def test_urgent_work_of_the_same_tenant_takes_from_the_tenants_other_meshes():
+def test_urgent_work_takes_quota_from_the_tenants_other_meshes():
     answer = decide(company(vision=4), (holding("vision", 4, priority=1),), (demand("vision", 1, priority=5),))
     assert [(target.mesh, target.amounts) for target in (*answer.lowered, *answer.raised)] == [("east", {"gpu": 3}), ("west", {"gpu": 1})]
     assert decide(company(vision=4), (holding("vision", 4, priority=5),), (demand("vision", 1, priority=5),)).lowered == ()
@@ -260,17 +260,17 @@ def test_urgent_work_of_the_same_tenant_takes_from_the_tenants_other_meshes():
 @pytest.mark.parametrize(
     ("within", "lowered"),
     [
-        pytest.param(PreemptionMode.LOWER_PRIORITY, {"vision": 3}, id="where less urgent work gives way"),
-        pytest.param(PreemptionMode.NEVER, {}, id="where nobody stops for work of the own tenant"),
+        pytest.param(PreemptionMode.LOWER_PRIORITY, {"vision": 3}, id="where less urgent work is preempted"),
+        pytest.param(PreemptionMode.NEVER, {}, id="where work of the same tenant is never preempted"),
     ],
 )
-def test_work_of_the_same_tenant_is_moved_to_where_it_is_more_urgent_as_its_tenant_says(within, lowered):
+def test_tenant_policy_moves_quota_to_its_more_urgent_mesh(within, lowered):
     settings = {"vision": QueueSettings(policies=Policies(within_queue=within))}
     held = (holding("vision", 4, priority=1),)
     assert gpus_of(decide(company(vision=4), held, (demand("vision", 1, priority=5),), settings=settings).lowered) == lowered
 
 
-def test_borrowers_share_what_is_borrowed_and_stop_when_they_are_even():
+def test_borrowers_share_evenly():
     tree = company(idle=8, a=0, b=0)
     answer = decide(tree, (holding("a", 8),), (demand("b", 8),))
     assert (gpus_of(answer.lowered), gpus_of(answer.raised)) == ({"a": 4}, {"b": 4})
@@ -279,7 +279,7 @@ def test_borrowers_share_what_is_borrowed_and_stop_when_they_are_even():
 
 
 def used(tree: QuotaForest, **parts: int) -> PastUse:
-    """Tenants have used so many thousandths of all there is."""
+    """Return past use in thousandths of all capacity."""
     past = PastUse(half_life_ms=1_000)
     past.let_pass(10**6, {tree.node(tenant): part * WHOLE // 1_000 for tenant, part in parts.items()})
     return past
@@ -288,18 +288,18 @@ def used(tree: QuotaForest, **parts: int) -> PastUse:
 @pytest.mark.parametrize(
     ("rules", "raised"),
     [
-        pytest.param(MESH, {"new": 2, "calm": 3}, id="shares go before it, and of equal ones the least used goes first"),
-        pytest.param(BY_PRIORITY, {"calm": 5}, id="without fair sharing it goes before shares"),
+        pytest.param(MESH, {"new": 2, "calm": 3}, id="after shares, least used first among equal ones"),
+        pytest.param(BY_PRIORITY, {"calm": 5}, id="before shares without fair sharing"),
     ],
 )
-def test_where_the_past_counts(rules: Rules, raised: dict[str, int]):
+def test_past_use_counts_as(rules: Rules, raised: dict[str, int]):
     tree = company(idle=5, calm=0, new=0)
     demands = (demand("new", 4), demand("calm", 4, mesh="east", since_ms=5))
     answer = decide(tree, (holding("calm", 1),), demands, rules=rules, past=used(tree, calm=1, new=2))
     assert gpus_of(answer.raised) == raised
 
 
-def test_where_the_past_counts_the_one_with_less_of_it_goes_first_and_priority_before_both():
+def test_less_past_use_goes_first_after_priority():
     tree = company(idle=1, calm=0, hog=0)
     past, first = used(tree, hog=500, calm=200), demand("hog", 1)
     for other, gets in ((demand("calm", 1, since_ms=5), "calm"), (demand("calm", 1, priority=-1), "hog")):
@@ -307,7 +307,7 @@ def test_where_the_past_counts_the_one_with_less_of_it_goes_first_and_priority_b
         assert gpus_of(decide(tree, (), (first, other)).raised) == {"hog": 1}
 
 
-def test_in_the_contest_of_groups_a_group_stands_for_its_tenant_with_the_least_past_use():
+def test_group_is_represented_by_its_tenant_with_least_past_use():
     groups = {name: ("acme", Quota(), 1) for name in ("one", "two")}
     teams = {name: (group, Quota(), 1) for name, group in (("a", "one"), ("b", "one"), ("c", "two"), ("d", "two"))}
     tree = forest(acme=(None, Quota(nominal=2), 1), **groups, **teams)
@@ -320,7 +320,7 @@ def test_without_fair_sharing_borrowers_keep_what_they_have():
 
 
 def borrows(who: str = "vision", most: int | None = None, reclaim: PreemptionMode = PreemptionMode.ANY) -> dict[str, QueueSettings]:
-    """The tenant takes from less urgent borrowers while it borrows itself."""
+    """Settings under which a borrowing tenant preempts less urgent borrowers."""
     return {who: QueueSettings(policies=Policies(reclaim=reclaim, borrow=PreemptionMode.LOWER_PRIORITY, borrow_priority_max=most))}
 
 
@@ -329,11 +329,11 @@ def borrows(who: str = "vision", most: int | None = None, reclaim: PreemptionMod
     [
         pytest.param(5, None, {"batch": 3}, id="from less urgent work"),
         pytest.param(2, None, {}, id="not from work as urgent"),
-        pytest.param(5, 2, {"batch": 3}, id="from work up to the highest priority that it may touch"),
-        pytest.param(5, 1, {}, id="not from work above that"),
+        pytest.param(5, 2, {"batch": 3}, id="from work up to the priority threshold"),
+        pytest.param(5, 1, {}, id="not from work above the threshold"),
     ],
 )
-def test_without_fair_sharing_an_urgent_borrower_takes_from_borrowers(priority: int, most: int | None, lowered: dict[str, int]):
+def test_urgent_borrower_preempts_others_without_fair_sharing(priority: int, most: int | None, lowered: dict[str, int]):
     tree, held = company(idle=4, vision=0, batch=0), (holding("batch", 4, priority=2),)
     answer = decide(tree, held, (demand("vision", 1, priority=priority),), rules=BY_PRIORITY, settings=borrows(most=most))
     assert gpus_of(answer.lowered) == lowered
@@ -343,19 +343,19 @@ def test_without_fair_sharing_an_urgent_borrower_takes_from_borrowers(priority: 
 @pytest.mark.parametrize(
     ("settings", "rules"),
     [
-        pytest.param({}, BY_PRIORITY, id="when nothing was said"),
-        pytest.param(borrows("batch"), BY_PRIORITY, id="when only the other may"),
-        pytest.param(borrows(reclaim=PreemptionMode.NEVER), BY_PRIORITY, id="when it takes from no other tenant at all"),
-        pytest.param(borrows(), MESH, id="when shares count, which are even"),
+        pytest.param({}, BY_PRIORITY, id="by default"),
+        pytest.param(borrows("batch"), BY_PRIORITY, id="when only the other one may"),
+        pytest.param(borrows(reclaim=PreemptionMode.NEVER), BY_PRIORITY, id="when it may not preempt other tenants"),
+        pytest.param(borrows(), MESH, id="when shares count, which are equal"),
     ],
 )
-def test_a_borrower_takes_from_nobody_by_priority(settings: dict[str, QueueSettings], rules: Rules):
+def test_fair_sharing_borrower_preempts_no_one_by_priority(settings: dict[str, QueueSettings], rules: Rules):
     held = (holding("batch", 2), holding("vision", 2, priority=5))
     answer = decide(company(idle=4, vision=0, batch=0), held, (demand("vision", 1, priority=5),), rules=rules, settings=settings)
     assert answer.lowered == ()
 
 
-def test_an_urgent_borrower_takes_the_least_urgent_first_and_only_what_is_borrowed():
+def test_urgent_borrower_takes_the_least_urgent_loans_first():
     held = (holding("a", 3, priority=1), holding("b", 3, priority=0), holding("c", 2, priority=4))
     tree = company(idle=4, vision=0, a=2, b=2, c=0)
     answer = decide(tree, held, (demand("vision", 9, priority=5),), rules=BY_PRIORITY, settings=borrows(most=3))
@@ -374,7 +374,7 @@ def test_an_urgent_borrower_leaves_every_subtree_its_own():
     assert gpus_of(answer.lowered) == {"batch": 3}
 
 
-def test_what_is_its_own_a_tenant_takes_back_from_any_work_also_where_it_borrows_by_priority_only():
+def test_owner_reclaims_from_work_of_any_priority():
     tree, held = company(vision=4, batch=0), (holding("batch", 4, priority=9),)
     answer = decide(tree, held, (demand("vision", 4),), rules=BY_PRIORITY, settings=borrows())
     assert gpus_of(answer.lowered) == {"batch": 0}
@@ -390,9 +390,9 @@ def test_a_gang_gets_all_or_nothing():
     ("held", "wanted", "left"),
     [
         pytest.param({"cpu": 8, "gpu": 4}, {"cpu": 2, "gpu": 1}, {"cpu": 4, "gpu": 2}, id="in the proportions of the claim"),
-        pytest.param({"cpu": 8, "gpu": 4}, {"gpu": 1}, {"cpu": 8, "gpu": 2}, id="nothing of what is not short"),
-        pytest.param({"cpu": 6, "gpu": 4}, {"cpu": 2, "gpu": 1}, {"cpu": 4, "gpu": 2}, id="less of what is partly free"),
-        pytest.param({"cpu": 2, "gpu": 4}, {"cpu": 1, "gpu": 1}, {"cpu": 2, "gpu": 2}, id="only of what it has borrowed"),
+        pytest.param({"cpu": 8, "gpu": 4}, {"gpu": 1}, {"cpu": 8, "gpu": 2}, id="not from resources that are not short"),
+        pytest.param({"cpu": 6, "gpu": 4}, {"cpu": 2, "gpu": 1}, {"cpu": 4, "gpu": 2}, id="less of partly free resources"),
+        pytest.param({"cpu": 2, "gpu": 4}, {"cpu": 1, "gpu": 1}, {"cpu": 2, "gpu": 2}, id="only from its loans"),
     ],
 )
 def test_a_lease_gives_of_each_resource_what_is_short_of_it(held: dict[str, int], wanted: dict[str, int], left: dict[str, int]):
@@ -405,7 +405,7 @@ def test_a_lease_gives_of_each_resource_what_is_short_of_it(held: dict[str, int]
     assert len(answer.raised) == 1
 
 
-def test_what_can_never_be_is_told_from_what_cannot_be_now():
+def test_never_and_not_now_are_different_reasons():
     tree = forest(acme=(None, Quota(), 1), vision=("acme", Quota(nominal=2), 1))
     assert decide(tree, (), (demand("vision", 1, gpus=3),)).unmet[0].reason is Reason.QUOTA_TOO_SMALL
 
@@ -415,14 +415,14 @@ def test_what_can_never_be_is_told_from_what_cannot_be_now():
     [(Stop.HOLD, None, Reason.TENANT_SUSPENDED), (Stop.DRAIN, 0, Reason.TENANT_DRAINED)],
     ids=["hold", "drain"],
 )
-def test_a_tenant_that_is_held_gets_nothing_new_and_one_that_is_drained_gives_all_back(stop: Stop, left: int | None, reason: Reason):
+def test_held_tenant_gets_nothing_and_drained_one_returns_all(stop: Stop, left: int | None, reason: Reason):
     answer = decide(company(vision=4), (holding("vision", 2),), (demand("vision", 1),), settings={"vision": QueueSettings(stop=stop)})
     assert gpus_of(answer.lowered).get("vision") == left
     assert answer.raised == ()
     assert answer.unmet[0].reason is reason
 
 
-def test_an_urgent_claimant_takes_what_it_needs_at_once_from_several():
+def test_urgent_claimant_takes_from_several_at_once():
     tree = company(vision=6, a=0, b=0, c=0)
     answer = decide(tree, (holding("a", 2), holding("b", 2), holding("c", 2)), (demand("vision", 6, slots_min=6),), rules=MESH)
     assert gpus_of(answer.lowered) == {"a": 0, "b": 0, "c": 0}
@@ -432,9 +432,7 @@ def test_an_urgent_claimant_takes_what_it_needs_at_once_from_several():
 @pytest.mark.parametrize(
     ("on_quota_reduction", "left"), [(OnQuotaReduction.KEEP, {}), (OnQuotaReduction.EVICT, {"batch": 1})], ids=["keep", "evict"]
 )
-def test_a_tenant_whose_quota_was_cut_below_what_it_holds_gives_way_if_it_says_so(
-    on_quota_reduction: OnQuotaReduction, left: dict[str, int]
-):
+def test_tenant_over_a_cut_quota_is_preempted_by_policy(on_quota_reduction: OnQuotaReduction, left: dict[str, int]):
     held = (holding("vision", 2), holding("batch", 3))
     answer = decide(company(vision=2, batch=1), held, (), settings={"batch": QueueSettings(on_quota_reduction=on_quota_reduction)})
     assert gpus_of(answer.lowered) == left
@@ -450,30 +448,30 @@ def test_a_cut_of_one_resource_takes_nothing_of_the_others():
 
 
 @pytest.mark.parametrize("meshes", [1, 2, 5])
-def test_after_a_cut_who_is_entitled_gets_its_own_back_together_with_what_is_too_much(meshes: int):
+def test_owner_reclaims_its_own_and_the_excess_after_a_cut(meshes: int):
     held = tuple(holding("batch", 10 // meshes, mesh=f"mesh{number}") for number in range(meshes))
     answer = decide(company(vision=3, batch=3), held, (demand("vision", 2),))
     assert gpus_of(answer.raised) == {"vision": 2}
     assert sum(10 // meshes - target.amounts.get("gpu", 0) for target in answer.lowered) == 6
 
 
-def test_after_a_cut_nobody_is_brought_below_its_own_for_what_others_hold_too_much():
+def test_reclaim_after_a_cut_stops_at_the_nominal_quota():
     held = (holding("silent", 7, is_fixed=True), holding("batch", 4))
     answer = decide(company(vision=3, batch=3, silent=0), held, (demand("vision", 2),))
     assert (answer.lowered, answer.raised) == ((), ())
 
 
-def test_where_the_mesh_is_full_only_what_gives_way_there_helps():
+def test_full_mesh_needs_victims_on_itself():
     tree = company(vision=2, a=0, b=0, free=4)
     held = (holding("a", 2, mesh="west", token=1), holding("b", 1, mesh="east", token=2))
-    assert gpus_of(decide(tree, held, (demand("vision", 1),)).raised) == {"vision": 1}  # There is quota, and room.
+    assert gpus_of(decide(tree, held, (demand("vision", 1),)).raised) == {"vision": 1}  # Quota and capacity are free.
     crowded = decide(tree, held, (demand("vision", 1, is_crowded=True),))
     assert gpus_of(crowded.lowered) == {"a": 1}
     assert gpus_of(crowded.raised) == {"vision": 1}
 
 
 @pytest.mark.parametrize("held", [5, 7, 8])
-def test_on_a_mesh_without_room_for_a_slot_others_give_what_is_missing_of_it(held: int):
+def test_victims_on_a_full_mesh_free_only_the_missing_part(held: int):
     crowded = demand("vision", 1, gpus=4, is_crowded=True, free={"gpu": 8 - held})
     answer = decide(company(vision=4, batch=4), (holding("batch", held, mesh="west"),), (crowded,))
     assert (gpus_of(answer.lowered), gpus_of(answer.raised)) == ({"batch": 4}, {"vision": 4})
@@ -486,7 +484,7 @@ def test_the_room_that_a_mesh_has_left_is_promised_once():
     assert (gpus_of(answer.lowered), gpus_of(answer.raised)) == ({"batch": 4}, {"nlp": 2, "vision": 2})
 
 
-def test_quota_that_is_missing_beside_the_room_of_a_full_mesh_comes_from_wherever_it_was_borrowed():
+def test_quota_missing_on_a_full_mesh_is_reclaimed_anywhere():
     held = (holding("batch", 3, mesh="west", token=1), holding("batch", 5, mesh="east", token=9))
     crowded = demand("vision", 1, gpus=4, is_crowded=True, free={"gpu": 3})
     answer = decide(company(vision=4, batch=4), held, (crowded,))
@@ -494,16 +492,16 @@ def test_quota_that_is_missing_beside_the_room_of_a_full_mesh_comes_from_whereve
     assert gpus_of(answer.raised) == {"vision": 4}
 
 
-def test_nobody_on_a_full_mesh_gives_way_while_the_quota_that_is_missing_too_is_not_to_be_had():
+def test_full_mesh_has_no_victims_while_quota_is_missing_too():
     held = (holding("batch", 2, mesh="west"), holding("silent", 4, is_fixed=True))
     crowded = demand("vision", 1, gpus=2, is_crowded=True, free={"gpu": 1})
     answer = decide(company(vision=6, batch=0, silent=0), held, (crowded,))
-    assert gpus_of(answer.lowered) == {"batch": 0}  # Of quota nothing is free, so both have to come back.
+    assert gpus_of(answer.lowered) == {"batch": 0}  # No quota is free, so both have to come back.
     bigger = demand("vision", 1, gpus=3, is_crowded=True, free={"gpu": 1})
     assert decide(company(vision=6, batch=0, silent=0), held, (bigger,)).lowered == ()
 
 
-def test_a_tenant_does_not_take_from_the_very_lease_that_is_to_grow():
+def test_tenant_takes_nothing_from_the_lease_that_is_to_grow():
     full = (holding("vision", 2, mesh="west"),)
     answer = decide(company(vision=4), full, (demand("vision", 1, priority=9, is_crowded=True),))
     assert (answer.lowered, answer.raised) == ((), ())
@@ -519,7 +517,7 @@ def test_a_stop_holds_for_all_below_the_tenant(stop: Stop, reason: Reason):
     assert gpus_of(answer.lowered) == ({"nlp": 0} if stop is Stop.DRAIN else {})
 
 
-def test_who_has_waited_longer_than_its_tenant_likes_goes_before_the_more_urgent():
+def test_overdue_demand_goes_before_a_more_urgent_one():
     tree = forest(acme=(None, Quota(nominal=2), 1), old=("acme", Quota(), 1), new=("acme", Quota(), 1))
     demands = (demand("old", 1, gpus=2, since_ms=NOW_MS - 5_000), demand("new", 2, priority=9, since_ms=NOW_MS))
     assert gpus_of(decide(tree, (), demands).raised) == {"new": 2}
@@ -527,7 +525,7 @@ def test_who_has_waited_longer_than_its_tenant_likes_goes_before_the_more_urgent
     assert gpus_of(decide(tree, (), demands, settings={"old": QueueSettings(max_wait_ms=5_001)}).raised) == {"new": 2}
 
 
-def test_while_the_overdue_does_not_fit_the_room_that_it_lacks_is_promised_to_nobody():
+def test_capacity_is_reserved_for_an_overdue_demand():
     tree = forest(acme=(None, Quota(nominal=3), 1), old=("acme", Quota(), 1), new=("acme", Quota(), 1))
     demands = (demand("old", 1, gpus=2), demand("new", 1))
     held = (holding("new", 2, since_ms=NOW_MS),)
@@ -536,13 +534,13 @@ def test_while_the_overdue_does_not_fit_the_room_that_it_lacks_is_promised_to_no
     assert ("old", Reason.QUOTA_EXHAUSTED) in [(unmet.demand.tenant, unmet.reason) for unmet in answer.unmet]
 
 
-def test_what_could_never_be_held_keeps_nobody_waiting():
+def test_overdue_demand_that_never_fits_blocks_no_other():
     tree = forest(acme=(None, Quota(nominal=3), 1), old=("acme", Quota(), 1), new=("acme", Quota(), 1))
     answer = decide(tree, (), (demand("old", 1, gpus=4), demand("new", 1)), settings={"old": QueueSettings(max_wait_ms=1)})
     assert gpus_of(answer.raised) == {"new": 1}
 
 
-def test_who_is_overdue_on_a_full_mesh_goes_first_for_what_gives_way_there_and_keeps_no_quota_from_others():
+def test_overdue_demand_on_a_full_mesh_keeps_no_quota():
     tree = forest(acme=(None, Quota(nominal=4), 1), old=("acme", Quota(), 1), new=("acme", Quota(), 1))
     demands = (demand("old", 1, mesh="west", is_crowded=True), demand("new", 4, mesh="east"))
     answer = decide(tree, (), demands, settings={"old": QueueSettings(max_wait_ms=1)})
@@ -550,21 +548,21 @@ def test_who_is_overdue_on_a_full_mesh_goes_first_for_what_gives_way_there_and_k
     assert [(unmet.demand.tenant, unmet.reason) for unmet in answer.unmet] == [("old", Reason.POOL_BUSY)]
 
 
-def test_an_urgent_want_that_nobody_gives_way_to_hides_no_other_of_its_lease():
+def test_urgent_demand_without_victims_hides_no_other():
     held = (holding("batch", 4),)
     answer = decide(company(vision=2, batch=2), held, (demand("vision", 1, gpus=3, priority=9), demand("vision", 2)))
     assert (gpus_of(answer.lowered), gpus_of(answer.raised)) == ({"batch": 2}, {"vision": 2})
     assert [(unmet.demand.priority, unmet.slots, unmet.reason) for unmet in answer.unmet] == [(9, 1, Reason.QUOTA_EXHAUSTED)]
 
 
-def test_all_that_a_tenant_owns_comes_back_in_one_round_whatever_it_is_wanted_for():
+def test_owner_reclaims_all_its_quota_in_one_round():
     held = tuple(holding("batch", 5, mesh=f"east{number}") for number in range(4))
     demands = (demand("vision", 7, priority=3), demand("vision", 5), demand("vision", 4, gpus=2))
     answer = decide(company(vision=20, batch=0), held, demands)
     assert (gpus_of(answer.raised), answer.unmet) == ({"vision": 20}, ())
 
 
-def test_room_that_was_thought_to_be_taken_and_is_not_needs_nobody_to_give_any():
+def test_free_capacity_needs_no_victims():
     thought_full = demand("vision", 2, is_crowded=True, free={"gpu": 8})
     assert gpus_of(decide(company(vision=4), (), (thought_full,)).raised) == {"vision": 2}
     hopeless = decide(company(vision=1), (), (demand("vision", 2, is_crowded=True, free={"gpu": 8}),))

@@ -4,7 +4,7 @@ from federation.quota.preemption.eviction_order import EvictionOrder
 from federation.quota.quota_fixtures import work
 
 
-def test_nobody_displaces_what_displaced_it_over_any_number_of_steps():
+def test_preemptor_is_not_preempted_by_its_victims():
     order = EvictionOrder()
     order.record("a", "b")
     order.record("b", "c")
@@ -15,7 +15,7 @@ def test_nobody_displaces_what_displaced_it_over_any_number_of_steps():
     assert not order.displaced(a, c)
 
 
-def test_what_has_ended_leaves_the_order_of_the_others_as_it_was():
+def test_ended_workload_leaves_the_order_of_the_others():
     order = EvictionOrder()
     order.record("a", "b")
     order.record("b", "c")

@@ -23,7 +23,7 @@ def tenants(**nominal: int) -> QuotaForest:
     )
 
 
-def test_a_tenant_with_children_has_a_leaf_for_its_own_work_that_lives_on_what_is_lent():
+def test_parent_tenant_has_a_leaf_for_its_own_work():
     forest = tenants(acme=2, acme__lab=3)
     leaf = forest.queue_of("acme")
     assert (forest.names[leaf], forest.tenant_of(leaf), forest.queue_of("acme/lab")) == ("acme/*", "acme", forest.node("acme/lab"))
@@ -31,7 +31,7 @@ def test_a_tenant_with_children_has_a_leaf_for_its_own_work_that_lives_on_what_i
     assert (ledger.available(leaf, RED), ledger.own(leaf, RED)) == (5, 0)
 
 
-def test_it_counts_as_the_tenant_tree_does():
+def test_forest_and_tenant_tree_agree():
     forest = tenants(acme=2, acme__lab=3, acme__lab__a=1, acme__ops=4)
     ledger = QuotaLedger(forest, keeps_local=False)
     ledger.charge(forest.node("acme/lab/a"), {RED: 5})
@@ -46,7 +46,7 @@ def test_it_counts_as_the_tenant_tree_does():
         assert forest.rows(RED).potential[forest.node(path)] == tree.potential(path, RED)
 
 
-def test_an_endless_amount_stays_endless_whatever_is_taken_and_lent_of_it():
+def test_unlimited_amount_stays_unlimited():
     forest = forest_of(
         {"all": QuotaNode(), "a": QuotaNode(parent="all", nominal=10**21, lending=5), "b": QuotaNode(parent="all", nominal=1)}
     )
@@ -57,7 +57,7 @@ def test_an_endless_amount_stays_endless_whatever_is_taken_and_lent_of_it():
     assert ledger.available(forest.node("b"), RED) == 6
 
 
-def test_more_than_is_in_use_cannot_be_given_back():
+def test_more_than_the_usage_cannot_be_released():
     forest = forest_of({"a": QuotaNode(nominal=4)})
     ledger = QuotaLedger(forest, keeps_local=False)
     ledger.charge(0, {RED: 2})
@@ -94,9 +94,9 @@ def test_a_weight_of_nothing_that_borrows_is_above_all_others():
 @pytest.mark.parametrize(
     ("nodes", "reported"),
     [
-        pytest.param([ForestNode(name="a"), ForestNode(name="a")], "the same name", id="a name twice"),
+        pytest.param([ForestNode(name="a"), ForestNode(name="a")], "the same name", id="a duplicate name"),
         pytest.param([ForestNode(name="a", parent="b")], "there is no parent 'b'", id="no parent"),
-        pytest.param([ForestNode(name="a", parent="b"), ForestNode(name="b", parent="a")], "in a cycle", id="a circle"),
+        pytest.param([ForestNode(name="a", parent="b"), ForestNode(name="b", parent="a")], "in a cycle", id="a cycle"),
         pytest.param(
             [ForestNode(name="q", is_queue=True), ForestNode(name="a", parent="q")], "cannot have children", id="a queue as parent"
         ),
@@ -109,6 +109,6 @@ def test_nonsense_is_refused(nodes: list[ForestNode], reported: str):
         QuotaForest(nodes)
 
 
-def test_an_unknown_node_is_told():
+def test_unknown_node_is_an_error():
     with pytest.raises(UnknownTenant, match="nobody"):
         tenants(acme=1).node("nobody")

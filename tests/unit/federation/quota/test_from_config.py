@@ -85,7 +85,7 @@ def test_scheduling_is_inherited_key_by_key():
     assert (ops.policies.reclaim, ops.on_quota_reduction, ops.max_wait_ms) == (PreemptionMode.NEVER, OnQuotaReduction.KEEP, 60_000)
 
 
-def test_flavors_are_tried_in_the_order_of_the_tenant_then_of_the_file():
+def test_flavors_follow_the_tenant_then_the_file():
     below = {"lab": {}, "web": {"scheduling": {"flavor_order": []}}, "ops": {"scheduling": {"flavor_order": ["spot", "standard"]}}}
     tenants = {"acme": {"scheduling": {"flavor_order": ["standard"]}, "tenants": below}, "other": {}}
     _, settings, _ = parts(tenants, flavors={"old": {}, "spot": {}, "standard": {}})
@@ -97,7 +97,7 @@ def test_flavors_are_tried_in_the_order_of_the_tenant_then_of_the_file():
     }
 
 
-def test_what_follows_a_long_wait_is_refusal_and_is_inherited_apart_from_the_time():
+def test_max_wait_defaults_to_refusal_and_is_inherited():
     below = {"lab": {}, "ops": {"limits": {"max_wait": "1m"}}, "web": {"limits": {"on_max_wait": "refuse"}}}
     _, settings, _ = parts({"acme": {"limits": {"max_wait": "1h", "on_max_wait": "first"}, "tenants": below}, "other": {}})
     reported = {
@@ -134,17 +134,17 @@ def test_the_shipped_file_makes_a_scheduler():
     ("section", "reported"),
     [
         pytest.param({"weight": -1}, "must be 0, or a number", id="a negative weight"),
-        pytest.param({"weight": "1/0"}, "must be 0, or a number", id="a weight that is none"),
+        pytest.param({"weight": "1/0"}, "must be 0, or a number", id="an invalid weight"),
         pytest.param({"scheduling": {"reclaim": "all"}}, "must be one of never, lower_priority, any", id="an unknown policy"),
         pytest.param({"scheduling": {"reclam": "any"}}, "did you mean reclaim", id="a misspelt key"),
         pytest.param({"scheduling": {"flavor_order": ["standart"]}}, "did you mean standard", id="an order of an unknown flavor"),
-        pytest.param({"scheduling": {"flavor_order": ["standard", "standard"]}}, "named twice", id="a flavor twice in an order"),
-        pytest.param({"limits": {"running_max": 0}}, "must be at least 1", id="a limit of nothing"),
+        pytest.param({"scheduling": {"flavor_order": ["standard", "standard"]}}, "named twice", id="a duplicate flavor in an order"),
+        pytest.param({"limits": {"running_max": 0}}, "must be at least 1", id="an empty limit"),
         pytest.param(
             {"limits": {"windows": [{"opens": "30h", "lasts": "1h"}]}}, "must be less than `every`", id="a window after its period"
         ),
         pytest.param({"limits": {"windows": [{"opens": "0s", "lasts": "1d"}]}}, "may start at any time", id="a window that never closes"),
     ],
 )
-def test_what_is_wrong_is_told(section: dict, reported: str):
+def test_invalid_section_is_an_error(section: dict, reported: str):
     assert reported in complaint({"acme": section})

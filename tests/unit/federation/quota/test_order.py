@@ -11,8 +11,8 @@ from federation.quota.policies import KUEUE
 from federation.quota.quota_fixtures import BLUE, RED, QuotaNode, runs, snapshot_of, work
 
 
-def test_what_a_head_asks_nothing_of_does_not_make_it_a_borrower():
-    """`x` borrows blue and asks for none of it; `y` borrows what it asks for, with the lower share by its weight."""
+def test_unrequested_resource_does_not_make_a_borrower():
+    """`x` borrows blue and requests none of it; `y` borrows its request, with the lower share by its weight."""
     tree = {
         "all": QuotaNode(blue=10),
         "x": QuotaNode(parent="all", nominal=4, blue=0),

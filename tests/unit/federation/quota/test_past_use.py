@@ -20,7 +20,7 @@ def tenant(path: str, parent: str | None = None) -> Tenant:
 @pytest.mark.parametrize(
     ("since_ms", "left"),
     [
-        pytest.param(0, 800, id="nothing of it at once"),
+        pytest.param(0, 800, id="none of it at once"),
         pytest.param(1_000, 400, id="half of it after a half-life"),
         pytest.param(1_500, 282, id="along a curve between two of them"),
         pytest.param(3_000, 100, id="an eighth after three"),
@@ -41,7 +41,7 @@ def test_in_however_many_steps_the_same_is_left():
     assert 0 <= once.of(0) - often.of(0) <= 3_600
 
 
-def test_what_is_small_comes_to_an_end():
+def test_small_past_use_decays_to_zero():
     past = PastUse(half_life_ms=30 * 86_400_000, _past={0: 1_000})
     for now_ms in range(1_000, 1_001_000, 1_000):
         past.let_pass(now_ms, {})
@@ -68,7 +68,7 @@ def test_without_a_half_life_the_past_is_nothing():
     assert past.of(0) == 0
 
 
-def test_use_counts_by_weight_and_without_weight_above_all_others():
+def test_use_is_weighted_and_zero_weight_ranks_highest():
     tree = forest_of(
         {
             "all": QuotaNode(nominal=8),
@@ -81,7 +81,7 @@ def test_use_counts_by_weight_and_without_weight_above_all_others():
     assert none > WHOLE
 
 
-def test_time_that_has_passed_counts_once_and_who_is_not_named_used_nothing():
+def test_elapsed_time_counts_once_and_absent_tenants_used_none():
     past = PastUse(half_life_ms=1_000, sampled_ms=5_000)
     past.let_pass(5_000, {0: WHOLE})
     assert past.of(0) == 0
@@ -99,7 +99,7 @@ def test_a_second_counts_in_a_half_life_of_months():
     assert past.of(0) > 0
 
 
-def test_the_past_stays_with_tenants_that_move_and_with_those_that_get_tenants_below_them():
+def test_past_use_follows_moved_and_parted_tenants():
     before = QuotaForest.of_tenants(TenantTree([tenant("a"), tenant("a/b"), tenant("a/gone")]))
     after = QuotaForest.of_tenants(TenantTree([tenant("c"), tenant("a"), tenant("a/b", parent="c"), tenant("a/b/d", parent="a/b")]))
     past = PastUse(half_life_ms=1_000)

@@ -26,11 +26,13 @@ def change(lever: Lever, tenant: str, units: int) -> Change:
         pytest.param(2, [], id="nothing, when it fits"),
         pytest.param(3, [change(Lever.FREE, "all", 1)], id="others have to free some"),
         pytest.param(6, [change(Lever.BORROWED, "a", 1), change(Lever.FREE, "all", 4)], id="it borrows too much already"),
-        pytest.param(8, [change(Lever.BORROWING_LIMIT, "a", 1), change(Lever.FREE, "all", 6)], id="its limit is too low for ever"),
-        pytest.param(11, [change(Lever.BORROWING_LIMIT, "a", 4), change(Lever.NOMINAL, "all", 1)], id="all together own too little"),
+        pytest.param(8, [change(Lever.BORROWING_LIMIT, "a", 1), change(Lever.FREE, "all", 6)], id="its limit is always too low"),
+        pytest.param(
+            11, [change(Lever.BORROWING_LIMIT, "a", 4), change(Lever.NOMINAL, "all", 1)], id="all tenants together own too little"
+        ),
     ],
 )
-def test_what_would_have_to_change_is_told_with_the_tenant_and_the_amount(units: int, expected: list[Change]):
+def test_needed_changes_name_tenant_and_amount(units: int, expected: list[Change]):
     forest = forest_of({"all": QuotaNode(), "a": QuotaNode(parent="all", nominal=4, borrowing=3), "b": QuotaNode(parent="all", nominal=6)})
     ledger = QuotaLedger(forest, keeps_local=True)
     ledger.charge(forest.index["a"], {RED: 2})
@@ -38,7 +40,7 @@ def test_what_would_have_to_change_is_told_with_the_tenant_and_the_amount(units:
     assert list(changes_for(ledger, forest.index["a"], RED, units)) == expected
 
 
-def test_when_all_that_is_told_has_changed_the_request_fits():
+def test_request_fits_after_all_listed_changes():
     for lending in (None, 1):
         nodes = {
             "all": QuotaNode(nominal=1),
@@ -61,7 +63,7 @@ def test_a_place_in_the_queue_counts_what_goes_first():
     assert [explain(scheduler, f"w{number}").position for number in range(3)] == [1, 2, 0]
 
 
-def test_a_wait_is_told_with_numbers_and_a_date():
+def test_wait_is_explained_with_amounts_and_a_time():
     scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=4))
     scheduler.submit(work("runs", "a", 3, runs_ms=500))
     scheduler.round(0)
@@ -75,7 +77,7 @@ def test_a_wait_is_told_with_numbers_and_a_date():
     assert (second.position, second.start_ms) == (1, 1_500)
 
 
-def test_nobody_can_say_when_the_end_of_what_runs_is_not_known():
+def test_start_is_unknown_when_ends_are_unknown():
     scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=4))
     scheduler.submit(work("runs", "a", 3))
     scheduler.round(0)
@@ -83,14 +85,14 @@ def test_nobody_can_say_when_the_end_of_what_runs_is_not_known():
     assert explain(scheduler, "waits").start_ms is None
 
 
-def test_what_can_never_fit_is_told_what_is_too_small():
+def test_never_fitting_request_names_the_limit():
     scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=4))
     scheduler.submit(work("huge", "a", 9))
     reported = explain(scheduler, "huge")
     assert (reported.reason, reported.changes, reported.start_ms) == (Reason.QUOTA_TOO_SMALL, (change(Lever.NOMINAL, "a", 5),), None)
 
 
-def test_a_dry_run_tells_who_would_be_preempted_and_preempts_nobody():
+def test_dry_run_lists_victims_and_preempts_none():
     scheduler = scheduler_of(QUICK, all=QuotaNode(), a=QuotaNode(parent="all", nominal=4, policies=ALL), b=QuotaNode(parent="all"))
     scheduler.submit(work("b1", "b", 4))
     scheduler.round(0)
@@ -102,7 +104,7 @@ def test_a_dry_run_tells_who_would_be_preempted_and_preempts_nobody():
         explain(scheduler, "if")
 
 
-def test_a_closed_window_is_told_with_the_time_at_which_it_opens():
+def test_closed_window_names_its_opening_time():
     window = TimeWindow(opens_ms=500, lasts_ms=100, every_ms=1_000)
     scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=4, settings=QueueSettings(windows=(window,))))
     scheduler.submit(work("w", "a", 1))
@@ -110,7 +112,7 @@ def test_a_closed_window_is_told_with_the_time_at_which_it_opens():
     assert (reported.reason, reported.start_ms) == (Reason.OUTSIDE_WINDOW, 500)
 
 
-def test_a_preemptor_is_told_to_wait_for_its_victims():
+def test_preemptor_is_explained_by_its_victims():
     scheduler = scheduler_of(QUICK, all=QuotaNode(), a=QuotaNode(parent="all", nominal=4, policies=ALL), b=QuotaNode(parent="all"))
     scheduler.submit(work("b1", "b", 4))
     scheduler.round(0)

@@ -42,7 +42,7 @@ def test_a_workload_gets_only_a_flavor_that_it_can_use():
         pytest.param(Preference.PREEMPTION, ("red", Mode.PREEMPT, 0), id="preempt rather than borrow"),
     ],
 )
-def test_of_several_flavors_the_preferred_one_is_taken(preference: Preference, chosen: tuple[str, Mode, int]):
+def test_preferred_flavor_is_taken(preference: Preference, chosen: tuple[str, Mode, int]):
     settings = QueueSettings(fungibility=Fungibility(on_borrow=TryOn.NEXT, on_preempt=TryOn.NEXT, preference=preference))
     tree = {
         "all": QuotaNode(blue=4),
@@ -52,7 +52,7 @@ def test_of_several_flavors_the_preferred_one_is_taken(preference: Preference, c
     assert flavor(snapshot, work("in", "a", 4)) == chosen
 
 
-def test_a_request_above_the_nominal_quota_preempts_only_where_a_cohort_below_the_root_has_room():
+def test_request_above_nominal_preempts_only_in_a_lower_cohort():
     below = {
         "root": QuotaNode(),
         "mid": QuotaNode(parent="root", nominal=4),
@@ -81,7 +81,7 @@ def test_all_resources_of_a_group_take_the_same_flavor():
     assert FlavorAssigner(snapshot, replace(work("in", "a", 1), replica_sets=(one,))).assign().mode is Mode.NO_FIT
 
 
-def test_nothing_of_an_unknown_resource_is_no_obstacle_and_some_of_it_is():
+def test_zero_of_an_unknown_resource_fits_and_some_does_not():
     snapshot = snapshot_of([], KUEUE, a=QuotaNode(nominal=4))
     none = ReplicaSet(name="main", count=1, amounts={"gpu": 1, "tpu": 0})
     assert FlavorAssigner(snapshot, replace(work("in", "a", 1), replica_sets=(none,))).assign().mode is Mode.FIT

@@ -31,19 +31,19 @@ def test_looking_for_victims_leaves_no_trace():
     assert (snapshot.ledger.usage(), snapshot.mark()) == (before, 0)
 
 
-def test_a_victim_that_uses_nothing_of_what_is_needed_is_no_candidate():
+def test_workload_without_the_needed_resource_is_no_candidate():
     running = [runs(work("blue", "a", 4, priority=-9), key=BLUE), runs(work("red", "a", 4, priority=-1))]
     snapshot = snapshot_of(running, KUEUE, a=QuotaNode(nominal=4, blue=4, policies=LOWER))
     assert victims(snapshot, work("in", "a", 4)) == {"red": Reason.PREEMPTED_WITHIN_TENANT}
 
 
-def test_what_is_leaving_anyway_goes_before_what_is_less_urgent():
+def test_leaving_workload_is_chosen_before_a_less_urgent_one():
     running = [runs(work("least", "a", 2, priority=-9)), runs(work("leaving", "a", 2, priority=-1), is_leaving=True)]
     snapshot = snapshot_of(running, KUEUE, a=QuotaNode(nominal=4, policies=LOWER))
     assert victims(snapshot, work("in", "a", 2)) == {"leaving": Reason.PREEMPTED_WITHIN_TENANT}
 
 
-def test_of_equals_the_one_that_loses_least_work_goes_first_by_default():
+def test_equal_candidates_are_ordered_by_least_lost_work():
     running = [runs(work("saved", "a", 2, priority=-1), since_ms=0, saved_ms=990), runs(work("newer", "a", 2, priority=-1), since_ms=500)]
     tree = {"a": QuotaNode(nominal=4, policies=LOWER)}
     assert victims(snapshot_of(running, DEFAULT, 1_000, **tree), work("in", "a", 2)) == {"saved": Reason.PREEMPTED_WITHIN_TENANT}
@@ -52,9 +52,9 @@ def test_of_equals_the_one_that_loses_least_work_goes_first_by_default():
 
 @pytest.mark.parametrize(
     ("own_ms", "taken"),
-    [pytest.param(None, False, id="by the rules' time"), pytest.param(0, True, id="unless its queue says 0")],
+    [pytest.param(None, False, id="by the configured time"), pytest.param(0, True, id="unless its queue sets 0")],
 )
-def test_what_has_not_run_long_enough_is_spared(own_ms: int | None, taken: bool):
+def test_workload_below_its_minimum_run_time_is_spared(own_ms: int | None, taken: bool):
     young = runs(work("young", "a", 4, priority=-1), since_ms=950)
     settings = QueueSettings(min_run_ms=own_ms)
     snapshot = snapshot_of([young], replace(MESH, min_run_ms=100), 1_000, a=QuotaNode(nominal=4, settings=settings, policies=LOWER))
@@ -66,8 +66,8 @@ def test_work_that_may_not_be_preempted_is_spared():
     assert not victims(snapshot_of([stays], DEFAULT, a=QuotaNode(nominal=4, policies=LOWER)), work("in", "a", 4))
 
 
-def test_the_pass_without_borrowing_follows_when_the_one_with_borrowing_found_too_little():
-    """Priority 5 is above the threshold, so `b1` can be taken only by a queue that ends within its own quota."""
+def test_pass_without_borrowing_follows_a_failed_one_with_it():
+    """Priority 5 is above the threshold, so only a queue that ends within its own quota can preempt `b1`."""
     policies = Policies(within_queue=Policy.LOWER_PRIORITY, reclaim=Policy.ANY, borrow=Policy.LOWER_PRIORITY, borrow_priority_max=0)
     running = [runs(work("a1", "a", 2)), runs(work("b1", "b", 2, priority=5))]
     tree = {"all": QuotaNode(), "a": QuotaNode(parent="all", nominal=4, policies=policies), "b": QuotaNode(parent="all")}
@@ -75,7 +75,7 @@ def test_the_pass_without_borrowing_follows_when_the_one_with_borrowing_found_to
     assert victims(snapshot, work("in", "a", 4, priority=1)) == {"a1": Reason.PREEMPTED_WITHIN_TENANT, "b1": Reason.QUOTA_RECLAIMED}
 
 
-def test_a_queue_within_a_cohort_that_does_not_borrow_is_closed_to_outsiders():
+def test_cohort_that_does_not_borrow_is_closed_to_outsiders():
     tree = {
         "root": QuotaNode(nominal=0),
         "rich": QuotaNode(parent="root", nominal=4),
@@ -95,19 +95,21 @@ def test_shares_that_would_only_be_turned_round_allow_nothing():
 @pytest.mark.parametrize(
     ("strategies", "taken"),
     [
-        pytest.param((Strategy.FINAL_SHARE,), {}, id="a huge one is safe from what leaves it with less"),
-        pytest.param((Strategy.INITIAL_SHARE,), {"huge": Reason.FAIR_SHARE}, id="a huge one goes for a small one"),
-        pytest.param((Strategy.FINAL_SHARE, Strategy.INITIAL_SHARE), {"huge": Reason.FAIR_SHARE}, id="it goes in the second try"),
+        pytest.param((Strategy.FINAL_SHARE,), {}, id="a huge job is safe from what leaves it with less"),
+        pytest.param((Strategy.INITIAL_SHARE,), {"huge": Reason.FAIR_SHARE}, id="a huge job is preempted for a small one"),
+        pytest.param(
+            (Strategy.FINAL_SHARE, Strategy.INITIAL_SHARE), {"huge": Reason.FAIR_SHARE}, id="a huge job is preempted in the second try"
+        ),
     ],
 )
-def test_strategies_decide_whether_one_huge_job_goes_for_a_small_one(strategies, taken):
+def test_strategy_decides_between_one_huge_and_many_small_jobs(strategies, taken):
     tree = {"all": QuotaNode(nominal=6), "a": QuotaNode(parent="all", policies=ALL), "b": QuotaNode(parent="all")}
     snapshot = snapshot_of([runs(work("huge", "b", 6))], replace(FAIR, strategies=strategies), **tree)
     assert victims(snapshot, work("in", "a", 2)) == taken
 
 
-def test_a_queue_that_is_within_its_own_only_because_its_work_gave_way_goes_by_shares():
-    """With a weight of 1/10 its share is the highest, so its own work goes first; then it uses no more than its 3."""
+def test_queue_within_quota_after_own_preemption_goes_by_shares():
+    """By its weight of 1/10 its share is the highest, so its own work goes first; then it uses at most its 3."""
     tree = {
         "all": QuotaNode(nominal=3),
         "a": QuotaNode(parent="all", nominal=3, weight=Fraction(1, 10), policies=ALL),
@@ -122,7 +124,7 @@ def test_a_queue_that_is_within_its_own_only_because_its_work_gave_way_goes_by_s
     assert victims(due, work("in", "a", 2)) == {"b1": Reason.QUOTA_RECLAIMED}
 
 
-def test_by_default_the_work_that_displaced_one_cannot_be_displaced_by_it():
+def test_preemptor_cannot_be_preempted_by_its_victim_by_default():
     tree = {"all": QuotaNode(nominal=4), "a": QuotaNode(parent="all", policies=ALL), "b": QuotaNode(parent="all", policies=ALL)}
     snapshot = snapshot_of([runs(work("b1", "b", 4))], DEFAULT, **tree)
     assert victims(snapshot, work("in", "a", 2)) == {"b1": Reason.FAIR_SHARE}

@@ -44,7 +44,7 @@ def test_work_starts_in_the_order_of_its_queue():
     assert started(scheduler, 10) == ["w1", "w0", "w2"]
 
 
-def test_one_round_decides_about_several_of_a_queue_and_no_more_than_it_may():
+def test_round_admits_several_per_queue_up_to_its_limit():
     scheduler = scheduler_of(replace(QUICK, heads_max=2), a=QuotaNode(nominal=9))
     for number in range(5):
         scheduler.submit(work(f"w{number}", "a", 1, created_ms=number))
@@ -61,7 +61,7 @@ def test_a_strict_queue_tries_nothing_behind_a_head_that_waits():
 
 
 def crowded(rules: Rules) -> QuotaScheduler:
-    """`v` has borrowed 10 of 12; `a` wants its 5 back, and `b` and `c` want 2 of theirs each, of which 2 are free."""
+    """`v` has borrowed 10 of 12; `a` reclaims its 5, and `b` and `c` reclaim 2 each, of which 2 are free."""
     owners = {name: QuotaNode(parent="all", nominal=nominal, policies=ALL) for name, nominal in (("a", 5), ("b", 4), ("c", 3))}
     scheduler = scheduler_of(rules, all=QuotaNode(), v=QuotaNode(parent="all"), **owners)
     scheduler.submit(work("v1", "v", 10))
@@ -71,7 +71,7 @@ def crowded(rules: Rules) -> QuotaScheduler:
     return scheduler
 
 
-def test_what_fits_only_without_those_who_give_way_waits_until_they_have_stopped():
+def test_workload_waits_until_its_victims_have_stopped():
     scheduler = crowded(QUICK)
     decisions = scheduler.round(10)
     assert [(type(one), one.workload) for one in decisions] == [(Preempt, "a1"), (Admit, "b1"), (Wait, "c1")]
@@ -84,8 +84,8 @@ def test_by_the_rules_of_kueue_it_starts_beside_them():
     assert started(crowded(replace(KUEUE, fair_sharing=True)), 10) == ["b1", "c1"]
 
 
-def test_work_that_cannot_start_as_things_are_keeps_nobody_behind_it_from_its_turn():
-    """Its first set leaves flavors untried, so by the rules of one pass it is put back; to look at it again would say the same again."""
+def test_inadmissible_head_blocks_no_workload_behind_it():
+    """Its first resource set leaves flavors untried, so one pass requeues it; a second try would give the same answer."""
     scheduler = scheduler_of(replace(QUICK, heads_max=2), a=QuotaNode(nominal=4, blue=4, flavors=("red", "blue")))
     first, second = ReplicaSet(name="first", count=1, amounts={"gpu": 1}), ReplicaSet(name="second", count=1, amounts={"gpu": 9})
     for number in range(4):
@@ -94,7 +94,7 @@ def test_work_that_cannot_start_as_things_are_keeps_nobody_behind_it_from_its_tu
     assert [started(scheduler, now_ms) for now_ms in (10, 20, 30)] == [[], [], ["small"]]
 
 
-def test_what_is_parked_is_looked_at_again_when_room_comes_free_in_its_tree():
+def test_parked_workload_is_retried_when_its_tree_frees_quota():
     scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=2), z=QuotaNode(nominal=2))
     for name, queue in (("a1", "a"), ("z1", "z")):
         scheduler.submit(work(name, queue, 2))
@@ -130,7 +130,7 @@ def test_freed_room_is_held_for_who_freed_it():
     assert started(scheduler, 30) == ["a1"]
 
 
-def test_without_a_hold_only_the_order_gives_the_preemptor_its_room():
+def test_order_alone_gives_a_preemptor_its_quota_without_a_hold():
     scheduler = shared(replace(KUEUE, fair_sharing=True))
     scheduler.submit(work("a1", "a", 4, created_ms=1))
     scheduler.round(10)
@@ -160,7 +160,7 @@ def test_a_hold_that_is_not_used_in_time_is_given_up():
     assert all(victim.running.is_leaving for victim in decisions[1].victims)  # type: ignore[union-attr]  # of `Preempt`
 
 
-def test_what_was_stopped_waits_at_its_old_place():
+def test_evicted_workload_keeps_its_queue_position():
     scheduler = shared()
     scheduler.submit(work("a1", "a", 4, created_ms=1))
     scheduler.submit(work("b2", "b", 4, created_ms=5))
@@ -169,7 +169,7 @@ def test_what_was_stopped_waits_at_its_old_place():
     assert [workload.workload for workload in scheduler.waiting("b")] == ["b1", "b2"]
 
 
-def test_protected_work_is_preempted_when_it_has_run_long_enough():
+def test_protected_workload_is_preempted_after_its_minimum():
     scheduler = shared(replace(QUICK, min_run_ms=500))
     scheduler.submit(work("a1", "a", 4, created_ms=1))
     assert reasons(scheduler, 10) == {"a1": Reason.NO_RECLAIM_CANDIDATES}
@@ -177,7 +177,7 @@ def test_protected_work_is_preempted_when_it_has_run_long_enough():
     assert [type(decision) for decision in scheduler.round(500)] == [Preempt]
 
 
-def test_small_work_starts_before_big_work_that_has_a_date_only_if_it_does_not_delay_it():
+def test_backfill_never_delays_a_reserved_workload():
     scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=4))
     scheduler.submit(work("long", "a", 3, runs_ms=1_000))
     scheduler.round(0)
@@ -194,7 +194,7 @@ def test_small_work_starts_before_big_work_that_has_a_date_only_if_it_does_not_d
     assert started(scheduler, 1_000) == ["big"]
 
 
-def test_a_date_takes_nothing_from_others_within_their_own_quota():
+def test_reservation_takes_no_nominal_quota_of_others():
     scheduler = scheduler_of(QUICK, all=QuotaNode(nominal=2), a=QuotaNode(parent="all"), b=QuotaNode(parent="all", nominal=2))
     scheduler.submit(work("a1", "a", 2, runs_ms=1_000))
     scheduler.round(0)
@@ -204,7 +204,7 @@ def test_a_date_takes_nothing_from_others_within_their_own_quota():
     assert started(scheduler, 20) == ["mine"]
 
 
-def test_who_has_waited_too_long_gets_all_room_that_comes_free():
+def test_overdue_workload_gets_all_freed_quota():
     settings = QueueSettings(max_wait_ms=1_000)
     scheduler = scheduler_of(QUICK, all=QuotaNode(nominal=4), a=QuotaNode(parent="all", settings=settings), b=QuotaNode(parent="all"))
     for name in ("b1", "b2"):
@@ -240,7 +240,7 @@ def test_limits_on_running_work_hold_for_all_below_a_tenant(settings: QueueSetti
     assert started(scheduler, 2) == ["u2"]
 
 
-def test_a_user_at_the_limit_does_not_stand_in_the_way_of_others():
+def test_user_at_the_limit_blocks_no_other():
     scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=9, settings=QueueSettings(running_max_per_user=1)))
     for number, user in enumerate(("ann", "ann", "bob")):
         scheduler.submit(work(f"{user}{number}", "a", 1, created_ms=number, user=user))
@@ -280,9 +280,12 @@ def test_work_starts_only_inside_of_the_windows():
 
 @pytest.mark.parametrize(
     ("on_quota_reduction", "stopped"),
-    [pytest.param(OnQuotaReduction.KEEP, [], id="go on"), pytest.param(OnQuotaReduction.EVICT, ["low"], id="as few as can be stop")],
+    [
+        pytest.param(OnQuotaReduction.KEEP, [], id="continue"),
+        pytest.param(OnQuotaReduction.EVICT, ["low"], id="preempt as few as possible"),
+    ],
 )
-def test_when_a_quota_is_cut_running_work_does_what_its_tenant_chose(on_quota_reduction: OnQuotaReduction, stopped: list[str]):
+def test_quota_cut_does_what_the_tenant_chose(on_quota_reduction: OnQuotaReduction, stopped: list[str]):
     before, after = ({"a": QuotaNode(nominal=nominal, settings=QueueSettings(on_quota_reduction=on_quota_reduction))} for nominal in (4, 3))
     scheduler = scheduler_of(QUICK, **before)
     scheduler.submit(work("low", "a", 2))
@@ -315,7 +318,7 @@ def test_a_tenant_with_work_does_not_vanish():
     assert started(scheduler, 2) == ["a1"]
 
 
-def test_where_the_past_counts_who_used_less_goes_first():
+def test_less_past_use_goes_first():
     rules = replace(QUICK, fair_sharing=False, history_half_life_ms=1_000)
     scheduler = scheduler_of(rules, all=QuotaNode(nominal=4), a=QuotaNode(parent="all"), b=QuotaNode(parent="all"))
     scheduler.submit(work("a1", "a", 4))
@@ -329,13 +332,13 @@ def test_where_the_past_counts_who_used_less_goes_first():
 @pytest.mark.parametrize(
     "call",
     [
-        pytest.param(lambda scheduler: scheduler.submit(work("b1", "b", 1)), id="a second workload of an id"),
-        pytest.param(lambda scheduler: scheduler.end("nobody", 1), id="the end of the unknown"),
-        pytest.param(lambda scheduler: scheduler.stopped("waits", 1), id="a stop of what does not run"),
-        pytest.param(lambda scheduler: scheduler.saved("waits", 1), id="kept state of what does not run"),
+        pytest.param(lambda scheduler: scheduler.submit(work("b1", "b", 1)), id="a duplicate workload id"),
+        pytest.param(lambda scheduler: scheduler.end("nobody", 1), id="an end of an unknown workload"),
+        pytest.param(lambda scheduler: scheduler.stopped("waits", 1), id="a stop of an idle workload"),
+        pytest.param(lambda scheduler: scheduler.saved("waits", 1), id="a snapshot of an idle workload"),
     ],
 )
-def test_what_cannot_have_happened_is_refused(call):
+def test_impossible_event_is_refused(call):
     scheduler = shared()
     scheduler.submit(work("waits", "a", 9))
     before = scheduler.snapshot.ledger.usage()

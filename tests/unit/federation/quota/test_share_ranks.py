@@ -18,7 +18,7 @@ KEYS = (("a100", "cpu"), ("a100", "gpu"), ("t4", "gpu"))
 
 
 def siblings(random_stream: random.Random) -> QuotaForest:
-    """Teams under one root, some of which declare only a part."""
+    """Teams below one root, some of which declare only a part."""
     nodes = [ForestNode(name="r", quotas={key: Quota(nominal=random_stream.choice((0, 3, 7, 10**15))) for key in KEYS})]
     for number in range(random_stream.randint(2, 5)):
         quotas = {key: Quota(nominal=random_stream.randint(0, 3)) for key in KEYS if random_stream.random() < 0.8}

@@ -1,4 +1,4 @@
-"""How many more workloads may start: stops, windows, limits on what runs."""
+"""Limits on starts: stops, windows, and running work."""
 
 import pytest
 
@@ -31,18 +31,18 @@ def allowed(starts, tenant=NLP, user="ann"):
     return reported.starts, reported.gate.reason if reported.gate is not None else None
 
 
-def test_where_nothing_is_said_any_number_may_start():
+def test_starts_are_unlimited_by_default():
     assert starts_with().allowed(NLP, "ann", NOW_MS) == ANY_NUMBER
 
 
-def test_a_tenant_that_is_not_in_the_tree_is_for_others_to_refuse():
+def test_unknown_tenant_is_not_limited_here():
     starts = starts_with(stops={ACME: TenantStop()})
     starts.count(Tally(tenant=TenantPath("gone"), user="", started=1), 1)
     assert starts.allowed(TenantPath("gone"), "ann", NOW_MS) == ANY_NUMBER
 
 
 @pytest.mark.parametrize("stop", [Stop.HOLD, Stop.DRAIN])
-def test_a_stop_shuts_all_below_it_and_nobody_beside_it(stop):
+def test_stop_closes_the_subtree_and_no_sibling(stop):
     starts = starts_with(stops={NLP: TenantStop(stop=stop, reason="the budget")})
     reason = Reason.TENANT_SUSPENDED if stop is Stop.HOLD else Reason.TENANT_DRAINED
     assert (allowed(starts), allowed(starts, VISION)) == ((0, reason), (None, None))
@@ -58,7 +58,7 @@ def test_a_closed_window_shuts_and_says_when_it_opens():
     assert reported.detail.endswith("the next one opens 2023-11-14 22:14:20Z")
 
 
-def test_what_runs_anywhere_below_counts_at_a_limit_and_what_has_ended_does_not():
+def test_running_work_below_counts_at_a_limit_until_it_ends():
     starts = starts_with(acme=QueueSettings(running_max=3))
     starts.count(Tally(tenant=VISION, user="bob", started=2), 2)
     assert allowed(starts) == (1, Reason.RUNNING_LIMIT)
@@ -73,7 +73,7 @@ def test_a_limit_per_user_counts_each_for_himself():
     assert (allowed(starts, NLP, "bob"), allowed(starts, NLP, "ann")) == ((0, Reason.USER_LIMIT), (1, Reason.USER_LIMIT))
 
 
-def test_of_several_limits_the_tightest_counts():
+def test_tightest_of_several_limits_counts():
     starts = starts_with(acme=QueueSettings(running_max=2), acme_nlp=QueueSettings(running_max=5))
     assert allowed(starts) == (2, Reason.RUNNING_LIMIT)
 
@@ -85,7 +85,7 @@ def test_after_a_limit_was_lowered_so_many_have_to_end_first():
     assert starts.allowed(NLP, "", NOW_MS).is_closed
 
 
-def test_work_of_a_tenant_with_tenants_below_counts_at_the_tenant_too():
+def test_own_work_of_a_parent_tenant_counts_at_the_parent():
     starts = starts_with(acme=QueueSettings(running_max=1))
     starts.count(Tally(tenant=ACME, user="", started=1), 1)
     assert allowed(starts, ACME) == (0, Reason.RUNNING_LIMIT)

@@ -1,4 +1,4 @@
-"""Routing holds to domains of trust: a Ray cluster that is not shared takes the work of one top-level tenant."""
+"""Trust domains in routing: an unshared Ray cluster takes the work of one top-level tenant."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ CROWDED = {
 
 
 @pytest.mark.parametrize(("snapshot", "found"), CROWDED.values(), ids=CROWDED)
-def test_of_domains_are_crowded(snapshot: FederationSnapshot, found: dict[str, tuple[TenantPath, ...]]):
+def test_crowded_domains_are(snapshot: FederationSnapshot, found: dict[str, tuple[TenantPath, ...]]):
     assert crowded(snapshot) == found
 
 

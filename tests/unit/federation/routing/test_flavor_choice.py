@@ -1,4 +1,4 @@
-"""The order of flavors in routing: each key of a tenant's `scheduling` on small federations of two flavors."""
+"""Flavor order in routing: each key of a tenant's `scheduling`, on small federations of two flavors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def a_mesh(name, *pools, waiting=0, claimed=0, run_ms=None):
 
 
 def a_federation(*meshes, lab=(4, 4), ops=(4, 4), held=()):
-    """CPUs of spot and standard that each team owns; `held`: (tenant, mesh, flavor, CPUs)."""
+    """CPUs of spot and standard per team; `held`: (tenant, mesh, flavor, CPUs)."""
     quotas = {
         tenant: {(flavor, "cpu"): Quota(nominal=cpus * 10_000) for flavor, cpus in zip((SPOT, STANDARD), owned, strict=True)}
         for tenant, owned in ((LAB, lab), (OPS, ops))
@@ -61,7 +61,7 @@ def a_federation(*meshes, lab=(4, 4), ops=(4, 4), held=()):
 
 
 def two(**pools):
-    """A mesh with spot and one with standard."""
+    """One mesh with spot and one with standard."""
     return (
         a_mesh("spots", a_pool("p", SPOT, used=pools.get("spot_used", 0)), run_ms=60_000, claimed=1),
         a_mesh("usual", a_pool("p", STANDARD, used=pools.get("standard_used", 0)), run_ms=60_000, claimed=1),
@@ -80,11 +80,11 @@ def flavor(snapshot, **asked):
 
 
 SPOT_BORROWED = {"lab": (0, 4)}
-#: Ops holds all spots, of which lab owns half; on its own mesh, so that what is missing is quota.
+#: Ops holds all spots, and lab owns half of them; on its own mesh, so that quota is missing.
 SPOT_TO_RECLAIM = {"held": ((OPS, "else", SPOT, 8),)}
 
 
-def test_of_flavors_that_do_alike_the_first_is_taken_however_much_room_the_other_has():
+def test_first_of_equal_flavors_is_taken_despite_free_capacity():
     meshes = (a_mesh("spots", a_pool("p", SPOT, used=3)), a_mesh("usual", a_pool("p", STANDARD, cpu=64)))
     answer = routed(a_federation(*meshes))
     assert (answer.flavor, answer.reason) == (SPOT, Reason.FLAVOR_ORDER)
@@ -93,7 +93,7 @@ def test_of_flavors_that_do_alike_the_first_is_taken_however_much_room_the_other
     assert flavor(a_federation(*meshes), flavors=(STANDARD, SPOT)) == STANDARD
 
 
-def test_where_nobody_gave_an_order_flavors_are_all_alike():
+def test_flavors_without_an_order_are_equal():
     meshes = (a_mesh("spots", a_pool("p", SPOT, used=3)), a_mesh("usual", a_pool("p", STANDARD, cpu=64)))
     answer = routed(a_federation(*meshes), settings=QueueSettings())
     assert (answer.flavor, answer.reason, answer.flavor_why) == (STANDARD, Reason.MOST_HEADROOM, "")
@@ -107,8 +107,8 @@ def test_within_a_flavor_the_mesh_with_the_most_room_is_taken():
 @pytest.mark.parametrize(
     ("asked", "taken"),
     [
-        pytest.param({}, SPOT, id="stop at a flavor that would be borrowed"),
-        pytest.param({"on_borrow": TryOn.NEXT}, STANDARD, id="rather the next one that is its own"),
+        pytest.param({}, SPOT, id="stops at a flavor to borrow"),
+        pytest.param({"on_borrow": TryOn.NEXT}, STANDARD, id="prefers the next flavor of its own quota"),
     ],
 )
 def test_on_borrow_says_to(asked, taken):
@@ -119,7 +119,7 @@ def test_when_every_flavor_would_be_borrowed_the_first_is_taken():
     assert flavor(a_federation(*two(), lab=(0, 0)), on_borrow=TryOn.NEXT) == SPOT
 
 
-def test_a_flavor_that_needs_less_borrowing_tells_so():
+def test_flavor_that_borrows_less_says_so():
     answer = routed(a_federation(*two(), **SPOT_BORROWED), flavors=(SPOT, STANDARD), on_borrow=TryOn.NEXT)
     assert answer.flavor_why == "flavor standard needs less borrowing than spot"
     assert "by borrowing of flavor spot" in answer.verdicts[0].detail
@@ -128,11 +128,11 @@ def test_a_flavor_that_needs_less_borrowing_tells_so():
 @pytest.mark.parametrize(
     ("asked", "taken"),
     [
-        pytest.param({}, STANDARD, id="rather a flavor that fits than others giving way"),
-        pytest.param({"on_preempt": TryOn.STOP}, SPOT, id="the earlier one, and wait for those who give way"),
-        pytest.param({"on_preempt": TryOn.STOP, "reclaim": PreemptionMode.NEVER}, STANDARD, id="nothing where nobody may be asked"),
+        pytest.param({}, STANDARD, id="prefers a fitting flavor over preemption"),
+        pytest.param({"on_preempt": TryOn.STOP}, SPOT, id="takes the earlier flavor and waits for its victims"),
+        pytest.param({"on_preempt": TryOn.STOP, "reclaim": PreemptionMode.NEVER}, STANDARD, id="finds none where it may preempt no one"),
         pytest.param(
-            {"on_preempt": TryOn.STOP, "reclaim": PreemptionMode.LOWER_PRIORITY}, STANDARD, id="nothing where it depends on priorities"
+            {"on_preempt": TryOn.STOP, "reclaim": PreemptionMode.LOWER_PRIORITY}, STANDARD, id="finds none where priorities decide"
         ),
     ],
 )
@@ -140,14 +140,14 @@ def test_on_preempt_says_to_take(asked, taken):
     assert flavor(a_federation(*two(), **SPOT_TO_RECLAIM), **asked) == taken
 
 
-def test_what_others_give_back_is_waited_for_and_told():
+def test_reclaimable_flavor_is_waited_for():
     answer = routed(a_federation(*two(), **SPOT_TO_RECLAIM), on_preempt=TryOn.STOP)
     assert answer.reason is Reason.FLAVOR_ORDER
     assert answer.flavor_why == "the tenant's own quota of flavor spot is reclaimed from borrowers"
     assert "which can be reclaimed" in answer.detail
 
 
-def test_others_on_a_full_mesh_give_way_only_as_far_as_they_borrow_there():
+def test_full_mesh_preempts_only_what_others_borrow_there():
     held = ((OPS, "spots", SPOT, 4),)
     asked = {"on_preempt": TryOn.STOP}
     assert flavor(a_federation(*two(spot_used=4), ops=(0, 4), held=held), **asked) == SPOT
@@ -155,14 +155,16 @@ def test_others_on_a_full_mesh_give_way_only_as_far_as_they_borrow_there():
 
 
 @pytest.mark.parametrize(
-    ("preference", "taken"), [(Preference.BORROWING, STANDARD), (Preference.PREEMPTION, SPOT)], ids=["rather borrow", "rather preempt"]
+    ("preference", "taken"),
+    [(Preference.BORROWING, STANDARD), (Preference.PREEMPTION, SPOT)],
+    ids=["prefers borrowing", "prefers preempting"],
 )
-def test_prefer_decides_between_borrowing_one_flavor_and_preempting_for_another(preference, taken):
+def test_preference_decides_between_borrowing_and_preempting(preference, taken):
     snapshot = a_federation(*two(), lab=(4, 0), ops=(4, 8), held=((OPS, "else", SPOT, 8),))
     assert flavor(snapshot, on_borrow=TryOn.NEXT, on_preempt=TryOn.NEXT, preference=preference) == taken
 
 
-def test_when_it_would_wait_for_every_flavor_the_soonest_mesh_is_taken():
+def test_soonest_mesh_is_taken_when_every_flavor_waits():
     slow = a_mesh("spots", a_pool("p", SPOT, used=4), run_ms=4_000, claimed=1)
     quick = a_mesh("usual", a_pool("p", STANDARD, used=4), run_ms=3_000, claimed=1)
     answer = routed(a_federation(slow, quick))
@@ -183,29 +185,29 @@ def test_inputs(size, taken, reason):
     assert verdicts == {"spots": -(-size * 1_000 // MIB), "usual": 0}
 
 
-def test_when_a_flavor_is_worth_no_time_it_decides_between_equals_only():
+def test_flavor_worth_no_time_only_breaks_ties():
     rules = replace(SLOW, flavor_delay_ms=0)
     assert flavor(a_federation(*two()), near={"usual": 1_024}, rules=rules) == STANDARD
     assert flavor(a_federation(*two()), rules=rules) == SPOT
 
 
-def test_inputs_hold_work_even_where_others_would_give_way_elsewhere():
+def test_inputs_outweigh_preemption_elsewhere():
     assert flavor(a_federation(*two(), **SPOT_TO_RECLAIM), near={"usual": 2 * MIB}, on_preempt=TryOn.STOP) == STANDARD
 
 
-def test_a_queue_at_the_mesh_of_the_earlier_flavor_counts_as_waiting():
+def test_queue_at_the_mesh_of_the_earlier_flavor_counts():
     spots = a_mesh("spots", a_pool("p", SPOT), waiting=6, claimed=1, run_ms=1_000)
     assert flavor(a_federation(spots, two()[1])) == STANDARD
 
 
-def test_a_flavor_with_room_for_all_pieces_goes_before_one_with_room_for_some():
+def test_flavor_with_capacity_for_all_stages_goes_first():
     snapshot = a_federation(*two(spot_used=3))
     assert flavor(snapshot, pieces=1) == SPOT
     assert flavor(snapshot, pieces=4) == STANDARD
     assert flavor(snapshot, pieces=5) == SPOT
 
 
-def test_a_mesh_with_pools_of_several_flavors_is_taken_with_the_one_that_is_found():
+def test_mesh_with_several_flavors_is_taken_with_the_found_one():
     both = a_mesh("both", a_pool("a", STANDARD, cpu=16), a_pool("z", SPOT))
     answer = routed(a_federation(both))
     assert (answer.pool, answer.flavor, answer.reason) == ("z", SPOT, Reason.FLAVOR_ORDER)
@@ -218,7 +220,7 @@ def test_work_that_asks_for_nothing_takes_the_first_flavor():
     assert flavor(a_federation(*two(spot_used=4)), slot=ResourceSet(), pieces=9) == SPOT
 
 
-def test_what_is_planned_for_a_mesh_makes_its_flavor_wait():
+def test_stages_planned_for_a_mesh_make_its_flavor_wait():
     demand = RoutingRequest(tenant=LAB, slot=ONE_CPU, settings=settings())
     answer = route(demand, a_federation(*two()), {MeshId("spots"): ResourceSet.of({"cpu": 4})}, SLOW)
     assert isinstance(answer, Routed)
@@ -232,12 +234,12 @@ def test_a_flavor_counts_as_it_does_at_its_best_mesh():
     assert search([Graded(SPOT, WAITS), Graded(SPOT, FIT), Graded(STANDARD, FIT)], settings()) == (SPOT, FIT)
 
 
-def test_nothing_is_found_where_all_flavors_wait_or_there_are_none():
+def test_no_flavor_is_found_when_all_wait_or_none_exists():
     assert search([Graded(SPOT, WAITS), Graded(STANDARD, WAITS)], settings()) is None
     assert search([], settings()) is None
 
 
-def test_flavors_that_the_file_does_not_name_are_tried_last_by_name():
+def test_flavors_missing_from_the_file_come_last_by_name():
     assert in_order([FlavorName("b"), FlavorName("a"), STANDARD, SPOT], settings()) == [SPOT, STANDARD, "a", "b"]
 
 
@@ -254,7 +256,7 @@ def test_the_words_name_what_speaks_against_the_other_flavor(passed, words):
     assert words_of(Graded(SPOT, FIT), Graded(STANDARD, passed)) == words
 
 
-def test_headroom_tells_what_others_borrow_on_a_mesh_and_leaves_the_tenant_itself_out():
+def test_headroom_lists_loans_of_others_on_a_mesh():
     held = ((OPS, "spots", SPOT, 5), (OPS, "usual", SPOT, 2), (LAB, "spots", SPOT, 1))
     headroom = Headroom(a_federation(lab=(0, 4), held=held))
     assert headroom.borrowed_at(MeshId("spots"), SPOT, "cpu", LAB) == 30_000

@@ -1,4 +1,4 @@
-"""Routing on small snapshots: each refusal with its reason, and each comparison with the one that comes after it."""
+"""Routing on small snapshots: each refusal with its reason, and each comparison with the next one."""
 
 from dataclasses import replace
 
@@ -61,37 +61,35 @@ def a_demand(**asked: object) -> RoutingRequest:
             a_demand(labels={"spot": "!"}),
             a_mesh("east", labels={"spot": "yes"}),
             Reason.LABEL_MISMATCH,
-            id="the mesh carries a label that the work shuns",
+            id="the mesh has a label that the work excludes",
         ),
-        pytest.param(a_demand(), a_mesh("east", tenants=("acme/lab/x", "acme/la")), Reason.TENANT_NOT_ALLOWED, id="the mesh is for others"),
-        pytest.param(a_demand(), a_mesh("east", tenants=()), Reason.TENANT_NOT_ALLOWED, id="the mesh is for nobody"),
+        pytest.param(
+            a_demand(), a_mesh("east", tenants=("acme/lab/x", "acme/la")), Reason.TENANT_NOT_ALLOWED, id="the mesh is for other tenants"
+        ),
+        pytest.param(a_demand(), a_mesh("east", tenants=()), Reason.TENANT_NOT_ALLOWED, id="the mesh is for no tenant"),
         pytest.param(a_demand(), a_mesh("east", alive=False), Reason.MESH_UNREACHABLE, id="the heartbeat is overdue"),
         pytest.param(a_demand(), a_mesh("east", cluster_answers=False), Reason.MESH_UNREACHABLE, id="its Ray cluster is gone"),
         pytest.param(a_demand(), a_mesh("east", drain=Drain()), Reason.MESH_DRAINING, id="the mesh drains"),
-        pytest.param(a_demand(), a_mesh("east", waiting=10_000), Reason.QUEUE_FULL, id="as many wait for the mesh as may"),
+        pytest.param(a_demand(), a_mesh("east", waiting=10_000), Reason.QUEUE_FULL, id="the mesh has its maximum of waiting stages"),
         pytest.param(
             a_demand(slot=ResourceSet.of({"cpu": 5})), a_mesh("east"), Reason.POOL_TOO_SMALL, id="the work is larger than the pool"
         ),
-        pytest.param(
-            a_demand(slot=ResourceSet.of({"gpu": 1})), a_mesh("east"), Reason.POOL_TOO_SMALL, id="the pool has none of a resource"
-        ),
+        pytest.param(a_demand(slot=ResourceSet.of({"gpu": 1})), a_mesh("east"), Reason.POOL_TOO_SMALL, id="the pool lacks a resource"),
         pytest.param(
             a_demand(slot=ResourceSet.of({"cpu": 9})),
             a_mesh("east", cpu=16),
             Reason.QUOTA_TOO_SMALL,
             id="the work is larger than the quota",
         ),
+        pytest.param(a_demand(), a_mesh("east", leases_full=True), Reason.LEASES_AT_LIMIT, id="the mesh has no lease left"),
         pytest.param(
-            a_demand(), a_mesh("east", leases_full=True), Reason.LEASES_AT_LIMIT, id="the mesh can hold no lease that it has not got"
-        ),
-        pytest.param(
-            a_demand(tenant=TenantPath("acme/gone")), a_mesh("east"), Reason.QUOTA_TOO_SMALL, id="the tenant was taken out of the tree"
+            a_demand(tenant=TenantPath("acme/gone")), a_mesh("east"), Reason.QUOTA_TOO_SMALL, id="the tenant was removed from the tree"
         ),
         pytest.param(
             a_demand(labels={"zone": "west"}),
             a_mesh("east", tenants=(), alive=False, drain=Drain()),
             Reason.LABEL_MISMATCH,
-            id="of several reasons the first in the order counts",
+            id="the first of several reasons counts",
         ),
     ],
 )
@@ -130,13 +128,13 @@ def test_work_goes_to_the_only_mesh_and_waits_for(mesh, used, reason, words):
         pytest.param(ResourceSet(), {"mesh": MeshId("west")}, True, id="the work needs no lease"),
     ],
 )
-def test_a_mesh_that_holds_as_many_leases_as_it_may_takes_work_that_needs_no_other(slot, lease, accepts):
+def test_mesh_at_its_lease_limit_takes_work_on_existing_leases(slot, lease, accepts):
     held = LeaseView(**{"lease": "l", "tenant": LAB, "mesh": MeshId("east"), "flavor": STANDARD, "amounts": ONE_CPU, "token": 1, **lease})
     snapshot = replace(a_snapshot(a_mesh("east", leases_full=True)), leases=(held,))
     assert isinstance(route(a_demand(slot=slot), snapshot), Routed) is accepts
 
 
-def test_of_pools_that_refuse_one_whose_no_may_pass_is_told():
+def test_pool_with_a_transient_refusal_is_reported():
     view = a_mesh("east", leases_full=True)
     (pool,) = view.record.pools
     other = replace(pool, pool=PoolName("a-first"), flavor=FlavorName("of nobody"))
@@ -145,46 +143,48 @@ def test_of_pools_that_refuse_one_whose_no_may_pass_is_told():
 
 
 @pytest.mark.parametrize(
-    "tenants", [("*",), ("acme",), ("acme/lab",), ("other", "acme")], ids=["open to all", "to the parent", "to itself", "among others"]
+    "tenants",
+    [("*",), ("acme",), ("acme/lab",), ("other", "acme")],
+    ids=["open to all", "open to the parent", "open to itself", "open to several"],
 )
 def test_a_mesh_takes_the_tenant_when_it_is(tenants):
     assert isinstance(route(a_demand(), a_snapshot(a_mesh("east", tenants=tenants))), Routed)
 
 
-def test_a_tenant_whose_name_only_begins_alike_is_another_one():
+def test_tenant_with_the_same_prefix_is_another_one():
     answer = route(a_demand(tenant=TenantPath("acme/lab")), a_snapshot(a_mesh("east", tenants=("acme/la",))))
     assert isinstance(answer, RouteRefused)
 
 
-def test_a_mesh_that_could_start_the_work_comes_before_the_one_where_the_inputs_are():
+def test_mesh_that_can_start_now_beats_the_one_with_the_inputs():
     snapshot = a_snapshot(a_mesh("east", used=4), a_mesh("west"))
     answer = route(a_demand(near={MeshId("east"): 9}), snapshot)
     assert isinstance(answer, Routed)
     assert (answer.mesh, answer.reason) == ("west", Reason.MOST_HEADROOM)
 
 
-def test_of_meshes_that_could_start_it_the_one_with_the_most_inputs_is_taken():
+def test_mesh_with_the_most_inputs_wins_among_ready_ones():
     snapshot = a_snapshot(a_mesh("east"), a_mesh("north", waiting=3), a_mesh("west", cpu=8))
     answer = route(a_demand(near={MeshId("east"): 1, MeshId("north"): 2}), snapshot)
     assert isinstance(answer, Routed)
     assert (answer.mesh, answer.reason) == ("north", Reason.LOCALITY)
 
 
-def test_without_inputs_the_mesh_with_the_least_work_for_its_size_is_taken():
+def test_mesh_with_the_least_relative_load_wins_without_inputs():
     snapshot = a_snapshot(a_mesh("east", cpu=4, waiting=1), a_mesh("west", cpu=16, waiting=3))
     answer = route(a_demand(), snapshot)
     assert isinstance(answer, Routed)
     assert (answer.mesh, answer.reason) == ("west", Reason.MOST_HEADROOM)
 
 
-def test_what_was_planned_since_the_snapshot_counts_as_work():
+def test_planned_work_counts_as_load():
     snapshot = a_snapshot(a_mesh("east"), a_mesh("west"))
     answer = route(a_demand(), snapshot, {MeshId("east"): ONE_CPU})
     assert isinstance(answer, Routed)
     assert answer.mesh == "west"
 
 
-def test_ten_equal_pieces_planned_one_after_the_other_spread_by_size():
+def test_ten_equal_stages_spread_by_mesh_size():
     snapshot = a_snapshot(a_mesh("east", cpu=2), a_mesh("west", cpu=8))
     planned: dict[MeshId, ResourceSet] = {}
     for _ in range(10):
@@ -194,7 +194,7 @@ def test_ten_equal_pieces_planned_one_after_the_other_spread_by_size():
     assert planned == {"east": ResourceSet.of({"cpu": 2}), "west": ResourceSet.of({"cpu": 8})}
 
 
-def test_of_equally_loaded_meshes_the_one_with_more_room_is_taken():
+def test_equally_loaded_mesh_with_more_free_capacity_is_taken():
     snapshot = a_snapshot(a_mesh("east", used=3), a_mesh("west", used=1))
     answer = route(a_demand(), snapshot)
     assert isinstance(answer, Routed)
@@ -202,7 +202,7 @@ def test_of_equally_loaded_meshes_the_one_with_more_room_is_taken():
     assert [verdict.room for verdict in answer.verdicts] == [1, 3]
 
 
-def test_a_tie_goes_to_the_first_by_id_whatever_the_order_of_the_snapshot():
+def test_tie_goes_to_the_first_mesh_id():
     snapshot = a_snapshot(a_mesh("west"), a_mesh("east"))
     answer = route(a_demand(), snapshot)
     assert isinstance(answer, Routed)
@@ -217,7 +217,7 @@ def test_pinned_work_goes_where_it_is_pinned_and_waits_there():
     assert (answer.mesh, answer.reason) == ("west", Reason.ONLY_FEASIBLE_MESH)
 
 
-def test_pinned_work_is_refused_with_the_reason_of_that_mesh_alone():
+def test_pinned_work_is_refused_for_that_mesh_alone():
     snapshot = a_snapshot(a_mesh("east"), a_mesh("west", drain=Drain()))
     answer = route(a_demand(mesh=MeshId("west")), snapshot)
     assert isinstance(answer, RouteRefused)
@@ -232,7 +232,7 @@ def test_work_pinned_to_a_mesh_that_never_joined_waits_for_it():
     assert "moon" in answer.detail
 
 
-def test_different_refusals_are_told_side_by_side():
+def test_different_refusals_are_listed_together():
     snapshot = a_snapshot(a_mesh("east", alive=False), a_mesh("west", drain=Drain()))
     answer = route(a_demand(), snapshot)
     assert isinstance(answer, RouteRefused)
@@ -246,7 +246,7 @@ def test_without_any_mesh_nothing_fits():
     assert (answer.reason, answer.verdicts) == (Reason.NO_MESH_FITS, ())
 
 
-def test_of_several_pools_the_one_that_could_start_the_work_is_named():
+def test_pool_that_could_start_the_work_is_named():
     view = a_mesh("east", used=4)
     spare = PoolRecord(pool=PoolName("spare"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 2}))
     answer = route(a_demand(), a_snapshot(replace(view, record=replace(view.record, pools=(*view.record.pools, spare)))))
@@ -262,7 +262,7 @@ def test_a_pool_without_quota_does_not_hide_another_one_with_it():
     assert answer.pool == "general"
 
 
-def test_work_that_asks_for_nothing_fits_any_pool_even_a_full_one():
+def test_work_without_demands_fits_a_full_pool():
     answer = route(a_demand(slot=ResourceSet()), a_snapshot(a_mesh("east", used=4), a_mesh("west", waiting=1), cpu_used=8))
     assert isinstance(answer, Routed)
     assert (answer.mesh, answer.verdicts[0].reason) == ("east", None)
@@ -278,17 +278,17 @@ def condition(view: MeshView, **known: object) -> MeshView:
 
 
 def full(name: str, *, run_ms: int, claimed: int = 1, waiting: int = 0) -> MeshView:
-    """A mesh with no room, whose stages run for so long."""
+    """A full mesh whose stages run for this long."""
     return condition(replace(a_mesh(name, used=4, waiting=waiting), claimed=claimed), pace=Pace(run_ms=run_ms))
 
 
-def test_a_drained_mesh_refuses_with_the_reason_of_whoever_drained_it():
+def test_drained_mesh_refuses_with_the_drains_reason():
     answer = route(a_demand(), a_snapshot(condition(a_mesh("east"), drain=Drain(reason="new disks"))))
     assert isinstance(answer, RouteRefused)
     assert (answer.reason, answer.detail) == (Reason.MESH_DRAINING, "east: it is draining and admits nothing new (new disks)")
 
 
-def test_a_mesh_on_probation_refuses_and_tells_for_how_much_longer():
+def test_flapping_mesh_refuses_with_the_time_left():
     kept = FlapHistory(incarnation=2, alive=True, losses_ms=(10, 20), back_ms=1_000, stable_ms=61_000)
     snapshot = replace(a_snapshot(condition(a_mesh("east"), flap_history=kept)), at_ms=60_500)
     answer = route(a_demand(), snapshot)
@@ -298,22 +298,22 @@ def test_a_mesh_on_probation_refuses_and_tells_for_how_much_longer():
     assert isinstance(route(a_demand(), replace(snapshot, at_ms=61_000)), Routed)
 
 
-def test_the_words_about_a_probation_stay_the_same_while_it_lasts():
+def test_probation_detail_stays_the_same_while_it_lasts():
     kept = FlapHistory(incarnation=2, alive=True, losses_ms=(10,), back_ms=1_000, stable_ms=61_000)
     snapshot = a_snapshot(condition(a_mesh("east"), flap_history=kept))
-    reported = {route(a_demand(), replace(snapshot, at_ms=at_ms)).detail for at_ms in (2_000, 30_000, 60_999)}
-    assert len(reported) == 1
+    answer = {route(a_demand(), replace(snapshot, at_ms=at_ms)).detail for at_ms in (2_000, 30_000, 60_999)}
+    assert len(answer) == 1
 
 
 @pytest.mark.parametrize(
     ("size", "chosen", "reason"),
     [
-        pytest.param(3 * MIB + 1, "east", Reason.LOCALITY, id="work stays with data that take longer than the wait"),
-        pytest.param(3 * MIB, "east", Reason.LOCALITY, id="at the same cost it stays with its data"),
-        pytest.param(3 * MIB - MIB // 100, "west", Reason.MOST_HEADROOM, id="work leaves data that are there sooner than its turn"),
+        pytest.param(3 * MIB + 1, "east", Reason.LOCALITY, id="work stays when moving its inputs takes longer"),
+        pytest.param(3 * MIB, "east", Reason.LOCALITY, id="work stays at equal cost"),
+        pytest.param(3 * MIB - MIB // 100, "west", Reason.MOST_HEADROOM, id="work leaves when moving its inputs is faster"),
     ],
 )
-def test_data_hold_work_only_as_long_as_moving_them_takes_longer_than_waiting(size, chosen, reason):
+def test_inputs_hold_work_while_moving_exceeds_waiting(size, chosen, reason):
     snapshot = a_snapshot(full("east", run_ms=3_000), a_mesh("west"))
     answer = route(a_demand(near={MeshId("east"): size}), snapshot, rules=SLOW)
     assert isinstance(answer, Routed)
@@ -323,7 +323,7 @@ def test_data_hold_work_only_as_long_as_moving_them_takes_longer_than_waiting(si
     assert west.transfer_ms == -(-size * 1_000 // MIB)
 
 
-def test_inputs_on_several_meshes_count_by_what_would_have_to_cross():
+def test_inputs_on_several_meshes_count_by_bytes_to_move():
     snapshot = a_snapshot(a_mesh("east"), a_mesh("west"), a_mesh("south"))
     answer = route(a_demand(near={MeshId("east"): MIB, MeshId("west"): 3 * MIB}), snapshot, rules=SLOW)
     assert isinstance(answer, Routed)
@@ -331,7 +331,7 @@ def test_inputs_on_several_meshes_count_by_what_would_have_to_cross():
     assert {verdict.mesh: verdict.transfer_ms for verdict in answer.verdicts} == {"east": 3_000, "south": 4_000, "west": 1_000}
 
 
-def test_of_full_meshes_the_one_where_the_turn_comes_first_is_taken():
+def test_full_mesh_with_the_shortest_wait_is_taken():
     snapshot = a_snapshot(full("east", run_ms=4_000), full("west", run_ms=4_000, claimed=4, waiting=1))
     answer = route(a_demand(), snapshot)
     assert isinstance(answer, Routed)
@@ -340,20 +340,20 @@ def test_of_full_meshes_the_one_where_the_turn_comes_first_is_taken():
     assert answer.detail.endswith("about 2 s to wait; elsewhere it would wait about 4 s")
 
 
-def test_a_mesh_that_has_run_nothing_is_reckoned_with_what_the_others_need():
+def test_unmeasured_mesh_uses_the_run_time_of_others():
     idle = replace(a_mesh("west", used=4), claimed=1)
     answer = route(a_demand(), a_snapshot(full("east", run_ms=700), idle))
     assert [verdict.wait_ms for verdict in answer.verdicts] == [700, 700]
     assert route(a_demand(), a_snapshot(idle), rules=CostRules(run_ms_unknown=90)).verdicts[0].wait_ms == 90
 
 
-def test_what_is_planned_makes_the_wait_longer():
+def test_planned_work_lengthens_the_wait():
     answer = route(a_demand(mesh=MeshId("east")), a_snapshot(full("east", run_ms=1_000)), {MeshId("east"): ResourceSet.of({"cpu": 2})})
     assert isinstance(answer, Routed)
     assert answer.verdicts[0].wait_ms == 3_000
 
 
-def test_meshes_are_asked_once_for_pieces_whose_inputs_lie_apart():
+def test_each_mesh_is_judged_once_for_stages_with_far_inputs():
     asked = survey(a_demand(), a_snapshot(a_mesh("east"), a_mesh("west")))
     answers = [choose(asked, {MeshId(mesh): 9}) for mesh in ("east", "west")]
     assert [answer.mesh for answer in answers if isinstance(answer, Routed)] == ["east", "west"]
@@ -372,7 +372,7 @@ def two_owners(*meshes: MeshView) -> FederationSnapshot:
 
 
 @pytest.mark.parametrize("pace", [None, Pace(run_ms=60_000)], ids=["which has run nothing", "on which stages run for long"])
-def test_work_whose_own_quota_others_hold_goes_where_there_is_room_and_waits_for_the_quota_alone(pace):
+def test_work_with_reclaimable_quota_goes_where_capacity_is(pace):
     alpha = condition(replace(a_mesh("alpha", cpu=2, used=2), claimed=2), pace=Pace(run_ms=10_000))
     answer = route(a_demand(tenant=RED, settings=TAKES_BACK), two_owners(alpha, condition(a_mesh("gamma", cpu=1), pace=pace)))
     assert isinstance(answer, Routed)
@@ -402,7 +402,7 @@ def an_absent_mesh(name: str, whereabouts: Whereabouts = Whereabouts.LEFT, **rep
     ],
 )
 @pytest.mark.parametrize("asked", [{"mesh": MeshId("lab")}, {"labels": {"zone": "lab"}}], ids=["pinned to it", "by its labels"])
-def test_work_for_a_mesh_that_is_not_there_is_told_where_the_mesh_is(asked, whereabouts, words):
+def test_work_for_an_absent_mesh_says_where_the_mesh_is(asked, whereabouts, words):
     east, lab = a_mesh("east", labels={"zone": "east"}), an_absent_mesh("lab", whereabouts, labels={"zone": "lab"})
     refused = route(a_demand(**asked), replace(a_snapshot(east), absent=(lab,)))
     assert isinstance(refused, RouteRefused)
@@ -412,7 +412,7 @@ def test_work_for_a_mesh_that_is_not_there_is_told_where_the_mesh_is(asked, wher
     assert (alone.reason, alone.detail) == (Reason.MESH_UNREACHABLE, words)
 
 
-def test_of_a_mesh_that_is_not_there_and_drained_both_are_told():
+def test_absent_and_drained_mesh_reports_both():
     lab = replace(an_absent_mesh("lab", Whereabouts.NOT_JOINED), condition=MeshCondition(drain=Drain(reason="disks")))
     assert route(a_demand(), replace(a_snapshot(), absent=(lab,))).detail == "lab: it has not joined yet; it is drained (disks)"
 
@@ -421,17 +421,17 @@ def test_of_a_mesh_that_is_not_there_and_drained_both_are_told():
     "lab",
     [
         pytest.param(an_absent_mesh("lab", labels={"zone": "moon"}), id="without the label"),
-        pytest.param(an_absent_mesh("lab", labels={"zone": "lab"}, tenants=("acme/shop",)), id="for others"),
+        pytest.param(an_absent_mesh("lab", labels={"zone": "lab"}, tenants=("acme/shop",)), id="for other tenants"),
         pytest.param(an_absent_mesh("lab", labels={"zone": "lab"}, cpu=0), id="too small"),
     ],
 )
-def test_a_mesh_that_would_not_take_the_work_either_is_not_waited_for(lab):
+def test_absent_mesh_that_would_refuse_is_not_waited_for(lab):
     east = a_mesh("east", labels={"zone": "east"})
     refused = route(a_demand(labels={"zone": "lab"}), replace(a_snapshot(east), absent=(lab,)))
     assert (refused.reason, len(refused.verdicts)) == (Reason.LABEL_MISMATCH, 1)
 
 
-def test_work_that_a_mesh_takes_hears_nothing_of_those_that_are_not_there():
+def test_placed_work_has_no_verdict_of_absent_meshes():
     routed = route(a_demand(), replace(a_snapshot(a_mesh("east")), absent=(an_absent_mesh("lab"),)))
     assert isinstance(routed, Routed)
     assert len(routed.verdicts) == 1

@@ -1,4 +1,4 @@
-"""The child's end of the link: which replica is asked, and what an answer that is none becomes."""
+"""The child's side of the link: choice of the replica, and invalid answers."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ from mesh.stages.messages import NodeStarted, StageEnded
 
 EAST = MeshId("east")
 FIRST, SECOND = "http://first.test", "http://second.test"
-TOLD = LinkTerms(heartbeat_ms=500, inline_limit_bytes=4_096, storage_url="file:///objects")
+LINK_TERMS = LinkTerms(heartbeat_ms=500, inline_limit_bytes=4_096, storage_url="file:///objects")
 SESSION = Session(mesh=EAST, incarnation=5, ttl_ms=1_000, epoch=1, ledger="l")
 RECORD = MeshRecord(mesh=EAST, labels={}, pools=(), cluster="c")
 CLAIMED = Claim(stage=StageId("s"), mesh=EAST, incarnation=5, token=9)
@@ -31,7 +31,7 @@ Answer = Callable[[httpx.Request], httpx.Response]
 
 
 class Roots:
-    """Two roots that answer as they are told, and remember what they were asked."""
+    """Two roots with given answers that record their requests."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {}
@@ -61,7 +61,7 @@ def link(roots: Roots) -> Iterator[HttpLink]:
 
 
 def good(_: httpx.Request) -> httpx.Response:
-    return httpx.Response(200, content=encode(TOLD))
+    return httpx.Response(200, content=encode(LINK_TERMS))
 
 
 def away(request: httpx.Request) -> httpx.Response:
@@ -74,28 +74,28 @@ def error(code: str, status: int = 409, **more: object) -> Answer:
 
 
 def test_a_call_is_a_post_to_the_verbs_own_path(link, roots):
-    assert ask_terms(link, EAST) == TOLD
+    assert ask_terms(link, EAST) == LINK_TERMS
     _, request = roots.asked[0]
     assert (request.method, request.url.path, request.headers["content-type"]) == ("POST", f"{LINK_PATH}/terms", "application/json")
     assert decode(AskTerms, request.content) == AskTerms(mesh=EAST)
 
 
-def test_the_highest_proof_that_was_told_goes_back_with_each_call(link, roots):
-    response = iter(["7.1.aa.l", "6.1.bb.l", "", "no proof at all", "8.1.cc.l", "3.1.dd.other", ""])
-    roots.answers[FIRST] = lambda _: httpx.Response(200, content=encode(TOLD), headers={PROOF_HEADER: next(response)})
+def test_highest_session_proof_returns_with_each_call(link, roots):
+    proofs = iter(["7.1.aa.l", "6.1.bb.l", "", "no proof at all", "8.1.cc.l", "3.1.dd.other", ""])
+    roots.answers[FIRST] = lambda _: httpx.Response(200, content=encode(LINK_TERMS), headers={PROOF_HEADER: next(proofs)})
     for _ in range(7):
         ask_terms(link, EAST)
     sent = [request.headers.get(PROOF_HEADER) for _, request in roots.asked]
     assert sent == [None, "7.1.aa.l", "7.1.aa.l", "7.1.aa.l", "7.1.aa.l", "8.1.cc.l", "3.1.dd.other"]
 
 
-def test_the_next_address_is_asked_when_one_is_away_and_first_from_then_on(link, roots):
+def test_link_fails_over_and_keeps_the_address_that_answered(link, roots):
     roots.answers[FIRST] = away
-    assert [ask_terms(link, EAST), ask_terms(link, EAST)] == [TOLD, TOLD]
+    assert [ask_terms(link, EAST), ask_terms(link, EAST)] == [LINK_TERMS, LINK_TERMS]
     assert roots.hosts() == [FIRST, SECOND, SECOND]
 
 
-def test_each_address_is_tried_once_and_the_next_call_begins_with_another(link, roots):
+def test_each_address_is_tried_once_and_the_next_call_rotates(link, roots):
     roots.answers = {FIRST: away, SECOND: away}
     with pytest.raises(StoreUnavailable, match=r"first\.test: nobody listens; http://second\.test"):
         ask_terms(link, EAST)
@@ -104,7 +104,7 @@ def test_each_address_is_tried_once_and_the_next_call_begins_with_another(link, 
     assert roots.hosts() == [FIRST, SECOND, SECOND]
 
 
-def test_of_many_addresses_that_hang_no_more_are_tried_than_there_is_time_for_and_the_others_with_the_next_call(roots, monkeypatch):
+def test_hanging_addresses_are_tried_within_the_time_limit(roots, monkeypatch):
     passed_s = [0.0]
 
     def hang(request: httpx.Request) -> httpx.Response:
@@ -126,29 +126,29 @@ def test_of_many_addresses_that_hang_no_more_are_tried_than_there_is_time_for_an
     [
         pytest.param(lambda _: httpx.Response(200, content=b""), id="nothing"),
         pytest.param(lambda _: httpx.Response(200, content=b"<html>hello</html>"), id="a page"),
-        pytest.param(lambda _: httpx.Response(200, content=b'{"heartbeat_ms": 500'), id="half of it"),
-        pytest.param(lambda _: httpx.Response(200, content=encode(TOLD).replace(b"500", b'"500"')), id="another type"),
-        pytest.param(lambda _: httpx.Response(200, content=encode(TOLD).replace(b"heartbeat_ms", b"pulse")), id="another key"),
+        pytest.param(lambda _: httpx.Response(200, content=b'{"heartbeat_ms": 500'), id="half a document"),
+        pytest.param(lambda _: httpx.Response(200, content=encode(LINK_TERMS).replace(b"500", b'"500"')), id="another type"),
+        pytest.param(lambda _: httpx.Response(200, content=encode(LINK_TERMS).replace(b"heartbeat_ms", b"pulse")), id="another key"),
         pytest.param(lambda _: httpx.Response(200, content=b"\xff\xfe"), id="no text"),
-        pytest.param(lambda _: httpx.Response(200, content=b"[" * 100_000), id="levels without end"),
+        pytest.param(lambda _: httpx.Response(200, content=b"[" * 100_000), id="endless nesting"),
         pytest.param(lambda _: httpx.Response(204), id="a success without a body"),
-        pytest.param(lambda _: httpx.Response(301, headers={"location": "http://elsewhere.test/"}), id="a way to elsewhere"),
-        pytest.param(lambda _: httpx.Response(404, json={"detail": "Not Found"}), id="no such path"),
+        pytest.param(lambda _: httpx.Response(301, headers={"location": "http://elsewhere.test/"}), id="a redirect"),
+        pytest.param(lambda _: httpx.Response(404, json={"detail": "Not Found"}), id="an unknown path"),
         pytest.param(lambda _: httpx.Response(502, content=b"<html>Bad Gateway</html>"), id="a proxy without a root"),
-        pytest.param(lambda _: httpx.Response(500, json={"error": None}), id="an error that is none"),
+        pytest.param(lambda _: httpx.Response(500, json={"error": None}), id="an invalid error"),
         pytest.param(lambda _: httpx.Response(500, json={"error": []}), id="an error of another shape"),
         pytest.param(lambda _: httpx.Response(409, json=[1]), id="a list where an error belongs"),
         pytest.param(error("epoch_changed"), id="a new epoch without its number"),
         pytest.param(error("epoch_changed", facts={"epoch": "soon", "learn_ms": 1}), id="a new epoch whose number is none"),
         pytest.param(error("epoch_changed", facts=[1]), id="a new epoch with a list of numbers"),
-        pytest.param(error("never_heard_of"), id="a code that nobody knows"),
-        pytest.param(error("internal", 500), id="a root that broke"),
+        pytest.param(error("never_heard_of"), id="an unknown code"),
+        pytest.param(error("internal", 500), id="a broken root"),
         pytest.param(error("store_unavailable", 503), id="a root without a store"),
-        pytest.param(error("too_many_calls", 429), id="a root that has heard enough"),
+        pytest.param(error("too_many_calls", 429), id="a throttled root"),
         pytest.param(away, id="no connection"),
     ],
 )
-def test_what_is_no_answer_is_a_store_that_does_not_answer(link, roots, answer):
+def test_invalid_answer_is_an_unavailable_store(link, roots, answer):
     roots.answers = {FIRST: answer, SECOND: answer}
     with pytest.raises(StoreUnavailable) as gone:
         ask_terms(link, EAST)
@@ -156,13 +156,13 @@ def test_what_is_no_answer_is_a_store_that_does_not_answer(link, roots, answer):
     assert len(str(gone.value)) < 1_000
 
 
-def test_a_lost_root_behind_a_proxy_is_no_reason_not_to_ask_the_other(link, roots):
+def test_proxy_error_leads_to_the_next_root(link, roots):
     roots.answers[FIRST] = lambda _: httpx.Response(502, content=b"Bad Gateway")
-    assert ask_terms(link, EAST) == TOLD
+    assert ask_terms(link, EAST) == LINK_TERMS
 
 
 @pytest.mark.parametrize("code", ["unauthorized", "wrong_mesh", "malformed_call"])
-def test_a_refusal_says_why_and_is_asked_of_nobody_else(link, roots, code):
+def test_refusal_gives_its_reason_and_is_not_retried(link, roots, code):
     roots.answers[FIRST] = error(code, 403)
     with pytest.raises(LinkRefused, match=code):
         ask_terms(link, EAST)
@@ -173,7 +173,7 @@ def test_a_refusal_says_why_and_is_asked_of_nobody_else(link, roots, code):
     ("code", "is_for_good"),
     [("malformed_call", True), ("malformed_json", True), ("body_too_large", True), ("unauthorized", False), ("wrong_mesh", False)],
 )
-def test_a_call_that_is_never_taken_is_told_from_one_that_may_be_later(link, roots, code, is_for_good):
+def test_permanent_and_transient_call_errors_differ(link, roots, code, is_for_good):
     roots.answers[FIRST] = error(code, 403)
     with pytest.raises(LinkRefused) as refused:
         ask_terms(link, EAST)
@@ -181,7 +181,7 @@ def test_a_call_that_is_never_taken_is_told_from_one_that_may_be_later(link, roo
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_every_error_of_the_ports_is_raised_again_as_what_it_was(link, roots, code):
+def test_every_port_error_is_raised_as_its_own_class(link, roots, code):
     roots.answers[FIRST] = error(code, facts={"epoch": 7, "learn_ms": 30})
     with pytest.raises(CODES[code], match="in words") as raised:
         ask_terms(link, EAST)
@@ -207,14 +207,14 @@ def test_each_verb_waits_as_long_as_it_may_take(link, roots):
 
 
 class Dripping(httpx.SyncByteStream):
-    """A byte now and then, for ever."""
+    """Endless body of single bytes."""
 
     def __iter__(self) -> Iterator[bytes]:
         while True:
             yield b" "
 
 
-def test_an_answer_that_drips_for_ever_ends_with_the_time_of_its_verb(link, roots, monkeypatch):
+def test_endless_answer_stops_at_the_time_limit(link, roots, monkeypatch):
     seconds = iter(range(1_000))
     monkeypatch.setattr(http_link.time, "monotonic", lambda: next(seconds) / 4)
     roots.answers = dict.fromkeys((FIRST, SECOND), lambda _: httpx.Response(200, stream=Dripping()))
@@ -236,20 +236,20 @@ def test_a_link_that_was_closed_is_a_store_that_does_not_answer(link):
         ask_terms(link, EAST)
 
 
-def test_a_session_goes_without_what_its_join_was_told(link, roots):
+def test_sent_session_leaves_out_its_join_response(link, roots):
     roots.answers[FIRST] = lambda _: httpx.Response(200, content=b"null")
     HttpLedger(link).leave(SESSION)
     assert json.loads(roots.asked[0][1].content)["session"]["response"]["leases"] == []
 
 
-def test_more_wants_than_a_heartbeat_tells_are_not_even_sent(link, roots):
+def test_too_many_demands_are_not_sent(link, roots):
     demand = QuotaDemand(tenant=TenantPath("acme"), flavor=FlavorName("cpu"), slot=ResourceSet.of({"cpu": 1}))
     with pytest.raises(BatchTooLarge):
         HttpLedger(link).heartbeat(SESSION, RECORD, HeartbeatReport(number=1, demands=(demand,) * (ROWS_SENT_MAX + 1)))
     assert roots.asked == []
 
 
-def test_a_large_batch_goes_in_parts_whose_numbers_stay_in_order(link, roots):
+def test_large_batch_is_sent_in_ordered_parts(link, roots):
     roots.answers[FIRST] = lambda request: httpx.Response(200, content=str(decode(Report, request.content).batch).encode())
     started = tuple(NodeStarted(stage=StageId("s"), node=NodeId(f"n{number}"), attempt=1, started_ms=1) for number in range(1_200))
     queue = HttpStageQueue(link, EAST)
@@ -263,13 +263,13 @@ def test_a_large_batch_goes_in_parts_whose_numbers_stay_in_order(link, roots):
     assert all(len(request.content) < 1 << 20 for _, request in roots.asked)
 
 
-def test_letters_come_as_letters(link, roots):
+def test_notifications_keep_their_form(link, roots):
     roots.answers[FIRST] = lambda _: httpx.Response(200, content=b'["5-0", [{"kind": "stage", "subject": "s"}]]')
     cursor, (notification,) = HttpStageQueue(link, EAST).notifications(EAST, "4-0", 0)
     assert (cursor, notification.kind, notification.subject) == ("5-0", NotificationKind.STAGE, "s")
 
 
-def test_a_blob_whose_bytes_are_others_is_no_answer(link, roots):
+def test_blob_with_a_wrong_hash_is_no_answer(link, roots):
     roots.answers[FIRST] = lambda _: httpx.Response(200, content=b"others")
     with pytest.raises(StoreUnavailable, match="do not match the hash"):
         HttpBlobs(link).get(RunId("r"), (hashlib.sha256(b"these").hexdigest(),))
@@ -280,7 +280,7 @@ def test_a_blob_that_is_not_there_is_left_out(link, roots):
     assert HttpBlobs(link).get(RunId("r"), ("a" * 64,)) == {}
 
 
-def test_a_file_of_certificates_that_holds_none_is_told_so(tmp_path):
+def test_empty_certificate_file_is_an_error(tmp_path):
     assert trusted(None) is True
     (tmp_path / "ca.pem").write_text("no certificate")
     for file in (tmp_path / "ca.pem", tmp_path / "missing.pem"):

@@ -1,4 +1,4 @@
-"""How long a call to Redis may be held: by sentinels that take a connection and say nothing, and by a cluster that is away."""
+"""Time limits of Redis calls: silent sentinels and an absent cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BOUND_MS = 300
 
 
 class Silent:
-    """Takes connections, and says nothing to anybody."""
+    """Server that takes connections and never answers."""
 
     def __init__(self) -> None:
         self._client = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -24,7 +24,7 @@ class Silent:
         self.host = f"127.0.0.1:{self._client.getsockname()[1]}"
 
     def callers(self) -> int:
-        """How many have connected since the last question."""
+        """Return the number of new connections."""
         count = 0
         while True:
             try:
@@ -58,7 +58,7 @@ def ping_from_a_loop(url: str) -> None:
 
 
 @pytest.mark.parametrize("call", [ping, ping_from_a_loop], ids=["from a thread", "from an event loop"])
-def test_a_silent_sentinel_is_asked_once_for_each_try_of_the_call(sentinels: list[Silent], call: Callable[[str], None]) -> None:
+def test_silent_sentinel_is_asked_once_per_try(sentinels: list[Silent], call: Callable[[str], None]) -> None:
     with pytest.raises(redis.ConnectionError):
         call(f"redis+sentinel://{','.join(each.host for each in sentinels)}/leases")
     assert [each.callers() for each in sentinels] == [2] * SENTINELS  # The client repeats once.

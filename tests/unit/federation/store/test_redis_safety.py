@@ -28,15 +28,15 @@ def test_a_sound_server_has_no_problems():
     ("changed", "named"),
     [
         pytest.param({"maxmemory_policy": "allkeys-lru"}, "maxmemory-policy", id="a server that evicts keys"),
-        pytest.param({"append_only": False}, "appendonly", id="a server that forgets at a restart"),
-        pytest.param({"min_replicas_to_write": 0}, "min-replicas-to-write", id="a master that goes on without replicas"),
+        pytest.param({"append_only": False}, "appendonly", id="a server that loses data at a restart"),
+        pytest.param({"min_replicas_to_write": 0}, "min-replicas-to-write", id="a master that accepts writes without replicas"),
         pytest.param({"min_replicas_max_lag_ms": 7_000}, "min-replicas-max-lag", id="a lag that the grace does not cover"),
         pytest.param({"takeover": ("down-after-milliseconds", 4_999)}, "down-after-milliseconds", id="sentinels that do not wait for it"),
         pytest.param({"takeover": ("cluster-node-timeout", 1_000)}, "cluster-node-timeout", id="a cluster that does not wait for it"),
-        pytest.param({"word_bits": 32}, "arch_bits", id="a program whose numbers are too short"),
+        pytest.param({"word_bits": 32}, "arch_bits", id="a program with too short integers"),
     ],
 )
-def test_an_unfit_server_is_told_its_setting_and_the_remedy(changed, named):
+def test_unfit_server_is_refused_with_setting_and_remedy(changed, named):
     (problem,) = problems_of(replace(SOUND, **changed), TERMS)
     assert problem.startswith(named)
     assert "set it to" in problem
@@ -50,13 +50,13 @@ def test_a_server_without_replicas_needs_none():
     assert list(problems_of(replace(SOUND, replicas=0, min_replicas_to_write=0, min_replicas_max_lag_ms=10_000), TERMS)) == []
 
 
-def test_a_server_tells_its_settings(client: redis.Redis):
+def test_server_reports_its_settings(client: redis.Redis):
     assert read_settings(client, Keys()) == ServerSettings(
         maxmemory_policy="noeviction", append_only=False, replicas=0, min_replicas_to_write=0, min_replicas_max_lag_ms=10_000
     )
 
 
-def test_a_server_that_keeps_no_file_is_refused_unless_it_is_for_trying_out(client: redis.Redis):
+def test_server_without_persistence_is_refused_outside_trials(client: redis.Redis):
     with pytest.raises(LedgerUnsafe, match="appendonly"):
         check_server(client, Keys(), TERMS)
     check_server(client, Keys(), TERMS, durable=False)
@@ -79,7 +79,7 @@ def test_sentinels_are_asked_for_the_service_that_the_url_names():
     assert pool.connection_kwargs["socket_timeout"] == 0.7
 
 
-def test_sentinels_and_the_master_are_spoken_to_over_tls_under_the_same_trust():
+def test_sentinels_and_master_share_tls_settings():
     client = connect("rediss+sentinel://one,two/leases?ssl_ca_certs=/ca.pem&ssl_check_hostname=false")
     for pool in (client.connection_pool, *(kept.connection_pool for kept in client.connection_pool.sentinel_manager.sentinels)):
         assert issubclass(pool.connection_class, redis.connection.SSLConnection)

@@ -1,4 +1,4 @@
-"""The text of the verbs, put together from their pieces."""
+"""Lua scripts assembled from their parts."""
 
 import re
 
@@ -16,27 +16,27 @@ def test_a_verb_carries_only_functions_and_keys_that_it_reaches(verb):
     assert [name for name in names if len(re.findall(rf"\b{name}\b", text)) < 2] == []
 
 
-def test_what_a_needed_piece_needs_itself_stands_before_it():
+def test_dependencies_of_a_script_come_before_it():
     text = source(PACKAGE, "renew")
     assert text.index("local function text(") < text.index("local UID,") < text.index("local function session_of(")
 
 
 @pytest.mark.parametrize("package", [PACKAGE, "dag.store.lua"])
-def test_what_passes_on_a_full_server_deletes_before_anything_else(package):
+def test_script_allowed_on_a_full_server_deletes_first(package):
     passing = [verb for verb in verbs(package) if on_full_server(package, verb) == "passes"]
     first = {verb: re.search(r"^ *redis\.call\(.*", source(package, verb), re.MULTILINE) for verb in passing}
     assert {verb: call and call[0] for verb, call in first.items()} == dict.fromkeys(passing, "redis.call('HDEL', META, '-')")
     assert passing
 
 
-def test_only_the_function_of_a_plain_renewal_remembers_that_it_has_looked_at_the_server():
+def test_only_plain_renewal_caches_the_server_check():
     digest, text = library(PACKAGE)
     looks = dict(re.findall(rf"function_name='(\w+)_{digest}'.*?^local LOOKS = (\S+)$", text, re.MULTILINE | re.DOTALL))
     assert {verb for verb, kept in looks.items() if kept != "{}"} == {"renew"}
     assert all("local LOOKS = {}\n" in source(PACKAGE, verb) for verb in verbs(PACKAGE))
 
 
-def test_a_function_passes_on_a_full_server_only_where_its_verb_says_so():
+def test_only_marked_functions_run_on_a_full_server():
     digest, text = library(PACKAGE)
     flags = dict(re.findall(rf"function_name='(\w+)_{digest}', flags={{([^}}]*)}}", text))
     assert (flags["heartbeat"], flags["waiting"], flags["submit"], flags["acquire"]) == ("'allow-oom'", "'no-writes'", "", "")

@@ -1,4 +1,4 @@
-"""The commands that ask the root, on a gateway in this process."""
+"""Commands that call the root, on a gateway in this process."""
 
 import contextlib
 import json
@@ -68,7 +68,7 @@ def world(monkeypatch) -> GatewayWorld:
     return built
 
 
-def test_submit_of_a_python_file_prints_the_id_and_no_more_when_asked_not_to_wait(world, tmp_path, capsys):
+def test_submit_of_a_python_file_prints_the_id_without_waiting(world, tmp_path, capsys):
     file = tmp_path / "flow_for_the_command_line.py"
     file.write_text(SOURCE)
     assert run_command(["submit", f"{file}:graph", "--id", "night", "--no-wait"]) == 0
@@ -76,7 +76,7 @@ def test_submit_of_a_python_file_prints_the_id_and_no_more_when_asked_not_to_wai
     assert set(world.record("night").nodes) == {"greet"}
 
 
-def test_submit_of_a_json_file_takes_what_the_command_line_says_instead(world, tmp_path, capsys):
+def test_submit_of_a_json_file_is_overridden_by_options(world, tmp_path, capsys):
     file = tmp_path / "spec.json"
     spec = spec_of("a", id="theirs", params={"day": "monday", "count": 1})
     spec["nodes"]["a"]["args"] = [{"$param": "day"}, {"$param": "count"}]
@@ -98,12 +98,12 @@ def test_submit_waits_and_prints_the_result(world, tmp_path, capsys, monkeypatch
 
     monkeypatch.setattr(runs.CliSession, "view", finish_first)
     assert run_command(["submit", str(file)]) == 0
-    reported = capsys.readouterr().out
-    assert "SUCCEEDED" in reported
-    assert '"accuracy": 0.97' in reported
+    output = capsys.readouterr().out
+    assert "SUCCEEDED" in output
+    assert '"accuracy": 0.97' in output
 
 
-def test_ctrl_c_while_waiting_is_130_and_says_that_the_run_goes_on(world, tmp_path, capsys, monkeypatch):
+def test_ctrl_c_while_waiting_exits_130_and_the_run_continues(world, tmp_path, capsys, monkeypatch):
     def interrupted(self, timeout=None):
         raise KeyboardInterrupt
 
@@ -111,10 +111,10 @@ def test_ctrl_c_while_waiting_is_130_and_says_that_the_run_goes_on(world, tmp_pa
     file.write_text(json.dumps(spec_of("a", id="night")))
     monkeypatch.setattr(Run, "wait", interrupted)
     assert run_command(["submit", str(file), "--json"]) == 130
-    reported = capsys.readouterr()
-    assert reported.out == ""
-    assert "night continues" in reported.err
-    assert "schedulemesh cancel night" in reported.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "night continues" in output.err
+    assert "schedulemesh cancel night" in output.err
 
 
 def test_a_failed_run_is_exit_code_one_with_the_users_traceback(world, capsys):
@@ -126,7 +126,7 @@ def test_a_failed_run_is_exit_code_one_with_the_users_traceback(world, capsys):
     assert json.loads(capsys.readouterr().out)["failures"][0]["node"] == "a"
 
 
-def test_a_failed_submit_tells_its_failure_once(world, tmp_path, capsys, monkeypatch):
+def test_failed_submit_prints_its_failure_once(world, tmp_path, capsys, monkeypatch):
     file = tmp_path / "spec.json"
     file.write_text(json.dumps(spec_of("a", "b", id="night")))
     ask = runs.CliSession.view
@@ -173,7 +173,7 @@ def test_runs_tenants_and_meshes_print_tables_and_json(world, capsys):
 
 @pytest.fixture
 def operated(world, monkeypatch) -> GatewayWorld:
-    """The same federation, with one mesh, for whoever has an operator's key or the state folder."""
+    """The same federation with one mesh, for operators and the stack's owner."""
     pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
     world.store.join(MeshRecord(mesh="east", labels={"zone": "east"}, pools=(pool,), cluster="c", shared=True))
     monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))
@@ -182,7 +182,7 @@ def operated(world, monkeypatch) -> GatewayWorld:
     return world
 
 
-def test_meshes_as_json_tell_the_processes_that_the_stack_of_this_folder_started(operated, tmp_path, monkeypatch, capsys):
+def test_meshes_as_json_list_the_processes_of_this_stack(operated, tmp_path, monkeypatch, capsys):
     folder = StackFolder(tmp_path / ".schedulemesh")
     folder.path.mkdir()
     note(folder, {"east": os.getpid()})
@@ -198,13 +198,13 @@ def test_meshes_as_json_tell_the_processes_that_the_stack_of_this_folder_started
 
 
 @pytest.mark.parametrize("way", ["the address", "the state folder"])
-def test_a_mesh_is_drained_and_undrained_by_way_of(operated, monkeypatch, capsys, way):
+def test_mesh_is_drained_and_undrained_through(operated, monkeypatch, capsys, way):
     if way == "the state folder":
         monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
     assert run_command(["drain", "mesh", "east", "--reason", "new disks"]) == 0
-    reported = capsys.readouterr().out
-    assert "east is draining: it gets no new work" in reported
-    assert "draining: new" in reported
+    output = capsys.readouterr().out
+    assert "east is draining: it gets no new work" in output
+    assert "draining: new" in output
     assert operated.registry.conditions().meshes["east"].drain.reason == "new disks"
     assert run_command(["undrain", "east", "--json"]) == 0
     (mesh,) = json.loads(capsys.readouterr().out)["meshes"]
@@ -236,24 +236,24 @@ def test_cancel_says_what_became_of_the_run(world, capsys):
         (["runs", "--tenant", "rival"], "this API key covers no tenant rival"),
         (["runs", "--address", "http://root:http"], "--address 'http://root:http' is not an address"),
     ],
-    ids=["an unknown run", "a Python file that is not there", "a JSON file that is not there", "a tenant out of reach", "no address"],
+    ids=["an unknown run", "a missing Python file", "a missing JSON file", "a tenant out of reach", "no address"],
 )
-def test_what_goes_wrong_is_one_line_and_exit_code_one(world, capsys, arguments, words):
+def test_error_is_one_line_with_exit_code_one(world, capsys, arguments, words):
     assert run_command(arguments) == 1
-    reported = capsys.readouterr()
-    assert reported.out == ""
-    assert reported.err.startswith("error: ")
-    assert words in reported.err
-    assert len(reported.err.splitlines()) == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("error: ")
+    assert words in output.err
+    assert len(output.err.splitlines()) == 1
 
 
-def test_a_spec_that_the_root_refuses_is_told_with_its_file_whatever_stands_in_its_id(world, tmp_path, capsys):
+def test_refused_spec_is_reported_with_its_file(world, tmp_path, capsys):
     file = tmp_path / "spec.json"
     file.write_text(json.dumps({**spec_of("a"), "id": 5}))
     assert run_command(["submit", str(file), "--no-wait"]) == 1
-    reported = capsys.readouterr().err
-    assert reported.startswith(f"error: {file}: the graph was refused")
-    assert "/id: " in reported
+    output = capsys.readouterr().err
+    assert output.startswith(f"error: {file}: the graph was refused")
+    assert "/id: " in output
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_a_wrong_command_line_is_exit_code_two(world, capsys, arguments):
     assert capsys.readouterr().out == ""
 
 
-def test_without_a_federation_every_way_to_one_is_told(tmp_path, monkeypatch, capsys):
+def test_missing_federation_error_names_every_way_to_one(tmp_path, monkeypatch, capsys):
     for variable in ("SCHEDULEMESH_ADDRESS", "SCHEDULEMESH_API_KEY"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.chdir(tmp_path)
@@ -274,7 +274,7 @@ def test_without_a_federation_every_way_to_one_is_told(tmp_path, monkeypatch, ca
     assert "schedulemesh up" in capsys.readouterr().err
 
 
-def test_the_remedy_of_a_refused_submit_looks_at_the_file_as_the_same_kind_of_file(world, tmp_path, capsys):
+def test_remedy_of_a_refused_submit_names_the_same_file_kind(world, tmp_path, capsys):
     file = tmp_path / "SPEC.JSON"
     file.write_text("{}")
     assert run_command(["submit", str(file)]) == 1
@@ -283,17 +283,17 @@ def test_the_remedy_of_a_refused_submit_looks_at_the_file_as_the_same_kind_of_fi
     assert f"{file}:1:1: /nodes: " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("has_address", [True, False], ids=["a key is missing", "all is missing"])
-def test_a_command_names_the_ways_of_a_terminal_to_give_what_is_missing(tmp_path, monkeypatch, capsys, has_address):
+@pytest.mark.parametrize("has_address", [True, False], ids=["a key is missing", "all are missing"])
+def test_missing_argument_error_names_only_cli_options(tmp_path, monkeypatch, capsys, has_address):
     for variable in ("SCHEDULEMESH_ADDRESS", "SCHEDULEMESH_API_KEY", "SCHEDULEMESH_STATE"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.chdir(tmp_path)
     assert run_command(["runs", *(["--address", "http://root.test"] if has_address else [])]) == 1
-    reported = capsys.readouterr().err
-    assert "SCHEDULEMESH_API_KEY" in reported
-    assert ("--address" in reported) is not has_address
-    assert "api_key=" not in reported
-    assert "address=" not in reported
+    output = capsys.readouterr().err
+    assert "SCHEDULEMESH_API_KEY" in output
+    assert ("--address" in output) is not has_address
+    assert "api_key=" not in output
+    assert "address=" not in output
 
 
 def test_validate_lists_every_problem_of_a_spec(tmp_path, capsys):
@@ -326,12 +326,12 @@ WRONG_SPEC = """{
 """
 
 
-def test_validate_tells_all_that_is_wrong_with_a_spec_at_once_each_with_its_line(tmp_path, capsys):
+def test_validate_lists_all_spec_errors_with_lines(tmp_path, capsys):
     file = tmp_path / "spec.json"
     file.write_text(WRONG_SPEC)
     assert run_command(["validate", str(file)]) == 1
-    reported = [line.removeprefix(f"{file}:").split(": ")[:2] for line in capsys.readouterr().err.splitlines()[:-1]]
-    assert reported == [
+    output = [line.removeprefix(f"{file}:").split(": ")[:2] for line in capsys.readouterr().err.splitlines()[:-1]]
+    assert output == [
         ["2:3", "/spec"],
         ["3:3", "/id"],
         ["5:11", "/nodes/a/call"],
@@ -353,9 +353,9 @@ def test_validate_tells_all_that_is_wrong_with_a_spec_at_once_each_with_its_line
 @pytest.mark.parametrize(
     ("text", "place"),
     [(b'{\n "spec": }', (2, 10)), (b"\xff", (1, 1)), (b"[" * 100_000, (None, None)), (b"[1]", (None, None))],
-    ids=["no JSON", "no text", "too deep", "a list"],
+    ids=["no JSON", "no text", "nested too deep", "a list"],
 )
-def test_what_is_no_spec_at_all_has_the_place_where_it_breaks(tmp_path, capsys, text, place):
+def test_unparsable_spec_names_the_place(tmp_path, capsys, text, place):
     file = tmp_path / "spec.json"
     file.write_bytes(text)
     assert run_command(["validate", str(file), "--json"]) == 1
@@ -395,11 +395,11 @@ def test_a_meshs_key_is_no_users(capsys):
     assert "--user" in capsys.readouterr().err
 
 
-# -- why it waits ----------------------------------------------------------------------------------------------------------
+# -- explanations --------------------------------------------------------------------------------------------------------
 
 
 def crowded(world):
-    """Research wants more than sales, which has borrowed, has left; a stage of it waits."""
+    """A federation in which research demands more than the borrowing sales leaves, and a stage waits."""
     pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 8}))
     mesh = ManualMesh(world.store, MeshRecord(mesh="east", labels={}, pools=(pool,), cluster="c1", shared=True))
     mesh.acquire(SALES, STANDARD, ResourceSet.of({"cpu": 1}), 6)
@@ -410,7 +410,7 @@ def crowded(world):
 @pytest.mark.parametrize(
     ("columns", "width"), [(None, 100_000), ("200", 200), ("60", 60)], ids=["a pipe", "a pipe with a width", "a narrow one"]
 )
-def test_what_goes_into_a_pipe_is_as_wide_as_columns_says_and_else_not_cut_at_all(world, monkeypatch, capsys, columns, width):
+def test_piped_output_has_the_width_of_columns_or_is_uncut(world, monkeypatch, capsys, columns, width):
     monkeypatch.delenv("COLUMNS")
     if columns is not None:
         monkeypatch.setenv("COLUMNS", columns)
@@ -420,20 +420,20 @@ def test_what_goes_into_a_pipe_is_as_wide_as_columns_says_and_else_not_cut_at_al
     world.coordinator().step(0)
     for command in (["queue"], ["runs"], ["explain", run], ["history"], ["leases"], ["tenants"], ["meshes"]):
         assert run_command(command) == 0
-        reported = capsys.readouterr().out
-        assert max(map(len, reported.splitlines())) <= width
+        output = capsys.readouterr().out
+        assert max(map(len, output.splitlines())) <= width
         if width > 100:
-            assert "…" not in reported
-            assert (run in reported) is (command[0] in ("queue", "runs", "explain"))
+            assert "…" not in output
+            assert (run in output) is (command[0] in ("queue", "runs", "explain"))
 
 
-def test_queue_shows_places_reasons_and_what_would_have_to_change(world, capsys):
+def test_queue_shows_positions_reasons_and_needed_changes(world, capsys):
     crowded(world)
     assert run_command(["queue"]) == 0
-    reported = capsys.readouterr().out
-    assert "night.1" in reported
-    assert "1 (1)" in reported
-    assert "1 cpu of standard became free in acme" in reported
+    output = capsys.readouterr().out
+    assert "night.1" in output
+    assert "1 (1)" in output
+    assert "1 cpu of standard became free in acme" in output
     assert run_command(["queue", RESEARCH, "--limit", "0", "--json"]) == 0
     (waiting,) = json.loads(capsys.readouterr().out)["waiting"]
     assert (waiting["stage"], waiting["tenant_position"]) == ("night.1", None)
@@ -444,21 +444,21 @@ def test_queue_says_that_nothing_waits(world, capsys):
     assert capsys.readouterr().out == "nothing of acme/research waits\n"
 
 
-def test_explain_tells_of_a_run_and_of_one_stage_with_its_story(world, capsys):
+def test_explain_shows_a_run_and_one_stage_with_its_history(world, capsys):
     crowded(world)
     assert run_command(["explain", "night"]) == 0
     assert "stage 1 would start if" in capsys.readouterr().out
     assert run_command(["explain", "night", "1"]) == 0
-    reported = capsys.readouterr().out
-    assert "1. in the queue of east, 1. of its tenant" in reported
-    assert "history" in reported
+    output = capsys.readouterr().out
+    assert "1. in the queue of east, 1. of its tenant" in output
+    assert "history" in output
     assert run_command(["explain", "night", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["stage"] == "night.1"
     assert run_command(["explain", "night", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["stages"][0]["position"] == 1
 
 
-def test_leases_and_their_story_are_shown(world, capsys):
+def test_leases_and_their_history_are_shown(world, capsys):
     crowded(world)
     assert world.store.history(None, [SALES])
     assert run_command(["leases"]) == 0
@@ -476,9 +476,9 @@ def test_a_dry_run_submits_nothing_and_says_what_would_be(world, tmp_path, capsy
     file = tmp_path / "spec.json"
     file.write_text(json.dumps(spec_of("a", id="tomorrow")))
     assert run_command(["submit", str(file), "--dry-run", "--user", "ann"]) == 0
-    reported = capsys.readouterr().out
-    assert "dry run for acme/research, as ann: nothing was submitted" in reported
-    assert "QUOTA_EXHAUSTED" in reported
+    output = capsys.readouterr().out
+    assert "dry run for acme/research, as ann: nothing was submitted" in output
+    assert "QUOTA_EXHAUSTED" in output
     assert world.runs.summary("tomorrow") is None
     source = tmp_path / "flow_for_a_dry_run.py"
     source.write_text(SOURCE)
@@ -511,7 +511,7 @@ def test_a_tenant_is_held_drained_and_released_over_http(world, capsys):
     assert "this API key covers no tenant" in capsys.readouterr().err
 
 
-def test_a_stop_that_is_repeated_without_a_reason_keeps_the_one_that_was_given(world, capsys):
+def test_repeated_stop_without_a_reason_keeps_the_old_one(world, capsys):
     for arguments in (["suspend", RESEARCH, "--reason", "the budget"], ["suspend", RESEARCH], ["drain", "tenant", RESEARCH]):
         assert run_command(arguments) == 0
         assert world.tenant_policies.in_force().stops[RESEARCH].reason == "the budget"
@@ -526,7 +526,7 @@ def test_a_release_says_what_the_file_still_stops(world, capsys):
 
 
 @pytest.mark.parametrize("command", ["suspend", "drain tenant", "resume"])
-def test_whoever_runs_the_stack_stops_its_tenants_without_a_key(world, monkeypatch, capsys, command):
+def test_stack_owner_stops_its_tenants_without_a_key(world, monkeypatch, capsys, command):
     monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
     monkeypatch.setattr(stopping, "running_stores", lambda _: SimpleNamespace(ledger=world.store, tenant_policies=world.tenant_policies))
     world.tenant_policies.stop(RESEARCH, TenantStop())
@@ -537,7 +537,7 @@ def test_whoever_runs_the_stack_stops_its_tenants_without_a_key(world, monkeypat
 
 @pytest.fixture
 def applied(world, tmp_path, monkeypatch, capsys):
-    """Applies the changed quickstart file to the federation `quickstart` that runs; gives exit code and what was said."""
+    """Return a function that applies the changed quickstart file and gives exit code and output."""
     monkeypatch.setattr(applying, "running_stores", lambda _: SimpleNamespace(ledger=world.store, tenant_policies=world.tenant_policies))
     text = Path("configs/quickstart.yaml").read_text(encoding="utf-8").replace('import_paths: [".."]', "")
     (tmp_path / "started.yaml").write_text(text, encoding="utf-8")
@@ -556,54 +556,54 @@ def applied(world, tmp_path, monkeypatch, capsys):
     return apply
 
 
-def test_apply_brings_weights_and_limits_into_force_without_a_restart(world, applied):
+def test_apply_changes_weights_and_limits_without_a_restart(world, applied):
     assert applied()[0] == 0
     filed = world.tenant_policies.in_force().filed
     assert set(filed.settings) == set(world.store.snapshot().tree.tenants)
 
 
-def test_apply_of_the_same_file_tells_of_no_difference(applied):
+def test_apply_of_the_same_file_shows_no_difference(applied):
     assert len(applied()[1].splitlines()) == 1
 
 
-def test_apply_refuses_the_file_of_another_federation_and_says_how_to_do_it_on_purpose(world, applied):
+def test_apply_of_another_federations_file_needs_an_option(world, applied):
     before = world.store.snapshot().tree
-    code, reported = applied("name: quickstart", "name: other")
+    code, output = applied("name: quickstart", "name: other")
     assert code == 1
-    assert "write `name: quickstart` into the file" in reported
+    assert "write `name: quickstart` into the file" in output
     assert world.store.snapshot().tree == before
 
 
-def test_apply_refuses_a_second_top_level_tenant_where_it_would_meet_the_first(world, applied):
+def test_apply_refuses_a_second_tenant_on_an_unisolated_mesh(world, applied):
     pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
     far = MeshRecord(mesh="far", labels={}, pools=(pool,), cluster="c")
     world.store.join(far)
     before = world.store.snapshot().tree
-    code, reported = applied("tenants:\n", "tenants:\n  beta: {}\n")
+    code, output = applied("tenants:\n", "tenants:\n  beta: {}\n")
     assert code == 1
-    assert "mesh far would run work of acme, beta on one Ray cluster, which isolates no tenants" in " ".join(reported.split())
+    assert "mesh far would run work of acme, beta on one Ray cluster, which isolates no tenants" in " ".join(output.split())
     assert world.store.snapshot().tree == before
     world.store.join(replace(far, tenants=("acme",)))
     assert applied("tenants:\n", "tenants:\n  beta: {}\n")[0] == 0
 
 
-def test_apply_tells_which_tenants_come_and_go(applied):
-    code, reported = applied("      ops:", "      ops2:")
+def test_apply_lists_added_and_removed_tenants(applied):
+    code, output = applied("      ops:", "      ops2:")
     assert code == 0
-    assert "new tenants: acme/ops2\nremoved tenants: acme/ops\n" in reported
+    assert "new tenants: acme/ops2\nremoved tenants: acme/ops\n" in output
 
 
 DEFAULT = {"address": "http://root.test", "api_key": "k"}
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["applied", "rehearsed"])
-def test_apply_moves_the_default_of_clients_when_its_tenant_goes(applied, tmp_path, more):
+def test_apply_moves_the_client_default_from_a_removed_tenant(applied, tmp_path, more):
     folder = StackFolder(tmp_path)
     folder.write("client.json", {**DEFAULT, "tenant": "acme/research/vision"})
     assert "warning" not in applied("", "", *more)[1]
-    reported = applied("          vision:", "          vision2:", *more)[1]
+    output = applied("          vision:", "          vision2:", *more)[1]
     words = "warning: the default tenant acme/research/vision was removed; work without a tenant now goes to acme/research/"
-    assert words in " ".join(reported.split())
+    assert words in " ".join(output.split())
     published = folder.read("client.json")
     assert (published["address"], published["api_key"]) == ("http://root.test", "k")
     assert (published["tenant"] == "acme/research/vision") == bool(more)
@@ -611,7 +611,7 @@ def test_apply_moves_the_default_of_clients_when_its_tenant_goes(applied, tmp_pa
         assert "warning" not in applied("          vision:", "          vision2:")[1], "it is put right"
 
 
-def test_apply_says_when_the_published_key_reaches_no_tenant_that_is_left(applied, tmp_path):
+def test_apply_reports_a_published_key_without_a_tenant(applied, tmp_path):
     StackFolder(tmp_path).write("client.json", {**DEFAULT, "tenant": "gone/lab"})
     reported = json.loads(applied("", "", "--json")[1])
     assert reported["default_tenant"] == {"before": "gone/lab", "after": None}
@@ -623,19 +623,19 @@ VISION = "vision: {quotas: {standard: {cpu: {nominal: 1}}}}"
 LESS_FOR_VISION = "vision: {weight: 3, quotas: {standard: {cpu: {nominal: 0.5, borrowing_limit: 1}}}}"
 
 
-def test_apply_tells_each_limit_and_setting_that_changes_from_what_to_what(applied):
-    reported = applied(VISION, LESS_FOR_VISION)[1]
-    assert "acme/research/vision: standard.cpu.nominal: 1 → 0.5\n" in reported
-    assert "acme/research/vision: standard.cpu.borrowing_limit: no limit → 1\n" in reported
-    assert "acme/research/vision: weight: 1 → 3\n" in reported
-    assert "nlp" not in reported
+def test_apply_shows_each_changed_limit_with_both_values(applied):
+    output = applied(VISION, LESS_FOR_VISION)[1]
+    assert "acme/research/vision: standard.cpu.nominal: 1 → 0.5\n" in output
+    assert "acme/research/vision: standard.cpu.borrowing_limit: no limit → 1\n" in output
+    assert "acme/research/vision: weight: 1 → 3\n" in output
+    assert "nlp" not in output
     assert len(applied(VISION, LESS_FOR_VISION)[1].splitlines()) == 1, "what is in force already changes nothing"
 
 
-def test_apply_tells_settings_by_the_keys_and_in_the_words_of_the_file(applied):
+def test_apply_names_settings_as_in_the_file(applied):
     asked = "vision: {scheduling: {within_tenant: never, strict_order: true, min_run: 90s}, limits: {max_wait: 20s}, quotas"
-    reported = applied("vision: {quotas", asked, "--dry-run")[1].splitlines()
-    assert reported[2:] == [
+    output = applied("vision: {quotas", asked, "--dry-run")[1].splitlines()
+    assert output[2:] == [
         "  acme/research/vision: scheduling.within_tenant: lower_priority → never",
         "  acme/research/vision: scheduling.strict_order: false → true",
         "  acme/research/vision: scheduling.min_run: not set → 90s",
@@ -643,13 +643,13 @@ def test_apply_tells_settings_by_the_keys_and_in_the_words_of_the_file(applied):
     ]
 
 
-def test_apply_tells_another_order_of_flavors_once_and_of_a_new_tenant_only_what_is_not_as_at_the_top(applied):
-    reported = applied("flavors:", "flavors:\n  spot: {labels: {}}\n", "--dry-run")[1]
-    assert reported.splitlines()[1:3] == ["changed settings:", "  the federation: flavors: standard → spot, standard"]
+def test_apply_shows_a_new_flavor_order_once(applied):
+    output = applied("flavors:", "flavors:\n  spot: {labels: {}}\n", "--dry-run")[1]
+    assert output.splitlines()[1:3] == ["changed settings:", "  the federation: flavors: standard → spot, standard"]
     assert "acme/ops2: " not in applied("      ops:", "      ops2:", "--dry-run")[1].partition("settings")[2]
 
 
-def test_apply_tells_of_a_tenant_that_it_tries_flavors_in_an_order_of_its_own(applied):
+def test_apply_shows_a_tenants_own_flavor_order(applied):
     filed = Path("configs/quickstart.yaml").read_text(encoding="utf-8").replace('import_paths: [".."]', "")
     two = filed.replace("flavors:", "flavors:\n  spot: {labels: {}}\n", 1)
     applied(filed, two)
@@ -659,16 +659,16 @@ def test_apply_tells_of_a_tenant_that_it_tries_flavors_in_an_order_of_its_own(ap
     assert applied(filed, two)[1].splitlines()[2:3] == [f"{line}standard, spot → not set"]
 
 
-def test_a_dry_run_of_apply_tells_the_same_and_changes_nothing(world, applied):
+def test_dry_run_of_apply_shows_the_same_and_changes_nothing(world, applied):
     before, filed = world.store.snapshot().tree, world.tenant_policies.in_force().filed
-    code, reported = applied(VISION, LESS_FOR_VISION, "--dry-run", "--json")
-    found = json.loads(reported)
+    code, output = applied(VISION, LESS_FOR_VISION, "--dry-run", "--json")
+    found = json.loads(output)
     assert (code, found["applied"]) == (0, False)
     assert {"tenant": "acme/research/vision", "what": "standard.cpu.nominal", "before": "1", "after": "0.5"} in found["limits"]
     assert (world.store.snapshot().tree, world.tenant_policies.in_force().filed) == (before, filed)
 
 
-def test_apply_tells_who_is_over_its_limits_after_a_cut(world, applied):
+def test_apply_lists_tenants_over_their_limits_after_a_cut(world, applied):
     pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
     mesh = ManualMesh(world.store, MeshRecord(mesh="east", labels={}, pools=(pool,), cluster="c"))
     mesh.acquire("acme/ops", "standard", ResourceSet.of({"cpu": 1}))
@@ -682,15 +682,15 @@ def test_apply_tells_who_is_over_its_limits_after_a_cut(world, applied):
     assert reported == {"tenant": "acme/ops", "flavor": "standard", "resource": "cpu", "on_quota_reduction": "keep"}
 
 
-def test_up_refuses_the_file_of_another_federation_than_the_folders(tmp_path, capsys):
+def test_up_refuses_the_file_of_another_federation(tmp_path, capsys):
     text = Path("configs/quickstart.yaml").read_text(encoding="utf-8").replace('import_paths: [".."]', "")
     (tmp_path / "x.yaml").write_text(text, encoding="utf-8")
     keep(StackFolder(tmp_path), read_config(tmp_path / "x.yaml"))
     (tmp_path / "x.yaml").write_text(text.replace("name: quickstart", "name: other", 1), encoding="utf-8")
     assert run_command(["up", str(tmp_path / "x.yaml"), "--state", str(tmp_path)]) == 1
-    reported = capsys.readouterr().err
-    assert "describes the federation other" in reported
-    assert "give another folder with --state" in " ".join(reported.split())
+    output = capsys.readouterr().err
+    assert "describes the federation other" in output
+    assert "give another folder with --state" in " ".join(output.split())
     assert not (tmp_path / "logs").exists()
 
 
@@ -698,19 +698,19 @@ def test_up_refuses_the_file_of_another_federation_than_the_folders(tmp_path, ca
 def test_a_command_without_its_default_file_says_to_name_one(tmp_path, monkeypatch, capsys, command):
     monkeypatch.chdir(tmp_path)
     assert run_command([command]) == 1
-    reported = " ".join(capsys.readouterr().err.split())
-    assert "has no configs/quickstart.yaml" in reported
-    assert "give one as the command's argument" in reported
+    output = " ".join(capsys.readouterr().err.split())
+    assert "has no configs/quickstart.yaml" in output
+    assert "give one as the command's argument" in output
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("command", ["up", "demo", "apply", "validate"])
-def test_a_file_that_was_named_and_is_missing_is_named_with_a_remedy(tmp_path, monkeypatch, capsys, command):
+def test_missing_named_file_is_reported_with_a_remedy(tmp_path, monkeypatch, capsys, command):
     monkeypatch.chdir(tmp_path)
     assert run_command([command, "configs/quickstart.yaml"]) == 1
-    reported = " ".join(capsys.readouterr().err.split())
-    assert f"configs/quickstart.yaml: cannot be read: No such file or directory; give a file that can be read from {tmp_path}" in reported
-    assert "no federation file is given" not in reported
+    output = " ".join(capsys.readouterr().err.split())
+    assert f"configs/quickstart.yaml: cannot be read: No such file or directory; give a file that can be read from {tmp_path}" in output
+    assert "no federation file is given" not in output
     assert not list(tmp_path.iterdir())
 
 
@@ -725,31 +725,29 @@ def test_a_file_that_was_named_and_is_missing_is_named_with_a_remedy(tmp_path, m
             "capacity: {cpu: 2, memory: 1GiB}",
             "capacity: {cpu: 2, lamp: 3}",
             ["meshes.east.pools.general.capacity.lamp (new)", "meshes.east.pools.general.capacity.memory (removed)"],
-            id="keys of a pool that came and went",
+            id="keys of an added and a removed pool",
         ),
-        pytest.param(
-            "    node_labels: {zone: east}\n", "", ["meshes.east.node_labels.zone (removed)"], id="a key that went and left nothing beside"
-        ),
-        pytest.param("{zone: west, tier:", "{disk: ssd, zone: west, tier:", ["meshes.west.labels.disk (new)"], id="a label that came"),
+        pytest.param("    node_labels: {zone: east}\n", "", ["meshes.east.node_labels.zone (removed)"], id="a removed key alone"),
+        pytest.param("{zone: west, tier:", "{disk: ssd, zone: west, tier:", ["meshes.west.labels.disk (new)"], id="an added label"),
         pytest.param("retention: 1d", "retention: 24h", [], id="the same, written otherwise"),
     ],
 )
-def test_apply_tells_what_of_the_file_it_does_not_take(applied, old, new, words):
-    code, reported = applied(old, new)
+def test_apply_lists_sections_that_need_a_restart(applied, old, new, words):
+    code, output = applied(old, new)
     assert code == 0
     line = "not applied, because these need `down` and `up`: "
-    assert [row.removeprefix(line) for row in reported.splitlines() if row.startswith(line)] == ([", ".join(words)] if words else [])
+    assert [row.removeprefix(line) for row in output.splitlines() if row.startswith(line)] == ([", ".join(words)] if words else [])
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)], ids=["for people", "for programs"])
-def test_apply_tells_of_a_password_that_it_changed_and_neither_the_old_nor_the_new_one(applied, tmp_path, more):
+def test_apply_reports_a_changed_password_without_showing_it(applied, tmp_path, more):
     assert applied("redis: {url: null}", 'redis: {url: "redis://:hunter2@h:1/0"}')[0] == 0
     keep(StackFolder(tmp_path), read_config(tmp_path / "x.yaml"))
-    code, reported = applied("redis: {url: null}", 'redis: {url: "redis://:correct-horse@h:1/0"}', *more)
+    code, output = applied("redis: {url: null}", 'redis: {url: "redis://:correct-horse@h:1/0"}', *more)
     assert code == 0
-    assert "redis.url (changed)" in reported
+    assert "redis.url (changed)" in output
     kept = "".join(file.read_text(encoding="utf-8") for file in tmp_path.rglob("*.json"))
-    assert not [secret for secret in ("hunter2", "correct-horse") if secret in reported + kept]
+    assert not [secret for secret in ("hunter2", "correct-horse") if secret in output + kept]
 
 
 def test_apply_of_an_older_folder_says_that_a_part_changed(applied, tmp_path):
@@ -767,13 +765,13 @@ def test_texts_of_the_file_are_kept_as_digests(tmp_path):
 
 def test_an_error_is_json_as_well_where_json_is_asked_for(world, capsys):
     assert run_command(["watch", "nothing", "--json"]) == 1
-    reported = capsys.readouterr()
-    error = json.loads(reported.out)["error"]
+    output = capsys.readouterr()
+    error = json.loads(output.out)["error"]
     assert error["code"] == "unknown_run"
-    assert reported.err.strip() == f"error: {error['message']}"
+    assert output.err.strip() == f"error: {error['message']}"
 
 
-def test_the_problems_of_a_refused_graph_are_told_as_json(world, tmp_path, capsys):
+def test_problems_of_a_refused_graph_are_printed_as_json(world, tmp_path, capsys):
     spec = spec_of("a")
     spec["nodes"]["a"]["after"] = ["nowhere"]
     file = tmp_path / "spec.json"
@@ -782,7 +780,7 @@ def test_the_problems_of_a_refused_graph_are_told_as_json(world, tmp_path, capsy
     assert "nowhere" in json.loads(capsys.readouterr().out)["error"]["problems"][0]["problem"]
 
 
-def test_a_run_that_was_there_already_is_told_as_such(world, tmp_path, capsys):
+def test_existing_run_is_reported_as_such(world, tmp_path, capsys):
     file = tmp_path / "spec.json"
     file.write_text(json.dumps(spec_of("a", id="night")))
     for words in ("submitted night\n", "night already exists with this graph\n"):
@@ -797,7 +795,7 @@ def test_the_version_is_an_option_too(capsys):
     assert asked == capsys.readouterr().out
 
 
-def test_the_environment_names_the_state_folder_of_every_command(world, tmp_path, monkeypatch, capsys):
+def test_environment_names_the_state_folder_of_every_command(world, tmp_path, monkeypatch, capsys):
     asked = []
     monkeypatch.setattr(session, "Client", lambda access: asked.append(access) or Client(access, http=world.http(RESEARCH), patience_s=0))
     for variable in ("SCHEDULEMESH_ADDRESS", "SCHEDULEMESH_API_KEY"):
@@ -812,7 +810,7 @@ def test_the_environment_names_the_state_folder_of_every_command(world, tmp_path
 
 @pytest.fixture
 def half_there(monkeypatch) -> GatewayWorld:
-    """The file names three meshes: one is there, one has left in good order, one never came."""
+    """The file names three meshes: one is present, one has left in order, one never joined."""
     monkeypatch.setenv("SCHEDULEMESH_ADDRESS", "http://root.test")
     monkeypatch.setenv("SCHEDULEMESH_API_KEY", "k")
     pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
@@ -828,45 +826,45 @@ def half_there(monkeypatch) -> GatewayWorld:
     return world
 
 
-def test_meshes_that_are_not_there_are_told_as_what_they_are(half_there, capsys):
+def test_absent_meshes_are_shown_as_absent(half_there, capsys):
     assert run_command(["meshes"]) == 0
-    reported = capsys.readouterr().out
-    assert "not joined yet: lab (add them with `schedulemesh join`)" in reported
-    assert "left in good order: gamma (add them again with `schedulemesh join`)" in reported
-    assert "east  " in reported
+    output = capsys.readouterr().out
+    assert "not joined yet: lab (add them with `schedulemesh join`)" in output
+    assert "left in good order: gamma (add them again with `schedulemesh join`)" in output
+    assert "east  " in output
 
 
 @pytest.mark.parametrize("way", ["the address", "the state folder"])
-def test_the_drain_of_a_mesh_that_is_not_there_is_told_and_seen(half_there, monkeypatch, capsys, way):
+def test_drain_of_an_absent_mesh_is_reported_and_listed(half_there, monkeypatch, capsys, way):
     if way == "the state folder":
         monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
     assert run_command(["drain", "mesh", "gamma", "--reason", "new disks"]) == 0
-    reported = capsys.readouterr().out
-    assert "gamma has not joined; after it joins it gets no work until `schedulemesh undrain gamma`" in reported
-    assert "left in good order: gamma [drained: new disks]" in reported
+    output = capsys.readouterr().out
+    assert "gamma has not joined; after it joins it gets no work until `schedulemesh undrain gamma`" in output
+    assert "left in good order: gamma [drained: new disks]" in output
     assert run_command(["drain", "mesh", "lab"]) == 0, "the file names it"
     monkeypatch.setenv("SCHEDULEMESH_ADDRESS", "http://root.test")
     capsys.readouterr()
     assert run_command(["meshes"]) == 0
-    reported = capsys.readouterr().out
-    assert "left in good order: gamma [drained: new disks]" in reported
-    assert "not joined yet: lab [drained]" in reported
+    output = capsys.readouterr().out
+    assert "left in good order: gamma [drained: new disks]" in output
+    assert "not joined yet: lab [drained]" in output
 
 
-def test_a_mesh_that_differs_from_the_roots_file_is_told_beside_the_table(half_there, capsys):
+def test_mesh_that_differs_from_the_file_is_reported(half_there, capsys):
     half_there.store.join(replace(half_there.configured_meshes.meshes["lab"], labels={"zone": "moon"}))
     assert run_command(["meshes"]) == 0
     assert "warning: lab: its labels are zone=moon; the root's file says zone=lab" in capsys.readouterr().out
 
 
-def test_a_key_that_is_refused_is_told_with_where_it_was_found(world, tmp_path, monkeypatch, capsys):
+def test_refused_key_is_reported_with_its_origin(world, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http(None), patience_s=0))
     assert run_command(["runs"]) == 1
     assert "(the key is that of SCHEDULEMESH_API_KEY)" in " ".join(capsys.readouterr().err.split())
 
 
 class StartThatFailsOnCtrlC:
-    """A stack of which a part fails since the signal comes."""
+    """Stack of which a part fails once the signal arrives."""
 
     address = "http://root.test"
     stopped_at: ClassVar[list[str]] = []
@@ -891,27 +889,27 @@ class StartThatFailsOnCtrlC:
 
 
 class StartThatIsDoneBefore(StartThatFailsOnCtrlC):
-    """The last step is over before anybody asks whether more is wanted."""
+    """Stack whose last step ends before the check for the signal."""
 
     def start(self) -> None:
         with contextlib.suppress(OSError):
             super().start()
 
 
-@pytest.mark.parametrize("stack", [StartThatFailsOnCtrlC, StartThatIsDoneBefore], ids=["told as another error", "too late for a step"])
-def test_ctrl_c_ends_a_start_between_two_steps_and_is_told_as_such(monkeypatch, capsys, tmp_path, stack):
+@pytest.mark.parametrize("stack", [StartThatFailsOnCtrlC, StartThatIsDoneBefore], ids=["reported as another error", "too late for a step"])
+def test_ctrl_c_during_start_ends_it_between_two_steps(monkeypatch, capsys, tmp_path, stack):
     monkeypatch.setattr(stack, "stopped_at", [])
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     monkeypatch.setattr(lifecycle, "Stack", stack)
-    monkeypatch.setattr(lifecycle, "configure_logging", lambda _: None)  # It would write to what is closed when this test is over.
+    monkeypatch.setattr(lifecycle, "configure_logging", lambda _: None)  # It would write to a closed stream after this test.
     try:
         assert run_command(["up", "configs/quickstart.yaml", "--state", str(tmp_path / "state"), "--foreground"]) == 130
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    reported = capsys.readouterr().out
-    assert "all processes have stopped" in reported
-    assert "Ctrl-C stops everything" not in reported, "it is not up"
+    output = capsys.readouterr().out
+    assert "all processes have stopped" in output
+    assert "Ctrl-C stops everything" not in output, "it is not up"
     assert stack.stopped_at == ["the step is done, and noted"]
 
 

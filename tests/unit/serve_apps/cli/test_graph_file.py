@@ -1,4 +1,4 @@
-"""`FILE.py:graph`, loaded."""
+"""Loading of `FILE.py:graph`."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ def broken():
 
 @pytest.fixture
 def file(tmp_path, monkeypatch) -> Path:
-    """A user's file, in a folder and with a module name that no other test has."""
+    """Return a user's file with a folder and module name of its own."""
     monkeypatch.setattr(sys, "path", sys.path[:])
     path = tmp_path / f"flow_{tmp_path.name.replace('-', '_')}.py"
     path.write_text(SOURCE)
@@ -75,7 +75,7 @@ def test_a_graph_is(file, name, kind):
         "a number",
         "a task that is not bound",
         "a function that breaks",
-        "a colon and no name",
+        "a colon without a name",
         "a task, with its remedy",
         "a class",
         "a folder",
@@ -83,13 +83,13 @@ def test_a_graph_is(file, name, kind):
         "a file of another kind alone",
     ],
 )
-def test_what_is_no_graph_is_told_in_one_line(file, target, words):
+def test_invalid_graph_is_reported_in_one_line(file, target, words):
     (file.parent / "folder.py").mkdir()
     (file.parent / "notes.txt").write_text("x")
-    with pytest.raises(GraphFileError) as reported:
+    with pytest.raises(GraphFileError) as raised:
         load_graph(target.format(file=file, folder=file.parent / "folder.py", notes=file.parent / "notes.txt"))
-    assert words in str(reported.value)
-    assert "\n" not in str(reported.value)
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_a_file_that_breaks_when_it_is_loaded_names_its_line(tmp_path, monkeypatch):
@@ -108,7 +108,7 @@ def test_a_file_that_is_no_python_names_its_line_once(tmp_path, monkeypatch):
         load_graph(f"{path}:x")
 
 
-def test_a_file_in_a_package_has_the_name_that_other_processes_know(tmp_path, monkeypatch):
+def test_file_in_a_package_has_its_importable_name(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", sys.path[:])
     package = tmp_path / "flows_of_this_test" / "digits"
     package.mkdir(parents=True)
@@ -146,7 +146,7 @@ def misused():
 def bound():
     return dag.bind(f, 1)
 """
-#: In a process of its own: Ray is not imported in it yet, and what it would start is seen.
+#: In its own process: Ray is not imported there yet, so a start would be seen.
 LOADS = """
 import os, sys
 from serve_apps.cli.graph_file import GraphFileError, load_graph
@@ -168,7 +168,7 @@ print(ray.is_initialized(), auto_init_hook.enable_auto_connect, os.environ.get("
     ("name", "words"),
     [
         pytest.param("called", ":10: Ray does not run while a graph is built", id="a remote call"),
-        pytest.param("imported", ":10: Ray does not run while a graph is built", id="where Ray was imported before"),
+        pytest.param("imported", ":10: Ray does not run while a graph is built", id="after Ray was imported"),
         pytest.param("fetched", "like dag.bind(f, 1) for f.remote(1)", id="a value put into Ray"),
         pytest.param("misused", ":16: <node f> stands for a value", id="a node that is unpacked"),
         pytest.param("bound", "<node f>", id="a graph"),
@@ -188,7 +188,7 @@ def test_writing_a_graph_starts_no_ray(tmp_path, name, words):
 @pytest.fixture
 def asking(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", sys.path[:])
-    path = tmp_path / f"{tmp_path.name}.py"  # Each test its own module.
+    path = tmp_path / f"{tmp_path.name}.py"  # Each test has its own module.
     path.write_text(
         "import dag\nadded = dag.task(sum)\ndef graph(rows, times=2):\n    return added.bind([rows] * times)\nnode = added.bind([1])\n"
     )
@@ -215,6 +215,6 @@ def test_a_function_is_called_with_what_it_is_given(asking):
         ),
     ],
 )
-def test_what_a_graph_does_not_take_is_told(asking, name, params, words):
+def test_unknown_graph_parameter_is_refused(asking, name, params, words):
     with pytest.raises(GraphFileError, match=words):
         load_graph(f"{asking}:{name}", params)

@@ -1,4 +1,4 @@
-"""A tenant writes errors, reasons and names; no terminal obeys them."""
+"""Hostile texts in errors, reasons and names, which no terminal may obey."""
 
 import importlib
 import inspect
@@ -28,12 +28,12 @@ CLI = Path(serve_apps.cli.__file__).parent
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08\u202e\u2028[red]:smile:[link=http://evil]x[/link][/]"
 SHOWN = r"\x1b]0;owned\x07\x1b[2J\x9b31m\r\x08\u202e\u2028[red]:smile:[link=http://evil]x[/link][/]"
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e]")
-#: The root's own words: a table of them gives each its colour.
+#: Words of the root: a table gives each its color.
 STATES = {"state", "after", "before"}
 
 
 def hostile(kind: typing.Any, name: str = "") -> typing.Any:
-    """A value of the type, with hostile text wherever text may stand."""
+    """Return a value of the type with hostile text in every text field."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return hostile(next(part for part in parts if part is not type(None)), name)
@@ -53,7 +53,7 @@ def hostile(kind: typing.Any, name: str = "") -> typing.Any:
 
 
 def pictures() -> list[typing.Any]:
-    """Every function that makes a picture of an answer."""
+    """Return every function that renders an answer."""
     found = []
     for file in sorted(CLI.glob("*render.py")):
         module = importlib.import_module(f"serve_apps.cli.{file.stem}")
@@ -94,7 +94,7 @@ def test_a_picture_of_hostile_values_holds_no_order(picture, kind, rest, width):
 def test_a_hostile_text_is_shown_whole():
     assert printed(error_line(HOSTILE)).strip() == f"error: {SHOWN}"
     assert printed(HOSTILE).strip() == SHOWN
-    assert UNPRINTABLE.findall(error_json(ValueError(HOSTILE))) != []  # So what prints it has to escape it.
+    assert UNPRINTABLE.findall(error_json(ValueError(HOSTILE))) != []  # Its printer has to escape it.
 
 
 def test_all_that_is_printed_passes_one_place():
@@ -109,7 +109,7 @@ def test_all_that_is_printed_passes_one_place():
 
 @pytest.fixture(scope="module")
 def address() -> typing.Iterator[tuple[str, str]]:
-    """Of a real server, with a run whose error is hostile, and the key of its tenant."""
+    """A real server with a run whose error is hostile, and its tenant's key."""
     world = GatewayWorld()
     world.client().submit_spec(spec_of("a", "b", id="night"))
     world.start("night", "a")
@@ -121,7 +121,7 @@ def address() -> typing.Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("arguments", [["runs"], ["watch", "night"], ["result", "night"], ["explain", "night"]], ids=" ".join)
 def test_a_terminal_is_given_no_order_of_a_tenant(address, arguments):
     reported = in_terminal([*arguments, "--address", address[0]], address[1])
-    assert ("owned" in reported) is (arguments[0] != "explain")  # It tells why a run is not further, and this one has ended.
+    assert ("owned" in reported) is (arguments[0] != "explain")  # It says why a run is not further, and this one has ended.
     assert "\x1b]0;owned" not in reported
     assert "\x1b[2J" not in reported
     assert "\x9b" not in reported
@@ -129,7 +129,7 @@ def test_a_terminal_is_given_no_order_of_a_tenant(address, arguments):
 
 
 def in_terminal(arguments: list[str], key: str) -> str:
-    """What a terminal of 200 columns gets of the command."""
+    """Return the command's output on a terminal of 200 columns."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "SCHEDULEMESH_API_KEY": key, "COLUMNS": "200", "TERM": "xterm-256color"}
     with subprocess.Popen(

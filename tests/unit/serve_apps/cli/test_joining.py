@@ -1,4 +1,4 @@
-"""`schedulemesh join`: what it makes of its command line, and what it says when that makes no mesh."""
+"""`schedulemesh join`: its command line and its errors."""
 
 import os
 from dataclasses import replace
@@ -45,7 +45,7 @@ def key_file(tmp_path) -> Path:
 
 @pytest.fixture
 def ran(monkeypatch) -> list[ChildSettings]:
-    """What meshes were run with; the root tells its terms."""
+    """The records of meshes that ran; the root returns its terms."""
     found: list[ChildSettings] = []
     monkeypatch.setattr(joining, "ask_terms", lambda *_: TERMS)
     monkeypatch.setattr(child_process, "run", lambda settings, _send: found.append(settings))
@@ -100,18 +100,18 @@ def test_a_mesh_of_a_federation_file_is_as_the_file_says(key_file, ran, tmp_path
         pytest.param([], "needs pools", id="no pool"),
         pytest.param(["--pool", "cpu=8"], "--pool cpu=8: not a pool", id="a pool without its flavor"),
         pytest.param(["--pool", "general=standard:cpu"], "standard:cpu: expected KEY=VALUE, got 'cpu'", id="a resource without its amount"),
-        pytest.param(["--pool", "general=standard:cpu=many"], "--pool general=standard:cpu=many: ", id="an amount that is none"),
+        pytest.param(["--pool", "general=standard:cpu=many"], "--pool general=standard:cpu=many: ", id="an invalid amount"),
         pytest.param(["--pool", "general=standard:cpu=1", "--label", "zone"], "KEY=VALUE", id="a label without its value"),
     ],
 )
-def test_what_makes_no_mesh_is_told_before_anybody_is_asked(key_file, ran, capsys, more, words):
+def test_incomplete_mesh_is_reported_before_any_call(key_file, ran, capsys, more, words):
     assert join(key_file, *more) == 1
     assert words in capsys.readouterr().err
     assert ran == []
 
 
 @pytest.mark.parametrize("root", ["", ",", "one:8000", "ftp://one", "https://one:8000/v1", "https://a b"])
-def test_what_is_no_address_is_told_so(key_file, ran, capsys, root):
+def test_invalid_address_is_reported(key_file, ran, capsys, root):
     assert join(key_file, "--pool", "general=standard:cpu=1", root=root) == 1
     assert "https://HOST:PORT" in capsys.readouterr().err
 
@@ -125,17 +125,17 @@ def test_what_is_no_address_is_told_so(key_file, ran, capsys, root):
         pytest.param("schlüssel", 0o600, "cannot read the key", id="other letters than keys have"),
     ],
 )
-def test_a_file_that_is_no_keys_file_is_refused_without_showing_it(tmp_path, ran, capsys, text, mode, words):
+def test_invalid_key_file_is_refused_without_showing_it(tmp_path, ran, capsys, text, mode, words):
     file = tmp_path / "key"
     file.write_text(text, encoding="utf-8")
     file.chmod(mode)
     assert join(file, "--pool", "general=standard:cpu=1") == 1
-    reported = capsys.readouterr().err
-    assert words in reported
-    assert "a" * 43 not in reported
+    output = capsys.readouterr().err
+    assert words in output
+    assert "a" * 43 not in output
 
 
-def test_a_file_that_is_not_there_is_told_so(tmp_path, ran, capsys):
+def test_missing_file_is_reported(tmp_path, ran, capsys):
     assert join(tmp_path / "missing", "--pool", "general=standard:cpu=1") == 1
     assert "cannot read the key" in capsys.readouterr().err
 
@@ -153,7 +153,7 @@ def test_a_root_that_does_not_take_the_mesh_ends_the_command(key_file, ran, monk
     assert ran == []
 
 
-def test_a_cluster_where_nobody_answers_is_told_before_the_root_is_asked(key_file, ran, monkeypatch, capsys):
+def test_silent_cluster_is_reported_before_the_root_is_called(key_file, ran, monkeypatch, capsys):
     monkeypatch.setattr(joining, "check_answers", check_answers)
     monkeypatch.setattr(joining, "ask_terms", lambda *_: pytest.fail("nothing is to be asked of the root"))
     assert join(key_file, "--pool", "general=standard:cpu=1", ray="127.0.0.1:1") == 1
@@ -161,7 +161,7 @@ def test_a_cluster_where_nobody_answers_is_told_before_the_root_is_asked(key_fil
     assert ran == []
 
 
-def test_the_root_is_asked_about_what_would_join_and_what_it_says_is_told(key_file, ran, monkeypatch, capsys):
+def test_join_asks_the_root_and_shows_its_answer(key_file, ran, monkeypatch, capsys):
     asked = []
     monkeypatch.setattr(
         joining, "ask_terms", lambda *reported: asked.append(reported[1:]) or replace(TERMS, warnings=("its labels are none",))
@@ -172,16 +172,16 @@ def test_the_root_is_asked_about_what_would_join_and_what_it_says_is_told(key_fi
     assert "warning: mesh lab: its labels are none" in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_mesh_that_is_up_is_told_for_people_with_what_it_promises_in_vain(key_file, ran, monkeypatch, capsys):
+def test_started_mesh_prints_its_warnings(key_file, ran, monkeypatch, capsys):
     facts = {"mesh": "lab", "cluster": "0123456789abcdef", "pid": 7, "warnings": ("its pools declare 64 cpu",)}
     monkeypatch.setattr(child_process, "run", lambda _settings, send: send(**facts))
     assert join(key_file, "--pool", "general=standard:cpu=64") == 0
-    reported = capsys.readouterr()
-    assert reported.out == "lab is up on the Ray cluster 01234567, as process 7; Ctrl-C leaves in good order\n"
-    assert "warning: mesh lab: its pools declare 64 cpu" in reported.err
+    output = capsys.readouterr()
+    assert output.out == "lab is up on the Ray cluster 01234567, as process 7; Ctrl-C leaves in good order\n"
+    assert "warning: mesh lab: its pools declare 64 cpu" in output.err
 
 
-def test_a_file_without_the_mesh_is_told_so(key_file, ran, tmp_path, capsys):
+def test_file_without_the_mesh_is_reported(key_file, ran, tmp_path, capsys):
     (tmp_path / "federation.yaml").write_text(CONFIG)
     assert join(key_file, "--config", str(tmp_path / "federation.yaml"), mesh="other") == 1
     assert "no mesh 'other'" in capsys.readouterr().err

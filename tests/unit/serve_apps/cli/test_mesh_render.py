@@ -1,4 +1,4 @@
-"""What `schedulemesh meshes` prints, as text, on terminals of several widths."""
+"""Output of `schedulemesh meshes` on terminals of several widths."""
 
 import io
 
@@ -15,12 +15,12 @@ LONG = "montreal-research-cluster-with-a-name-that-is-long"
 LABELS = {"zone": "east", "tier": "standard", "accelerator": "nvidia-h100-80gb-hbm3"}
 
 
-def told_on(width: int, *meshes: MeshEntry) -> list[str]:
+def lines_on(width: int, *meshes: MeshEntry) -> list[str]:
     console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
     console.print(meshes_table(MeshesView(at_ms=AT_MS, meshes=list(meshes))))
-    reported = [line.rstrip() for line in console.file.getvalue().splitlines()]
-    assert all(len(line) <= width for line in reported)
-    return reported
+    output = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert all(len(line) <= width for line in output)
+    return output
 
 
 def amount(resource: str, value: str) -> Quantity:
@@ -37,7 +37,7 @@ def a_mesh(name: str = "east", **fields: object) -> MeshEntry:
 
 
 def words_of(mesh: MeshEntry) -> set[str]:
-    """All that must not be broken in the middle."""
+    """Return all words that must not be broken."""
     pools = {
         f"{name} {pool.used[name].text if name in pool.used else '0'}/{held.text}"
         for pool in mesh.pools
@@ -50,30 +50,30 @@ def words_of(mesh: MeshEntry) -> set[str]:
 @pytest.mark.parametrize("name", ["east", LONG])
 def test_no_word_is_broken_whatever_the_width(width, name):
     drained = a_mesh(name, labels=LABELS, draining=True, drain_reason="uninterruptible-power-supplies are changed", waiting=12_345)
-    reported = "\n".join(told_on(width, drained, a_mesh("west", alive=False, heartbeat_age_ms=725_000)))
+    reported = "\n".join(lines_on(width, drained, a_mesh("west", alive=False, heartbeat_age_ms=725_000)))
     for word in words_of(drained):
         assert word in reported
     assert "last heartbeat" in reported
 
 
-def test_where_there_is_room_meshes_are_a_table():
-    head, east, *_ = told_on(160, a_mesh(oldest_waiting_ms=125_000, waiting=3, run_ms=1_500))
+def test_wide_terminal_shows_meshes_as_a_table():
+    head, east, *_ = lines_on(160, a_mesh(oldest_waiting_ms=125_000, waiting=3, run_ms=1_500))
     assert head.split() == ["mesh", "state", "heartbeat", "labels", "used/capacity", "queued", "running", "a", "stage"]
     assert east.split() == ["east", "alive", "300ms", "zone=east", "general:", "cpu", "1/64,", "3", "0", "1.5s"]
 
 
-def test_small_meshes_are_a_table_on_a_narrow_terminal_with_what_is_many_below_one_another():
-    reported = told_on(84, a_mesh(labels={"tier": "standard", "zone": "east"}))
-    assert reported[1:] == [
+def test_narrow_terminal_wraps_long_cells_of_small_meshes():
+    lines = lines_on(84, a_mesh(labels={"tier": "standard", "zone": "east"}))
+    assert lines[1:] == [
         "east  alive      300ms  tier=standard,  general: cpu 1/64,       0        0",
         "                        zone=east       memory 0/512GiB,",
         "                                        gpu 0/8",
     ]
 
 
-def test_where_there_is_none_each_mesh_has_its_lines():
-    reported = told_on(60, a_mesh(labels=LABELS, oldest_waiting_ms=125_000, waiting=3, run_ms=1_500))
-    assert reported == [
+def test_narrow_terminal_gives_each_mesh_its_own_lines():
+    lines = lines_on(60, a_mesh(labels=LABELS, oldest_waiting_ms=125_000, waiting=3, run_ms=1_500))
+    assert lines == [
         "east  alive",
         "  heartbeat 300ms ago, 3 queued (for 2m05s), 0 running,",
         "  a stage takes 1.5s",
@@ -84,21 +84,21 @@ def test_where_there_is_none_each_mesh_has_its_lines():
 
 
 @pytest.mark.parametrize("width", [60, 160])
-def test_a_silent_mesh_tells_when_it_was_last_heard_of_and_the_process_that_may_hang(width):
+def test_silent_mesh_shows_its_last_heartbeat_and_process(width):
     silent = a_mesh(alive=False, heartbeat_age_ms=725_000, last_heard_ms=AT_MS - 725_000, pid=4711)
-    reported = " ".join(" ".join(told_on(width, silent)).split())
+    reported = " ".join(" ".join(lines_on(width, silent)).split())
     for words in ("unreachable", "last heartbeat 12m05s", "22:02:45Z", "process 4711"):
         assert words in reported
-    assert "process" not in " ".join(told_on(width, a_mesh(pid=4711)))
+    assert "process" not in " ".join(lines_on(width, a_mesh(pid=4711)))
 
 
 def test_a_mesh_shows_what_keeps_work_away_from_it():
     drained = a_mesh(cluster_answers=False, waiting_for_ray=2, draining=True, drain_reason="disks [red]", stable=False, stable_in_ms=4_200)
-    reported = "\n".join(told_on(160, drained))
+    reported = "\n".join(lines_on(160, drained))
     for words in ("no answer from Ray", "2 wait for Ray", "draining: disks [red]", "on probation 4.2s"):
         assert words in reported
     assert "alive" not in reported
 
 
 def test_without_meshes_it_says_so():
-    assert told_on(80) == ["no mesh that this key may use has joined"]
+    assert lines_on(80) == ["no mesh that this key may use has joined"]

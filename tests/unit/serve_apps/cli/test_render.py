@@ -1,4 +1,4 @@
-"""The terminal's pictures, as text."""
+"""Rendered views as text."""
 
 import io
 
@@ -36,9 +36,9 @@ LONG = "a-very-long-name-that-somebody-has-given-to-a-run-of-digits-2026-11-20-a
 def text_of(renderable: RenderableType, width: int = WIDTH) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
     console.print(renderable)
-    reported = console.file.getvalue()
-    assert all(len(line) <= width for line in reported.splitlines())
-    return reported
+    output = console.file.getvalue()
+    assert all(len(line) <= width for line in output.splitlines())
+    return output
 
 
 def amount(value: int) -> Quantity:
@@ -100,13 +100,13 @@ def test_runs_fit_the_width_whatever_their_names():
             counts={"SUCCEEDED": 3, "FAILED": 1, "WAITING": 2},
         )
     ]
-    reported = text_of(runs_table(RunsView(runs=lines), NOW_MS))
-    assert "FAILED" in reported
-    assert "3/6" in reported
-    assert "1 failed" in reported
-    assert "5.0s" in reported
-    assert "Traceback" not in reported
-    table, _, whys = reported.partition("\n\n")
+    text = text_of(runs_table(RunsView(runs=lines), NOW_MS))
+    assert "FAILED" in text
+    assert "3/6" in text
+    assert "1 failed" in text
+    assert "5.0s" in text
+    assert "Traceback" not in text
+    table, _, whys = text.partition("\n\n")
     assert "".join(line.split()[0] for line in table.splitlines()[1:]) == LONG
     assert "the learning rate is much too large" in whys
 
@@ -126,42 +126,42 @@ def test_nodes_that_failed_or_never_ran_do_not_count_as_done():
     assert [line.rstrip() for line in below.splitlines()] == ["bad: 1 failed", "half: 1 failed; 2 skipped"]
 
 
-def test_a_watched_run_shows_what_succeeded_of_all_and_what_ended_otherwise():
+def test_watched_run_shows_succeeded_and_other_ends():
     stage = a_stage(1, "east", StageState.ENDED, counts={"FAILED": 1, "SKIPPED": 2, "SUCCEEDED": 1})
     shares = [MeshShare(mesh=mesh, stages=1, slots=0, counts={"FAILED": 1}) for mesh in ("east", "west")]
-    reported = text_of(run_panel(a_run(state="FAILED", stages=[stage], meshes=shares), NOW_MS))
+    text = text_of(run_panel(a_run(state="FAILED", stages=[stage], meshes=shares), NOW_MS))
     for words in ("1/4", "1 failed", "2 skipped", "meshes: east 0/1  west 0/1"):
-        assert words in reported
+        assert words in text
 
 
 def lines_of(*stages: StageView) -> list[str]:
-    """The table of stages of a watched run, a line for each."""
+    """Return the stage table of a watched run, one line each."""
     return text_of(run_panel(a_run(stages=list(stages)), NOW_MS)).splitlines()[-len(stages) :]
 
 
-def test_a_stage_that_gave_way_says_so_and_for_what_in_place_of_why_it_was_there():
+def test_preempted_stage_shows_its_preemption_reason():
     fields = {"reason": "QUOTA_RECLAIMED", "slots": 2, "started_ms": NOW_MS, "why_here": "MOST_HEADROOM east/general"}
     (reported,) = lines_of(a_stage(1, "east", StageState.STOPPED, **fields))
     assert reported.split() == ["1", "east", "STOPPED", "2", "preempted:", "QUOTA_RECLAIMED"]
 
 
-def test_a_stage_that_never_started_was_taken_back_and_one_whose_mesh_fell_silent_was_lost():
+def test_unstarted_stage_is_returned_and_a_silent_one_lost():
     taken = a_stage(1, "east", StageState.STOPPED, reason="TENANT_SUSPENDED")
     lost = a_stage(2, "west", StageState.LOST, reason="LEASE_EXPIRED", started_ms=NOW_MS)
     assert [line.split()[3:] for line in lines_of(taken, lost)] == [["recalled:", "TENANT_SUSPENDED"], ["lost:", "LEASE_EXPIRED"]]
 
 
-def test_a_stage_that_was_planned_anew_before_anybody_heard_of_it_is_not_shown_nor_a_mesh_that_has_nothing_of_the_run():
+def test_replanned_stages_and_unused_meshes_are_hidden():
     stages = [
         a_stage(1, "east", StageState.STOPPED, reason="QUOTA_RECLAIMED", sent_ms=NOW_MS, started_ms=NOW_MS),
         a_stage(2, "west", StageState.ENDED, counts={"SUCCEEDED": 3}, sent_ms=NOW_MS, started_ms=NOW_MS),
         a_stage(3, "north", StageState.ENDED),
     ]
     shares = [MeshShare(mesh=mesh, stages=1, slots=0, counts=counts) for mesh, counts in (("east", {}), ("west", {"SUCCEEDED": 3}))]
-    reported = text_of(run_panel(a_run(stages=stages, meshes=shares), NOW_MS))
-    assert [line.split()[1] for line in reported.splitlines()[-2:]] == ["east", "west"]
-    assert "north" not in reported
-    assert "meshes:" not in reported
+    text = text_of(run_panel(a_run(stages=stages, meshes=shares), NOW_MS))
+    assert [line.split()[1] for line in text.splitlines()[-2:]] == ["east", "west"]
+    assert "north" not in text
+    assert "meshes:" not in text
 
 
 def test_only_what_is_a_fault_is_red():
@@ -178,7 +178,7 @@ def test_only_what_is_a_fault_is_red():
     assert not [line for line in calm if red in line or bright_red in line]
 
 
-def test_the_name_of_a_dead_letter_stays_whole_on_a_narrow_terminal():
+def test_dead_letter_keeps_its_name_on_a_narrow_terminal():
     name = "digits-0a1b2c3d4e5f60718293a4b5c6d7e8f9:train"
     letter = LetterView(
         letter=name,
@@ -199,12 +199,12 @@ def test_the_name_of_a_dead_letter_stays_whole_on_a_narrow_terminal():
     assert name in text_of(letters_table(LettersView(letters=[letter])), width=80)
 
 
-def test_a_run_tells_programs_what_succeeded_failed_and_was_skipped_of_all():
+def test_run_as_json_counts_succeeded_failed_and_skipped():
     reported = a_line("half", "FAILED", SUCCEEDED=1, FAILED=1, SKIPPED=2).model_dump()
     assert (reported["nodes_total"], reported["nodes_succeeded"], reported["nodes_failed"], reported["nodes_skipped"]) == (4, 1, 1, 2)
 
 
-def test_no_runs_tell_what_to_do():
+def test_empty_run_list_says_what_to_do():
     assert "schedulemesh submit" in text_of(runs_table(RunsView(runs=[]), NOW_MS))
 
 
@@ -219,7 +219,7 @@ def test_a_run_shows_stages_with_progress_and_reasons():
         MeshShare(mesh="east", stages=1, slots=2, counts={"SUCCEEDED": 2}),
         MeshShare(mesh="west", stages=1, slots=0, counts={"ASSIGNED": 3}),
     ]
-    reported = text_of(run_panel(a_run(stages=stages, meshes=shares, counts={"SUCCEEDED": 2, "RUNNING": 2, "ASSIGNED": 3}), NOW_MS))
+    text = text_of(run_panel(a_run(stages=stages, meshes=shares, counts={"SUCCEEDED": 2, "RUNNING": 2, "ASSIGNED": 3}), NOW_MS))
     for words in (
         "night",
         "1m05s",
@@ -231,10 +231,10 @@ def test_a_run_shows_stages_with_progress_and_reasons():
         "ONLY_FEASIBLE_MESH",
         "meshes: east 2/2  west 0/3",
     ):
-        assert words in reported
+        assert words in text
 
 
-def test_a_running_stage_shows_how_many_of_the_slots_that_it_could_use_it_has():
+def test_running_stage_shows_its_slots_of_the_usable_ones():
     assert slots_text("RUNNING", 1, 2) == "1 of 2"
     assert slots_text("RUNNING", 2, 2) == "2"
     assert slots_text("SUCCEEDED", 1, 2) == "1"
@@ -243,7 +243,7 @@ def test_a_running_stage_shows_how_many_of_the_slots_that_it_could_use_it_has():
     assert "1 of 4" in text_of(run_panel(a_run(stages=[narrow]), NOW_MS))
 
 
-def test_several_levers_are_told_as_needed_all_and_one_is_not():
+def test_several_levers_are_all_needed_and_one_is_not_marked():
     stage = {
         "stage": "night.1",
         "run": "night",
@@ -257,26 +257,26 @@ def test_several_levers_are_told_as_needed_all_and_one_is_not():
     change = {"lever": "free", "tenant": "acme", "flavor": "standard", "resource": "cpu", "amount": amount(1), "words": "1 cpu came free"}
     for changes, words in (([change], "it would start if\n"), ([change, change], "it would start if all of these were true\n")):
         view = StageExplanation(**stage, reason="QUOTA_EXHAUSTED", nodes=1, slot={}, position=1, tenant_position=1, changes=changes)
-        reported = "\n".join(line.rstrip() for line in text_of(stage_picture(view, NOW_MS)).splitlines())
-        assert words in reported
-        assert "not known yet" in reported
+        text = "\n".join(line.rstrip() for line in text_of(stage_picture(view, NOW_MS)).splitlines())
+        assert words in text
+        assert "not known yet" in text
 
 
 def test_a_run_shows_what_is_blocked_failed_and_skipped():
     blocked = [BlockedView(reason="LABEL_MISMATCH", detail="east: zone=moon is required", count=7, nodes=["a", "b"])]
     failures = [FailureView(node="train", attempt=1, mesh="east", reason="USER_ERROR", type="builtins.ValueError", message="[bad] lr")]
-    reported = text_of(run_panel(a_run(state="FAILED", blocked=blocked, failures=failures, counts={"SKIPPED": 4}), NOW_MS))
-    assert "blocked LABEL_MISMATCH: 7 (a, b …): east: zone=moon is required" in reported
-    assert "failed train on east: builtins.ValueError: [bad] lr" in reported
-    assert "skipped because of another failure: 4" in reported
+    text = text_of(run_panel(a_run(state="FAILED", blocked=blocked, failures=failures, counts={"SKIPPED": 4}), NOW_MS))
+    assert "blocked LABEL_MISMATCH: 7 (a, b …): east: zone=moon is required" in text
+    assert "failed train on east: builtins.ValueError: [bad] lr" in text
+    assert "skipped because of another failure: 4" in text
 
 
-def test_a_result_shows_json_and_tells_where_the_rest_is():
+def test_result_shows_json_and_where_the_rest_is():
     json_output = OutputView(encoding="json", sha256="s", size_bytes=9, href="/x", inline=True, value={"accuracy": 0.97})
     pickled = OutputView(encoding="pickle", sha256="s", size_bytes=12_345, href="/y", inline=True, data="AA==")
-    reported = text_of(result_summary(ResultView(id="night", state="SUCCEEDED", outputs={"scores": json_output, "model": pickled})))
-    assert '"accuracy": 0.97' in reported
-    assert "model: 12,345 bytes of pickled Python" in reported
+    text = text_of(result_summary(ResultView(id="night", state="SUCCEEDED", outputs={"scores": json_output, "model": pickled})))
+    assert '"accuracy": 0.97' in text
+    assert "model: 12,345 bytes of pickled Python" in text
 
 
 def test_a_failure_shows_the_users_own_traceback():
@@ -284,22 +284,22 @@ def test_a_failure_shows_the_users_own_traceback():
         node="train", attempt=2, mesh="east", reason="USER_ERROR", type="t", message="m", traceback="File x.py, line 3\nt: m"
     )
     view = NoResultView(error=ErrorView(code="run_failed", message="the run failed: m"), id="night", state="FAILED", failures=[failure])
-    reported = text_of(failure_summary(view))
-    assert "train (attempt 2 on east): USER_ERROR" in reported
-    assert "File x.py, line 3" in reported
+    text = text_of(failure_summary(view))
+    assert "train (attempt 2 on east): USER_ERROR" in text
+    assert "File x.py, line 3" in text
 
 
-def test_nodes_that_failed_alike_are_told_once():
+def test_nodes_with_the_same_failure_are_listed_once():
     late = [
         FailureView(node=f"n{number}", attempt=1, mesh=None, reason="WAITED_TOO_LONG", type="t", message="waited longer than 5s")
         for number in range(7)
     ]
     other = FailureView(node="m", attempt=1, mesh=None, reason="USER_ERROR", type="t", message="bad")
     view = NoResultView(error=ErrorView(code="run_failed", message="the run failed"), id="night", state="FAILED", failures=[*late, other])
-    reported = text_of(failure_summary(view))
-    assert "n0 and 6 more (attempt 1): WAITED_TOO_LONG" in reported
-    assert reported.count("waited longer than 5s") == 1
-    assert "m (attempt 1): USER_ERROR" in reported
+    text = text_of(failure_summary(view))
+    assert "n0 and 6 more (attempt 1): WAITED_TOO_LONG" in text
+    assert text.count("waited longer than 5s") == 1
+    assert "m (attempt 1): USER_ERROR" in text
 
 
 def test_tenants_stand_below_their_parents_with_what_they_have():
@@ -316,11 +316,11 @@ def test_tenants_stand_below_their_parents_with_what_they_have():
     )
     tree = [("acme", None), ("acme/research", "acme"), ("acme/research/vision", "acme/research")]
     tenants = [TenantView(tenant=path, parent=parent, quotas=[quota], pickled_code=False, functions=[]) for path, parent in tree]
-    reported = text_of(tenants_table(TenantsView(at_ms=0, tenants=tenants))).splitlines()
-    assert reported[0].split() == ["tenant", "flavor", "resource", "nominal", "used", "borrowed", "available"]
-    assert [line[:12].rstrip() for line in reported[1:4]] == ["acme", "  research", "    vision"]
-    assert "include the tenants below" in " ".join(reported[4:])
-    assert reported[1].split()[-4:] == ["2", "3", "1", "0"]
+    text = text_of(tenants_table(TenantsView(at_ms=0, tenants=tenants))).splitlines()
+    assert text[0].split() == ["tenant", "flavor", "resource", "nominal", "used", "borrowed", "available"]
+    assert [line[:12].rstrip() for line in text[1:4]] == ["acme", "  research", "    vision"]
+    assert "include the tenants below" in " ".join(text[4:])
+    assert text[1].split()[-4:] == ["2", "3", "1", "0"]
 
 
 def test_a_tenant_without_its_parent_in_view_has_its_whole_path():
@@ -328,7 +328,7 @@ def test_a_tenant_without_its_parent_in_view_has_its_whole_path():
     assert "acme/research" in text_of(tenants_table(TenantsView(at_ms=0, tenants=tenants)))
 
 
-def test_a_tenant_below_another_than_its_path_names_stands_there_with_its_whole_path():
+def test_tenant_below_another_parent_shows_its_whole_path():
     tree = [
         ("acme", None),
         ("acme/lab", "acme"),
@@ -337,21 +337,21 @@ def test_a_tenant_below_another_than_its_path_names_stands_there_with_its_whole_
         ("acme/ops", "acme"),
     ]
     tenants = [TenantView(tenant=path, parent=parent, quotas=[], pickled_code=False, functions=[]) for path, parent in tree]
-    reported = text_of(tenants_table(TenantsView(at_ms=0, tenants=tenants))).splitlines()
-    assert [line.rstrip() for line in reported[1:6]] == ["acme", "  lab", "  ops", "    acme/lab/vision", "      a"]
+    text = text_of(tenants_table(TenantsView(at_ms=0, tenants=tenants))).splitlines()
+    assert [line.rstrip() for line in text[1:6]] == ["acme", "  lab", "  ops", "    acme/lab/vision", "      a"]
 
 
 def test_an_error_keeps_brackets_that_look_like_markup():
     assert text_of(error_line("node [red] is wrong")).strip() == "error: node [red] is wrong"
 
 
-def test_a_pickled_result_tells_how_it_is_read_with_the_run_of_its_own():
+def test_pickled_result_shows_how_to_read_it():
     output = OutputView(encoding="pickle", sha256="0" * 64, size_bytes=9, href="/v1/runs/night/result/a", inline=False)
-    reported = text_of(result_summary(ResultView(id="night", state="SUCCEEDED", outputs={"a": output})), width=200)
-    assert "`dag.get_run('night').result()`" in reported
+    text = text_of(result_summary(ResultView(id="night", state="SUCCEEDED", outputs={"a": output})), width=200)
+    assert "`dag.get_run('night').result()`" in text
 
 
 def test_queue_says_how_many_stages_it_does_not_show():
-    reported = text_of(queue_picture(QueueView(tenant="*", waiting=[], cut_short={"east": 1, "west": 12})))
-    assert "east: 1 more stage behind the first 1 000 of its queue, not shown" in reported
-    assert "west: 12 more stages behind the first 1 000 of its queue, not shown" in reported
+    text = text_of(queue_picture(QueueView(tenant="*", waiting=[], cut_short={"east": 1, "west": 12})))
+    assert "east: 1 more stage behind the first 1 000 of its queue, not shown" in text
+    assert "west: 12 more stages behind the first 1 000 of its queue, not shown" in text

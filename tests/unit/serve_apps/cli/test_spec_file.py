@@ -1,4 +1,4 @@
-"""`FILE.json`, loaded."""
+"""Loading of `FILE.json`."""
 
 from pathlib import Path
 
@@ -23,32 +23,32 @@ def test_a_spec_is_what_stands_in_the_file(tmp_path: Path) -> None:
         pytest.param(b"[1]", "is not a JSON object", id="a list"),
         pytest.param(b'{"federation": {}}', "has none of `spec`, `nodes` and `outputs`", id="another kind of file"),
         pytest.param(b'{"spec": "dag/1", "params": [1]}', "`params` is not a JSON object", id="parameters without names"),
-        pytest.param(b'{"spec": "dag/1", "spec": "dag/1"}', "spec", id="a key twice"),
+        pytest.param(b'{"spec": "dag/1", "spec": "dag/1"}', "spec", id="a duplicate key"),
     ],
 )
-def test_what_is_no_spec_is_told_with_file_and_remedy_in_one_line(tmp_path: Path, text: bytes, words: str) -> None:
+def test_invalid_spec_names_file_and_remedy_in_one_line(tmp_path: Path, text: bytes, words: str) -> None:
     file = tmp_path / "night.json"
     file.write_bytes(text)
-    with pytest.raises(SpecFileError) as reported:
+    with pytest.raises(SpecFileError) as raised:
         load_spec(file)
-    message = str(reported.value)
+    message = str(raised.value)
     assert message.startswith(str(file))
     assert words in message
     assert f"schedulemesh validate {file}" in message
     assert "\n" not in message
 
 
-def test_a_folder_and_a_file_that_is_not_there_are_told_as_such(tmp_path: Path) -> None:
+def test_folder_or_missing_file_is_reported_as_such(tmp_path: Path) -> None:
     with pytest.raises(SpecFileError, match="is a folder; give a file"):
         load_spec(tmp_path)
     with pytest.raises(SpecFileError, match=r"gone\.json cannot be read: No such file"):
         load_spec(tmp_path / "gone.json")
 
 
-def test_what_the_root_says_against_a_graph_is_told_with_its_file() -> None:
+def test_graph_refused_by_the_root_is_reported_with_its_file() -> None:
     problems = (("/spec", "must be 'dag/1'"),)
-    with pytest.raises(ApiError) as reported, named(Path("night.json")):
+    with pytest.raises(ApiError) as raised, named(Path("night.json")):
         raise ApiError(422, "the graph was refused", problems, code="invalid_spec")
-    assert (str(reported.value), reported.value.status, reported.value.problems) == ("night.json: the graph was refused", 422, problems)
+    assert (str(raised.value), raised.value.status, raised.value.problems) == ("night.json: the graph was refused", 422, problems)
     with pytest.raises(ApiError, match=r"^no room$"), named(Path("night.json")):
         raise ApiError(503, "no room", code="store_full")

@@ -1,4 +1,4 @@
-"""What a stack says is kept with its time, wherever the stack runs."""
+"""Log of a stack: every line is kept with its time, in foreground and background."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.console import Console
 from serve_apps.cli.stack_log import FILE, StackLog, without_time
 
 STAMPED = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ "
-#: Says a line as a process does whose output is the file already, as `up` starts it in the background.
+#: Logs a line as a process whose output is already the file, as `up` starts it in the background.
 BACKGROUND = """
 import sys
 from pathlib import Path
@@ -25,16 +25,16 @@ log.write("timestamp='now' event='away'\\n")
 """
 
 
-def test_in_the_foreground_words_are_told_as_they_are_and_kept_with_their_time(tmp_path: Path, capsys) -> None:
+def test_foreground_log_is_plain_and_kept_with_times(tmp_path: Path, capsys) -> None:
     log = StackLog(Console(width=10))
     log.say("before")
     log.attach(tmp_path)
     log.say("mesh east [gpu]: joined")
     log.write("timestamp='now' event='away'\n")
     log.close()
-    reported = capsys.readouterr()
-    assert reported.out == "before\nmesh east [gpu]: joined\n"
-    assert reported.err == "timestamp='now' event='away'\n"
+    output = capsys.readouterr()
+    assert output.out == "before\nmesh east [gpu]: joined\n"
+    assert output.err == "timestamp='now' event='away'\n"
     kept = (tmp_path / FILE).read_text()
     assert re.fullmatch(STAMPED + r"mesh east \[gpu\]: joined\ntimestamp='now' event='away'\n", kept)
 
@@ -48,7 +48,7 @@ def test_the_log_of_an_earlier_stack_is_begun_anew(tmp_path: Path, capsys) -> No
     assert (tmp_path / FILE).read_text() == ""
 
 
-def test_in_the_background_each_line_stands_there_once_and_loses_its_time_when_it_is_shown(tmp_path: Path) -> None:
+def test_background_log_keeps_each_line_once_with_its_time(tmp_path: Path) -> None:
     (tmp_path / FILE).parent.mkdir()
     with (tmp_path / FILE).open("wb") as sink:
         subprocess.run([sys.executable, "-c", BACKGROUND, str(tmp_path)], check=True, stdout=sink, stderr=subprocess.STDOUT)

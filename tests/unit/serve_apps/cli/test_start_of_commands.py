@@ -1,4 +1,4 @@
-"""What the command line loads before it does anything."""
+"""Imports of the command line before it acts."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import pytest
 
 from serve_apps.cli.command_loading import FILES, registered
 
-#: What takes long to load, and only a root or a whole stack needs.
+#: Slow imports that only a root or a whole stack needs.
 HEAVY = {"ray", "fastapi", "redis", "networkx", "opentelemetry", "httpx"}
 ROOTS = {"ray", "fastapi"}
 
 
 def loaded_by(code: str) -> set[str]:
-    """The packages that a fresh interpreter has loaded after the code."""
+    """Return the packages that a fresh interpreter has loaded after the code."""
     code = f"import sys; {code}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["version"], ["nonsense"]])
-def test_what_asks_for_no_command_loads_none(arguments):
+def test_call_without_a_command_loads_none(arguments):
     assert not loaded_by(f"from serve_apps.cli.app import run_command; run_command({arguments!r})") & HEAVY
 
 
@@ -31,6 +31,6 @@ def test_commands_that_are_no_root_load_none(file):
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_file_loads_no_ray_and_has_the_commands_that_are_listed_of_it(file):
+def test_command_file_loads_no_ray_and_has_its_commands(file):
     assert "ray" not in loaded_by(f"import serve_apps.cli.commands.{file}")
     assert set(registered(file)) == set(FILES[file])

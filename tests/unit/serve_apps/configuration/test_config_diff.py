@@ -1,4 +1,4 @@
-"""What `apply` would change; how it is told in the terminal stands in `test_cli.py`."""
+"""Differences that `apply` would make; `test_cli.py` tests their output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OLD_FIRST, NEW_FIRST = ("old", "new"), ("new", "old")
 
 
 def tried(**tenant_policies: tuple[str, ...]) -> TenantPolicies:
-    """Each tenant with the flavors in the order in which it tries them."""
+    """Return the flavor order of each tenant."""
     return TenantPolicies(
         settings={
             tenant: QueueSettings(groups=(ResourceGroup(resources=("cpu",), flavors=order),)) for tenant, order in tenant_policies.items()
@@ -19,8 +19,8 @@ def tried(**tenant_policies: tuple[str, ...]) -> TenantPolicies:
     )
 
 
-def test_tenants_that_stand_in_another_order_in_the_file_change_nothing():
-    """Also where as many try the flavors in one order as in the other."""
+def test_reordered_tenants_are_no_difference():
+    """Also when equally many tenants use either order."""
     snapshot = MemoryStore(clock=ManualClock(1_000), ttl_ms=1_000, grace_ms=1_000).snapshot()
     reported = changes(snapshot, tried(a=OLD_FIRST, b=NEW_FIRST), snapshot.tree, tried(b=NEW_FIRST, a=OLD_FIRST))
     assert reported.settings == ()

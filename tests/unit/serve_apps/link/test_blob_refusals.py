@@ -1,4 +1,4 @@
-"""Every refusal that the description tells of the routes for blobs, provoked with keys on a real Redis."""
+"""Every documented refusal of the blob routes, provoked with keys on a real Redis."""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ DESCRIBED = GatewayWorld().app.openapi()["paths"][f"{LINK_PATH}/blobs/{{run}}/{{
 
 @dataclass
 class Root:
-    """A gateway whose keys and blobs are on Redis, and a mesh's key for it."""
+    """Gateway with keys and blobs on Redis, and a mesh's key for it."""
 
     client: "redis.Redis"
 
@@ -38,7 +38,7 @@ class Root:
         self.ports = replace(GatewayWorld().dependencies(), keys=ring, blobs=RedisBlobs(self.client, KEYS))
 
     def ask(self, method: str, *, path: str = PATH, content: bytes = b"data", key: str | None = None, ports: object = None) -> int:
-        """The status of the answer."""
+        """Return the status of the answer."""
         app = create_app(ports or self.ports)
         headers = {"Authorization": f"Bearer {self.key if key is None else key}"}
         with httpx.Client(transport=InProcess(app), base_url=ADDRESS, headers=headers) as http:
@@ -95,7 +95,7 @@ PROVOKED = {
 
 
 @pytest.mark.parametrize("method", PROVOKED)
-def test_the_description_tells_of_each_refusal_and_of_no_other(method):
+def test_description_lists_exactly_the_refusals(method):
     assert {int(status) for status in DESCRIBED[method]["responses"]} == {200, *PROVOKED[method]}
 
 

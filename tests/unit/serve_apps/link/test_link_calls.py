@@ -1,4 +1,4 @@
-"""What a mesh may say over the link: exactly what the verb takes, within limits, and for itself only."""
+"""Decoding of a mesh's calls: exactly the verb's fields, within limits, for the mesh itself only."""
 
 import json
 from dataclasses import replace
@@ -71,11 +71,11 @@ SAID = [
 
 
 @pytest.mark.parametrize(("verb", "asked"), SAID, ids=[verb.name for verb, _ in SAID])
-def test_what_a_mesh_says_is_read_as_it_was_meant(verb, asked):
+def test_call_is_decoded_as_it_was_encoded(verb, asked):
     assert read_call(verb, encode(asked), EAST) == asked
 
 
-def test_a_mesh_reports_an_error_whatever_its_classes_are_called():
+def test_error_report_is_read_whatever_its_classes():
     base = type("Base", (Exception,), {"__qualname__": "a|b\n\x1b[31m" + "B" * 5_000})
     error = type("Own", (base,), {"__qualname__": "c\td" + "O" * 5_000})
     failure = replace(FAILED.failure, type_name=class_name(error), bases=(class_name(base), "builtins.Exception"))
@@ -102,7 +102,7 @@ def test_every_verb_has_one_name_and_a_port_or_none_at_all():
         pytest.param(
             HEARTBEAT,
             Heartbeat(session=SESSION, record=replace(RECORD, mesh=WEST), heartbeat_report=HEARTBEAT_REPORT),
-            id="in the record of a beat",
+            id="in the record of a heartbeat",
         ),
         pytest.param(
             HEARTBEAT,
@@ -120,8 +120,8 @@ def test_every_verb_has_one_name_and_a_port_or_none_at_all():
             ),
             id="in a message",
         ),
-        pytest.param(REMEMBERED, Remembered(mesh=WEST, stages=(StageId("s"),)), id="whose stages it asks about"),
-        pytest.param(QUEUED, Queued(mesh=WEST), id="in whose queue it looks"),
+        pytest.param(REMEMBERED, Remembered(mesh=WEST, stages=(StageId("s"),)), id="whose stages it asks for"),
+        pytest.param(QUEUED, Queued(mesh=WEST), id="whose queue it reads"),
     ],
 )
 def test_a_mesh_speaks_for_itself_only(verb, asked):
@@ -141,12 +141,12 @@ def recorded(**changed: object) -> bytes:
     "body",
     [
         pytest.param(b"", id="nothing"),
-        pytest.param(b"{", id="half of it"),
+        pytest.param(b"{", id="half a document"),
         pytest.param(b"\xff\xfe{}", id="no text"),
-        pytest.param(b'{"seen": ' + b"9" * 5_000 + b"x}", id="no end of a number and no JSON"),
+        pytest.param(b'{"seen": ' + b"9" * 5_000 + b"x}", id="an endless number"),
     ],
 )
-def test_what_is_no_json_is_told_so(body):
+def test_invalid_json_is_reported(body):
     with pytest.raises((MalformedBody, MalformedCall)):
         read_call(JOIN, body, EAST)
 
@@ -156,18 +156,18 @@ def test_what_is_no_json_is_told_so(body):
     [
         pytest.param(b"null", id="nothing in JSON"),
         pytest.param(b"[]", id="a list"),
-        pytest.param(said(more=1), id="a key that the verb does not take"),
-        pytest.param(recorded(more=1), id="such a key further down"),
+        pytest.param(said(more=1), id="an unknown key"),
+        pytest.param(recorded(more=1), id="an unknown nested key"),
         pytest.param(said(seen="3"), id="text where a number belongs"),
-        pytest.param(said(seen=True), id="a truth where a number belongs"),
+        pytest.param(said(seen=True), id="a boolean where a number belongs"),
         pytest.param(said(seen=1.5), id="a fraction"),
         pytest.param(b'{"record": NaN}', id="not a number"),
         pytest.param(b'{"record": -Infinity}', id="infinity"),
         pytest.param(said(seen=AMOUNT_MAX + 1), id="an integer of 2^53"),
         pytest.param(said(seen=-(10**18)), id="a negative one as large"),
         pytest.param(b'{"seen": ' + b"9" * 100_000 + b"}", id="an integer without end"),
-        pytest.param(b'{"seen": 1, "seen": 2}', id="a key twice"),
-        pytest.param(b"[" * 100_000 + b"]" * 100_000, id="levels without end"),
+        pytest.param(b'{"seen": 1, "seen": 2}', id="a duplicate key"),
+        pytest.param(b"[" * 100_000 + b"]" * 100_000, id="endless nesting"),
         pytest.param(said(record=json.loads("[" * 40 + "]" * 40)), id="forty levels"),
         pytest.param(recorded(cluster="c" * (TEXT_MAX + 1)), id="long text"),
         pytest.param(recorded(labels={"k" * (TEXT_MAX + 1): "v"}), id="a long key"),
@@ -175,7 +175,7 @@ def test_what_is_no_json_is_told_so(body):
         pytest.param(said(record=None), id="null where a record belongs"),
     ],
 )
-def test_what_the_verb_does_not_take_is_refused(body):
+def test_unknown_field_is_refused(body):
     with pytest.raises(MalformedCall) as refused:
         read_call(JOIN, body, EAST)
     assert len(str(refused.value)) < 1_000
@@ -200,7 +200,7 @@ def test_no_version_is_negative():
 
 @pytest.mark.parametrize("name", ["a|b", "a\nb", "\x00", "a\u2029b"])
 @pytest.mark.parametrize("changed", ["tenant", "flavor", "slot"])
-def test_names_that_no_row_could_hold_are_refused_before_any_script(changed, name):
+def test_unstorable_names_are_refused_before_any_script(changed, name):
     demand = replace(WANT, **{changed: ResourceSet({name: 1}) if changed == "slot" else name})
     for verb, asked in (
         (ACQUIRE, Acquire(session=SESSION, demands=(demand,))),
@@ -217,12 +217,12 @@ def test_names_that_no_row_could_hold_are_refused_before_any_script(changed, nam
         pytest.param(recorded(labels={str(number): "v" for number in range(1_001)}), id="many keys"),
     ],
 )
-def test_more_rows_than_any_call_has_are_refused_by_their_own_name(body):
+def test_too_many_rows_are_refused_by_name(body):
     with pytest.raises(BatchTooLarge, match="1001"):
         read_call(JOIN, body, EAST)
 
 
-def test_what_stands_at_the_limits_is_taken():
+def test_values_at_the_limits_are_accepted():
     labels = {str(number): "v" * TEXT_MAX for number in range(1_000)}
     asked = Join(record=replace(RECORD, labels=labels, tenants=("t",) * 1_000), seen=AMOUNT_MAX)
     assert read_call(JOIN, encode(asked), EAST) == asked

@@ -1,4 +1,4 @@
-"""The root's end of the link: who is let in, how far, how often, and what becomes of what breaks."""
+"""The root's side of the link: authentication, rights, rate limits and errors."""
 
 import hashlib
 from dataclasses import replace
@@ -11,7 +11,18 @@ from federation.configured_meshes import ConfiguredMeshes
 from federation.dispatch import Claim, NotificationKind
 from federation.errors import EpochChanged, LinkRefused, SessionSuperseded, SessionUnknown, StoreUnavailable
 from federation.leases import HeartbeatReport
-from federation.link import BLOB_BYTES_MAX, CALL_BYTES_MAX, CODES, LINK_PATH, PROOF_HEADER, SESSION_HEADER, VERBS, AskTerms
+from federation.link import (
+    BLOB_BYTES_MAX,
+    CALL_BYTES_MAX,
+    CODES,
+    INPUTS_OF,
+    LINK_PATH,
+    PROOF_HEADER,
+    SESSION_HEADER,
+    VERBS,
+    AskTerms,
+    InputsOf,
+)
 from federation.receipts import ReceiptKeys
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue, ask_terms
@@ -33,7 +44,7 @@ EAST, WEST = MeshId("east"), MeshId("west")
 RECORD = MeshRecord(
     mesh=EAST, labels={}, pools=(PoolRecord(pool=PoolName("p"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 1})),), cluster="c"
 )
-#: Heartbeats of a mesh that may come at once, at two seconds between them.
+#: Heartbeats that a mesh may send at once, at two seconds between them.
 BEATS_BURST = int(4 * BEATS_PER_S_MIN)
 VALUE = StoredValue(sha256="a" * 64, size_bytes=1, encoding=Encoding.JSON)
 RECEIPTS = ReceiptKeys(keys={1: b"of the root"})
@@ -62,30 +73,31 @@ def post(client: httpx.Client, verb: str, body: bytes = b"{}") -> httpx.Response
     return client.post(f"{LINK_PATH}/{verb}", content=body, headers={"Content-Type": "application/json"})
 
 
-# ---- who is let in
+# ---- authentication
 
 
-def test_a_mesh_is_told_what_holds_for_all_before_it_joins(world):
+def test_mesh_learns_the_common_terms_before_it_joins(world):
     terms = ask_terms(link(world), EAST)
     assert (terms.heartbeat_ms, terms.inline_limit_bytes, terms.storage_url, terms.ledger) == (2_000, 65_536, "", "ours")
 
 
-ROSTER = ConfiguredMeshes(
+CONFIGURED = ConfiguredMeshes(
     flavors={STANDARD: {"zone": "e"}},
     meshes={EAST: replace(RECORD, labels={"zone": "e"}, tenants=(RESEARCH,))},
 )
 
 
-def strict(world: GatewayWorld) -> HttpLedger:
-    """The ledger over a link to a root that has a file."""
-    return HttpLedger(link(world, app=create_app(replace(world.dependencies(), configured_meshes=ROSTER))))
+def strict(world: GatewayWorld) -> HttpLink:
+    """Return a link to a root that has a file."""
+    return link(world, app=create_app(replace(world.dependencies(), configured_meshes=CONFIGURED)))
 
 
-def test_what_the_roots_file_rules_out_is_refused_at_every_way_in(world):
+def test_record_against_the_roots_file_is_refused_everywhere(world):
     fitting = replace(RECORD, labels={"zone": "e"})
-    ledger, misfit = strict(world), "mesh east cannot offer standard .*zone=e is required"
+    strict_link, misfit = strict(world), "mesh east cannot offer standard .*zone=e is required"
     with pytest.raises(LinkRefused, match=misfit):
-        ask_terms(ledger._link, EAST, RECORD)
+        ask_terms(strict_link, EAST, RECORD)
+    ledger = HttpLedger(strict_link)
     with pytest.raises(LinkRefused, match=misfit):
         ledger.join(RECORD)
     session = ledger.join(fitting)
@@ -93,21 +105,21 @@ def test_what_the_roots_file_rules_out_is_refused_at_every_way_in(world):
         ledger.heartbeat(session, RECORD, HeartbeatReport(number=1))
 
 
-def test_tenants_of_the_roots_file_hold_over_what_a_mesh_tells_at_join_and_later(world):
-    fitting, ledger = replace(RECORD, labels={"zone": "e"}), strict(world)
+def test_roots_file_overrides_reported_tenants(world):
+    fitting, ledger = replace(RECORD, labels={"zone": "e"}), HttpLedger(strict(world))
     session = ledger.join(fitting)
     assert [view.record.tenants for view in world.store.snapshot().meshes] == [(RESEARCH,)]
     ledger.heartbeat(session, fitting, HeartbeatReport(number=1))
     assert [view.record.tenants for view in world.store.snapshot().meshes] == [(RESEARCH,)]
 
 
-def test_where_a_mesh_differs_from_the_roots_file_it_is_told_before_it_joins(world):
-    response = replace(RECORD, labels={"zone": "e", "tier": "spot"}, tenants=(RESEARCH,))
-    assert ask_terms(strict(world)._link, EAST, response).warnings == ("its labels are tier=spot, zone=e; the root's file says zone=e",)
-    assert ask_terms(strict(world)._link, EAST).warnings == ()
+def test_mesh_differing_from_the_roots_file_is_warned(world):
+    differing = replace(RECORD, labels={"zone": "e", "tier": "spot"}, tenants=(RESEARCH,))
+    assert ask_terms(strict(world), EAST, differing).warnings == ("its labels are tier=spot, zone=e; the root's file says zone=e",)
+    assert ask_terms(strict(world), EAST).warnings == ()
 
 
-def test_a_mesh_for_tenants_who_may_not_meet_is_told_before_it_joins(world):
+def test_mesh_for_incompatible_tenants_is_warned(world):
     words = "its Ray cluster admits 2 top-level tenants, and is not `shared`: it admits nothing new; join with --tenant of one of them"
     assert ask_terms(link(world), EAST, RECORD).warnings == (words,)
     assert ask_terms(link(world), EAST, replace(RECORD, tenants=(RESEARCH,))).warnings == ()
@@ -132,8 +144,8 @@ def test_no_blob_is_given_or_taken_without_a_key(world, method):
     [
         pytest.param("Bearer {tenants}", id="a tenant's key"),
         pytest.param("Bearer smm_{tenants_tail}", id="a tenant's key that calls itself a mesh's"),
-        pytest.param("Bearer {revoked}", id="a key that was revoked"),
-        pytest.param("Bearer smm_00000000_" + "a" * 43, id="a key that nobody made"),
+        pytest.param("Bearer {revoked}", id="a revoked key"),
+        pytest.param("Bearer smm_00000000_" + "a" * 43, id="an unknown key"),
         pytest.param("Bearer {head}" + "a" * 43, id="a wrong secret"),
         pytest.param("Bearer {good}x", id="a letter too many"),
         pytest.param("Basic {good}", id="another scheme"),
@@ -166,7 +178,7 @@ def test_a_revoked_key_is_refused_from_then_on(world):
         ledger.heartbeat(session, RECORD, HeartbeatReport(number=1))
 
 
-def test_of_a_key_that_was_good_and_is_revoked_nothing_is_read(world):
+def test_call_with_a_revoked_key_is_not_read(world):
     text = key_of(world)
     client = http(world, f"Bearer {text}")
     statuses = [post(client, "terms", b"no JSON").status_code for _ in range(2)]
@@ -182,7 +194,7 @@ def test_a_mesh_cannot_join_as_another(world):
     assert world.store.snapshot().meshes == ()
 
 
-def test_nobody_goes_on_with_the_work_of_another_mesh_and_of_his_own_only_with_its_last_session(world):
+def test_only_the_last_session_of_the_same_mesh_is_resumed(world):
     east, west = HttpLedger(link(world, EAST)), HttpLedger(link(world, WEST))
     first = east.join(RECORD)
     with pytest.raises(LinkRefused, match="east"):
@@ -191,13 +203,13 @@ def test_nobody_goes_on_with_the_work_of_another_mesh_and_of_his_own_only_with_i
         west.join(replace(RECORD, mesh=WEST), adopt=first.incarnation)
     with pytest.raises(SessionSuperseded):
         east.join(RECORD, adopt=first.incarnation - 1)
-    heir = east.join(RECORD, adopt=first.incarnation)
+    successor = east.join(RECORD, adopt=first.incarnation)
     with pytest.raises(SessionSuperseded):
         east.heartbeat(first, RECORD, HeartbeatReport(number=1))
-    assert [view.incarnation for view in world.store.snapshot().meshes] == [heir.incarnation]
+    assert [view.incarnation for view in world.store.snapshot().meshes] == [successor.incarnation]
 
 
-# ---- what is said
+# ---- decoding
 
 
 def test_the_verbs_of_the_root_have_no_route(world):
@@ -210,14 +222,14 @@ def test_the_verbs_of_the_root_have_no_route(world):
     ("content", "kind", "status"),
     [
         pytest.param(b"{", "application/json", 400, id="no JSON"),
-        pytest.param(b"{}", "text/plain", 415, id="said to be text"),
-        pytest.param(b"{}", "", 415, id="not said what it is"),
-        pytest.param(b"{}", "application/json", 422, id="nothing of what is taken"),
+        pytest.param(b"{}", "text/plain", 415, id="declared as text"),
+        pytest.param(b"{}", "", 415, id="declared as nothing"),
+        pytest.param(b"{}", "application/json", 422, id="an unknown encoding"),
         pytest.param(b'{"mesh": "' + b"e" * CALL_BYTES_MAX + b'"}', "application/json", 413, id="too large"),
         pytest.param(b'{"mesh": [' + b"1," * 1_001 + b"1]}", "application/json", 413, id="too many rows"),
     ],
 )
-def test_what_a_verb_does_not_take_has_a_status_of_its_own(world, content, kind, status):
+def test_call_refused_by_its_verb_has_its_own_status(world, content, kind, status):
     client = http(world, f"Bearer {key_of(world)}")
     answer = client.post(f"{LINK_PATH}/terms", content=content, headers={"Content-Type": kind})
     assert answer.status_code == status
@@ -225,7 +237,7 @@ def test_what_a_verb_does_not_take_has_a_status_of_its_own(world, content, kind,
 
 
 class Broken:
-    """A ledger that raises."""
+    """Ledger that raises."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -254,13 +266,13 @@ def test_every_code_of_the_link_is_that_of_the_table_of_errors():
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("secret"), StoreUnavailable("redis://:secret@h")], ids=repr)
-def test_what_breaks_inside_stays_inside(world, error):
+def test_internal_error_hides_its_details(world, error):
     with pytest.raises(StoreUnavailable) as gone:
         HttpLedger(broken(world, error)).join(RECORD)
     assert "secret" not in str(gone.value)
 
 
-# ---- how far
+# ---- rights
 
 
 def claimed(world: GatewayWorld, mesh: MeshId = EAST) -> tuple[HttpStageQueue, Claim]:
@@ -271,36 +283,33 @@ def claimed(world: GatewayWorld, mesh: MeshId = EAST) -> tuple[HttpStageQueue, C
     return stages, taken.claim
 
 
-def test_the_inputs_of_a_claimed_stage_are_told_to_its_mesh(world):
+def test_mesh_gets_the_inputs_of_its_claimed_stage(world):
     stages, _ = claimed(world)
     world.store.deliver(SPEC.stage, NodeId("x"), VALUE)
     assert stages.inputs_of(SPEC.stage) == {"x": VALUE}
 
 
-def test_the_inputs_of_a_waiting_stage_are_told_to_its_mesh(world):
+def test_mesh_gets_the_inputs_of_its_waiting_stage(world):
     world.store.submit(EAST, SPEC)
     world.store.deliver(SPEC.stage, NodeId("x"), VALUE)
     assert HttpStageQueue(link(world), EAST).inputs_of(SPEC.stage) == {"x": VALUE}
 
 
-def test_the_inputs_of_another_meshs_stage_are_told_to_nobody_else(world):
+def test_mesh_gets_no_inputs_of_another_meshs_stage(world):
     _, claim = claimed(world)
     world.store.deliver(SPEC.stage, NodeId("x"), VALUE)
-    other = HttpStageQueue(link(world, WEST), WEST)
-    assert other.inputs_of(SPEC.stage) == {}
-    other._claims[SPEC.stage] = replace(claim, mesh=WEST)
-    assert other.inputs_of(SPEC.stage) == {}
-    other._claims[SPEC.stage] = claim
+    other = link(world, WEST)
+    for forged in (None, replace(claim, mesh=WEST)):
+        assert other.call(INPUTS_OF, InputsOf(mesh=WEST, stage=SPEC.stage, claim=forged)) == {}
     with pytest.raises(LinkRefused):
-        other.inputs_of(SPEC.stage)
+        other.call(INPUTS_OF, InputsOf(mesh=WEST, stage=SPEC.stage, claim=claim))
 
 
 def test_a_claim_on_one_stage_opens_no_other(world):
-    stages, claim = claimed(world)
+    _, claim = claimed(world)
     world.store.submit(WEST, replace(SPEC, stage=StageId("r.2")))
     world.store.deliver(StageId("r.2"), NodeId("x"), VALUE)
-    stages._claims[StageId("r.2")] = claim
-    assert stages.inputs_of(StageId("r.2")) == {}
+    assert link(world).call(INPUTS_OF, InputsOf(mesh=EAST, stage=StageId("r.2"), claim=claim)) == {}
 
 
 def a_run(world: GatewayWorld) -> RunRecord:
@@ -309,7 +318,7 @@ def a_run(world: GatewayWorld) -> RunRecord:
 
 
 def with_claim(world: GatewayWorld, run: RunId, mesh: MeshId = EAST) -> HttpLink:
-    """The link of a mesh that has claimed a stage of the run."""
+    """Return the link of a mesh that has claimed a stage of the run."""
     world.store.submit(mesh, replace(SPEC, stage=StageId(f"{run}.{mesh}"), run=run))
     mine = link(world, mesh)
     session = HttpLedger(mine).join(replace(RECORD, mesh=mesh))
@@ -317,7 +326,7 @@ def with_claim(world: GatewayWorld, run: RunId, mesh: MeshId = EAST) -> HttpLink
     return mine
 
 
-def test_bytes_are_kept_for_a_run_that_is_kept_and_dropped_for_any_other(world):
+def test_blob_is_kept_only_for_an_existing_run(world):
     run, name = a_run(world).run, hashlib.sha256(b"data").hexdigest()
     for each in (run, RunId("nobody-knows-it")):
         HttpBlobs(with_claim(world, each)).put(each, name, b"data")
@@ -325,20 +334,21 @@ def test_bytes_are_kept_for_a_run_that_is_kept_and_dropped_for_any_other(world):
     assert world.store.get(RunId("nobody-knows-it"), (name,)) == {}
 
 
-def test_bytes_are_dropped_when_the_mesh_has_claimed_nothing_of_the_run(world):
+def test_blob_is_dropped_without_a_claim_on_the_run(world):
     run, other, name = a_run(world).run, a_run(world).run, hashlib.sha256(b"data").hexdigest()
     earlier = with_claim(world, run)
+    (view,) = world.store.snapshot().meshes
     never_joined, joined = link(world, WEST), link(world, WEST)
     HttpLedger(joined).join(replace(RECORD, mesh=WEST))
     elsewhere = with_claim(world, other)  # A later session of the same mesh, so the earlier one has lost its claim.
     guessing = http(world, f"Bearer {key_of(world, WEST)}")
-    guessing.headers[SESSION_HEADER] = str(earlier._incarnation)
+    guessing.headers[SESSION_HEADER] = str(view.incarnation)
     for mine in (never_joined, joined, elsewhere, earlier, HttpLink((ADDRESS,), "", http=guessing, patience=PATIENCE)):
         HttpBlobs(mine).put(run, name, b"data")
     assert world.store.get(run, (name,)) == {}
 
 
-def test_a_run_takes_in_no_more_bytes_than_its_nodes_have_use_for(world, monkeypatch):
+def test_blobs_of_a_run_are_capped_by_its_nodes(world, monkeypatch):
     monkeypatch.setattr("serve_apps.link.routes.RUN_BYTES_MIN", 10)
     monkeypatch.setattr("serve_apps.link.routes.VALUES_PER_NODE", 0)
     run = a_run(world).run
@@ -359,15 +369,15 @@ def test_bytes_under_the_name_of_others_are_refused(world):
 
 
 @pytest.mark.parametrize("name", ["A" * 64, "a" * 63, "..", "a" * 65])
-def test_what_is_no_digest_names_no_blob(world, name):
+def test_invalid_digest_names_no_blob(world, name):
     answer = http(world, f"Bearer {key_of(world)}").get(f"{LINK_PATH}/blobs/r/{name}")
     assert answer.status_code in (404, 422)
 
 
-# ---- how often
+# ---- rate limits
 
 
-def test_a_mesh_that_asks_too_much_is_told_when_to_ask_again_and_its_heartbeats_are_still_taken(world):
+def test_throttled_mesh_may_still_send_heartbeats(world):
     text = key_of(world)
     client = http(world, f"Bearer {text}")
     body = encode(AskTerms(mesh=EAST))
@@ -393,13 +403,13 @@ def test_heartbeats_have_a_budget_too(world):
     assert ledger.join(RECORD).mesh == EAST
 
 
-def test_a_session_that_nobody_knows_is_told_so(world):
+def test_unknown_session_is_refused_as_unknown(world):
     session = HttpLedger(link(world)).join(RECORD)
     with pytest.raises(SessionUnknown):
         HttpLedger(link(world, WEST)).heartbeat(replace(session, mesh=WEST), replace(RECORD, mesh=WEST), HeartbeatReport(number=1))
 
 
-# ---- before anybody is let in
+# ---- before authentication
 
 
 def test_a_body_is_not_looked_at_before_the_key_was(world):
@@ -409,7 +419,7 @@ def test_a_body_is_not_looked_at_before_the_key_was(world):
     assert stranger.put(f"{LINK_PATH}/blobs/r/{'a' * 64}", content=large).status_code == 401
 
 
-def test_wrong_keys_of_an_address_are_throttled_and_its_good_ones_are_let_in_at_once(world):
+def test_wrong_keys_throttle_an_address_but_not_its_good_keys(world):
     good, stranger, late = http(world, f"Bearer {key_of(world)}"), http(world, "Bearer smm_00000000_" + "a" * 43), key_of(world, WEST)
     body = encode(AskTerms(mesh=EAST))
     assert post(good, "terms", body).status_code == 200
@@ -423,7 +433,7 @@ def test_wrong_keys_of_an_address_are_throttled_and_its_good_ones_are_let_in_at_
     assert post(stranger, "terms").status_code == 401
 
 
-def test_a_key_that_was_good_counts_as_any_other_when_it_is_revoked(world):
+def test_revoked_key_counts_as_a_wrong_one(world):
     text = key_of(world)
     client = http(world, f"Bearer {text}")
     assert post(client, "terms", encode(AskTerms(mesh=EAST))).status_code == 200
@@ -431,7 +441,7 @@ def test_a_key_that_was_good_counts_as_any_other_when_it_is_revoked(world):
     assert [post(client, "terms").status_code for _ in range(WRONG_BURST + 1)] == [401] * WRONG_BURST + [429]
 
 
-# ---- which tokens are believed
+# ---- believed tokens
 
 
 @pytest.fixture
@@ -445,7 +455,7 @@ def learns(world: GatewayWorld) -> bool:
     return world.store.snapshot().learn_ms > 0
 
 
-def test_a_mesh_that_was_told_a_token_the_ledger_has_lost_proves_it(signing):
+def test_mesh_with_a_lost_token_proves_it(signing):
     before = signing.store.copied()
     mesh = link(signing)
     session = HttpLedger(mesh).join(RECORD)
@@ -482,7 +492,7 @@ def test_the_proof_of_one_mesh_is_none_of_another(signing):
     assert learns(signing)
 
 
-def test_a_session_goes_on_over_many_calls_with_what_it_was_told(signing):
+def test_session_continues_over_many_calls(signing):
     ledger = HttpLedger(link(signing))
     session = ledger.join(RECORD)
     for number in range(1, 4):
@@ -492,7 +502,7 @@ def test_a_session_goes_on_over_many_calls_with_what_it_was_told(signing):
     assert signing.store.snapshot().meshes == ()
 
 
-# ---- mail
+# ---- notifications
 
 
 def test_letters_come_over_the_link(world):
@@ -503,7 +513,7 @@ def test_letters_come_over_the_link(world):
     assert (nothing, notification.kind, notification.subject) == ((), NotificationKind.STAGE, SPEC.stage)
 
 
-def test_with_every_thread_for_mail_at_work_letters_still_come(world, monkeypatch):
+def test_notifications_arrive_when_all_threads_are_busy(world, monkeypatch):
     monkeypatch.setattr(LinkHandler, "has_room", lambda *_: False)
     stages = HttpStageQueue(link(world), EAST)
     cursor, _ = stages.notifications(EAST, "", 1_000)

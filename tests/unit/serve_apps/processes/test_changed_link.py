@@ -1,4 +1,4 @@
-"""A mesh whose `link` in the file is changed, and whose next process goes on with its stages."""
+"""A mesh whose `link` setting changes while its next process continues its stages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def root(url: str) -> Stores:
 
 @pytest.fixture
 def claim(root: Stores) -> Claim:
-    """Of a stage that takes nothing, and so needs no lease."""
+    """Claim on a stage that needs no resources, and so no lease."""
     task = TaskSpec(node=NodeId("a"), attempt=1, function="call:m:f", resources=NOTHING)
     root.queue.submit(WEST, StageSpec(stage=STAGE, run=RUN, tenant=LAB, tasks=(task,), slot=NOTHING, width=1))
     claimed = root.queue.claim(root.ledger.join(RECORD), STAGE, None)
@@ -56,7 +56,7 @@ def claim(root: Stores) -> Claim:
 
 
 def direct(url: str) -> Any:
-    """The queue of a process with a key to the store."""
+    """Return the queue of a process with a key to the store."""
     store = StoreSettings(redis_url=url, lease_ttl_ms=30_000, lease_grace_ms=10_000)
     return open_child_ports(
         ChildSettings(
@@ -74,7 +74,7 @@ def direct(url: str) -> Any:
 
 
 def linked(root: Stores) -> Any:
-    """The queue of a process that reaches the root over HTTP; what it sends is handed on as the root's route does it."""
+    """Return the queue of a process that reaches the root over HTTP, through the root's own handler."""
 
     def call(_: object, asked: Report) -> None:
         root.queue.report(asked.claim, asked.batch, asked.messages)
@@ -87,7 +87,7 @@ def reported(root: Stores) -> int:
 
 
 @pytest.mark.parametrize("before", ["http", "direct"])
-def test_what_it_reports_after_the_change_is_taken_in_and_nothing_is_twice(url: str, root: Stores, claim: Claim, before: str) -> None:
+def test_reports_after_the_link_change_count_once(url: str, root: Stores, claim: Claim, before: str) -> None:
     queues = [linked(root), direct(url)] if before == "http" else [direct(url), linked(root)]
     for batch in (1, 2, 3):
         queues[0].report(claim, batch, (started(batch),))
@@ -98,7 +98,7 @@ def test_what_it_reports_after_the_change_is_taken_in_and_nothing_is_twice(url: 
     assert reported(root) == 4
 
 
-def test_a_batch_that_went_half_is_completed_by_the_other_way(url: str, root: Stores, claim: Claim) -> None:
+def test_batch_sent_in_part_is_completed_over_the_other_link(url: str, root: Stores, claim: Claim) -> None:
     messages = tuple(started(attempt) for attempt in range(1, PART_MESSAGES + 2))
     (number, first), _ = parts_of(1, messages)
     root.queue.report(claim, number, first)

@@ -1,4 +1,4 @@
-"""What every process of the stack sets up."""
+"""Process-wide settings of the stack's processes."""
 
 import gc
 
@@ -15,7 +15,7 @@ def usual_collection():
     gc.unfreeze()
 
 
-def test_what_lives_already_is_not_searched_for_garbage_again_and_new_objects_seldom(usual_collection):
+def test_existing_objects_are_frozen_and_collection_is_rare(usual_collection):
     collect_seldom()
     assert gc.get_freeze_count() > 0
     assert gc.get_threshold()[0] > 10 * usual_collection[0]

@@ -68,7 +68,7 @@ def test_only_the_owner_reads_them_even_where_a_file_lay_open(tmp_path):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        pytest.param("more", 1, id="a key that nobody knows"),
+        pytest.param("more", 1, id="an unknown key"),
         pytest.param("port", "eighty", id="a word where a number belongs"),
         pytest.param("redis_url", None, id="null where text belongs"),
     ],
@@ -103,8 +103,8 @@ def test_a_child_with_a_link_knows_nothing_of_redis():
 
 
 @pytest.mark.parametrize(
-    "ways", [{"store": None, "link": None}, {"store": StoreSettings(**STORE), "link": LINK}], ids=["no way", "two ways"]
+    "ways", [{"store": None, "link": None}, {"store": StoreSettings(**STORE), "link": LINK}], ids=["no link", "two links"]
 )
-def test_a_child_has_one_way_to_the_root(ways):
+def test_child_has_one_link_to_the_root(ways):
     with pytest.raises(ValidationError, match="exactly one of `store` and `link`"):
         ChildSettings(**CHILD, **ways)

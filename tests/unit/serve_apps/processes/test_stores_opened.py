@@ -1,4 +1,4 @@
-"""The ports of a process: what is refused when they are opened."""
+"""Stores of a process: refusals when they are opened."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def url_of(client: redis.Redis) -> str:
     return f"unix://{client.connection_pool.connection_kwargs['path']}"
 
 
-def test_a_mesh_with_a_key_to_the_store_does_not_start_on_data_of_another_schema(client: redis.Redis):
+def test_direct_mesh_does_not_start_on_another_schema(client: redis.Redis):
     open_child_ports(child_on(url_of(client)))
     client.hset(Keys().meta, "schema", SCHEMA + 1)
     with pytest.raises(SchemaMismatch, match="run the version that wrote the data"):
         open_child_ports(child_on(url_of(client)))
 
 
-def test_a_mesh_whose_store_is_away_starts_and_waits():
+def test_mesh_starts_and_waits_for_its_store():
     assert open_child_ports(child_on("unix:///nowhere/redis.sock")).link is None

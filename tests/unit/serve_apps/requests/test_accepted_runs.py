@@ -1,4 +1,4 @@
-"""Runs that were accepted, and that a store has lost with its last writes."""
+"""Accepted runs that a store has lost with its last writes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def world() -> GatewayWorld:
 
 
 def keep(world):
-    """All that is written now."""
+    """Return a copy of all data."""
     return world.store.copied(), world.runs.copied()
 
 
 def lose(world, kept):
-    """The server restarts, and has lost what was written since; in a moment somebody moves the lease clock."""
+    """Restart the server without later writes, and advance the lease clock."""
     world.clock.advance(1)
     world.store.lose_writes(kept[0])
     world.runs.lose_writes(kept[1])
@@ -47,7 +47,7 @@ def runs(world):
     return [summary.run for summary in world.runs.list(ACME)]
 
 
-def test_a_run_that_the_store_has_lost_is_stored_again_as_it_was(world):
+def test_run_lost_by_the_store_is_stored_again(world):
     before = keep(world)
     submit(world)
     record = world.record("night")
@@ -59,7 +59,7 @@ def test_a_run_that_the_store_has_lost_is_stored_again_as_it_was(world):
     assert submit(world).json()["created"] is False
 
 
-def test_it_is_stored_again_once_and_what_was_not_lost_stays_as_it_is(world):
+def test_lost_run_is_restored_once_and_others_stay(world):
     submit(world, "kept")
     before = keep(world)
     submit(world, "lost")
@@ -71,7 +71,7 @@ def test_it_is_stored_again_once_and_what_was_not_lost_stays_as_it_is(world):
     assert accepted(world).look() == 1
 
 
-def test_in_the_same_epoch_the_store_is_asked_for_nothing_but_that(world, monkeypatch):
+def test_restore_is_attempted_only_after_an_epoch_change(world, monkeypatch):
     submit(world)
     monkeypatch.setattr(world.runs, "create", lambda *_: pytest.fail("it was stored again"))
     assert accepted(world).look() == 0
@@ -91,7 +91,7 @@ def _record(world):
     return replace(world.record("pattern"), key="")
 
 
-def test_what_is_old_is_stored_again_no_more(world):
+def test_expired_run_is_not_restored(world):
     before = keep(world)
     submit(world, "early")
     world.clock.advance(1)
@@ -112,7 +112,7 @@ def test_nothing_is_kept_for_longer_than_ended_runs_are(world):
     assert kept.look() == 0
 
 
-def test_where_there_is_too_much_the_oldest_are_not_kept(world):
+def test_oldest_runs_are_dropped_at_the_limit(world):
     record, half = _record(world), bytes(KEPT_BYTES_MAX // 2 - 10_000)
     kept = AcceptedRuns(world.runs, epoch=world.store.epoch, clock=world.clock)
     before = keep(world)
@@ -123,8 +123,8 @@ def test_where_there_is_too_much_the_oldest_are_not_kept(world):
     assert {"two", "three"} <= set(runs(world))
 
 
-def test_the_repeat_of_a_run_that_goes_on_is_kept_and_of_one_that_has_ended_is_not(world):
-    """Another replica may have stored it, and be gone."""
+def test_repeat_is_kept_for_an_open_run_only(world):
+    """Another replica may have stored it and be gone."""
     before = keep(world)
     submit(world, "going")
     submit(world, "over")
@@ -138,7 +138,7 @@ def test_the_repeat_of_a_run_that_goes_on_is_kept_and_of_one_that_has_ended_is_n
     assert runs(world) == ["going"]
 
 
-def test_what_does_not_fit_is_tried_again_and_what_somebody_else_has_taken_is_not():
+def test_full_store_is_retried_but_a_taken_id_is_not():
     world = GatewayWorld(limits=BacklogLimits(runs_max=1, bytes_max=1 << 30, memory_percent_max=80))
     before = keep(world)
     submit(world)
@@ -155,14 +155,14 @@ def test_what_does_not_fit_is_tried_again_and_what_somebody_else_has_taken_is_no
     assert world.record("night").nodes.keys() == {"a", "b"}
 
 
-def test_a_store_that_does_not_answer_is_asked_again_by_the_next_look(world, monkeypatch):
+def test_unavailable_store_is_retried_at_the_next_round(world, monkeypatch):
     before = keep(world)
     submit(world)
     lose(world, before)
     monkeypatch.setattr(accepted_runs, "LOOK_S", 0)
     answers = iter([StoreUnavailable("away"), RuntimeError("broken")])
-    kept, done = accepted(world), asyncio.Event()
-    store_again, loop = kept._runs.create, asyncio.new_event_loop()
+    done = asyncio.Event()
+    store_again, loop = world.runs.create, asyncio.new_event_loop()
 
     def create(record, blobs):
         wrong = next(answers, None)
@@ -172,7 +172,7 @@ def test_a_store_that_does_not_answer_is_asked_again_by_the_next_look(world, mon
         loop.call_soon_threadsafe(done.set)
         return created
 
-    monkeypatch.setattr(kept._runs, "create", create)
+    monkeypatch.setattr(world.runs, "create", create)
 
     async def follow():
         async with world.app.router.lifespan_context(world.app):  # As long as the gateway lives.

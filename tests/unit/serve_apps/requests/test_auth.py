@@ -1,4 +1,4 @@
-"""API keys: what is minted is let in, and nothing else is."""
+"""API keys: issued ones are accepted, and no other."""
 
 import hashlib
 import re
@@ -23,7 +23,7 @@ from serve_apps.requests.auth import (
 LAB = TenantPath("acme/lab")
 
 
-def test_a_key_has_the_form_that_is_documented_and_256_random_bits():
+def test_key_has_the_documented_form_and_256_random_bits():
     text, record = mint(LAB, now_ms=7)
     assert re.fullmatch(r"smk_[0-9a-f]{8}_[A-Za-z0-9_-]{43}", text)
     assert (record.key, record.tenant, record.created_ms, record.revoked) == (text[4:12], LAB, 7, False)
@@ -60,24 +60,24 @@ def test_issuing_goes_round_a_name_that_is_taken(monkeypatch):
     [
         pytest.param(None, Denial.MISSING, id="there is no header"),
         pytest.param("", Denial.MALFORMED, id="the header is empty"),
-        pytest.param("Bearer", Denial.MALFORMED, id="the key is left out"),
-        pytest.param("Basic {text}", Denial.MALFORMED, id="the scheme is another"),
-        pytest.param("{text}", Denial.MALFORMED, id="the scheme is left out"),
+        pytest.param("Bearer", Denial.MALFORMED, id="the key is missing"),
+        pytest.param("Basic {text}", Denial.MALFORMED, id="the scheme is different"),
+        pytest.param("{text}", Denial.MALFORMED, id="the scheme is missing"),
         pytest.param("Bearer {text}x", Denial.MALFORMED, id="the key is too long"),
         pytest.param("Bearer {text} {text}", Denial.MALFORMED, id="there are two keys"),
-        pytest.param("Bearer smk_00000000_" + "ä" * 43, Denial.MALFORMED, id="the secret has characters that none has"),
+        pytest.param("Bearer smk_00000000_" + "ä" * 43, Denial.MALFORMED, id="the secret has invalid characters"),
         pytest.param("Bearer smk_00000000_" + "a" * 43, Denial.UNKNOWN, id="the id is unknown"),
         pytest.param("Bearer {head}_" + "a" * 43, Denial.UNKNOWN, id="the secret is wrong"),
     ],
 )
-def test_nobody_is_let_in_when(header, reason):
+def test_access_is_refused_when(header, reason):
     ring = MemoryKeyRing()
     text = issue(ring, LAB, now_ms=7)
     asked = header.format(text=text, head=text[:12]) if header is not None else None
     assert authenticate(asked, ring.find) == Denied(reason=reason)
 
 
-def test_a_revoked_key_is_told_so_to_its_holder_only():
+def test_revocation_is_reported_only_to_the_keys_holder():
     ring = MemoryKeyRing()
     text = issue(ring, LAB, now_ms=7)
     ring.revoke(text[4:12])
@@ -92,7 +92,7 @@ def test_the_secret_of_one_key_does_not_open_another():
     assert authenticate(f"Bearer {first[:12]}_{second[13:]}", ring.get) == Denied(reason=Denial.UNKNOWN)
 
 
-def test_an_unknown_id_is_not_let_in_even_by_the_digest_that_stands_for_nobody(monkeypatch):
+def test_unknown_id_is_refused_even_with_the_dummy_digest(monkeypatch):
     monkeypatch.setattr("serve_apps.requests.auth._digest", lambda _: "0" * 64)
     assert authenticate("Bearer smk_00000000_" + "a" * 43, lambda _: None) == Denied(reason=Denial.UNKNOWN)
 
@@ -129,7 +129,7 @@ def test_a_tenants_key_lets_no_mesh_in():
     assert authenticate_mesh(f"Bearer smm_{text[4:]}", ring.find) == Denied(reason=Denial.UNKNOWN)
 
 
-def test_a_revoked_key_of_a_mesh_is_told_to_its_holder_only():
+def test_revoked_mesh_key_is_reported_only_to_its_holder():
     ring = MemoryKeyRing()
     text = issue_for_mesh(ring, MeshId("east"), now_ms=7)
     ring.revoke(text[4:12])

@@ -1,4 +1,4 @@
-"""The table from error type to HTTP status."""
+"""Map from error type to HTTP status."""
 
 import inspect
 

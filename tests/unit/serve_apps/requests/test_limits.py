@@ -1,4 +1,4 @@
-"""Calls in a second, per key."""
+"""Rate limits per key."""
 
 from serve_apps.requests.limits import CallBudget
 
@@ -9,7 +9,7 @@ def test_a_burst_is_taken_and_then_calls_as_they_come_back():
     assert [budget.take("a", 1_050), budget.take("a", 1_100), budget.take("a", 1_100)] == [50, 0, 100]
 
 
-def test_what_is_saved_up_is_never_more_than_the_burst():
+def test_saved_budget_never_exceeds_the_burst():
     budget = CallBudget(calls_per_s=10, burst=2)
     assert [budget.take("a", now_ms) for now_ms in (0, 1_000_000, 1_000_000, 1_000_000)] == [0, 0, 0, 100]
 

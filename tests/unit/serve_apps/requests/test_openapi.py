@@ -1,4 +1,4 @@
-"""The OpenAPI description: what each operation can answer, as its dependencies have it."""
+"""The OpenAPI description: each operation's answers, including those of its dependencies."""
 
 from http import HTTPStatus
 
@@ -9,11 +9,11 @@ from federation.link import VERBS
 from serve_apps.gateway_fixtures import RESEARCH, GatewayWorld
 from serve_apps.requests.access import asking, looking, operating
 from serve_apps.requests.openapi import link_name, statuses_of
-from serve_apps.root import gateway
+from serve_apps.root.gateway import ROUTERS
 
 DESCRIBED = GatewayWorld().app.openapi()
 OPERATIONS = [(method, path, reported) for path, methods in DESCRIBED["paths"].items() for method, reported in methods.items()]
-ROUTES = [route for router in gateway._ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+ROUTES = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
 
 
 def calls_of(dependant):
@@ -27,7 +27,7 @@ def test_every_operation_is_one_of_a_route():
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.name} {route.path_format}")
-def test_an_operation_tells_what_its_dependencies_refuse(route):
+def test_operation_documents_refusals_of_its_dependencies(route):
     calls, (method,) = calls_of(route.dependant), route.methods
     reported = {int(status) for status in DESCRIBED["paths"][route.path_format][method.lower()]["responses"]}
     assert statuses_of(route) <= reported
@@ -80,12 +80,12 @@ def test_a_verb_of_the_link_has_schemas_for_its_bodies(verb):
         ("HEAD", "/healthz", "GET"),
     ],
 )
-def test_a_refused_method_is_told_which_are_allowed(method, path, allowed):
+def test_refused_method_lists_the_allowed_ones(method, path, allowed):
     answer = GatewayWorld().http(RESEARCH).request(method, path)
     assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
 
 
 @pytest.mark.parametrize("path", ["/v1/meshes/east/drain", "/v1/tenants/acme/suspend", "/v1/runs", "/v1/plan"])
-def test_too_large_a_body_is_told_as_such(path):
+def test_too_large_body_is_reported_as_such(path):
     answer = GatewayWorld(body_limit_bytes=100).http("*").post(path, json={"reason": "a" * 200})
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")

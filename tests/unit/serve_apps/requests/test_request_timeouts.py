@@ -1,4 +1,4 @@
-"""Clients that drip their requests, on a real server with the gateway; its limits are short here, so that nobody waits."""
+"""Slow clients on a real server with the gateway; its limits are short here."""
 
 from http import HTTPStatus
 
@@ -19,7 +19,7 @@ from serve_apps.schemas.errors import ErrorBody
 
 @pytest.fixture
 def served(monkeypatch):
-    """A world, and the address of a server with its gateway that keeps the limits."""
+    """A world, and the address of a server that enforces the limits."""
     monkeypatch.setitem(uvicorn.config.HTTP_PROTOCOLS, "auto", uvicorn.config.HTTP_PROTOCOLS["auto"])
     monkeypatch.setattr(HeaderTimeout, "headers_s", 1.0)
     request_timeouts.install()
@@ -29,7 +29,7 @@ def served(monkeypatch):
 
 
 def is_served(address):
-    """Whether others are answered meanwhile, however long a busy machine takes."""
+    """Return whether other clients are answered meanwhile, however busy the machine is."""
     return httpx.get(f"{address}/healthz", timeout=60).status_code == 200
 
 

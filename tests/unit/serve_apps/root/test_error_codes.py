@@ -1,4 +1,4 @@
-"""Each error has a code of its own, which the documentation tells with its status."""
+"""Error codes, each with its documented status."""
 
 import copy
 import json
@@ -17,9 +17,9 @@ from serve_apps.requests.errors import INTERNAL, MEANINGS, OF_ROUTING
 from serve_apps.root import proxy_responses
 
 HTTP_MD = Path(__file__).parents[4] / "docs" / "http.md"
-#: Of runs that ended without a result: told by the route itself.
+#: Of runs that ended without a result: the route itself answers them.
 OF_RESULTS = {"run_failed": HTTPStatus.CONFLICT, "run_cancelled": HTTPStatus.CONFLICT}
-#: Where no gateway stands behind Serve's proxy.
+#: Answers of Serve's proxy without a gateway.
 OF_THE_PROXY = {proxy_responses.CODE: HTTPStatus.SERVICE_UNAVAILABLE}
 OPEN = {"/healthz"}
 WORLD = GatewayWorld()
@@ -30,14 +30,14 @@ ROUTES = [
 ]
 
 
-def told_codes() -> dict[str, HTTPStatus]:
-    """Every code that an answer may have."""
+def possible_codes() -> dict[str, HTTPStatus]:
+    """Return every code that an answer may have."""
     table = {meaning.code: meaning.status for _, meaning in MEANINGS} | {INTERNAL.code: INTERNAL.status}
     return table | {code: status for status, code in OF_ROUTING.items()} | OF_RESULTS | OF_THE_PROXY
 
 
 def documented_codes() -> dict[str, set[int]]:
-    """By the table in the documentation."""
+    """Return the codes of the documentation's table."""
     found: dict[str, set[int]] = {}
     section = HTTP_MD.read_text().partition("\n## Errors\n")[2]
     for statuses, codes in re.findall(r"^\| ([\d, ]+) \| ((?:`\w+`(?:, )?)+) \|", section, re.MULTILINE):
@@ -46,8 +46,8 @@ def documented_codes() -> dict[str, set[int]]:
     return found
 
 
-def test_the_documentation_tells_every_code_with_its_status_and_no_other():
-    assert documented_codes() == {code: {int(status)} for code, status in told_codes().items()}
+def test_documentation_lists_exactly_the_error_codes():
+    assert documented_codes() == {code: {int(status)} for code, status in possible_codes().items()}
 
 
 def test_no_code_stands_for_two_kinds_of_error():
@@ -74,7 +74,7 @@ def test_every_error_of_a_route_has_a_documented_code(path, method, statuses):
             assert codes[answer.json()["error"]["code"]] == {answer.status_code}
 
 
-def test_what_is_no_route_and_what_is_no_stage_are_told_apart():
+def test_unknown_route_and_unknown_stage_have_different_codes():
     world = GatewayWorld()
     world.client().submit_spec(spec_of("a", id="night"))
     http = world.http(RESEARCH)
@@ -84,7 +84,7 @@ def test_what_is_no_route_and_what_is_no_stage_are_told_apart():
 
 @pytest.fixture
 def asked(monkeypatch, tmp_path) -> GatewayWorld:
-    """The federation that a command finds which is given its address."""
+    """The federation of a command that is given its address."""
     built = GatewayWorld()
     monkeypatch.chdir(tmp_path)
     for variable in ("SCHEDULEMESH_ADDRESS", "SCHEDULEMESH_STATE"):
@@ -108,7 +108,7 @@ def session_client(world, access):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_command_tells_programs_the_code_of_the_root(asked, capsys, arguments, code):
+def test_command_prints_the_roots_error_code_as_json(asked, capsys, arguments, code):
     here = [] if "--address" in arguments else ["--address", "http://root.test"]
     assert run_command([*arguments, *here, "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["error"]["code"] == code
@@ -119,7 +119,7 @@ def test_a_command_tells_programs_the_code_of_the_root(asked, capsys, arguments,
     [({}, "no_federation"), ({"SCHEDULEMESH_STATE": "nowhere"}, "not_running"), ({"SCHEDULEMESH_ADDRESS": "http://root.test"}, "no_key")],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_keeps_a_command_from_asking_has_its_code_too(asked, monkeypatch, capsys, environment, code):
+def test_local_command_error_has_a_code_too(asked, monkeypatch, capsys, environment, code):
     monkeypatch.delenv("SCHEDULEMESH_API_KEY")
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

@@ -1,4 +1,4 @@
-"""What surrounds the routes: limits, request ids, unexpected errors, health, metrics, the ledger's views."""
+"""Gateway behaviour around the routes: limits, request ids, unexpected errors, health, metrics, ledger views."""
 
 import asyncio
 from dataclasses import replace
@@ -46,7 +46,7 @@ def test_a_body_that_says_it_is_too_large_is_413(world):
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
 
 
-@pytest.mark.parametrize("promise", [None, b"10"], ids=["that says nothing of its size", "that lies about its size"])
+@pytest.mark.parametrize("promise", [None, b"10"], ids=["of unknown size", "of a wrong size"])
 def test_a_body_is_counted_while_it_is_read(world, promise):
     headers = [(b"authorization", world.http().headers["authorization"].encode()), (b"content-type", b"application/json")]
     scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/v1/runs", "raw_path": b"/v1/runs", "query_string": b""}
@@ -65,18 +65,18 @@ def test_a_body_is_counted_while_it_is_read(world, promise):
     assert len(read) == 3
 
 
-def test_every_answer_has_a_request_id_and_a_safe_one_is_taken_over(world):
+def test_request_id_is_generated_or_taken_from_the_client(world):
     http = world.http()
     given = http.get("/v1/runs/none", headers={"X-Request-Id": "mine-1"})
     assert given.json()["error"]["request_id"] == "mine-1"
-    assert "x-request-id" not in given.headers  # Whoever gave it tells it.
+    assert "x-request-id" not in given.headers  # Its sender shows it.
     assert http.get("/healthz").headers["x-request-id"]
     forged = http.get("/v1/runs/none", headers={"X-Request-Id": "bad id\twith space"})
     assert forged.headers["x-request-id"] != "bad id\twith space"
     assert forged.json()["error"]["request_id"] == forged.headers["x-request-id"]
 
 
-def test_what_nobody_expected_is_500_without_a_word_of_it(world, monkeypatch):
+def test_unexpected_error_is_500_without_details(world, monkeypatch):
     def broken():
         raise ZeroDivisionError("secret")
 
@@ -87,7 +87,7 @@ def test_what_nobody_expected_is_500_without_a_word_of_it(world, monkeypatch):
     assert "Traceback" not in answer.text
 
 
-def test_a_store_that_does_not_answer_is_503_and_its_address_stays_inside(world, monkeypatch):
+def test_unavailable_store_is_503_without_its_address(world, monkeypatch):
     def gone():
         raise StoreUnavailable("redis://:password@10.0.0.1 refused")
 
@@ -118,7 +118,7 @@ def test_health_needs_no_key_and_looks_at_no_ledger(world, monkeypatch):
 
 
 def counted(port: object, method: str, monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What the method is asked from now on."""
+    """Record the calls of a method from now on."""
     asked: list[object] = []
     act = getattr(port, method)
 
@@ -130,7 +130,7 @@ def counted(port: object, method: str, monkeypatch: pytest.MonkeyPatch) -> list[
     return asked
 
 
-def test_only_an_operator_may_see_the_metrics_for_they_tell_of_every_tenant(world):
+def test_only_operators_may_read_the_metrics(world):
     assert [world.http(tenant).get("/metrics").status_code for tenant in (None, ACME, "*")] == [401, 403, 200]
     assert RIVAL not in world.http(ACME).get("/metrics").text
 
@@ -144,17 +144,18 @@ def test_scrapes_of_the_same_seconds_share_one_look(world, monkeypatch):
     assert len(looks) == 2
 
 
-def test_sums_of_the_ledger_that_are_not_those_of_its_leases_are_counted(world):
+def test_wrong_ledger_sums_are_counted(world, monkeypatch):
     assert "schedulemesh_ledger_wrong_sums 0.0" in world.http("*").get("/metrics").text
-    world.store._usage[ACME, STANDARD, "cpu"] = 7
+    wrong = replace(world.store.snapshot(), usage={(ACME, STANDARD, "cpu"): 7})
+    monkeypatch.setattr(world.store, "snapshot", lambda: wrong)
     world.clock.advance(TRUTH_KEPT_MS)
     assert "schedulemesh_ledger_wrong_sums 1.0" in world.http("*").get("/metrics").text
 
 
-# -- how often -------------------------------------------------------------------------------------------------------------
+# -- rate limits ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_key_that_looks_too_often_is_told_when_to_look_again_and_keeps_its_other_calls(world):
+def test_key_with_too_many_reads_is_throttled_on_reads_only(world):
     http = world.http(RESEARCH)
     assert {http.get("/v1/leases").status_code for _ in range(SNAPSHOTS_BURST)} == {200}
     refused = http.get("/v1/tenants")
@@ -172,13 +173,13 @@ def test_a_key_has_so_many_calls(world):
     assert world.http(RESEARCH).get("/v1/runs/none").status_code == 404
 
 
-def test_wrong_keys_of_an_address_are_throttled_and_a_good_one_from_there_is_not(world):
+def test_wrong_keys_throttle_an_address_but_not_a_good_key(world):
     stranger = httpx.Client(transport=InProcess(world.app), base_url=ADDRESS, headers={"Authorization": "Bearer smk_00000000_" + "a" * 43})
     assert [stranger.get("/v1/tenants").status_code for _ in range(WRONG_BURST + 1)] == [401] * WRONG_BURST + [429]
     assert world.http(RESEARCH).get("/v1/tenants").status_code == 200
 
 
-def test_what_only_shows_the_ledger_shares_one_look_for_a_moment(world, monkeypatch):
+def test_read_only_views_share_one_snapshot_for_a_moment(world, monkeypatch):
     app = create_app(replace(world.app.state.dependencies, snapshot_ttl_ms=250))
     http = httpx.Client(transport=InProcess(app), base_url=ADDRESS, headers=dict(world.http("*").headers))
     looks = counted(world.store, "snapshot", monkeypatch)
@@ -211,13 +212,13 @@ def test_tenants_are_those_within_reach_parents_first(world):
     assert len(world.http("*").get("/v1/tenants").json()["tenants"]) == 4
 
 
-def test_a_mesh_on_a_cluster_that_is_not_shared_says_that_it_takes_nothing(world):
+def test_mesh_on_an_unshared_cluster_says_it_takes_nothing(world):
     with_mesh(world)
     (mesh,) = world.http().get("/v1/meshes").json()["meshes"]
     assert mesh["warnings"] == ["its Ray cluster admits 2 top-level tenants, and is not `shared`: it admits nothing new"]
 
 
-def test_meshes_are_those_that_somebody_within_reach_may_use(world):
+def test_listed_meshes_are_usable_by_a_visible_tenant(world):
     with_mesh(world, RESEARCH)
     assert [mesh["mesh"] for mesh in world.http(ACME).get("/v1/meshes").json()["meshes"]] == ["east"]
     assert world.http(SALES).get("/v1/meshes").json()["meshes"] == []
@@ -232,14 +233,14 @@ def test_leases_are_those_within_reach(world):
     assert world.http(RIVAL).get("/v1/leases").json()["leases"] == []
 
 
-def test_a_queue_tells_position_and_reason_of_ones_own_stages_only(world):
+def test_queue_shows_position_and_reason_of_own_stages_only(world):
     with_mesh(world)
     (waiting,) = world.http(ACME).get(f"/v1/queues/{ACME}").json()["waiting"]
     assert (waiting["stage"], waiting["mesh"], waiting["position"], waiting["reason"]) == ("r.2", "east", 2, "QUOTA_EXHAUSTED")
     assert world.http(ACME).get(f"/v1/queues/{RIVAL}").status_code == 403
 
 
-def test_the_metrics_tell_the_truth_of_the_stores_and_the_requests_by_route(world):
+def test_metrics_match_the_stores_and_requests_by_route(world):
     with_mesh(world)
     http = world.http()
     run = http.post("/v1/runs", json=spec_of("a")).json()["id"]
@@ -277,7 +278,7 @@ def test_two_gateways_in_one_process_keep_their_metrics_apart(world):
 # -- drains ----------------------------------------------------------------------------------------------------------------
 
 
-def test_an_operator_drains_a_mesh_and_everybody_who_may_use_it_sees_why(world):
+def test_operator_drains_a_mesh_and_its_users_see_why(world):
     with_mesh(world)
     answer = world.http("*").post("/v1/meshes/east/drain", json={"reason": "new disks"})
     (mesh,) = answer.json()["meshes"]
@@ -311,14 +312,14 @@ def test_a_mesh_that_never_joined_is_a_slip_of_the_pen(world, verb):
     assert "did you mean east?" in answer.json()["error"]["message"]
 
 
-def test_a_mesh_that_is_away_may_be_drained_before_it_comes_back(world):
+def test_absent_mesh_may_be_drained(world):
     world.registry.note(RegistryNote(watched_ms=1, flap_history={EAST: FlapHistory(incarnation=1, alive=False)}), 0)
     answer = world.http("*").post("/v1/meshes/east/drain")
     assert (answer.status_code, answer.json()["meshes"]) == (200, [])
     assert world.registry.conditions().meshes[EAST].drain is not None
 
 
-def test_a_mesh_shows_its_probation_its_losses_and_how_long_a_stage_runs(world):
+def test_mesh_shows_probation_losses_and_run_time(world):
     with_mesh(world)
     now_ms = world.clock.wall_ms()
     kept = FlapHistory(incarnation=1, alive=True, losses_ms=(now_ms - 9, now_ms - 5), back_ms=now_ms, stable_ms=now_ms + 5_000)

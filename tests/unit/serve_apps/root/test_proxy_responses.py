@@ -1,4 +1,4 @@
-"""What the proxy answers while no gateway stands behind it, with an application in the place of Serve's proxy."""
+"""Answers of the proxy without a gateway behind it, with a stand-in for Serve's proxy."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""`/v1/dead` and `/v1/audit`, and the commands that say the same, on stores in memory."""
+"""`/v1/dead` and `/v1/audit` and their commands, on stores in memory."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from dag.run.states import RunState
 from dag.spec.plans import plans_of
 from dag.spec.spec import load
 from dag.store.remote import Client
+from federation.dispatch import Orphan, OrphanKind
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
 from serve_apps.cli import session
@@ -22,7 +24,7 @@ from serve_apps.gateway_fixtures import ACME, ADDRESS, RESEARCH, GatewayWorld, s
 
 @pytest.fixture
 def world() -> GatewayWorld:
-    """A run whose second node is poison."""
+    """A run whose second node is a dead letter."""
     world = GatewayWorld()
     world.client().submit_spec(spec_of("a", "b", id="night", user="ann"))
     record = world.record("night")
@@ -49,7 +51,7 @@ def world() -> GatewayWorld:
 
 @pytest.fixture
 def operated(world, monkeypatch) -> GatewayWorld:
-    """The same, for whoever has an operator's key or the state folder."""
+    """The same for operators and the stack's owner."""
     monkeypatch.setenv("SCHEDULEMESH_ADDRESS", ADDRESS)
     monkeypatch.setenv("SCHEDULEMESH_API_KEY", "in the headers")
     monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))
@@ -72,7 +74,7 @@ def test_dead_letters_are_for_operators_alone(world, method, path):
     assert len(world.runs.dead()) == 1
 
 
-def test_a_requeued_letter_is_a_new_run_of_the_same_graph_and_the_letter_is_gone(world):
+def test_requeued_letter_becomes_a_new_run_and_disappears(world):
     answer = world.http("*").post("/v1/dead/night:b/requeue")
     assert (answer.status_code, answer.json()) == (200, {"letter": "night:b", "run": "night.again-1"})
     again = world.record("night.again-1")
@@ -83,10 +85,11 @@ def test_a_requeued_letter_is_a_new_run_of_the_same_graph_and_the_letter_is_gone
     assert world.store.inbox(0)[-1].run == "night.again-1"
 
 
-def test_a_requeued_run_brings_its_code_or_is_not_requeued(world):
+def test_a_requeued_run_brings_its_code_or_is_not_requeued(world, monkeypatch):
     sha256 = "ab" * 32
     sent = {"spec": "dag/1", "nodes": {"b": {"function": {"$blob": sha256}}}, "outputs": {"b": {"$ref": "b"}}}
-    world.runs._runs["night"].fields["spec"] = json.dumps(sent).encode()
+    stored = replace(world.record("night"), spec=json.dumps(sent).encode())
+    monkeypatch.setattr(world.runs, "load", lambda _run: stored)
     answer = world.http("*").post("/v1/dead/night:b/requeue")
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "not_requeued")
     world.store.put("night", sha256, b"code")
@@ -94,8 +97,9 @@ def test_a_requeued_run_brings_its_code_or_is_not_requeued(world):
     assert world.store.get("night.again-1", (sha256,)) == {sha256: b"code"}
 
 
-def test_the_letter_of_a_run_that_still_goes_on_is_not_requeued(world):
-    world.runs._runs["night"].fields["state"] = b"RUNNING"
+def test_letter_of_an_open_run_is_not_requeued(world, monkeypatch):
+    stored = replace(world.record("night"), state=RunState.RUNNING)
+    monkeypatch.setattr(world.runs, "load", lambda _run: stored)
     answer = world.http("*").post("/v1/dead/night:b/requeue")
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "not_requeued")
     assert len(world.runs.dead()) == 1
@@ -111,18 +115,18 @@ def test_a_dropped_letter_leaves_its_run(world):
     ("run", "after"),
     [("r", "r.again-1"), ("r.again-1", "r.again-2"), ("r.again-9", "r.again-10"), ("x" * 128, "x" * 120 + ".again-1")],
 )
-def test_what_runs_again_is_named_after_what_it_repeats(run, after):
+def test_requeued_run_is_named_after_its_original(run, after):
     assert next_id(RunId(run)) == after
     assert len(after) <= 128
 
 
-def test_a_sound_store_has_nothing_to_tell_in_an_audit(world):
+def test_sound_store_has_an_empty_audit(world):
     assert world.http("*").get("/v1/audit").json() == {"orphans": [], "mismatches": []}
     assert world.http(ACME).get("/v1/audit").status_code == 403
 
 
 @pytest.mark.parametrize("way", ["the address", "the state folder"])
-def test_the_terminal_lists_shows_requeues_and_drops_by_way_of(operated, monkeypatch, capsys, way):
+def test_cli_lists_requeues_and_drops_letters_through(operated, monkeypatch, capsys, way):
     if way == "the state folder":
         monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
     for command, word in ((["list"], "POISON_TASK"), (["show", "night:b"], "3 workers died"), (["requeue", "night:b"], "night.again-1")):
@@ -136,9 +140,10 @@ def test_the_terminal_lists_shows_requeues_and_drops_by_way_of(operated, monkeyp
     assert "there is no dead letter" in capsys.readouterr().err
 
 
-def test_an_audit_that_finds_something_fails_the_command(operated, capsys):
+def test_an_audit_that_finds_something_fails_the_command(operated, monkeypatch, capsys):
     assert run_command(["audit"]) == 0
     assert "agree" in capsys.readouterr().out
-    operated.store._claims[MeshId("east")][StageId("gone.1")] = SimpleNamespace(incarnation=1)
+    orphan = Orphan(kind=OrphanKind.INDEX_WITHOUT_RECORD, stage=StageId("gone.1"), mesh=MeshId("east"), detail="named as claimed")
+    monkeypatch.setattr(operated.store, "orphans", lambda: (orphan,))
     assert run_command(["audit"]) == 1
     assert "INDEX_WITHOUT_RECORD gone.1 at east" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Why something waits, what would happen if, stories of leases, and stopping tenants: over HTTP, on stores in memory."""
+"""Explanations, what-if answers, lease history and tenant stops over HTTP, on stores in memory."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ TWO_CPUS = ResourceSet.of({"cpu": 2})
 
 @pytest.fixture
 def world() -> GatewayWorld:
-    """Sales has borrowed five of six CPUs; a run of research waits for two; sales may run one stage at a time, and has three runs."""
+    """Sales has borrowed five of six CPUs; a run of research waits for two; sales may run one stage at a time and has three runs."""
     built = GatewayWorld()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
     mesh = ManualMesh(built.store, MeshRecord(mesh=EAST, labels={"zone": "east"}, pools=(pool,), cluster="c1", shared=True))
@@ -59,7 +59,7 @@ def get(world, path, tenant="*"):
 # -- queues ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_queue_tells_places_reason_levers_and_start(world):
+def test_queue_shows_positions_reason_levers_and_start(world):
     view = get(world, f"/v1/queues/{ACME}", ACME)
     first, second = view["waiting"]
     assert (first["stage"], first["position"], first["tenant_position"], first["reason"]) == ("night.1", 1, 1, "QUOTA_EXHAUSTED")
@@ -70,8 +70,8 @@ def test_a_queue_tells_places_reason_levers_and_start(world):
     assert (second["stage"], second["position"], second["tenant_position"]) == ("report-1.1", 2, 1)
 
 
-@pytest.mark.parametrize(("count", "cut_short"), [(998, {}), (1_001, {str(EAST): 3})], ids=["a full look", "more than that"])
-def test_a_queue_tells_what_stands_behind_the_shown_stages(world, count, cut_short):
+@pytest.mark.parametrize(("count", "cut_short"), [(998, {}), (1_001, {str(EAST): 3})], ids=["a full page", "more than a page"])
+def test_queue_reports_stages_beyond_its_limit(world, count, cut_short):
     task = TaskSpec(node=NodeId("a"), attempt=1, function="call:m:f", resources=ONE_CPU)
     for number in range(count):
         run = RunId(f"late-{number}")
@@ -82,7 +82,7 @@ def test_a_queue_tells_what_stands_behind_the_shown_stages(world, count, cut_sho
     assert view["cut_short"] == cut_short
 
 
-def test_a_queue_tells_of_runs_that_were_not_sent_anywhere_the_oldest_first(world):
+def test_queue_lists_unsent_runs_oldest_first(world):
     kept_back = get(world, f"/v1/queues/{SALES}", SALES)["kept_back"]
     assert [(one["run"], one["position"], one["reason"]) for one in kept_back] == [
         ("report-2", 1, "RUNNING_LIMIT"),
@@ -91,7 +91,7 @@ def test_a_queue_tells_of_runs_that_were_not_sent_anywhere_the_oldest_first(worl
     assert kept_back[0]["detail"] == "acme/sales is at its limit of 1 running stage"
 
 
-def test_a_run_that_no_mesh_has_a_lease_left_for_is_kept_back_and_one_in_a_queue_is_not():
+def test_run_is_kept_back_when_no_mesh_has_a_lease_left():
     world = GatewayWorld()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
     mesh = ManualMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))
@@ -108,7 +108,7 @@ def test_a_run_that_no_mesh_has_a_lease_left_for_is_kept_back_and_one_in_a_queue
     assert [(one["run"], one["reason"]) for one in view["kept_back"]] == [("late", "LEASES_AT_LIMIT")]
 
 
-def test_a_queue_tells_of_tenants_below_by_their_parents_whatever_their_paths_say(world):
+def test_queue_includes_child_tenants_by_parent_not_by_path(world):
     moved, guest = TenantPath("acme/moved"), TenantPath("guest")
     tree = world.store.snapshot().tree
     others = (Tenant(path=path, parent=parent, functions=("examples.*:*",)) for path, parent in ((moved, RIVAL), (guest, SALES)))
@@ -129,7 +129,7 @@ def test_a_queue_tells_of_tenants_below_by_their_parents_whatever_their_paths_sa
     assert kept_back("/v1/queues") >= {"of-acme-moved", "of-guest"}
 
 
-def test_a_queue_shows_a_tenant_its_own_subtree_and_nothing_else(world):
+def test_queue_shows_a_tenant_only_its_subtree(world):
     view = get(world, "/v1/queues", RESEARCH)
     assert (view["tenant"], [one["stage"] for one in view["waiting"]], view["kept_back"]) == ("*", ["night.1"], [])
     assert view["waiting"][0]["position"] == 1
@@ -137,7 +137,7 @@ def test_a_queue_shows_a_tenant_its_own_subtree_and_nothing_else(world):
     assert get(world, "/v1/queues", RIVAL)["waiting"] == []
 
 
-def test_a_tenant_that_is_unknown_is_told_as_one_that_is_out_of_reach(world):
+def test_unknown_and_invisible_tenants_look_the_same(world):
     http = world.http(ACME)
     unknown, foreign = http.get("/v1/queues/acme/nobody"), http.get(f"/v1/queues/{RIVAL}")
     assert (unknown.status_code, foreign.status_code) == (403, 403)
@@ -150,7 +150,7 @@ def test_beyond_the_limit_stages_are_only_listed(world):
     assert (first["tenant_position"], second["tenant_position"], second["position"]) == (1, None, 2)
 
 
-def test_what_a_mesh_wants_and_the_planner_does_not_give_is_told_with_its_reason():
+def test_unmet_demand_is_shown_with_its_reason():
     world = GatewayWorld()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
     mesh = ManualMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))
@@ -164,7 +164,7 @@ def test_what_a_mesh_wants_and_the_planner_does_not_give_is_told_with_its_reason
 # -- explain ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_stage_is_explained_with_who_would_give_way_and_its_story(world):
+def test_stage_is_explained_with_victims_and_history(world):
     reported = get(world, "/v1/runs/night/stages/night.1/explain", ACME)
     assert (reported["state"], reported["reason"], reported["detail"], reported["position"]) == (
         "QUEUED",
@@ -177,20 +177,20 @@ def test_a_stage_is_explained_with_who_would_give_way_and_its_story(world):
     assert [event["after"] for event in reported["history"]] == ["PLANNED", "QUEUED", "QUEUED"]
 
 
-def test_whoever_would_give_way_is_not_named_to_those_who_do_not_reach_it(world):
+def test_victims_out_of_reach_stay_anonymous(world):
     (gives,) = get(world, "/v1/runs/night/stages/1/explain", RESEARCH)["victims"]
     assert gives["tenant"] is None
     assert SALES not in str(gives)
 
 
-def test_a_run_is_explained_by_its_open_stages_and_its_blocked_nodes(world):
+def test_run_is_explained_by_open_stages_and_blocked_nodes(world):
     reported = get(world, "/v1/runs/night/explain", RESEARCH)
     assert [(stage["stage"], stage["reason"]) for stage in reported["stages"]] == [("night.1", "QUOTA_EXHAUSTED")]
     reported = get(world, "/v1/runs/report-2/explain", SALES)
     assert (reported["stages"], reported["blocked"][0]["reason"]) == ([], "RUNNING_LIMIT")
 
 
-def test_a_run_out_of_reach_and_a_stage_that_is_not_there_are_404(world):
+def test_invisible_run_and_unknown_stage_are_404(world):
     assert world.http(RIVAL).get("/v1/runs/night/explain").status_code == 404
     assert world.http(RIVAL).get("/v1/runs/night/stages/1/explain").status_code == 404
     answer = world.http(RESEARCH).get("/v1/runs/night/stages/9/explain")
@@ -200,7 +200,7 @@ def test_a_run_out_of_reach_and_a_stage_that_is_not_there_are_404(world):
 # -- what if ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_dry_run_tells_where_stages_would_go_and_keeps_nothing(world):
+def test_dry_run_shows_placements_and_stores_nothing(world):
     before = world.store.snapshot()
     answer = world.http(RESEARCH).post("/v1/plan", json=two_cpus("tomorrow"))
     assert answer.status_code == 200, answer.text
@@ -212,7 +212,7 @@ def test_a_dry_run_tells_where_stages_would_go_and_keeps_nothing(world):
     assert world.store.snapshot() == before
 
 
-def test_a_dry_run_tells_of_a_cluster_that_is_not_shared():
+def test_dry_run_reports_an_unshared_cluster():
     world = GatewayWorld()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
     ManualMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1"))
@@ -221,7 +221,7 @@ def test_a_dry_run_tells_of_a_cluster_that_is_not_shared():
     assert [(node["reason"], node["detail"]) for node in view["blocked"]] == [("CLUSTER_NOT_SHARED", words)]
 
 
-def test_a_dry_run_says_whose_work_would_be_asked_to_give_way():
+def test_dry_run_lists_reclaim_victims():
     world = GatewayWorld()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
     ManualMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True)).acquire(SALES, STANDARD, ONE_CPU, 6)
@@ -235,7 +235,7 @@ def test_a_dry_run_says_whose_work_would_be_asked_to_give_way():
 
 @pytest.fixture
 def busy() -> GatewayWorld:
-    """A mesh that is full of two stages of research, the more urgent of which began last; a third one, more urgent still, waits there."""
+    """A mesh full of two stages of research, the more urgent begun last, where a third and more urgent one waits."""
     built = GatewayWorld()
     built.tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=0)))
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=TWO_CPUS)
@@ -263,7 +263,7 @@ def prioritised(run, priority):
     return spec
 
 
-def test_a_stage_is_explained_with_the_less_urgent_one_of_its_tenant_that_would_stop(busy):
+def test_stage_is_explained_with_victims_of_its_own_tenant(busy):
     view = get(busy, "/v1/runs/urgent/stages/1/explain", RESEARCH)
     (gives,) = view["victims"]
     assert (gives["tenant"], gives["mesh"], gives["reason"], gives["stages"]) == (RESEARCH, EAST, "PREEMPTED_WITHIN_TENANT", ["calm.1"])
@@ -273,7 +273,7 @@ def test_a_stage_is_explained_with_the_less_urgent_one_of_its_tenant_that_would_
     ("priority", "stages"),
     [pytest.param(9, [["calm.1"]], id="which is more urgent"), pytest.param(1, [], id="which is not")],
 )
-def test_a_dry_run_names_the_stages_of_its_tenant_that_would_stop_for_work(busy, priority, stages):
+def test_dry_run_names_victims_of_its_own_tenant_for_work(busy, priority, stages):
     answer = busy.http(RESEARCH).post("/v1/plan", json=prioritised("new", priority))
     (stage,) = answer.json()["stages"]
     assert [gives["stages"] for gives in stage["victims"]] == stages
@@ -285,7 +285,7 @@ def test_a_dry_run_says_what_keeps_the_whole_run_back(world):
     assert (view["reason"], view["detail"]) == ("RUNNING_LIMIT", "acme/sales is at its limit of 1 running stage")
 
 
-def test_a_dry_run_tells_of_nodes_that_no_mesh_takes(world):
+def test_dry_run_reports_nodes_that_no_mesh_takes(world):
     spec = spec_of("a", id="t")
     spec["nodes"]["a"]["options"] = {"labels": {"zone": "north"}}
     view = world.http(RESEARCH).post("/v1/plan", json=spec).json()
@@ -293,7 +293,7 @@ def test_a_dry_run_tells_of_nodes_that_no_mesh_takes(world):
 
 
 def with_tpus() -> GatewayWorld:
-    """A mesh with `cpu` and `tpu` is there; the root's file names one with `fpga_card`, too."""
+    """A mesh with `cpu` and `tpu` is joined; the root's file also names one with `fpga_card`."""
     away = PoolRecord(pool=PoolName("cards"), flavor=STANDARD, capacity=ResourceSet.of({"fpga_card": 1}))
     built = GatewayWorld(
         configured_meshes=ConfiguredMeshes(meshes={MeshId("west"): MeshRecord(mesh=MeshId("west"), labels={}, pools=(away,), cluster="c2")})
@@ -318,7 +318,7 @@ def asking_for(run: str, **resources: float):
         pytest.param("fpga-card", "fpga_card", id="of a mesh that is only in the file"),
     ],
 )
-def test_a_resource_that_is_almost_one_of_a_mesh_is_refused_at_its_place(path, resource, meant):
+def test_nearly_spelled_resource_is_refused_at_its_place(path, resource, meant):
     world = with_tpus()
     answer = world.http(RESEARCH).post(path, json=asking_for("t", **{resource: 1}))
     assert answer.status_code == 422
@@ -327,12 +327,12 @@ def test_a_resource_that_is_almost_one_of_a_mesh_is_refused_at_its_place(path, r
     assert world.runs.summary("t") is None
 
 
-def test_a_misspelt_resource_among_the_defaults_is_refused_there():
+def test_misspelt_resource_in_the_defaults_is_refused_there():
     answer = with_tpus().http(RESEARCH).post("/v1/runs", json={**asking_for("t"), "defaults": {"resources": {"TPU": 1}}})
     assert [problem["place"] for problem in answer.json()["error"]["problems"]] == ["/defaults/resources/TPU"]
 
 
-def test_a_resource_that_no_mesh_has_is_told_by_dry_run_and_explain():
+def test_resource_of_no_mesh_is_shown_by_dry_run_and_explain():
     world = with_tpus()
     words = "no mesh has lamp; there is cpu, fpga_card, tpu"
     (node,) = world.http(RESEARCH).post("/v1/plan", json=asking_for("t", lamp=1)).json()["blocked"]
@@ -343,7 +343,7 @@ def test_a_resource_that_no_mesh_has_is_told_by_dry_run_and_explain():
     assert (node["reason"], node["detail"].partition("; east:")[0]) == ("POOL_TOO_SMALL", words)
 
 
-def test_what_a_known_mesh_has_or_may_bring_is_not_refused():
+def test_possible_resource_of_a_known_mesh_is_accepted():
     world = with_tpus()
     assert world.http(RESEARCH).post("/v1/runs", json=asking_for("here", tpu=1)).status_code == 202
     assert world.http(RESEARCH).post("/v1/runs", json=asking_for("away", fpga_card=1)).status_code == 202
@@ -363,19 +363,19 @@ def test_a_dry_run_refuses_what_a_submission_refuses(world):
 # -- leases ----------------------------------------------------------------------------------------------------------------
 
 
-def test_leases_tell_where_they_go_and_since_when(world):
+def test_leases_show_their_mesh_and_age(world):
     (lease,) = get(world, "/v1/leases", SALES)["leases"]
     assert (lease["amounts"]["cpu"]["amount"], lease["target"]["cpu"]["amount"], lease["running_out"]) == (5, 5, False)
     assert lease["granted_ms"] == NOW_MS
 
 
-def test_the_story_of_a_tenant_tells_of_those_below_it_too(world):
+def test_tenant_history_includes_child_tenants(world):
     reported = get(world, f"/v1/leases/history?tenant={ACME}", ACME)["lease_events"]
     assert SALES in {lease_event["tenant"] for lease_event in reported}
     assert world.http(ACME).get(f"/v1/leases/history?tenant={ACME}/nobody").status_code == 403
 
 
-def test_the_story_of_a_lease_is_told_to_those_who_reach_its_tenant(world):
+def test_lease_history_is_visible_to_its_tenant(world):
     (lease_event,) = get(world, f"/v1/leases/history?tenant={SALES}&mesh={EAST}&flavor={STANDARD}", ACME)["lease_events"]
     assert (lease_event["verb"], lease_event["tenant"], lease_event["held"]["cpu"]["amount"]) == ("grant", SALES, 5)
     assert get(world, "/v1/leases/history", RIVAL)["lease_events"] == []
@@ -386,7 +386,7 @@ def test_the_story_of_a_lease_is_told_to_those_who_reach_its_tenant(world):
 # -- stopping --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_tenant_is_held_by_a_key_of_its_own_and_shown_with_the_reason(world):
+def test_tenant_is_held_by_its_own_key_with_a_reason(world):
     held = world.http(SALES).post(f"/v1/tenants/{SALES}/suspend", json={"reason": "the budget"})
     assert (held.status_code, held.json()["stop"], held.json()["reason"]) == (200, "hold", "the budget")
     (tenant,) = get(world, "/v1/tenants", SALES)["tenants"]
@@ -407,14 +407,14 @@ def test_a_hold_keeps_back_what_comes_after_it(world):
 
 
 @pytest.mark.parametrize("verb", ["suspend", "drain", "resume"])
-def test_nobody_stops_what_the_key_does_not_reach_or_what_is_not_there(world, verb):
+def test_unreachable_or_unknown_tenant_is_not_stopped(world, verb):
     for tenant in (RIVAL, "acme/nobody"):
         assert world.http(ACME).post(f"/v1/tenants/{tenant}/{verb}").status_code == 403
     assert world.http(None).post(f"/v1/tenants/{ACME}/{verb}").status_code == 401
     assert world.tenant_policies.in_force().stops == {}
 
 
-def test_what_an_operator_has_stopped_no_tenant_takes_back(world):
+def test_tenant_cannot_lift_an_operators_stop(world):
     world.http("*").post(f"/v1/tenants/{SALES}/drain")
     for verb in ("resume", "suspend"):
         answer = world.http(ACME).post(f"/v1/tenants/{SALES}/{verb}")
@@ -423,16 +423,16 @@ def test_what_an_operator_has_stopped_no_tenant_takes_back(world):
     assert world.http("*").post(f"/v1/tenants/{SALES}/resume").json()["stop"] == "none"
 
 
-def test_what_the_file_stops_a_release_leaves_stopped(world):
+def test_resume_leaves_a_stop_of_the_file(world):
     world.tenant_policies.publish(TenantPolicies(settings={SALES: QueueSettings(stop=Stop.HOLD)}))
-    reported = world.http("*").post(f"/v1/tenants/{SALES}/resume").json()
-    assert (reported["stop"], reported["changed"]) == ("hold", False)
+    body = world.http("*").post(f"/v1/tenants/{SALES}/resume").json()
+    assert (body["stop"], body["changed"]) == ("hold", False)
 
 
 # -- users -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_is_of_the_user_of_the_key_or_of_whom_the_graph_names_or_of_the_key(world):
+def test_user_of_a_run_comes_from_key_graph_or_key_id(world):
     world.http(RESEARCH, "ann").post("/v1/runs", json=spec_of("a", id="hers"))
     world.http(RESEARCH).post("/v1/runs", json=spec_of("a", id="his", user="bob"))
     world.http(RESEARCH).post("/v1/runs", json=spec_of("a", id="somebodys"))
@@ -447,17 +447,17 @@ def test_the_key_of_one_user_submits_for_no_other(world):
     assert world.http(RESEARCH, "ann").post("/v1/runs", json=spec_of("a", user="ann")).status_code == 202
 
 
-def test_the_same_graph_of_another_user_under_the_same_id_is_the_same_run(world):
+def test_same_graph_of_another_user_is_the_same_run(world):
     assert world.http(RESEARCH, "ann").post("/v1/runs", json=spec_of("a", id="shared")).json()["created"]
     assert not world.http(RESEARCH, "bob").post("/v1/runs", json=spec_of("a", id="shared")).json()["created"]
     assert world.record("shared").user == "ann"
 
 
-# -- one reason, wherever it is told ---------------------------------------------------------------------------------------
+# -- one reason in every view --------------------------------------------------------------------------------------------
 
 
 def reasons_everywhere(world, run, tenant):
-    """What each view says of the run's first stage, or of the run for its sake."""
+    """Return the reason that each view gives for the run's first stage."""
     (queued,) = (one for one in get(world, f"/v1/queues/{tenant}", tenant)["waiting"] if one["run"] == run)
     (listed,) = (one for one in get(world, f"/v1/queues/{tenant}?limit=0", tenant)["waiting"] if one["run"] == run)
     (line,) = (one for one in get(world, "/v1/runs", tenant)["runs"] if one["id"] == run)
@@ -470,7 +470,7 @@ def reasons_everywhere(world, run, tenant):
 
 
 def scene(borrowed):
-    """Sales holds so much of a mesh that is full with it; a run of research waits there for two CPUs."""
+    """Sales holds this much of a full mesh, where a run of research waits for two CPUs."""
     built = GatewayWorld()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": borrowed}), used=ONE_CPU.times(borrowed))
     mesh = ManualMesh(built.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))
@@ -483,12 +483,12 @@ def scene(borrowed):
 @pytest.mark.parametrize(
     ("borrowed", "said", "reason", "detail"),
     [
-        pytest.param(5, "POOL_BUSY", "QUOTA_EXHAUSTED", "it would start if 1 cpu of standard became free in acme", id="no quota too"),
-        pytest.param(4, "POOL_BUSY", "POOL_BUSY", "as the mesh says", id="lacks room alone"),
-        pytest.param(5, "CAPACITY_RESERVED", "CAPACITY_RESERVED", "as the mesh says", id="knows best"),
+        pytest.param(5, "POOL_BUSY", "QUOTA_EXHAUSTED", "it would start if 1 cpu of standard became free in acme", id="lacks quota too"),
+        pytest.param(4, "POOL_BUSY", "POOL_BUSY", "as the mesh says", id="lacks capacity alone"),
+        pytest.param(5, "CAPACITY_RESERVED", "CAPACITY_RESERVED", "as the mesh says", id="has a reason of its mesh"),
     ],
 )
-def test_all_views_tell_one_reason_of_a_stage_that(borrowed, said, reason, detail):
+def test_all_views_show_one_reason_of_a_stage_that(borrowed, said, reason, detail):
     built, mesh = scene(borrowed)
     built.store.explain(mesh.session, (StageId("night.1"),), Reason(said), "as the mesh says")
     built.coordinator().step(0)
@@ -496,7 +496,7 @@ def test_all_views_tell_one_reason_of_a_stage_that(borrowed, said, reason, detai
 
 
 @pytest.mark.parametrize("said", ["POOL_BUSY", "QUOTA_EXHAUSTED"])
-def test_all_views_tell_that_others_give_way_once_the_planner_has_decided_so(said):
+def test_all_views_show_planned_victims(said):
     built, mesh = scene(5)
     built.store.explain(mesh.session, (StageId("night.1"),), Reason(said), "as the mesh says")
     built.coordinator().step(0)
@@ -509,14 +509,14 @@ def test_all_views_tell_that_others_give_way_once_the_planner_has_decided_so(sai
     assert [(one["mesh"], one["tenant"], one["reason"]) for one in stage["victims"]] == [(EAST, None, "QUOTA_RECLAIMED")]
 
 
-def test_of_a_stage_that_its_mesh_has_not_looked_at_all_views_of_it_tell_what_the_quota_tree_knows():
+def test_all_views_show_the_quota_reason_before_the_mesh_looks():
     built, _ = scene(5)
     stage = get(built, "/v1/runs/night", RESEARCH)["stages"][0]
     assert (stage["reason"], stage["detail"]) == ("QUOTA_EXHAUSTED", "it would start if 1 cpu of standard became free in acme")
     assert [one["reason"] for one in get(built, "/v1/queues?limit=0", RESEARCH)["waiting"]] == ["QUOTA_EXHAUSTED"]
 
 
-def test_what_runs_for_too_long_makes_those_behind_it_overdue_in_every_view(busy):
+def test_long_running_work_makes_waiters_overdue_in_all_views(busy):
     busy.clock.advance(5_000)
     busy.coordinator().step(0)
     view = get(busy, "/v1/queues", RESEARCH)["waiting"][0]

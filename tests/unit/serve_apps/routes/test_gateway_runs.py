@@ -1,4 +1,4 @@
-"""What `/v1/runs` answers, on stores in memory."""
+"""Answers of `/v1/runs`, on stores in memory."""
 
 import base64
 import hashlib
@@ -25,7 +25,7 @@ def world() -> GatewayWorld:
 
 
 def submitted(world: GatewayWorld, *nodes: str, tenant: str = RESEARCH, **fields: object) -> str:
-    """The id of a new run."""
+    """Submit a run and return its id."""
     answer = world.http(tenant).post("/v1/runs", json=spec_of(*nodes, **fields))
     assert answer.status_code == 202, answer.text
     return str(answer.json()["id"])
@@ -43,7 +43,7 @@ def test_a_new_run_is_202_with_its_location(world):
     assert world.record("night").nodes.keys() == {"a", "b"}
 
 
-def test_the_same_graph_under_the_same_id_is_200_and_the_same_run(world):
+def test_same_graph_and_id_is_200_with_the_same_run(world):
     http = world.http()
     http.post("/v1/runs", json=spec_of("a", id="night"))
     again = http.post("/v1/runs", json=spec_of("a", id="night"))
@@ -76,7 +76,7 @@ def test_without_id_and_key_every_submission_is_a_new_run(world):
     assert submitted(world, "a") != submitted(world, "a")
 
 
-def test_every_problem_of_a_spec_is_told_with_its_place(world):
+def test_every_spec_error_has_its_place(world):
     broken = spec_of("a", "b")
     broken["nodes"]["b"]["args"] = [{"$ref": "nobody"}]
     broken["nodes"]["a"]["after"] = ["nowhere"]
@@ -110,7 +110,7 @@ def test_functions_that_the_tenant_may_not_call_are_422(world):
 @pytest.mark.parametrize(
     "headers",
     [{}, {"Authorization": "Bearer nonsense"}, {"Authorization": f"Bearer smk_00000000_{'a' * 43}"}],
-    ids=["no key", "no key at all in form", "a key that nobody has"],
+    ids=["no key", "an empty key", "an unknown key"],
 )
 def test_without_a_known_key_every_route_is_401_and_says_how(world, headers):
     http = world.http(None)
@@ -185,12 +185,12 @@ def test_a_run_shows_its_stages_meshes_and_failures(world):
     assert shown["skipped"] == [{"node": "b", "roots": ["a"]}, {"node": "c", "roots": ["a"]}]
 
 
-def test_nodes_that_no_mesh_takes_are_told_with_reason_and_detail(world):
+def test_nodes_that_no_mesh_takes_have_reason_and_detail(world):
     run = submitted(world, "a", "b")
     blocked = {"state": NodeState.BLOCKED, "reason": Reason.LABEL_MISMATCH, "detail": "east: zone=moon is required"}
     world.move(run, RunState.RUNNING, nodes={"a": blocked})
-    reported = world.http().get(f"/v1/runs/{run}").json()["blocked"]
-    assert reported == [{"reason": "LABEL_MISMATCH", "detail": "east: zone=moon is required", "count": 1, "nodes": ["a"]}]
+    body = world.http().get(f"/v1/runs/{run}").json()["blocked"]
+    assert body == [{"reason": "LABEL_MISMATCH", "detail": "east: zone=moon is required", "count": 1, "nodes": ["a"]}]
 
 
 def test_nodes_come_in_pages_and_by_state(world):
@@ -243,7 +243,7 @@ def test_a_json_result_comes_as_its_value(world):
     assert (answer.status_code, output["encoding"], output["value"]) == (200, "json", {"score": 0.97, "name": "é"})
 
 
-def test_a_pickled_result_comes_as_bytes_that_nobody_here_has_read(world):
+def test_pickled_result_is_returned_as_unread_bytes(world):
     run = submitted(world, "a")
     world.succeed(run, {"a": {1, 2}})
     output = world.http().get(f"/v1/runs/{run}/result").json()["outputs"]["a"]
@@ -252,7 +252,7 @@ def test_a_pickled_result_comes_as_bytes_that_nobody_here_has_read(world):
     assert pickle.loads(data) == {1, 2}  # noqa: S301  written by this very test
 
 
-def test_one_output_is_served_as_its_bytes_with_their_hash(world):
+def test_one_output_is_served_as_bytes_with_their_hash(world):
     run = submitted(world, "a")
     world.succeed(run, {"a": [1, 2]})
     answer = world.http().get(f"/v1/runs/{run}/result/a")
@@ -279,7 +279,7 @@ def test_a_large_output_is_streamed_from_its_file(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["{storage}/another-run/value", "{storage}/{run}/../value", "file:///etc/hostname", "http://10.0.0.1/x"])
-def test_a_file_that_is_not_where_values_of_the_run_lie_is_not_opened(tmp_path, place):
+def test_file_outside_the_runs_values_is_not_opened(tmp_path, place):
     world = GatewayWorld(storage_url=tmp_path.as_uri())
     run = submitted(world, "a")
     uri = place.format(storage=tmp_path.as_uri(), run=run)
@@ -288,7 +288,7 @@ def test_a_file_that_is_not_where_values_of_the_run_lie_is_not_opened(tmp_path, 
     assert world.http().get(f"/v1/runs/{run}/result/a").status_code == 404
 
 
-def test_a_failed_runs_result_is_409_with_the_failures_and_the_exception(world):
+def test_result_of_a_failed_run_is_409_with_its_failures(world):
     run = submitted(world, "a", "b")
     world.fail(run, "a", ValueError("bad"), skipped=("b",))
     answer = world.http().get(f"/v1/runs/{run}/result", params={"wait_s": 5})
@@ -307,7 +307,7 @@ def test_a_cancelled_runs_result_is_409_and_says_so(world):
     assert (answer.status_code, code_of(answer), answer.json()["detail"]) == (409, "run_cancelled", "enough")
 
 
-def test_bytes_that_do_not_match_their_hash_are_never_told_as_a_result(world):
+def test_bytes_with_a_wrong_hash_are_never_a_result(world):
     run = submitted(world, "a")
     world.store.put(RunId(run), "0" * 64, b'"forged"')
     stored = StoredValue(sha256="0" * 64, size_bytes=8, encoding=Encoding.JSON)
@@ -331,17 +331,17 @@ def test_cancel_takes_an_empty_body_and_refuses_unknown_keys(world):
     assert (wrong.status_code, wrong.json()["error"]["problems"][0]["place"]) == (400, "/raeson")
 
 
-# -- how safely, how much, once --------------------------------------------------------------------------------------------
+# -- durability, limits, idempotency -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("asked", "default", "reaches", "confirms", "reported"),
     [
-        pytest.param(None, "D0", "D1", "D1", "D0", id="nobody asks for more than the least"),
-        pytest.param("D1", "D0", "D1", "D1", "D1", id="what is asked for is reached"),
-        pytest.param(None, "D1", "D1", "D1", "D1", id="the root's own level is reached"),
-        pytest.param(None, "D1", "D0", "D0", "D0", id="the root's own level cannot be reached"),
-        pytest.param("D1", "D0", "D1", "D0", "D0", id="the disk did not answer in time"),
+        pytest.param(None, "D0", "D1", "D1", "D0", id="the default asks for the least"),
+        pytest.param("D1", "D0", "D1", "D1", "D1", id="a requested level is reached"),
+        pytest.param(None, "D1", "D1", "D1", "D1", id="the root's level is reached"),
+        pytest.param(None, "D1", "D0", "D0", "D0", id="the root's level cannot be reached"),
+        pytest.param("D1", "D0", "D1", "D0", "D0", id="the disk timed out"),
     ],
 )
 def test_the_answer_names_the_level_that_was_reached(asked, default, reaches, confirms, reported):
@@ -353,13 +353,13 @@ def test_the_answer_names_the_level_that_was_reached(asked, default, reaches, co
 
 
 @pytest.mark.parametrize("asked", ["D1", "D2"])
-def test_a_level_that_the_store_cannot_reach_is_refused_and_nothing_is_stored(world, asked):
+def test_unreachable_durability_is_refused_and_stores_nothing(world, asked):
     answer = world.http().post(f"/v1/runs?durability={asked}", json=spec_of("a"))
     assert (answer.status_code, code_of(answer)) == (422, "durability_unreachable")
     assert world.runs.list(ACME) == ()
 
 
-def test_a_parameter_that_no_route_knows_is_refused_with_the_nearest_that_there_is(world):
+def test_unknown_parameter_is_refused_with_the_nearest_one(world):
     answer = world.http().get("/v1/runs?tenent=acme&limit=1")
     assert (answer.status_code, code_of(answer)) == (422, "invalid_parameters")
     assert answer.json()["error"]["problems"] == [{"place": "query/tenent", "problem": "there is no such parameter; did you mean tenant?"}]
@@ -375,7 +375,7 @@ def test_runs_of_one_state_are_listed_without_the_others(world):
     assert world.http().get("/v1/runs?state=ENDED").status_code == 422
 
 
-def test_runs_of_a_tenant_that_there_is_not_are_refused_and_one_without_runs_has_none(world):
+def test_run_list_of_an_unknown_tenant_is_refused(world):
     answer = world.http().get(f"/v1/runs?tenant={RESEARCH}/nobody")
     assert (answer.status_code, code_of(answer)) == (403, "forbidden")
     empty = world.http().get(f"/v1/runs?tenant={RESEARCH}")
@@ -392,7 +392,7 @@ def test_too_much_that_is_open_is_429_with_a_time_to_come_again():
     assert full.value.retry_after_ms == 5_000
 
 
-def test_a_dry_run_says_no_where_a_submission_would_and_both_name_the_limit_that_was_hit():
+def test_dry_run_and_submit_name_the_same_limit():
     world = GatewayWorld(limits=BacklogLimits(runs_max=1))
     submitted(world, "a")
     answers = [world.http().post(path, json=spec_of("a")) for path in ("/v1/runs", "/v1/plan")]
@@ -413,7 +413,7 @@ def test_a_full_store_is_503_for_submissions_and_nothing_else(world):
 
 
 @pytest.mark.parametrize("ids", [{}, {"id": "night"}], ids=["named by the key", "with an id of its own"])
-def test_another_body_under_the_same_key_is_a_conflict_of_its_own_name(world, ids):
+def test_another_body_under_the_same_key_is_a_named_conflict(world, ids):
     http, headers = world.http(), {"Idempotency-Key": "order-7"}
     http.post("/v1/runs", json=spec_of("a", **ids), headers=headers)
     for other in (spec_of("a", "b", **ids), spec_of("a", id="another")):

@@ -1,4 +1,4 @@
-"""The event stream, fed by hand."""
+"""The event stream on a fake feed."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ def event(seq: int, kind: str = "node", after: str = "RUNNING") -> RunEvent:
 
 
 class Feed:
-    """Gives what it was given; an exception is raised, None is silence until the reader goes."""
+    """Feed of given items; an exception is raised, None is silence until the reader leaves."""
 
     def __init__(self, *reported: RunEvent | Exception | None) -> None:
         self._reported = reported
@@ -44,7 +44,7 @@ class Feed:
 
 
 async def read(feed: Feed, parts: int, after: int = 0) -> list[str]:
-    """The first parts of the stream, which is then closed by its reader."""
+    """Read the first parts of the stream and close it."""
     stream = event_stream(feed, RUN, after, keep_alive_s=0.001)
     found = []
     async for part in stream:
@@ -80,7 +80,7 @@ def test_a_reader_that_goes_away_closes_the_feed():
 
 
 @pytest.mark.parametrize("cut", [StoreUnavailable("gone"), UnknownRun("retired")], ids=["by the store", "by retention"])
-def test_a_stream_that_is_cut_off_ends_quietly_after_what_it_has_told(cut):
+def test_interrupted_stream_ends_quietly_after_its_events(cut):
     feed = Feed(event(1), cut)
     reported = asyncio.run(read(feed, 99))
     assert len(reported) == 2

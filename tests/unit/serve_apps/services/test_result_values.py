@@ -1,4 +1,4 @@
-"""Bytes of results on their way out, checked."""
+"""Verified bytes of results."""
 
 import hashlib
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_a_file_that_was_changed_breaks_before_its_last_byte(blobs, tmp_path, mo
     assert sum(map(len, came)) < 20
 
 
-def test_a_file_that_is_gone_is_told_before_the_first_byte(blobs, tmp_path):
+def test_missing_file_is_reported_before_the_first_byte(blobs, tmp_path):
     with pytest.raises(ValueNotThere):
         open_value(blobs, RUN, stored(b"x", tmp_path / "gone"))
 

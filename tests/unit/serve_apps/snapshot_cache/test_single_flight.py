@@ -1,16 +1,18 @@
-"""One look for many: who takes whose, and for how long."""
+"""Snapshots shared by concurrent callers, and their age."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from federation.errors import StoreUnavailable
 from mesh.core.clock import ManualClock
+from serve_apps.snapshot_cache import single_flight
 from serve_apps.snapshot_cache.single_flight import SingleFlight
 
 
 class Sight:
-    """Something to look at: counts the looks, and lets one last as long as a test wants."""
+    """Countable snapshot source that can be held open."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -61,7 +63,7 @@ def test_an_error_is_not_kept(sight):
 
 
 class CountedLock:
-    """A lock that tells how many have come to it."""
+    """Lock that counts its callers."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -76,9 +78,10 @@ class CountedLock:
 
 
 @pytest.mark.parametrize("is_gone", [False, True], ids=["a value", "an error"])
-def test_whoever_comes_during_a_look_waits_for_the_next_and_all_share_it(sight, is_gone):
-    look, lock = SingleFlight(sight, clock=ManualClock(0), kept_ms=0), CountedLock()
-    look._lock = lock
+def test_concurrent_callers_share_the_next_snapshot(sight, is_gone, monkeypatch):
+    lock = CountedLock()
+    monkeypatch.setattr(single_flight, "threading", SimpleNamespace(Lock=lambda: lock))
+    look = SingleFlight(sight, clock=ManualClock(0), kept_ms=0)
     seen: list[int | str] = []
 
     def ask() -> None:

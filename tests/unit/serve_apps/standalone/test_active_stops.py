@@ -1,4 +1,4 @@
-"""What was ordered before a start is told at the start."""
+"""Orders from before a start, listed at the start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mesh.core.ids import MeshId, TenantPath
 from serve_apps.standalone.active_stops import active_stops
 
 
-def test_drained_meshes_and_stopped_tenants_are_told_with_what_ends_it() -> None:
+def test_active_stops_are_listed_with_the_command_to_lift_them() -> None:
     conditions = MeshConditions(
         meshes={MeshId("west"): MeshCondition(drain=Drain(reason="new disks", by="me", since_ms=1)), MeshId("east"): MeshCondition()}
     )
@@ -24,5 +24,5 @@ def test_drained_meshes_and_stopped_tenants_are_told_with_what_ends_it() -> None
     ]
 
 
-def test_nothing_is_told_where_nothing_was_ordered() -> None:
+def test_no_stops_are_listed_without_orders() -> None:
     assert list(active_stops(MeshConditions(), PoliciesInForce())) == []

@@ -1,4 +1,4 @@
-"""Processes of meshes, noted and found again."""
+"""Notes of mesh processes."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from serve_apps.standalone.stack_folder import CHILDREN_FILE, StackFolder
 
 @pytest.fixture
 def ended() -> int:
-    """The number of a process that is gone."""
+    """Return the id of a process that is gone."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid
 
 
-def test_what_was_noted_is_found_while_it_lives_and_not_after(tmp_path: Path, ended: int) -> None:
+def test_noted_process_is_found_only_while_it_lives(tmp_path: Path, ended: int) -> None:
     folder = StackFolder(tmp_path)
     note(folder, {"east": os.getpid(), "west": ended})
     assert living(folder) == {"east": os.getpid()}
 
 
-def test_a_number_that_another_process_has_got_is_not_told(tmp_path: Path) -> None:
+def test_reused_process_id_is_not_listed(tmp_path: Path) -> None:
     folder = StackFolder(tmp_path)
     folder.write(CHILDREN_FILE, {"east": {"pid": os.getpid(), "started": "another"}, "west": {"pid": "x"}, "north": 3, "south": {}})
     assert living(folder) == {}
 
 
-def test_whoever_gives_the_folder_back_leaves_no_note(tmp_path: Path) -> None:
+def test_released_folder_has_no_note(tmp_path: Path) -> None:
     with StackFolder(tmp_path) as folder:
         note(folder, {"east": os.getpid()})
     assert not (tmp_path / CHILDREN_FILE).exists()

@@ -1,4 +1,4 @@
-"""Who the ledger of a stack is over restarts, and what it is told again after a loss; on a real Redis."""
+"""Identity of a stack's ledger over restarts, and its restoration after a loss; on a real Redis."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def kept_stores(client: redis.Redis) -> Stores:
     return stores
 
 
-def test_an_emptied_server_is_told_again_what_it_was_told_and_learns_under_the_same_id(client: redis.Redis):
+def test_emptied_server_is_restored_and_recovers_under_its_id(client: redis.Redis):
     stores = kept_stores(client)
     ring = RedisKeyRing(stores.client, stores.keys)
     key = issue(ring, LAB, 0).split("_")[1]
@@ -84,12 +84,12 @@ def test_an_emptied_server_is_told_again_what_it_was_told_and_learns_under_the_s
     assert keeper.look() is False
 
 
-def test_after_an_old_copy_the_tree_is_the_one_that_was_applied_last(client: redis.Redis):
+def test_tree_applied_last_survives_an_old_copy(client: redis.Redis):
     stores = kept_stores(client)
     copy = copied(client, Keys())
     keeper = LedgerIdentity(stores, "ours")
     keeper.look()
-    stores.ledger.configure(tree_with(3))  # By somebody else, as `schedulemesh apply` does.
+    stores.ledger.configure(tree_with(3))  # By another process, as `schedulemesh apply` does.
     assert keeper.look() is False
     lose_writes(client, Keys(), copy)
     assert keeper.look() is True
@@ -115,7 +115,7 @@ def test_a_key_that_was_revoked_stays_revoked_after_a_loss(client: redis.Redis, 
 
 
 @pytest.mark.parametrize("loss", ["everything", "an old copy"])
-def test_orders_and_revocations_stand_when_the_tree_was_not_touched_since_the_copy(client: redis.Redis, loss: str):
+def test_stops_and_revocations_survive_an_old_copy(client: redis.Redis, loss: str):
     stores = kept_stores(client)
     ring = RedisKeyRing(stores.client, stores.keys)
     mine, others = issue(ring, LAB, 0), issue(ring, LAB, 0)
@@ -154,7 +154,7 @@ def test_drains_of_meshes_stand_after_a_loss(client: redis.Redis, loss: str):
     assert keeper.look() is False
 
 
-def test_what_was_told_again_half_way_is_told_again(client: redis.Redis):
+def test_interrupted_restore_is_repeated(client: redis.Redis):
     stores = kept_stores(client)
     keeper = LedgerIdentity(stores, "ours")
     keeper.look()
@@ -164,7 +164,7 @@ def test_what_was_told_again_half_way_is_told_again(client: redis.Redis):
     keeper.look()
     lose_writes(client, Keys(), copy)
     keeper.move_to(replace(stores, tenant_policies=CutOff(stores)))
-    for _ in range(3):  # Each time it counts one order more, and then breaks.
+    for _ in range(3):  # Each time it writes one order more, and then fails.
         with pytest.raises(StoreUnavailable):
             keeper.look()
     keeper.move_to(stores)
@@ -173,7 +173,7 @@ def test_what_was_told_again_half_way_is_told_again(client: redis.Redis):
 
 
 class CutOff:
-    """Tenant orders of a server that goes away when it is told to stop a tenant."""
+    """Tenant policies of a server that fails during a stop."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
@@ -189,7 +189,7 @@ class CutOff:
 
 
 class LosesAtOnce:
-    """Tenant orders of a server that loses everything while it is looked at."""
+    """Tenant policies of a server that loses everything during a round."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
@@ -199,7 +199,7 @@ class LosesAtOnce:
         return self._stores.tenant_policies.in_force()
 
 
-def test_what_is_lost_while_the_ledger_is_looked_at_is_told_again_whole(client: redis.Redis):
+def test_loss_during_a_round_is_restored_whole(client: redis.Redis):
     stores = kept_stores(client)
     stores.tenant_policies.stop(LAB, TenantStop(stop=Stop.HOLD, reason="a look at it"))
     keeper = LedgerIdentity(stores, "ours")
@@ -214,7 +214,7 @@ def test_what_is_lost_while_the_ledger_is_looked_at_is_told_again_whole(client: 
     assert (stores.tenant_policies.in_force(), stores.ledger.configured().quota(LAB, ("standard", "cpu")).nominal) == (tenant_policies, 2)
 
 
-def test_nothing_is_told_to_another_ledger(client: redis.Redis):
+def test_nothing_is_written_to_another_ledger(client: redis.Redis):
     keeper = LedgerIdentity(kept_stores(client), "ours")
     keeper.look()
     client.flushall()
@@ -235,8 +235,8 @@ def config_on(client: redis.Redis) -> FederationConfig:
 
 
 def started_on(client: redis.Redis, folder: StackFolder, *, rebuild: bool = False) -> Stores:
-    """What a stack does before it starts Ray."""
-    return Stack(config_on(client), folder, say=lambda _: None, rebuild_ledger=rebuild)._start_redis()
+    """Do a stack's steps before it starts Ray."""
+    return Stack(config_on(client), folder, say=lambda _: None, rebuild_ledger=rebuild).start_redis()
 
 
 def test_a_root_that_is_started_again_knows_its_ledger(client: redis.Redis, folder: StackFolder):
@@ -254,7 +254,7 @@ def test_a_new_state_folder_takes_the_ledger_that_it_finds(client: redis.Redis, 
         assert known_ledger(another) == known_ledger(folder)
 
 
-def test_a_root_refuses_an_empty_server_unless_it_is_told_that_it_was_emptied(client: redis.Redis, folder: StackFolder):
+def test_root_refuses_an_empty_server_unless_emptied_on_purpose(client: redis.Redis, folder: StackFolder):
     started_on(client, folder)
     uid = known_ledger(folder)
     client.flushall()
@@ -266,7 +266,7 @@ def test_a_root_refuses_an_empty_server_unless_it_is_told_that_it_was_emptied(cl
     assert again.ledger.snapshot().learn_ms > 0
 
 
-def test_a_root_refuses_the_server_of_another_ledger_whatever_it_is_told(client: redis.Redis, folder: StackFolder):
+def test_root_always_refuses_the_server_of_another_ledger(client: redis.Redis, folder: StackFolder):
     started_on(client, folder)
     client.hset(Keys().meta, "uid", "theirs")
     before = copied(client, Keys())
@@ -276,9 +276,7 @@ def test_a_root_refuses_the_server_of_another_ledger_whatever_it_is_told(client:
     assert copied(client, Keys()) == before
 
 
-def test_a_start_that_was_cut_off_after_it_had_founded_the_ledger_finds_it_again(
-    client: redis.Redis, folder: StackFolder, monkeypatch: pytest.MonkeyPatch
-):
+def test_interrupted_start_finds_the_ledger_that_it_founded(client: redis.Redis, folder: StackFolder, monkeypatch: pytest.MonkeyPatch):
     def cut_off(_folder: StackFolder, _uid: str) -> None:
         raise KeyboardInterrupt
 
@@ -291,19 +289,19 @@ def test_a_start_that_was_cut_off_after_it_had_founded_the_ledger_finds_it_again
     assert known_ledger(folder) == founded
 
 
-def test_an_embedded_server_whose_folder_was_removed_is_founded_again_under_the_same_id(folder: StackFolder, client: redis.Redis):
+def test_embedded_server_is_founded_again_under_the_same_id(folder: StackFolder, client: redis.Redis):
     config = config_on(client)
     config = config.model_copy(update={"redis": config.redis.model_copy(update={"url": None})})
     stack = Stack(config, folder, say=lambda _: None)
     try:
-        assert stack._start_redis().ledger.snapshot().learn_ms == 0
+        assert stack.start_redis().ledger.snapshot().learn_ms == 0
     finally:
         stack.stop()
     uid = known_ledger(folder)
     (folder.path / "redis").rename(folder.path / "gone")
     again = Stack(config, folder, say=lambda _: None)
     try:
-        stores = again._start_redis()
+        stores = again.start_redis()
         assert stores.ledger.snapshot().learn_ms > 0
         assert stores.client.hget(Keys().meta, "uid").decode() == uid
     finally:

@@ -1,4 +1,4 @@
-"""Processes of a few lines, written for each test; their output is all that they are judged by."""
+"""Managed processes of a few lines, judged by their output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mesh.errors import RuntimeAdapterError
 from serve_apps.standalone.managed import LOG_LINES_SHOWN, ManagedProcess
 
 READY_S = 60.0
-#: Sleeps until it is told to stop; prints what it is given first.
+#: Sleeps until it is stopped; prints its input first.
 STAYS = """
 import signal, sys
 {before}
@@ -23,7 +23,7 @@ signal.pause()
 
 @pytest.fixture
 def spawn(tmp_path):
-    """Starts a process from its source; all of them are gone at the end."""
+    """Start a process from its source; all end with the test."""
     started = []
 
     def start(source, **environment):
@@ -39,19 +39,19 @@ def spawn(tmp_path):
         process.kill()
 
 
-def test_it_is_ready_when_it_says_so_and_the_facts_are_kept(spawn):
+def test_process_is_ready_when_it_says_so_and_facts_are_kept(spawn):
     process = spawn(STAYS.format(before=""))
     assert process.wait_ready(READY_S) == {"a": 1}
     assert process.facts == {"a": 1}
     assert process.alive()
 
 
-def test_what_it_says_before_it_is_ready_is_passed_over(spawn):
+def test_output_before_readiness_is_skipped(spawn):
     process = spawn(STAYS.format(before="sys.stdout.write('hello\\n\\nworld\\n')"))
     assert process.wait_ready(READY_S) == {"a": 1}
 
 
-def test_it_is_given_the_settings_file_and_the_environment(spawn, tmp_path):
+def test_process_gets_the_settings_file_and_the_environment(spawn, tmp_path):
     process = spawn(
         """
         import json, os, sys
@@ -62,16 +62,16 @@ def test_it_is_given_the_settings_file_and_the_environment(spawn, tmp_path):
     assert process.wait_ready(READY_S) == {"args": [str(tmp_path / "settings.json")], "word": "yes", "path": True}
 
 
-def test_one_that_ends_too_early_is_told_with_the_end_of_its_log(spawn):
+def test_early_exit_is_reported_with_the_end_of_the_log(spawn):
     process = spawn("raise SystemExit('\\n'.join(f'line {number}' for number in range(100)))")
-    with pytest.raises(RuntimeAdapterError, match="part ended before it was ready") as reported:
+    with pytest.raises(RuntimeAdapterError, match="part ended before it was ready") as raised:
         process.wait_ready(READY_S)
-    assert str(reported.value).endswith("line 99")
-    assert f"line {100 - LOG_LINES_SHOWN}\n" in str(reported.value)
-    assert f"line {100 - LOG_LINES_SHOWN - 1}\n" not in str(reported.value)
+    assert str(raised.value).endswith("line 99")
+    assert f"line {100 - LOG_LINES_SHOWN}\n" in str(raised.value)
+    assert f"line {100 - LOG_LINES_SHOWN - 1}\n" not in str(raised.value)
 
 
-def test_one_that_says_nothing_in_time_is_told_with_its_log(spawn):
+def test_process_that_is_not_ready_in_time_is_an_error(spawn):
     process = spawn("import signal; signal.pause()")
     with pytest.raises(RuntimeAdapterError, match="part was not ready within 0 s"):
         process.wait_ready(0.05)
@@ -86,14 +86,14 @@ def test_the_log_of_an_earlier_life_is_kept(spawn):
     assert process.log.read_text().splitlines() == ["first", "second"]
 
 
-def test_it_stops_when_it_is_asked_to(spawn):
+def test_process_stops_on_request(spawn):
     process = spawn(STAYS.format(before="signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))"))
     process.wait_ready(READY_S)
     process.stop(READY_S)
     assert not process.alive()
 
 
-def test_one_that_does_not_want_to_stop_is_killed_with_all_that_it_started(spawn, tmp_path):
+def test_unstoppable_process_is_killed_with_its_children(spawn, tmp_path):
     os.mkfifo(tmp_path / "held")
     process = spawn(
         f"""
@@ -105,13 +105,13 @@ def test_one_that_does_not_want_to_stop_is_killed_with_all_that_it_started(spawn
         """
     )
     process.wait_ready(READY_S)
-    with (tmp_path / "held").open("rb") as held:  # Waits until what was started below writes to it, if only in principle.
+    with (tmp_path / "held").open("rb") as held:  # Waits until the process below writes to it, if only in principle.
         process.stop(0.01)
         assert not process.alive()
-        assert held.read() == b""  # Comes to an end when whoever held the other side is gone.
+        assert held.read() == b""  # Ends when the holder of the other side is gone.
 
 
-def test_it_leads_a_session_of_its_own(spawn):
+def test_process_leads_its_own_session(spawn):
     process = spawn(STAYS.format(before=""))
     process.wait_ready(READY_S)
     assert os.getsid(process.pid) == process.pid

@@ -16,7 +16,7 @@ HERE = "127.0.0.1"
 
 @contextmanager
 def taken(port=0, *, listening=True):
-    """A socket that holds the port (any, for 0); the port."""
+    """Hold a port (0: any) with a socket and yield the port."""
     with socket.socket() as holder:
         holder.bind((HERE, port))
         if listening:
@@ -26,7 +26,7 @@ def taken(port=0, *, listening=True):
 
 @pytest.fixture
 def port():
-    """A port that can be had, and is followed by one that can be had too; neither is given to whoever connects, or to a cluster."""
+    """A free port followed by another free one; neither is ephemeral or a cluster's."""
     return next(first for first, second in pairwise(promise_ports(40)) if second == first + 1)
 
 
@@ -41,12 +41,12 @@ def test_a_taken_port_is_passed_over_for_the_next(host, port):
         assert claim.port == port + 1
 
 
-def test_a_port_that_somebody_holds_without_listening_is_taken_too(port):
+def test_port_held_without_listening_is_taken(port):
     with taken(port, listening=False), PortClaim.take(HERE, port) as claim:
         assert claim.port == port + 1
 
 
-def test_when_all_that_are_tried_are_taken_it_says_which_and_what_to_do(monkeypatch):
+def test_exhausted_ports_are_listed_with_a_remedy(monkeypatch):
     monkeypatch.setattr(port_claim, "PORTS_TRIED", 1)
     with taken() as port, pytest.raises(RuntimeAdapterError, match=rf"{port} .*set root\.port"):
         PortClaim.take(HERE, port)
@@ -60,7 +60,7 @@ def test_there_is_no_port_behind_the_last_one():
         pytest.skip("somebody else holds the last port")
 
 
-def test_two_that_choose_before_either_opens_the_port_choose_different_ones(port):
+def test_concurrent_choices_pick_different_ports(port):
     with PortClaim.take(HERE, port) as first, PortClaim.take(HERE, port) as second:
         assert (first.port, second.port) == (port, port + 1)
 

@@ -14,7 +14,7 @@ def test_the_first_restart_is_at_once_then_the_pause_doubles():
     assert [die_and_start(restarts, 0.0) for _ in range(8)] == [0, 1, 2, 4, 8, 16, PAUSE_S[1], PAUSE_S[1]]
 
 
-def test_a_death_is_noted_once_and_the_start_is_due_after_the_pause():
+def test_death_is_noted_once_and_the_restart_is_delayed():
     restarts = Restarts()
     die_and_start(restarts, 9.0)
     assert restarts.note_death("mesh west", 10.0) == PAUSE_S[0]
@@ -22,7 +22,7 @@ def test_a_death_is_noted_once_and_the_start_is_due_after_the_pause():
     assert [restarts.is_due("mesh west", now_s) for now_s in (10.9, 11.0)] == [False, True]
 
 
-def test_one_that_has_lived_for_long_is_started_at_once_again():
+def test_long_lived_process_restarts_at_once():
     restarts = Restarts()
     for _ in range(5):
         die_and_start(restarts, 0.0)

@@ -13,14 +13,14 @@ def mode_of(path):
     return path.stat().st_mode & 0o777
 
 
-def test_the_folder_is_made_with_its_parents_and_only_its_owner_reads_it(tmp_path):
+def test_folder_is_made_with_parents_for_its_owner_only(tmp_path):
     with StackFolder(tmp_path / "deep" / "state") as folder:
         folder.write("client.json", {"api_key": "secret"})
         assert mode_of(folder.path) == 0o700
         assert mode_of(folder.path / "client.json") == 0o600
 
 
-def test_a_second_owner_is_refused_and_told_who_owns_it(tmp_path):
+def test_second_owner_is_refused_and_learns_the_first(tmp_path):
     with StackFolder(tmp_path) as folder:
         folder.write("stack.json", {"pid": 4711, "address": "http://here"})
         with pytest.raises(AlreadyRunning, match=r"process 4711, http://here.*schedulemesh down"), StackFolder(tmp_path):
@@ -28,7 +28,7 @@ def test_a_second_owner_is_refused_and_told_who_owns_it(tmp_path):
         assert folder.read("stack.json")["pid"] == 4711
 
 
-def test_a_second_owner_is_refused_while_the_first_is_still_starting(tmp_path):
+def test_second_owner_is_refused_during_the_first_start(tmp_path):
     with StackFolder(tmp_path), pytest.raises(AlreadyRunning, match=r"process \?, still starting"), StackFolder(tmp_path):
         pass
 
@@ -40,14 +40,14 @@ def test_the_refused_owner_takes_nothing_with_it(tmp_path):
                 pass
 
 
-def test_the_folder_is_free_again_after_its_owner_even_after_an_error(tmp_path):
+def test_folder_is_free_after_its_owner_even_after_an_error(tmp_path):
     with pytest.raises(ZeroDivisionError), StackFolder(tmp_path):
         raise ZeroDivisionError
     with StackFolder(tmp_path) as folder:
         assert folder.owner() is None
 
 
-def test_at_the_end_what_clients_look_for_is_gone_and_the_rest_stays(tmp_path):
+def test_client_files_are_removed_at_the_end_and_others_stay(tmp_path):
     with StackFolder(tmp_path) as folder:
         for name in ("stack.json", "client.json", "other.json"):
             folder.write(name, {"a": 1})
@@ -80,7 +80,7 @@ def test_facts_that_cannot_be_written_leave_the_old_ones(tmp_path):
         pytest.param(b"\xff\xfe\x00", id="bytes that are no text"),
     ],
 )
-def test_where_there_are_no_facts_none_are_read(tmp_path, content):
+def test_missing_or_invalid_facts_are_empty(tmp_path, content):
     if content is not None:
         (tmp_path / "stack.json").write_bytes(content)
     folder = StackFolder(tmp_path)
@@ -107,16 +107,16 @@ def test_the_owner_is_known_again_when_the_wall_clock_was_set(tmp_path, monkeypa
 @pytest.mark.parametrize(
     "facts",
     [
-        pytest.param({"pid": os.getpid(), "started": "1"}, id="another process has the number now"),
+        pytest.param({"pid": os.getpid(), "started": "1"}, id="another process has the id now"),
         pytest.param({"pid": 2**22 + 1, "started": "1"}, id="the process is gone"),
-        pytest.param({"pid": -1, "started": "1"}, id="a number that no process has"),
-        pytest.param({"pid": "me", "started": "1"}, id="no number"),
+        pytest.param({"pid": -1, "started": "1"}, id="an id that no process has"),
+        pytest.param({"pid": "me", "started": "1"}, id="no id"),
         pytest.param({"pid": None, "started": "1"}, id="null"),
-        pytest.param({"pid": os.getpid()}, id="it is not noted when it was started"),
-        pytest.param({}, id="nothing is noted"),
+        pytest.param({"pid": os.getpid()}, id="no start time is noted"),
+        pytest.param({}, id="no process is noted"),
     ],
 )
-def test_whoever_is_not_the_noted_process_is_no_owner(tmp_path, facts):
+def test_process_that_does_not_match_the_note_is_no_owner(tmp_path, facts):
     folder = StackFolder(tmp_path)
     folder.write("stack.json", facts)
     assert folder.owner() is None

@@ -1,4 +1,4 @@
-"""A stack that ends leaves nothing running, whatever its store says."""
+"""The end of a stack leaves no process, whatever its store answers."""
 
 from __future__ import annotations
 
@@ -29,30 +29,27 @@ tenants: {acme: {quotas: {standard: {cpu: {nominal: 2}}}}}
 
 
 class Part:
-    """A process, a server, a cluster, or the claim to a port."""
+    """Process, server, cluster or port claim."""
 
     def __init__(self, *, breaks: bool = False) -> None:
         self.is_stopped = False
         self._breaks = breaks
 
     def ask_to_stop(self) -> None:
-        """Of a process."""
         if self._breaks:
             raise OSError("no such process")
 
     def stop(self, _limit_s: float = 0) -> None:
-        """Of all but a port."""
         self.is_stopped = True
         if self._breaks:
             raise OSError("it does not end")
 
     def release(self) -> None:
-        """Of a port."""
         self.is_stopped = True
 
 
 def nobody() -> str:
-    """An address where nobody listens."""
+    """Address without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as client:
         return f"127.0.0.1:{client.getsockname()[1]}"
 
@@ -68,7 +65,7 @@ def test_a_store_that_is_away_keeps_nothing_running(tmp_path: Path, url: str) ->
 
 
 @pytest.mark.parametrize("broken", ["child", "root", "cluster", "server"])
-def test_a_part_that_cannot_be_stopped_keeps_no_other_running_and_is_told_of(tmp_path: Path, broken: str) -> None:
+def test_failing_part_is_reported_and_stops_no_other_stop(tmp_path: Path, broken: str) -> None:
     stack: Any = Stack(load_config(CONFIG, source="stack.yaml"), StackFolder(tmp_path), say=lambda _: None)
     parts = {name: Part(breaks=name == broken) for name in ("child", "other", "root", "cluster", "last", "server", "port")}
     stack.children = {"east": parts["child"], "west": parts["other"]}
@@ -83,11 +80,11 @@ def test_a_part_that_cannot_be_stopped_keeps_no_other_running_and_is_told_of(tmp
 @pytest.mark.parametrize(
     "url", ["redis+cluster://{}", "redis+sentinel://{}/leases", "redis://u:secret@{}"], ids=["a cluster", "sentinels", "one"]
 )
-def test_a_store_that_is_away_at_the_start_is_told_by_file_line_and_key(tmp_path: Path, url: str) -> None:
+def test_store_missing_at_start_is_named_by_file_line_and_key(tmp_path: Path, url: str) -> None:
     config = load_config(f"{CONFIG}redis:\n  url: {url.format(nobody())}\n", source="stack.yaml")
-    with pytest.raises(StoreUnavailable, match=r"^stack\.yaml:9:3: redis\.url: .*; start the server, name another") as reported:
+    with pytest.raises(StoreUnavailable, match=r"^stack\.yaml:9:3: redis\.url: .*; start the server, name another") as raised:
         Stack(config, StackFolder(tmp_path), say=lambda _: None).start()
-    assert "secret" not in str(reported.value)
+    assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize("words", ["redis: embedded server", "ledger: 1 tenant", "cluster local: starting Ray"])
@@ -111,7 +108,7 @@ def test_tokens_that_a_killed_stack_has_left_are_removed(tmp_path: Path) -> None
 
 
 def test_a_cluster_that_is_starting_is_stopped_with_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whenever the end is asked for: here while its thread is at it."""
+    """The stop arrives while the cluster's thread is at work."""
     starting, asked, cluster = threading.Event(), threading.Event(), Part()
 
     def start(*_: object, **__: object) -> Part:
@@ -132,7 +129,7 @@ def test_a_cluster_that_is_starting_is_stopped_with_the_rest(tmp_path: Path, mon
     assert cluster.is_stopped
 
 
-def test_a_process_that_is_not_wanted_any_more_is_not_waited_for(tmp_path: Path) -> None:
+def test_unwanted_process_is_not_waited_for(tmp_path: Path) -> None:
     def check_wanted() -> None:
         raise KeyboardInterrupt
 

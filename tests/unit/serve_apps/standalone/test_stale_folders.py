@@ -1,4 +1,4 @@
-"""What a stack that was killed leaves outside of its state folder, and who removes it."""
+"""Files of a killed stack outside its state folder, and their removal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_next_stack_removes_what_its_predecessor_left(tmp_path: Path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has clusters of other users")
-def test_what_the_clusters_user_owns_in_one_is_removed_too(tmp_path: Path):
+def test_files_of_the_clusters_user_are_removed_too(tmp_path: Path):
     state, left = StackFolder(made(tmp_path / "state")), made(tmp_path / "sm-abc")
     os.chown(left / "session", 65_534, 65_534)
     note(state, [left])
@@ -43,7 +43,7 @@ def test_nothing_else_is_removed_whatever_is_noted(tmp_path: Path):
     assert (home / "session" / "log").exists()
 
 
-def test_a_state_folder_that_notes_nothing_has_nothing_to_remove(tmp_path: Path):
+def test_state_folder_without_notes_has_nothing_to_remove(tmp_path: Path):
     state = StackFolder(made(tmp_path / "state"))
     (state.path / "clusters.json").write_text('{"folders": 7}')
     assert sweep(state) == ()

@@ -1,4 +1,4 @@
-"""The users of a stack's clusters are tried before anything is started, with nothing of what their nodes do not get either."""
+"""Cluster users are tested before any start, with the environment that their nodes get."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from mesh.ray.cluster import run_as
 from serve_apps.standalone.own_clusters import users_of
 
 KEYS = ("SCHEDULEMESH_API_KEY", "SCHEDULEMESH_REDIS_URL")
-#: Tells what of the shell's variables has come to the process, and whether its user's own packages count.
+#: Prints the shell's variables that reach the process, and whether its user's own packages count.
 LOOK = f"import os, sys; sys.exit(' '.join([*sorted({set(KEYS)!r} & set(os.environ)), f'user site {{not sys.flags.no_user_site}}']))"
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> FederationConfig:
-    """The tenants' cluster is of whoever runs the test, so no root is needed."""
+    """The tenants' cluster belongs to the user of the test, so no root is needed."""
     text = f"""
 federation: {{name: walls}}
 root: {{cluster: control}}
@@ -41,9 +41,9 @@ def test_the_try_of_a_user_gets_no_keys(config: FederationConfig, monkeypatch: p
     for name in KEYS:
         monkeypatch.setenv(name, "secret")
     monkeypatch.setattr(run_as, "_LOOK", LOOK)
-    with pytest.raises(RuntimeAdapterError, match=r"clusters\.tenants\.user.*user site False") as reported:
+    with pytest.raises(RuntimeAdapterError, match=r"clusters\.tenants\.user.*user site False") as raised:
         users_of(config)
-    assert [name for name in KEYS if name in str(reported.value)] == []
+    assert [name for name in KEYS if name in str(raised.value)] == []
 
 
 def test_a_user_that_reaches_everything_is_found(config: FederationConfig) -> None:

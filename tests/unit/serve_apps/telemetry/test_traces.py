@@ -16,7 +16,7 @@ START_MS = 1_700_000_000_000
 
 
 def a_record() -> RunRecord:
-    """A run of two nodes: `load` succeeded, `train` failed; `report` never started."""
+    """Return a run of two nodes: `load` succeeded, `train` failed; `report` never started."""
     stage = StageRecord(
         stage=StageId("night.1"),
         mesh=MeshId("east"),
@@ -66,7 +66,7 @@ def traced(folder: Path, *records: RunRecord) -> list[dict]:
     return [json.loads(line) for line in (folder / "traces.jsonl").read_text().splitlines()]
 
 
-def test_spans_nest_as_run_stage_node_with_the_times_of_the_record(tmp_path):
+def test_spans_nest_as_run_stage_node_with_recorded_times(tmp_path):
     spans = {span["name"]: span for span in traced(tmp_path, a_record())}
     assert set(spans) == {"run", "stage", "load", "train"}
     assert spans["run"]["parent_id"] is None
@@ -84,13 +84,13 @@ def test_a_failure_marks_its_node_and_its_run(tmp_path):
     assert spans["load"]["status"]["status_code"] == "UNSET"
 
 
-def test_attributes_tell_tenant_mesh_cluster_attempt_and_state(tmp_path):
+def test_attributes_hold_tenant_mesh_cluster_attempt_and_state(tmp_path):
     train = next(span for span in traced(tmp_path, a_record()) if span["name"] == "train")
     reported = {name.removeprefix("schedulemesh."): value for name, value in train["attributes"].items()}
     assert reported.items() >= {"tenant": "acme", "mesh": "east", "cluster": "c1", "attempt": 2, "state": "FAILED", "run": "night"}.items()
 
 
-def test_a_run_that_is_told_twice_is_the_same_trace(tmp_path):
+def test_repeated_run_is_the_same_trace(tmp_path):
     spans = traced(tmp_path, a_record(), a_record())
     first, second = spans[: len(spans) // 2], spans[len(spans) // 2 :]
     assert [span["context"] for span in first] == [span["context"] for span in second]
@@ -110,7 +110,7 @@ def test_a_folder_that_is_gone_costs_the_trace_and_nothing_else(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("state", "ended_ms"), [(RunState.CANCELLED, START_MS), (RunState.SUCCEEDED, 0)], ids=["cancelled at once", "an end that was not noted"]
+    ("state", "ended_ms"), [(RunState.CANCELLED, START_MS), (RunState.SUCCEEDED, 0)], ids=["cancelled at once", "an unrecorded end"]
 )
 def test_no_span_ends_before_it_begins(tmp_path, state, ended_ms):
     record = a_record()

@@ -1,4 +1,4 @@
-"""A child that begins where another one of its mesh has died: same store, same host."""
+"""Recovery of a child whose predecessor died, on the same store and host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.wire import decode
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
-from mesh.stages.admission_invariants import violations
 from mesh.stages.messages import NodeSucceeded, StageLost
 from mesh.stages.simulated_host import SimulatedHost
 from mesh.stages.spec import StageSpec, TaskSpec
@@ -29,7 +28,7 @@ DURATION_MS = 100
 
 
 class Deaf:
-    """A store that does not answer some methods."""
+    """Store whose named methods do not answer."""
 
     def __init__(self, store):
         self._store = store
@@ -55,7 +54,7 @@ class World:
         self.child.heartbeat()
 
     def begin(self, cpus=4):
-        """The process of the child dies, another one starts; what the first had not told is gone with it."""
+        """Replace the child's process; unsent reports of the first are lost."""
         self.reports = []
         self.host.listen(self.reports.append)
         pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": cpus}))
@@ -70,11 +69,10 @@ class World:
         )
 
     def restart(self, after_ms=HEARTBEAT_MS, cpus=4):
-        """As `begin`, and the new one's first beat, so long after the last."""
+        """Replace the child's process and send the first heartbeat, this long after the last."""
         self.begin(cpus)
         self.clock.advance(after_ms)
         self.child.heartbeat()
-        assert violations(self.child._child_state.admission) == []
 
     def submit(self, name="s", *tasks, priority=0, preemption=NEVER_PREEMPTS):
         made = []
@@ -85,23 +83,23 @@ class World:
         self.store.submit("east", spec)
 
     def run(self, name="s", *tasks):
-        """A stage that runs; what was told so far is forgotten."""
+        """Start a stage and drop its messages so far."""
         self.submit(name, *tasks)
         self.heartbeat()
         self.advance(0)
-        self.words()
+        self.kinds()
 
     def heartbeat(self):
         self.clock.advance(self.child.due_in_ms())
         self.child.heartbeat()
 
     def advance(self, by_ms=DURATION_MS):
-        """Time passes and the host does what is due."""
+        """Let time pass and the host do what is due."""
         self.clock.advance(by_ms)
         self.host.advance()
 
     def hear(self):
-        """The child takes in what the host has told."""
+        """Pass the host's reports to the child."""
         while self.reports:
             self.child.take_report(self.reports.pop(0))
 
@@ -110,13 +108,13 @@ class World:
             self.advance(pause_ms)
             self.hear()
 
-    def response(self):
+    def messages(self):
         entries = self.store.inbox(0)
         self.store.acknowledge(tuple(entry.entry for entry in entries))
         return [message for entry in entries for message in decode(STAGE_MESSAGES, entry.body)]
 
-    def words(self):
-        return [message.kind for message in self.response()]
+    def kinds(self):
+        return [message.kind for message in self.messages()]
 
     def incarnation(self):
         (view,) = self.store.snapshot().meshes
@@ -132,59 +130,59 @@ class World:
 
 @pytest.fixture
 def world():
-    """Stage `s` runs."""
+    """A world whose stage `s` runs."""
     world = World()
     world.run()
     return world
 
 
-def test_a_stage_goes_on_under_the_new_session_and_its_end_is_told_once(world):
+def test_stage_continues_in_the_new_session_and_ends_once(world):
     before = world.incarnation()
     world.restart()
     assert world.incarnation() > before
-    assert (set(world.child._child_state.running), world.held(), world.claims()) == ({"s"}, 1, 1)
+    assert (set(world.host.stages), world.held(), world.claims()) == ({"s"}, 1, 1)
     world.work()
-    assert world.words() == ["node_started", "node_succeeded", "stage_ended"]
+    assert world.kinds() == ["node_started", "node_succeeded", "stage_ended"]
     world.heartbeat()
     world.heartbeat()
     world.heartbeat()
     assert (world.claims(), world.held(), world.store.audit(), world.host.find().stages) == (0, 0, (), ())
 
 
-def test_what_goes_on_keeps_its_room_and_its_share_of_the_lease():
+def test_resumed_stage_keeps_its_capacity_and_lease_share():
     world = World(cpus=1)
     world.run()
     world.submit("t")
     world.restart(cpus=1)
-    assert set(world.child._child_state.running) == {"s"}
+    assert set(world.host.stages) == {"s"}
     world.work()
     world.child.heartbeat()
-    assert set(world.child._child_state.running) == {"t"}
+    assert set(world.host.stages) == {"t"}
 
 
-def test_news_that_the_dead_one_took_and_did_not_tell_are_told_by_the_next(world):
-    world.advance()  # The host has told the dead one, which has not told the root.
+def test_next_process_reports_unreported_events(world):
+    world.advance()  # The dead child had the host's report and did not pass it on.
     world.restart()
     world.hear()
-    assert world.words() == ["node_started", "node_succeeded", "stage_ended"]
+    assert world.kinds() == ["node_started", "node_succeeded", "stage_ended"]
 
 
-def test_news_that_the_dead_one_told_and_the_host_does_not_know_of_are_not_told_again(world):
+def test_next_process_does_not_repeat_reported_events(world):
     world.submit("t", "a:", "b: a")
     world.heartbeat()
-    world.words()
+    world.kinds()
     confirm, world.host.confirm = world.host.confirm, lambda _stage, _number: None
     world.work()
-    first = world.response()
+    first = world.messages()
     world.host.confirm = confirm
     world.restart()
     world.work()
-    response = [message.node for message in (*first, *world.response()) if isinstance(message, NodeSucceeded) and message.stage == "t"]
-    assert response == ["a", "b"]
+    nodes = [message.node for message in (*first, *world.messages()) if isinstance(message, NodeSucceeded) and message.stage == "t"]
+    assert nodes == ["a", "b"]
     assert world.host.find().stages == ()
 
 
-def test_a_start_that_was_not_told_is_told_by_the_next():
+def test_next_process_reports_an_unreported_start():
     world = World()
     world.submit()
     world.deaf.down = {"report"}
@@ -192,35 +190,35 @@ def test_a_start_that_was_not_told_is_told_by_the_next():
     world.deaf.down = set()
     world.restart()
     world.work()
-    assert world.words()[0] == "stage_started"
+    assert world.kinds()[0] == "stage_started"
 
 
 def test_a_stage_that_the_store_no_longer_gives_is_stopped(world):
     world.store.forget("r", ())
     world.restart()
-    assert world.host._stages["s"].cancelled
+    assert world.host.stopping == {"s"}
     world.work()
-    assert world.child._child_state.running == {}
-    assert (world.words(), world.host.find().stages) == ([], ())
+    assert world.host.stages == set()
+    assert (world.kinds(), world.host.find().stages) == ([], ())
 
 
-def test_what_is_stopped_by_the_next_is_paid_for_until_it_has_stopped():
+def test_stage_being_stopped_stays_charged_until_it_stops():
     world = World(quota=1)
     world.run()
     world.store.forget("r", ())
     world.store.release_id("r")
     world.submit("t")
     world.restart()
-    assert (set(world.host._stages), world.held()) == ({"s"}, 1)
+    assert (set(world.host.stages), world.held()) == ({"s"}, 1)
     world.heartbeat()
     world.heartbeat()
     world.heartbeat()
-    assert (set(world.host._stages), world.held()) == ({"s"}, 1)  # Idle it is not, and nobody starts in its place.
+    assert (set(world.host.stages), world.held()) == ({"s"}, 1)  # It is not idle, and no stage starts in its place.
     world.work()
-    assert (set(world.child._child_state.running), world.held()) == ({"t"}, 1)
+    assert (set(world.host.stages), world.held()) == ({"t"}, 1)
 
 
-def test_what_goes_on_is_not_stopped_for_what_is_being_stopped():
+def test_resumed_stage_is_not_stopped_for_one_being_stopped():
     world = World(quota=2, duration_ms=10 * TTL_MS)
     world.run("s")
     world.run("t")
@@ -228,15 +226,14 @@ def test_what_goes_on_is_not_stopped_for_what_is_being_stopped():
     target_update = TargetUpdate(mesh="east", tenant="acme", flavor="standard", target=CPU)
     world.store.plan_apply(planner, world.store.snapshot().version, (target_update,))
     world.restart(cpus=1)
-    running = world.child._child_state.running
-    assert (running["s"].is_preempted, world.host._stages["t"].cancelled) == (False, True)
+    assert world.host.stopping == {"t"}
     world.work()
     world.heartbeat()
-    assert (set(running), world.held()) == ({"s"}, 1)
+    assert (set(world.host.stages), world.held()) == ({"s"}, 1)
 
 
 @pytest.mark.parametrize("min_run_ms", [TTL_MS, 10 * TTL_MS], ids=["shorter than usual", "longer than usual"])
-def test_what_goes_on_has_its_own_minimum_run_time_anew_when_quota_is_wanted_back(min_run_ms):
+def test_resumed_stage_restarts_its_minimum_run_time(min_run_ms):
     world = World(duration_ms=100 * TTL_MS)
     world.submit(preemption=PreemptionPolicy(min_run_ms=min_run_ms))
     world.heartbeat()
@@ -244,51 +241,63 @@ def test_what_goes_on_has_its_own_minimum_run_time_anew_when_quota_is_wanted_bac
     began_ms = world.clock.monotonic_ms()
     target_update = TargetUpdate(mesh="east", tenant="acme", flavor="standard", target=NOTHING, wait_ms=20 * TTL_MS)
     world.store.plan_apply(world.store.elect("p", 60_000), world.store.snapshot().version, (target_update,))
-    while not world.child._child_state.running["s"].is_preempted:
+    while not world.host.stopping:
         world.heartbeat()
     assert world.clock.monotonic_ms() - began_ms == min_run_ms
 
 
-def test_a_claim_that_no_runner_has_is_given_back(world):
-    world.host._stages.clear()
-    world.host._notes.clear()
+def test_claim_without_a_runner_is_returned(world):
+    world.host.stop_all()
+    world.heartbeat()
     world.restart()
-    (lost,) = [message for message in world.response() if isinstance(message, StageLost)]
+    (lost,) = [message for message in world.messages() if isinstance(message, StageLost)]
     assert (lost.stage, lost.reason, world.claims()) == ("s", Reason.WORKER_LOST, 0)
 
 
-def test_a_stage_that_was_cancelled_while_nobody_listened_is_stopped():
+def test_stage_cancelled_during_the_gap_is_stopped():
     world = World(duration_ms=10 * TTL_MS)
     world.run()
     world.store.cancel("s")
     world.restart()
     world.work()
-    assert world.words()[-2:] == ["node_failed", "stage_ended"]
+    assert world.kinds()[-2:] == ["node_failed", "stage_ended"]
 
 
-def test_one_that_gave_way_before_runs_again_later(world):
+def test_stage_preempted_before_the_restart_runs_again(world):
     world.host.cancel("s")
     world.restart()
     world.work()
-    (lost,) = [message for message in world.response() if isinstance(message, StageLost)]
+    (lost,) = [message for message in world.messages() if isinstance(message, StageLost)]
     assert lost.reason is Reason.QUOTA_RECLAIMED
 
 
-def test_one_that_gave_way_and_still_runs_is_asked_again_by_the_next():
+def test_stage_preempted_and_still_running_is_asked_again():
     world = World(duration_ms=10 * TTL_MS)
     world.run()
     world.host.cancel("s")
     asked = []
     world.host.cancel = asked.append
     world.restart()
-    assert (asked, world.child._child_state.running["s"].is_preempted, world.child._child_state.running["s"].cancelled) == (
-        ["s"],
-        True,
-        False,
-    )
+    assert asked == ["s"]
 
 
-def test_an_input_that_came_while_nobody_listened_is_brought(world):
+def test_reports_of_an_earlier_process_are_not_offered_again():
+    world = World(duration_ms=10 * TTL_MS)
+    world.run()
+    world.restart()
+    asked, resume = [], world.store.resume
+
+    def note(session, claims):
+        asked.extend(claims)
+        return resume(session, claims)
+
+    world.store.resume = note
+    world.store.restart()
+    world.heartbeat()
+    assert [(held.claim.stage, held.is_whole, held.has_ended) for held in asked] == [("s", False, False)]
+
+
+def test_input_delivered_during_the_gap_arrives(world):
     world.run("t", "b: x")
     world.store.deliver("t", "x", None)
     world.restart()
@@ -296,63 +305,63 @@ def test_an_input_that_came_while_nobody_listened_is_brought(world):
     assert world.claims() == 0
 
 
-def test_a_mesh_that_is_smaller_now_gives_back_what_has_no_room():
+def test_smaller_mesh_returns_stages_that_do_not_fit():
     world = World(duration_ms=10 * TTL_MS)
     world.run("s")
     world.run("t")
     world.restart(cpus=1)
-    assert [message.stage for message in world.response() if isinstance(message, StageLost)] == ["t"]
-    assert (world.host._stages["s"].cancelled, world.host._stages["t"].cancelled) == (False, True)
+    assert [message.stage for message in world.messages() if isinstance(message, StageLost)] == ["t"]
+    assert world.host.stopping == {"t"}
     world.work()
-    assert (set(world.child._child_state.running), [message.kind for message in world.response() if message.stage == "t"]) == ({"s"}, [])
+    assert (set(world.host.stages), [message.kind for message in world.messages() if message.stage == "t"]) == ({"s"}, [])
 
 
-def test_a_session_that_has_run_out_is_not_gone_on_with(world):
+def test_expired_session_is_not_resumed(world):
     world.restart(after_ms=TTL_MS + 1)
-    assert (world.child._child_state.running, world.host.is_empty) == ({}, True)
-    assert world.words() == ["stage_lost"]
+    assert world.host.is_empty
+    assert world.kinds() == ["stage_lost"]
     world.submit("t")
     world.heartbeat()
-    assert set(world.child._child_state.running) == {"t"}
+    assert set(world.host.stages) == {"t"}
 
 
-def test_while_the_ledger_learns_nothing_is_gone_on_with(world):
+def test_no_stage_is_resumed_while_the_ledger_recovers(world):
     world.store.restart()
     world.restart()
-    assert (world.child._child_state.running, world.host.is_empty) == ({}, True)
+    assert world.host.is_empty
 
 
-def test_a_store_that_does_not_answer_is_asked_again_and_the_work_waits(world):
+def test_recovery_waits_for_a_store_that_does_not_answer(world):
     before = world.incarnation()
     world.deaf.down = {"join"}
     world.restart()
-    world.deaf.down = {"claims_of"}  # This join was taken in.
+    world.deaf.down = {"claims_of"}  # This join took effect.
     world.heartbeat()
-    assert world.child._child_state.running == {}
+    assert world.host.stopping == set()
     world.deaf.down = set()
     world.heartbeat()
-    assert (set(world.child._child_state.running), world.incarnation() > before) == ({"s"}, True)
+    assert (set(world.host.stages), world.incarnation() > before) == ({"s"}, True)
     world.work()
-    assert world.words()[-1] == "stage_ended"
+    assert world.kinds()[-1] == "stage_ended"
 
 
-def test_one_heir_after_another_keeps_the_work_proved(world):
+def test_successive_restarts_keep_the_work_proved(world):
     for _ in range(3):
         world.restart()
     world.heartbeat()
     world.work()
-    assert world.words()[-1] == "stage_ended"
+    assert world.kinds()[-1] == "stage_ended"
 
 
-def test_only_a_process_that_never_had_a_session_goes_on(world):
-    world.store.join(world.child._record)  # Somebody else speaks for the mesh now.
+def test_only_a_process_without_a_session_resumes(world):
+    world.store.join(MeshRecord(mesh="east", labels={}, pools=(), cluster="c1"))  # Another process speaks for the mesh now.
     world.child.heartbeat()
     assert world.host.is_empty
     world.heartbeat()
-    assert world.words() == ["stage_lost"]
+    assert world.kinds() == ["stage_lost"]
 
 
-def test_values_of_runs_that_ended_while_nobody_listened_go(world):
+def test_values_of_runs_ended_during_the_gap_are_dropped(world):
     world.work()
     world.store.forget("r", ())
     world.restart()
@@ -362,6 +371,6 @@ def test_values_of_runs_that_ended_while_nobody_listened_go(world):
     assert world.host.is_empty
 
 
-def test_what_is_noted_is_json(world):
+def test_stage_note_is_json(world):
     (stage,) = world.host.find().stages
     assert json.loads(stage.note)["pool"] == "general"

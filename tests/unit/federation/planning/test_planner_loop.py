@@ -1,4 +1,4 @@
-"""The planner's seat on a ledger in memory: quota that one mesh has borrowed reaches the mesh of whoever owns it."""
+"""The planner loop on a ledger in memory: borrowed quota moves to its owner's mesh."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TREE = TenantTree(
 
 @dataclass
 class Mesh:
-    """A mesh that tells what it is asked to tell, and keeps what it hears."""
+    """Mesh that sends given demands and keeps the answers."""
 
     store: MemoryStore
     name: MeshId
@@ -102,7 +102,7 @@ def election(store: MemoryStore) -> PlannerLoop:
     [({}, 20_000), ({BATCH: QueueSettings(min_run_ms=90_000)}, 90_000)],
     ids=["the federation's minimum run time", "the tenant's own"],
 )
-def test_work_under_a_lease_that_is_taken_back_has_the_minimum_run_time_on_top(store, clock, own, wait_ms):
+def test_reclaimed_lease_keeps_its_minimum_run_time(store, clock, own, wait_ms):
     tenant_policies = MemoryTenantPolicies()
     tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=20_000), settings=own))
     election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=tenant_policies)
@@ -118,7 +118,7 @@ def test_work_under_a_lease_that_is_taken_back_has_the_minimum_run_time_on_top(s
     assert east.leases[BATCH].shrink_ms == 2 * TTL_MS + wait_ms
 
 
-def test_what_a_drained_tenant_was_given_time_for_it_gives_up_at_once(store, clock):
+def test_drained_tenant_returns_a_deferred_reclaim_at_once(store, clock):
     tenant_policies, long = MemoryTenantPolicies(), Rules(min_run_ms=90_000)
     tenant_policies.publish(TenantPolicies(rules=long))
     election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=tenant_policies)
@@ -137,7 +137,7 @@ def test_what_a_drained_tenant_was_given_time_for_it_gives_up_at_once(store, clo
     assert (east.leases[BATCH].target["gpu"], east.leases[BATCH].shrink_ms) == (0, TTL_MS)
 
 
-def test_a_cut_by_choice_waits_for_nobody(store, clock):
+def test_voluntary_cut_has_no_delay(store, clock):
     tenant_policies = MemoryTenantPolicies()
     tenant_policies.publish(
         TenantPolicies(rules=Rules(min_run_ms=20_000), settings={BATCH: QueueSettings(on_quota_reduction=OnQuotaReduction.EVICT)})
@@ -153,7 +153,7 @@ def test_a_cut_by_choice_waits_for_nobody(store, clock):
     assert (east.leases[BATCH].target["gpu"], east.leases[BATCH].shrink_ms) == (GPU["gpu"], TTL_MS)
 
 
-def test_what_was_borrowed_on_one_mesh_is_reclaimed_for_its_owner_on_another(store: MemoryStore, election: PlannerLoop):
+def test_loan_on_one_mesh_is_reclaimed_for_its_owner_on_another(store: MemoryStore, election: PlannerLoop):
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     assert east.acquire(BATCH, 4) == Granted(slots=4)
     assert west.acquire(VISION, 3).reason is Reason.QUOTA_EXHAUSTED
@@ -165,14 +165,14 @@ def test_what_was_borrowed_on_one_mesh_is_reclaimed_for_its_owner_on_another(sto
     east.heartbeat()
     assert (east.held(BATCH), east.leases[BATCH].target["gpu"]) == (4, GPU["gpu"])
     west.heartbeat(west.demand(VISION, 3))
-    assert west.held(VISION) == 0  # Nothing is free before the borrower has let go.
+    assert west.held(VISION) == 0  # Quota is free only after the borrower's release.
     east.heartbeat(acks=east.obey())
     west.heartbeat(west.demand(VISION, 3))
     assert (east.held(BATCH), west.held(VISION)) == (1, 3)
-    assert election.tick() is None or not election.tick().lowered  # Nothing is left to do.
+    assert election.tick() is None or not election.tick().lowered  # No work is left.
 
 
-def test_what_was_promised_to_a_session_that_has_ended_is_promised_to_the_next_one(store: MemoryStore, election: PlannerLoop):
+def test_target_of_an_ended_session_passes_to_the_next(store: MemoryStore, election: PlannerLoop):
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     west.acquire(VISION, 3)
@@ -187,7 +187,7 @@ def test_what_was_promised_to_a_session_that_has_ended_is_promised_to_the_next_o
     assert (again.held(VISION), response) == (3, [])
 
 
-def test_a_tenant_that_vanished_before_its_promise_was_kept_stops_no_plan(store: MemoryStore, election: PlannerLoop):
+def test_vanished_tenant_with_a_target_stops_no_plan(store: MemoryStore, election: PlannerLoop):
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     west.acquire(VISION, 3)
@@ -198,7 +198,7 @@ def test_a_tenant_that_vanished_before_its_promise_was_kept_stops_no_plan(store:
     assert election.tick() is not None
 
 
-def test_what_is_freed_for_the_owner_cannot_be_taken_by_others(store: MemoryStore, election: PlannerLoop):
+def test_quota_freed_for_its_owner_goes_to_no_other(store: MemoryStore, election: PlannerLoop):
     east, west, north = (Mesh(store, MeshId(name)) for name in ("east", "west", "north"))
     east.acquire(BATCH, 4)
     west.acquire(VISION, 4)
@@ -226,7 +226,7 @@ def test_one_root_plans_at_a_time_and_another_takes_over(store: MemoryStore, ele
 def test_the_leases_of_a_silent_mesh_are_asked_for_nothing(store: MemoryStore, election: PlannerLoop, clock: ManualClock):
     east = Mesh(store, MeshId("east"))
     east.acquire(BATCH, 4)
-    east.store.join(east.record)  # Another life of the mesh: what the first one held runs out by itself.
+    east.store.join(east.record)  # Another session of the mesh: the first one expires by itself.
     west = Mesh(store, MeshId("west"))
     west.acquire(VISION, 1)
     answer = election.tick()
@@ -235,7 +235,7 @@ def test_the_leases_of_a_silent_mesh_are_asked_for_nothing(store: MemoryStore, e
     assert [unmet.reason for unmet in answer.unmet] == [Reason.QUOTA_EXHAUSTED]
 
 
-def test_a_planner_that_finds_another_tree_in_force_drops_its_plan(store: MemoryStore, election: PlannerLoop):
+def test_planner_drops_its_plan_for_a_replaced_tree(store: MemoryStore, election: PlannerLoop):
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     west.acquire(VISION, 1)
@@ -252,7 +252,7 @@ def test_a_planner_that_finds_another_tree_in_force_drops_its_plan(store: Memory
 
 
 class Remembering:
-    """A seat where the past counts half after a minute, and two tenants that want the one slot that nobody owns."""
+    """Planner loop with a half-life of a minute, and two tenants that compete for one unowned slot."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.store = MemoryStore(clock=clock, ttl_ms=10**7, grace_ms=GRACE_MS)
@@ -261,12 +261,12 @@ class Remembering:
         self.tenant_policies = MemoryTenantPolicies()
         self.publish(Rules(history_half_life_ms=60_000))
         self.mesh, self.clock = ManualMesh(self.store, Mesh(self.store, MeshId("east")).record), clock
-        self.election = self.new_seat()
+        self.election = self.new_planner()
 
     def publish(self, rules: Rules) -> None:
         self.tenant_policies.publish(TenantPolicies(rules=rules))
 
-    def new_seat(self) -> PlannerLoop:
+    def new_planner(self) -> PlannerLoop:
         return PlannerLoop(self.store, "root-1", election_ms=ELECTION_MS, tenant_policies=self.tenant_policies)
 
     def holds(self, tenant: TenantPath, for_ms: int) -> None:
@@ -276,7 +276,7 @@ class Remembering:
         self.mesh.release(tenant, A100)
 
     def next_one(self) -> list[TenantPath]:
-        """Who is promised the slot when both want it, BATCH the longest."""
+        """Return the recipient of the slot when both want it, BATCH the longest."""
         self.mesh.acquire(ACME, A100, GPU)  # Until they have asked.
         for tenant in (BATCH, VISION):
             self.clock.advance(1)
@@ -291,7 +291,7 @@ def remembering(clock: ManualClock) -> Remembering:
     return Remembering(clock)
 
 
-def test_where_the_past_counts_who_held_less_is_next(remembering: Remembering):
+def test_tenant_with_less_past_use_is_next(remembering: Remembering):
     remembering.election.tick()
     remembering.holds(BATCH, 60_000)
     assert remembering.next_one() == [VISION]
@@ -307,11 +307,11 @@ def test_without_a_half_life_who_has_waited_longest_is_next(remembering: Remembe
 def test_a_new_planner_begins_without_a_past(remembering: Remembering):
     remembering.election.tick()
     remembering.holds(BATCH, 60_000)
-    remembering.election = remembering.new_seat()
+    remembering.election = remembering.new_planner()
     assert remembering.next_one() == [BATCH]
 
 
-def test_time_in_which_nothing_is_held_counts_for_nobody(remembering: Remembering):
+def test_idle_time_counts_as_no_use(remembering: Remembering):
     remembering.election.tick()
     remembering.holds(VISION, 60_000)
     remembering.clock.advance(60_000)
@@ -320,14 +320,14 @@ def test_time_in_which_nothing_is_held_counts_for_nobody(remembering: Rememberin
     assert remembering.next_one() == [BATCH]
 
 
-def test_a_round_that_comes_late_counts_the_time_since_the_last_one(remembering: Remembering):
+def test_late_round_counts_the_whole_time_since_the_last(remembering: Remembering):
     remembering.election.tick()
     remembering.holds(VISION, 10_000)
     remembering.holds(BATCH, 600_000)
     assert remembering.next_one() == [VISION]
 
 
-def test_the_past_goes_on_under_another_tree(remembering: Remembering):
+def test_past_use_survives_a_new_tree(remembering: Remembering):
     remembering.election.tick()
     remembering.holds(BATCH, 60_000)
     tree = remembering.store.snapshot().tree
@@ -336,7 +336,7 @@ def test_the_past_goes_on_under_another_tree(remembering: Remembering):
 
 
 class TightStore(MemoryStore):
-    """Refuses targets of one tenant, whatever room there is."""
+    """Store that refuses targets of one tenant."""
 
     refuses = TenantPath("acme/t3")
 
@@ -346,7 +346,7 @@ class TightStore(MemoryStore):
         return super().plan_apply(planner, version, target_updates)
 
 
-def test_a_target_that_the_ledger_refuses_is_named_and_costs_no_other_its_own(clock: ManualClock):
+def test_refused_target_is_named_and_blocks_no_other(clock: ManualClock):
     store = TightStore(clock=clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
     teams = [TenantPath(f"acme/t{number}") for number in range(2 * ROWS_MAX)]
     own = {(A100, "gpu"): Quota(nominal=GPU["gpu"])}
@@ -360,7 +360,7 @@ def test_a_target_that_the_ledger_refuses_is_named_and_costs_no_other_its_own(cl
     assert [(line["log_level"], line["tenant"]) for line in response] == [("warning", store.refuses)]
 
 
-def test_a_tenant_that_is_drained_while_the_seat_is_held_gives_back_what_it_holds(store: MemoryStore):
+def test_tenant_drained_during_a_term_returns_its_quota(store: MemoryStore):
     tenant_policies = MemoryTenantPolicies()
     election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=tenant_policies)
     east = Mesh(store, MeshId("east"))
@@ -378,7 +378,7 @@ def test_a_tenant_that_is_drained_while_the_seat_is_held_gives_back_what_it_hold
     assert [lease.tenant for lease in store.snapshot().leases] == [VISION]
 
 
-def test_weights_that_are_published_anew_count_from_the_next_plan(store: MemoryStore):
+def test_new_weights_count_from_the_next_plan(store: MemoryStore):
     tenant_policies = MemoryTenantPolicies()
     election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=tenant_policies)
     more = Tenant(path=TenantPath("acme/more"), parent=ACME)
@@ -393,7 +393,7 @@ def test_weights_that_are_published_anew_count_from_the_next_plan(store: MemoryS
 
 
 def company(clock: ManualClock, quota: ResourceSet) -> MemoryStore:
-    """Two tenants with so much of their own each, and what they lend each other."""
+    """Two tenants with this much quota each, which they lend to each other."""
     quotas = {(A100, name): Quota(nominal=units) for name, units in quota.items()}
     store = MemoryStore(clock=clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
     store.configure(TenantTree([TREE.tenants[ACME], *(Tenant(path=path, parent=ACME, quotas=quotas) for path in (VISION, BATCH))]))
@@ -406,7 +406,7 @@ def hand(store: MemoryStore, name: str, capacity: ResourceSet, used: ResourceSet
 
 
 @pytest.mark.parametrize("slot", [GPU, ResourceSet.of({"cpu": 1, "memory": 4}), ResourceSet.of({"cpu": 8, "gpu": 1})], ids=str)
-def test_who_owns_a_slot_of_several_resources_gets_it_back_from_one_borrower_of_all(clock: ManualClock, slot: ResourceSet):
+def test_slot_of_several_resources_comes_from_one_borrower(clock: ManualClock, slot: ResourceSet):
     store = company(clock, slot.times(4))
     east, west = hand(store, "east", slot.times(8)), hand(store, "west", slot.times(8))
     assert east.acquire(BATCH, A100, slot, 8) == Granted(slots=8)
@@ -418,7 +418,7 @@ def test_who_owns_a_slot_of_several_resources_gets_it_back_from_one_borrower_of_
 
 
 @pytest.mark.parametrize("held", [5, 7, 8])
-def test_who_owns_room_for_a_big_slot_gets_it_on_a_mesh_that_has_only_a_part_of_it_left(clock: ManualClock, held: int):
+def test_big_slot_is_completed_on_a_mesh_with_a_part_free(clock: ManualClock, held: int):
     store = company(clock, GPU.times(4))
     east = hand(store, "east", GPU.times(8), used=GPU.times(held))
     east.acquire(BATCH, A100, GPU, held)
@@ -430,10 +430,10 @@ def test_who_owns_room_for_a_big_slot_gets_it_on_a_mesh_that_has_only_a_part_of_
         BATCH: GPU.times(4),
         VISION: GPU.times(4),
     }
-    assert election.tick().lowered == ()  # What is on its way is asked for once.
+    assert election.tick().lowered == ()  # A pending increase is requested once.
 
 
-def test_room_that_is_promised_already_is_left_to_nobody_else(clock: ManualClock):
+def test_promised_capacity_is_not_promised_again(clock: ManualClock):
     store = company(clock, GPU.times(5))
     other = TenantPath("acme/other")
     store.configure(TenantTree([*store.snapshot().tree.tenants.values(), Tenant(path=other, parent=ACME)]))
@@ -446,8 +446,8 @@ def test_room_that_is_promised_already_is_left_to_nobody_else(clock: ManualClock
     assert [ResourceSet(target.amounts) for target in election.tick().lowered] == [GPU.times(1)]
 
 
-def test_what_was_just_read_serves_who_has_held_the_seat_and_nobody_else(store: MemoryStore, clock: ManualClock):
-    """Another may have planned since, and what was read would be older than that plan."""
+def test_given_snapshot_serves_only_a_planner_still_elected(store: MemoryStore, clock: ManualClock):
+    """Another root may have planned since, and the snapshot would be older than its plan."""
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     west.acquire(VISION, 3)
