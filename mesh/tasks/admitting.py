@@ -130,7 +130,7 @@ def try_infeasible(state: MeshState) -> None:
     fits: dict[int, bool] = {}
     for task in state.tasks.in_state(TaskState.INFEASIBLE):
         record = state.records[task]
-        bucket = record.bucket = record.bucket or state.bucket_for(record.request)
+        bucket = record.bucket = record.bucket or state.shapes.bucket_for(record.request)
         if id(bucket) not in fits:
             pool = state.pools.pools.get(bucket.key.pool)
             holds = pool is not None and bucket.amounts <= pool.capacity

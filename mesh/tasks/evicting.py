@@ -105,7 +105,7 @@ def plan_for(
 
 def least(state: MeshState, members: Sequence[TaskRequest]) -> TaskRequest:
     """Return the gang member with the lowest priority: a victim of that member may be a victim of all members."""
-    return min(members, key=lambda member: (state.base_priority(member), member.task))
+    return min(members, key=lambda member: (state.shapes.base_priority(member), member.task))
 
 
 def plan_together_for(
@@ -153,7 +153,7 @@ def _gives(state: MeshState, pool: PoolName, candidate: Candidate) -> Gives | No
 def _plan(
     state: MeshState, request: TaskRequest, scored: tuple[Scored, ...], now_ms: int, *, must_stop: Scored | None = None
 ) -> PreemptionPlan | PreemptionRefused:
-    bucket = state.bucket_for(request)
+    bucket = state.shapes.bucket_for(request)
     found = plan(
         bucket.candidates.wanted,
         pool=request.pool,
@@ -190,7 +190,7 @@ def _candidate(state: MeshState, record: TaskRecord) -> Candidate:
         label=request.label,
         pool=request.pool,
         tenant=request.tenant,
-        priority=state.base_priority(request),
+        priority=state.shapes.base_priority(request),
         resources=group.shape.bundles[0] if group is not None else request.resources,
         row=state.table.row(record.node),
         started_ms=record.started_ms,
@@ -206,7 +206,7 @@ def _as_seen_by(state: MeshState, request: TaskRequest, candidate: Candidate) ->
     frees nothing.
     """
     group = state.groups.records.get(candidate.group) if candidate.group is not None else None
-    if group is None or group.layer is not Layer.RESERVED or _serves(state.bucket_for(request), group):
+    if group is None or group.layer is not Layer.RESERVED or _serves(state.shapes.bucket_for(request), group):
         return candidate
     return replace(candidate, resources=NOTHING)
 
@@ -281,7 +281,7 @@ def _order_victims(state: MeshState, eviction: Eviction, found: PreemptionPlan) 
 
 def _hold_free(state: MeshState, eviction: Eviction, members: tuple[TaskRequest, ...]) -> None:
     """Hold the part of an eviction's places and quota that is free already."""
-    shapes = {member.task: state.bucket_for(member).key.shape for member in members}
+    shapes = {member.task: state.shapes.bucket_for(member).key.shape for member in members}
     needs: dict[NodeName, ResourceSet] = {}
     for task, nodes in eviction.places.items():
         for node, wanted in zip(nodes, shapes[task].bundles, strict=True):
@@ -445,12 +445,12 @@ def _taker(state: MeshState, eviction: Eviction, record: TaskRecord) -> TaskId |
 
 def _worth_looking(state: MeshState, request: TaskRequest) -> bool:
     """Return whether a task of lower priority runs. Called for each task that does not fit, so it must be cheap."""
-    return bool(state.running) and min(state.running) < state.base_priority(request)
+    return bool(state.running) and min(state.running) < state.shapes.base_priority(request)
 
 
 def _preemptor(state: MeshState, request: TaskRequest) -> Preemptor:
     return Preemptor(
-        task=request.task, label=request.label, pool=request.pool, priority=state.base_priority(request), tenant=request.tenant
+        task=request.task, label=request.label, pool=request.pool, priority=state.shapes.base_priority(request), tenant=request.tenant
     )
 
 

@@ -50,7 +50,9 @@ def _tasks(state: MeshState) -> Iterator[str]:
     if len(state.records) != len(state.tasks):
         yield f"{counted(len(state.records), 'task has', 'tasks have')} a record, {len(state.tasks)} have a state"
     found = Counter(
-        state.base_priority(record.request) for record in _running(state) if record.request.agent is None and record.request.preemptible
+        state.shapes.base_priority(record.request)
+        for record in _running(state)
+        if record.request.agent is None and record.request.preemptible
     )
     if found != Counter(state.running):
         yield f"running by priority: {dict(found)}, counted: {state.running}"

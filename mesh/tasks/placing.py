@@ -176,7 +176,7 @@ def rows_for(state: MeshState, bucket: Bucket) -> tuple[int, ...] | None:
 
 
 def _row_for(state: MeshState, bucket: Bucket, bundle: int, rows: list[int]) -> int | None:
-    candidates, draw, strategy = state.candidates_of(bucket.key, bundle=bundle), state.random_stream.draw, bucket.key.shape.strategy
+    candidates, draw, strategy = state.shapes.candidates_of(bucket.key, bundle=bundle), state.random_stream.draw, bucket.key.shape.strategy
     if strategy == "STRICT_PACK":
         return candidates.pick(draw, only=rows) if rows else _row_for_all(state, bucket)
     if strategy == "STRICT_SPREAD":
@@ -189,7 +189,7 @@ def _row_for(state: MeshState, bucket: Bucket, bundle: int, rows: list[int]) -> 
 def _row_for_all(state: MeshState, bucket: Bucket) -> int | None:
     """Return a row for a shape whose bundles must share one node."""
     whole = replace(bucket.key, shape=GroupShape((bucket.key.shape.amounts,)))
-    return state.candidates_of(whole).pick(state.random_stream.draw)
+    return state.shapes.candidates_of(whole).pick(state.random_stream.draw)
 
 
 def _short_of_quota(pool: Pool, amounts: ResourceSet) -> Refusal | None:
@@ -224,8 +224,8 @@ def _feasible_for_all(state: MeshState, bucket: Bucket) -> int:
     shape = bucket.key.shape
     if shape.strategy == "STRICT_PACK":
         whole = replace(bucket.key, shape=GroupShape((shape.amounts,)))
-        return len(state.candidates_of(whole).feasible_rows())
-    return min(len(state.candidates_of(bucket.key, bundle=bundle).feasible_rows()) for bundle in range(len(shape.bundles)))
+        return len(state.shapes.candidates_of(whole).feasible_rows())
+    return min(len(state.shapes.candidates_of(bucket.key, bundle=bundle).feasible_rows()) for bundle in range(len(shape.bundles)))
 
 
 def preempt_in_pool(state: MeshState, pool: PoolName) -> None:
@@ -276,7 +276,7 @@ def refill_reserved(state: MeshState) -> None:
         for shape in state.groups.missing_reserved(pool.spec.pool, spec):
             if not shape.amounts <= pool.free:
                 continue
-            rows = rows_for(state, state.bucket_of_reserve(pool.spec, shape))
+            rows = rows_for(state, state.shapes.bucket_of_reserve(pool.spec, shape))
             if rows is None:
                 continue
             group = state.new_group(pool.spec.pool, shape, rows, Layer.RESERVED, None)

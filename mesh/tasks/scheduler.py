@@ -164,21 +164,12 @@ class MeshScheduler:
         state.pools.delete(event.pool)
 
     def _settings_changed(self, event: happened.SettingsChanged) -> None:
-        state = self.state
-        state.settings = state.settings.changed(event.settings)
-        state.queues.configure(None, state.label_settings_of_others())
-        for label in state.labels:
-            state.queues.configure(label, state.label_settings(label))
-        state.rebuild_buckets()
+        self.state.change_settings(event.settings)
 
     def _label_configured(self, event: happened.LabelConfigured) -> None:
-        state = self.state
-        check_label(state, event)
-        state.labels[event.label] = LabelRules(
-            priority=event.priority, aging_per_s=event.aging_per_s, weights=dict(event.weights), policy=event.policy
-        )
-        state.queues.configure(event.label, state.label_settings(event.label))
-        state.rebuild_buckets()
+        check_label(self.state, event)
+        rules = LabelRules(priority=event.priority, aging_per_s=event.aging_per_s, weights=dict(event.weights), policy=event.policy)
+        self.state.configure_label(event.label, rules)
 
     # -- submission ----------------------------------------------------------------------------------------------------
 
@@ -193,7 +184,7 @@ class MeshScheduler:
             order_end(state, request.task, *wrong)
             return
         state.arrivals += 1
-        state.count_demand(request)
+        state.shapes.count_demand(request, state.arrivals)
         record = TaskRecord(request=request, since_ms=event.at_ms, arrival=state.arrivals, resume=event.resume and earlier is not None)
         record.attempt = event.first_attempt
         state.records[request.task] = record

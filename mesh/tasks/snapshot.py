@@ -142,7 +142,7 @@ def take(state: MeshState) -> MeshSnapshot:
         now_ms=state.now_ms,
         arrivals=state.arrivals,
         groups_made=state.groups_made,
-        labels=dict(state.labels),
+        labels=dict(state.shapes.labels),
         nodes=tuple(
             NodeSnapshot(
                 node=name,
@@ -172,10 +172,7 @@ def restore(kept: MeshSnapshot, catalogue: Catalogue, scorer: Scorer) -> MeshSta
     """Return a state that continues from the snapshot."""
     state = MeshState(kept.settings, RandomStream(kept.random_stream), catalogue, scorer)
     state.version, state.now_ms, state.arrivals, state.groups_made = kept.version, kept.now_ms, kept.arrivals, kept.groups_made
-    state.labels = dict(kept.labels)
-    state.queues.configure(None, state.label_settings_of_others())
-    for label in state.labels:
-        state.queues.configure(label, state.label_settings(label))
+    state.restore_labels(kept.labels)
     for node in kept.nodes:
         _restore_node(state, node)
     for pool in kept.pools:
@@ -336,7 +333,7 @@ def _restore_task(state: MeshState, kept: TaskSnapshot) -> None:
     if request.gang and kept.state is not TaskState.WAITING:
         state.gangs.setdefault(request.gang, []).append(task)
     if request.agent is None and request.pool in state.pools.pools:
-        record.bucket = state.bucket_for(request)
+        record.bucket = state.shapes.bucket_for(request)
     if kept.state is TaskState.PLACEABLE:
         state.enqueue(record)
     elif kept.state is TaskState.WAITING:

@@ -7,28 +7,25 @@ all ledgers it concerns or raises before it changes any.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Mapping
 from dataclasses import replace
 
 from mesh.core.ids import AgentId, GroupId, JobId, LabelName, NodeName, PoolName, TaskId
 from mesh.core.nodes import NodeTable
-from mesh.core.pools import PoolLedger, PoolSpec
+from mesh.core.pools import PoolLedger
 from mesh.core.random_stream import RandomStream
 from mesh.core.reasons import Reason
-from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.resources import ResourceSet
 from mesh.core.shapes import GroupShape
-from mesh.core.task_spec import AT_WORK, TaskRequest, TaskState, Weights
-from mesh.placement.candidates import Candidates
+from mesh.core.task_spec import AT_WORK, TaskRequest, TaskState
 from mesh.placement.group_ledger import GroupLedger
 from mesh.placement.groups import GroupRecord, Layer
-from mesh.policies.catalogue import Catalogue, chosen
-from mesh.policies.census import Census
-from mesh.policies.fragmentation import CommonShapes
-from mesh.policies.policy import NodeDemand
+from mesh.policies.catalogue import Catalogue
 from mesh.preemption.rules import Candidate, Scorer
 from mesh.tasks.decisions import Decision
+from mesh.tasks.queued_shapes import QueuedShapes
 from mesh.tasks.queues import LabelQueues, LabelSettings
-from mesh.tasks.records import Bucket, BucketKey, Eviction, JobReservation, LabelRules, NodeReservation, TaskRecord
+from mesh.tasks.records import Bucket, Eviction, JobReservation, LabelRules, NodeReservation, TaskRecord
 from mesh.tasks.settings import SchedulerSettings
 from mesh.tasks.task_queues import SchedulingQueues
 
@@ -38,12 +35,7 @@ STARTS_KEPT = 32
 ENDED_KEPT = 10_000
 #: Length at which the node table's log of touched rows is cut.
 _TOUCHED_MAX = 1 << 16
-#: Above this number, shapes without waiting tasks are dropped.
-_BUCKETS_MAX = 1_000
 _BUCKETS_LOOKED_AT_EVERY = 64
-_ALIKE_MAX = 4_096
-_CENSUS_EVERY = 1_024
-_NO_RULES = LabelRules()
 
 
 class MeshState:
@@ -54,7 +46,6 @@ class MeshState:
     """
 
     def __init__(self, settings: SchedulerSettings, random_stream: RandomStream, catalogue: Catalogue, scorer: Scorer) -> None:
-        self.settings = settings
         self.random_stream = random_stream
         self.catalogue = catalogue
         self.scorer = scorer  #: Scores candidates for preemption.
@@ -66,9 +57,6 @@ class MeshState:
         self.queues = LabelQueues(LabelSettings(aging_per_s=settings.aging_per_s))
         self.tasks = SchedulingQueues()
         self.records: dict[TaskId, TaskRecord] = {}
-        self.buckets: dict[BucketKey, Bucket] = {}
-        self._alike: dict[Hashable, Bucket] = {}  #: Cache by request fields, since keys are slow to build; may be cleared.
-        self.labels: dict[LabelName, LabelRules] = {}
         self.evictions: dict[TaskId, Eviction] = {}  #: By preemptor.
         self.reservations: dict[PoolName, NodeReservation] = {}  #: Reservations for tasks that waited too long, one per pool.
         self.job_reservations: dict[JobId, JobReservation] = {}  #: Reservations for workers that wait for their leader.
@@ -80,6 +68,7 @@ class MeshState:
         self.agents: dict[AgentId, TaskId] = {}  #: Running agents with their tasks.
         self.ended: dict[TaskId, TaskState] = {}  #: Last ended tasks, oldest first.
         self.job_counts: dict[JobId, dict[NodeName, int]] = {}
+        self.shapes = QueuedShapes(settings, catalogue, self.table, self.pools, self.job_counts)
         self.recent_preemptions: deque[tuple[int, LabelName]] = deque()  #: Preemptions of the last minute.
         self.running: dict[float, int] = {}  #: Number of running preemptible tasks by priority.
         self.starts: dict[PoolName, deque[int]] = {}  #: Times of the last starts.
@@ -87,8 +76,6 @@ class MeshState:
         self.groups_made = 0
         self.room_epoch = 0  #: Grows when something may fit that did not.
         self.unschedulable: list[tuple[TaskId, tuple[Reason, str]]] = []  #: Tasks that this pass found can never be placed.
-        self.census = Census()
-        self.common: CommonShapes | None = None  #: Most requested shapes, as last counted.
         self.refilled_at = -1  #: `room_epoch` at the last refill of the reserved layers.
         self.refusals = 0  #: Grows when the set of unplaced tasks changes.
         self.pending_ends: deque[tuple[TaskRecord, TaskState, TaskId | None]] = deque()  #: Ends whose effects on others are pending.
@@ -102,54 +89,39 @@ class MeshState:
         self.demands_at = 0  #: Value of `refusals` at that request.
         self.orders: list[Decision] = []  #: Decisions of the current call of `handle`.
 
-    # -- queued shapes -------------------------------------------------------------------------------------------------
+    # -- configuration -------------------------------------------------------------------------------------------------
 
-    def bucket_for(self, request: TaskRequest) -> Bucket:
-        """Return the bucket for all tasks like this one."""
-        likeness = _likeness(request)
-        bucket = self._alike.get(likeness)
-        if bucket is None:
-            if len(self._alike) >= _ALIKE_MAX:
-                self._alike.clear()
-            bucket = self._alike[likeness] = self._bucket_of(self._key(request), request)
-        return bucket
+    @property
+    def settings(self) -> SchedulerSettings:
+        """Current settings."""
+        return self.shapes.settings
 
-    def _bucket_of(self, key: BucketKey, request: TaskRequest) -> Bucket:
-        bucket = self.buckets.get(key)
-        if bucket is None:
-            bucket = self.buckets[key] = Bucket(key=key, amounts=key.shape.amounts, candidates=self.candidates_of(key, request))
-        return bucket
+    def change_settings(self, changes: Mapping[str, float]) -> None:
+        """Change settings, and order and place the queued tasks by the new ones."""
+        self.shapes.change_settings(changes)
+        self._configure_queues()
+        self.rebuild_buckets()
 
-    def _key(self, request: TaskRequest) -> BucketKey:
-        spec = self.pools.pools[request.pool].spec
-        rules = self.labels.get(request.label, _NO_RULES)
-        return BucketKey(
-            label=request.label,
-            pool=request.pool,
-            shape=GroupShape(request.bundles or (request.resources,), request.strategy),
-            selector=tuple(sorted({**spec.selector, **request.selector}.items())),
-            policy=chosen(request.policy or rules.policy, spec.policy, has_local_bytes=bool(request.local_bytes)),
-            weights=request.weights or self._weights(request, rules),
-            is_urgent=spec.groups is not None and request.priority >= spec.groups.reserved_priority,
-            has_agent=request.has_agent,
-            node=request.node,
-            soft=request.soft,
-            job=request.job,
-            role=request.role,
-            own=request.task if request.gang else None,
-            places=tuple(sorted(request.local_bytes.items())),
-        )
+    def configure_label(self, label: LabelName, rules: LabelRules) -> None:
+        """Set the label's rules, and order and place the queued tasks by them."""
+        self.shapes.configure_label(label, rules)
+        self.queues.configure(label, self.shapes.label_settings(label))
+        self.rebuild_buckets()
 
-    def bucket_of_reserve(self, spec: PoolSpec, shape: GroupShape) -> Bucket:
-        """Return a bucket for a reserved group, which no task requests."""
-        request = TaskRequest(task=TaskId(""), pool=spec.pool, resources=shape.bundles[0], bundles=shape.bundles, has_agent=False)
-        key = replace(self._key(request), shape=shape)
-        return Bucket(key=key, amounts=shape.amounts, candidates=self.candidates_of(key))
+    def restore_labels(self, labels: Mapping[LabelName, LabelRules]) -> None:
+        """Set the rules of a snapshot's labels before any task is restored."""
+        for label, rules in labels.items():
+            self.shapes.configure_label(label, rules)
+        self._configure_queues()
+
+    def _configure_queues(self) -> None:
+        self.queues.configure(None, self.shapes.label_settings_of_others())
+        for label in self.shapes.labels:
+            self.queues.configure(label, self.shapes.label_settings(label))
 
     def rebuild_buckets(self) -> None:
         """Assign every queued task to its new bucket after a change of settings."""
-        self.buckets.clear()
-        self._alike.clear()
+        self.shapes.drop_buckets()
         self.running.clear()
         for task in (*self.tasks.in_state(TaskState.RUNNING), *self.tasks.in_state(TaskState.BLOCKED)):
             self._count_running(self.records[task].request, 1)
@@ -159,62 +131,13 @@ class MeshState:
                 self.enqueue(record)
         self.room_came()
 
-    def candidates_of(self, key: BucketKey, request: TaskRequest | None = None, bundle: int = 0) -> Candidates:
-        """Return the nodes for one bundle of the shape."""
-        wanted = key.shape.bundles[bundle]
-        settings = self.settings
-        demand = NodeDemand(
-            wanted=self.table.vector(wanted),
-            weights=key.weights,
-            role=key.role,
-            soft=key.soft,
-            names_node=key.node is not None,
-            top_k_fraction=settings.top_k_fraction,
-            top_k_absolute=settings.top_k_absolute,
-            spread_threshold=settings.spread_threshold,
-            is_urgent=key.is_urgent,
-            common=self.common,
-        )
-        return Candidates(
-            self.table,
-            wanted,
-            dict(key.selector),
-            self.catalogue.policy(key.policy),
-            demand,
-            named=key.node,
-            local_bytes=request.local_bytes if request is not None else None,
-            job=key.job,
-            job_counts=self.job_counts,
-        )
-
-    def _weights(self, request: TaskRequest, rules: LabelRules) -> Weights:
-        """Return the weights of its label, else of its workload type (rules under `workload:<type>`), else the mesh's."""
-        of_type = self.labels.get(LabelName(f"workload:{request.workload_type}")) if request.workload_type else None
-        changes = rules.weights or (of_type.weights if of_type is not None else {})
-        return replace(self.settings.weights, **changes) if changes else self.settings.weights
-
-    def label_settings_of_others(self) -> LabelSettings:
-        """Return the settings for labels without rules of their own."""
-        return LabelSettings(aging_per_s=self.settings.aging_per_s)
-
-    def label_settings(self, label: LabelName) -> LabelSettings:
-        """Return the label's queue settings."""
-        rules = self.labels.get(label, _NO_RULES)
-        aging = rules.aging_per_s if rules.aging_per_s is not None else self.settings.aging_per_s
-        return LabelSettings(priority=rules.priority, aging_per_s=aging)
-
-    def base_priority(self, request: TaskRequest) -> float:
-        """Return P_base + P_label, which preemption compares."""
-        rules = self.labels.get(request.label)
-        return request.priority + (rules.priority if rules is not None else 0.0)
-
     # -- queueing ------------------------------------------------------------------------------------------------------
 
     def enqueue(self, record: TaskRecord) -> None:
         """Queue the task; one that was queued before gets its old position."""
         request = record.request
         if record.bucket is None:
-            record.bucket = self.bucket_for(request)
+            record.bucket = self.shapes.bucket_for(request)
         self.queues.add(
             request.task,
             bucket=record.bucket,
@@ -232,21 +155,6 @@ class MeshState:
     def note_start(self, record: TaskRecord) -> None:
         """Record a start, for estimates."""
         self.starts.setdefault(record.request.pool, deque(maxlen=STARTS_KEPT)).append(self.now_ms)
-
-    def count_demand(self, request: TaskRequest) -> None:
-        """Count the requested shape. From time to time, rescore waiting shapes by the shapes counted so far."""
-        self.census.count(request.bundles[0] if request.bundles else request.resources)
-        if self.arrivals & (self.arrivals - 1) == 0 or self.arrivals % _CENSUS_EVERY == 0:  # Often at first, then at a fixed interval.
-            self.common = self.census.common(self.table.vector, self._largest_node())
-            for bucket in self.buckets.values():
-                bucket.candidates.know(self.common)
-
-    def _largest_node(self) -> ResourceSet:
-        """Return the largest node's total of requested resources only: unrequested memory must not count as worth preserving."""
-        asked = {name for shape, _ in self.census for name in shape}
-        totals = self.table.total[: len(self.table.names)]
-        whole = self.table.amounts(totals[int(totals.sum(axis=1).argmax())]) if len(totals) else NOTHING
-        return ResourceSet({name: amount for name, amount in whole.items() if name in asked})
 
     def unmet_demands(self) -> tuple[ResourceSet, ...]:
         """Return the demands that fit on no node or wait for capacity: one set per task or bundle, up to the limit."""
@@ -393,15 +301,13 @@ class MeshState:
         if len(self.table.touched) > _TOUCHED_MAX:
             self.table.touched.clear()
             self.table.shape_version += 1
-        if len(self.buckets) > _BUCKETS_MAX and self.version % _BUCKETS_LOOKED_AT_EVERY == 0:
-            waiting = set(map(id, self.queues.buckets()))
-            self.buckets = {key: bucket for key, bucket in self.buckets.items() if id(bucket) in waiting}
-            self._alike.clear()
+        if self.version % _BUCKETS_LOOKED_AT_EVERY == 0:
+            self.shapes.drop_unused(self.queues.buckets)
 
     def _count_running(self, request: TaskRequest, change: int) -> None:
         if not request.preemptible:
             return
-        priority = self.base_priority(request)
+        priority = self.shapes.base_priority(request)
         self.running[priority] = self.running.get(priority, 0) + change
         if not self.running[priority]:
             del self.running[priority]
@@ -418,17 +324,6 @@ class MeshState:
             del counts[node]
         if not counts:
             del self.job_counts[job]
-
-
-def _likeness(request: TaskRequest) -> Hashable:
-    """Return all that `MeshState._key` reads of a request: while settings stay the same, equal values mean the same bucket."""
-    return (
-        *(request.label, request.pool, request.priority, request.resources, request.bundles, request.strategy, request.has_agent),
-        *(request.policy, request.weights, request.workload_type, request.node, request.soft, request.job, request.role),
-        request.task if request.gang else None,
-        tuple(sorted(request.selector.items())) if request.selector else None,
-        tuple(sorted(request.local_bytes.items())) if request.local_bytes else None,
-    )
 
 
 def reserve_holder(group: GroupId) -> str:

@@ -74,7 +74,7 @@ def test_whoever_is_stopped_for_a_gang_is_stopped_for_one_that_starts_whole(size
         for name, count in zip(gang, members, strict=True):
             response = cluster.submit(name, count, 7.0, gang="g", gang_size=len(members))
     victims = [stop.task for stop in response if isinstance(stop, StopTask) and stop.by in gang]
-    assert all(cluster.mesh.state.base_priority(cluster.mesh.state.records[victim].request) < 7 for victim in victims)
+    assert all(cluster.mesh.state.shapes.base_priority(cluster.mesh.state.records[victim].request) < 7 for victim in victims)
     order.shuffle(victims)
     for victim in victims:
         assert all(cluster.mesh.state.records[TaskId(name)].node is None for name in gang), "it starts in parts"

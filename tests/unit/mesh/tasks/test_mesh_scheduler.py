@@ -876,7 +876,7 @@ def test_a_setting_that_cannot_be_is_refused_before_anything_has_changed(mesh: M
 def test_a_label_that_cannot_be_is_refused_before_anything_has_changed(mesh: Mesh, rules: dict[str, Any], words: str):
     with pytest.raises(MeshError, match=words):
         mesh.scheduler.handle(events.LabelConfigured(at_ms=9, label=LabelName("tier:z"), **rules))
-    assert mesh.scheduler.state.labels == {}
+    assert mesh.scheduler.state.shapes.labels == {}
 
 
 @pytest.mark.parametrize(

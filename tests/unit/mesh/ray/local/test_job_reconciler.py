@@ -26,6 +26,7 @@ from mesh.tasks.events import (
     NodeJoined,
     NodeLeft,
     PoolConfigured,
+    SettingsChanged,
     TaskEnded,
     TaskStarted,
     TaskStopped,
@@ -162,7 +163,7 @@ def test_s35_a_worker_whose_room_was_taken_meanwhile_gets_another_place_and_it_i
 
 
 def test_s35_a_worker_that_gave_way_is_lost_with_its_place_and_its_task_waits_for_nothing(scene):
-    scene.loop.scheduler.state.settings = scene.loop.scheduler.state.settings.changed({"rules.min_run_ms": 0})
+    scene.send(SettingsChanged, settings={"rules.min_run_ms": 0})
     submit(scene, priority=1)
     scene.all_up()
     scene.clock.ms += 1_000
@@ -177,7 +178,7 @@ def test_s35_a_worker_that_gave_way_is_lost_with_its_place_and_its_task_waits_fo
 
 
 def test_s35_a_worker_that_is_still_being_stopped_for_another_is_not_lost_yet_and_keeps_its_order(scene):
-    scene.loop.scheduler.state.settings = scene.loop.scheduler.state.settings.changed({"rules.min_run_ms": 0})
+    scene.send(SettingsChanged, settings={"rules.min_run_ms": 0})
     submit(scene, priority=1)
     scene.all_up()
     scene.clock.ms += 1_000
