@@ -16,6 +16,7 @@ Tasks:
     records             records of tasks, shapes and preemptions
     task_queues         one queue per state, one transition function
     queues              pending tasks by priority and age
+    relations           dependencies, gangs, calls on agents
     queued_shapes       queued tasks that are alike, and the rules that say so
     lifecycle           ends of tasks and groups, and their effects
     request_validation  validation of a single request

@@ -22,7 +22,7 @@ def starts_together(state: MeshState, record: TaskRecord) -> list[TaskRecord]:
     request = record.request
     if not request.gang or record.in_admitted_gang:
         return []
-    known = state.gangs.get(request.gang, [])
+    known = state.relations.members(request.gang)
     return [state.records[task] for task in known if task in state.queues] if len(known) >= request.gang_size else []
 
 
@@ -34,7 +34,7 @@ def admit_gang(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tup
     """
     if record.in_admitted_gang:
         return place(state, record, places.get(record.request.task, ()))
-    known = state.gangs.get(record.request.gang, [])
+    known = state.relations.members(record.request.gang)
     if len(known) < record.request.gang_size:
         known_of = f"{len(known)} of {counted(record.request.gang_size, 'member')} of gang {record.request.gang}"
         return Reason.WAITING_FOR_GANG, f"{known_of} are known"

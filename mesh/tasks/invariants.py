@@ -29,6 +29,7 @@ def violations(scheduler: MeshScheduler) -> list[str]:
         *state.groups.check(),
         *state.queues.check(),
         *state.tasks.check(),
+        *state.relations.check(state.records),
         *_tasks(state),
         *_rows(state),
         *_quota(state),

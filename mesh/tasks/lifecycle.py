@@ -16,24 +16,14 @@ from mesh.tasks.state import ENDED_KEPT, MeshState
 QUEUED = frozenset({TaskState.PLACEABLE, TaskState.WAITING, TaskState.WAITING_FOR_ACTOR_CREATION, TaskState.INFEASIBLE})
 
 
-def open_needs(state: MeshState, record: TaskRecord) -> bool:
-    """Record the task's dependencies. Return True when one of them has not succeeded yet."""
-    if not record.request.after:
-        return False
-    record.needs = {need for need in record.request.after if state.ended.get(need) is not TaskState.SUCCEEDED}
-    for need in record.needs:
-        state.readers.setdefault(need, set()).add(record.request.task)
-    return bool(record.needs)
-
-
 def wait_for_agent(state: MeshState, record: TaskRecord) -> None:
     """Make a call wait until its agent is up."""
     request = record.request
     assert request.agent is not None  # noqa: S101  a call names its agent
     if request.task not in state.tasks:
         state.tasks.add(request.task, TaskState.WAITING_FOR_ACTOR_CREATION, request.resources, request.job, request.agent)
-    state.callers.setdefault(request.agent, []).append(request.task)
-    if request.agent in state.agents:
+    state.relations.await_agent(request.agent, request.task)
+    if request.agent in state.relations.agents:
         agent_came(state, request.agent)
 
 
@@ -45,15 +35,13 @@ def queue(state: MeshState, record: TaskRecord, version: int | None = None) -> N
         explain(state, record, Reason.STALE_PLACEMENT, f"node {request.node} has changed since version {version}")
     state.enqueue(record)
     if request.gang:
-        members = state.gangs.setdefault(request.gang, [])
-        if request.task not in members:
-            members.append(request.task)
+        state.relations.join_gang(request.gang, request.task)
 
 
 def agent_came(state: MeshState, agent: AgentId) -> None:
     """Start the calls that waited for the agent."""
-    owner = state.records[state.agents[agent]]
-    for task in state.callers.pop(agent, []):
+    owner = state.records[state.relations.agents[agent]]
+    for task in state.relations.take_calls(agent):
         record = state.records.get(task)
         if record is None:
             continue
@@ -143,8 +131,8 @@ def let_go(state: MeshState, record: TaskRecord) -> TaskId | None:
     """Free what the task holds. Return the preemptor if the task was a victim."""
     group, agent = record.group, record.agent
     preemptor = release_victim(state, record)
-    if agent is not None and state.agents.get(agent) == record.request.task:
-        del state.agents[agent]
+    if agent is not None:
+        state.relations.remove_agent(agent, record.request.task)
     kept = state.groups.records.get(group) if group is not None else None
     if kept is not None and kept.state is GroupState.IDLE and (record.destroy_group or not is_kept(state, kept)):
         order_removal(state, kept, Reason.GROUP_DISCARDED)
@@ -169,7 +157,7 @@ def requeue(state: MeshState, record: TaskRecord, reason: Reason, detail: str) -
     record.stopping = None
     if record.request.agent is not None:
         state.tasks.move(task, TaskState.WAITING_FOR_ACTOR_CREATION)
-        state.callers.setdefault(record.request.agent, []).append(task)
+        state.relations.await_agent(record.request.agent, task)
     else:
         state.tasks.move(task, TaskState.PLACEABLE)
         state.enqueue(record)
@@ -217,11 +205,11 @@ def remember_end(state: MeshState, task: TaskId, to: TaskState) -> None:
 
 def end_readers(state: MeshState, task: TaskId, to: TaskState) -> None:
     """Queue the tasks that depended on this one, or fail them if it did not succeed."""
-    for reader in sorted(state.readers.pop(task, ())):
+    for reader in state.relations.take_readers(task):
         record = state.records.get(reader)
         if record is None or state.tasks.state_of(reader) is not TaskState.WAITING:
             continue
-        record.needs.discard(task)
+        state.meet_need(record, task)
         if to is not TaskState.SUCCEEDED:
             end(state, record, TaskState.FAILED, Reason.UPSTREAM_FAILED, f"{task} is {to.value}")
         elif not record.needs:
@@ -237,13 +225,9 @@ def end_gang(state: MeshState, record: TaskRecord, to: TaskState) -> None:
     gang = record.request.gang
     if not gang:
         return
-    members = state.gangs.get(gang, [])
-    if record.request.task in members:
-        members.remove(record.request.task)
-    if not members:
-        state.gangs.pop(gang, None)
-    elif to is TaskState.FAILED:
-        for task in tuple(members):
+    others = state.relations.leave_gang(gang, record.request.task)
+    if to is TaskState.FAILED:
+        for task in others:
             other = state.records.get(task)
             if other is not None:
                 cancel(state, other, happened.TaskCancelled(at_ms=state.now_ms, task=task), Reason.GANG_BROKEN)

@@ -34,7 +34,6 @@ from mesh.tasks.lifecycle import (
     end,
     lose,
     lose_group,
-    open_needs,
     queue,
     remember_end,
     requeue,
@@ -188,7 +187,7 @@ class MeshScheduler:
         record = TaskRecord(request=request, since_ms=event.at_ms, arrival=state.arrivals, resume=event.resume and earlier is not None)
         record.attempt = event.first_attempt
         state.records[request.task] = record
-        waits_for = open_needs(self.state, record)
+        waits_for = state.open_needs(record)
         if waits_for:
             state.tasks.add(request.task, TaskState.WAITING, request.resources, request.job)
         elif request.agent is not None:
@@ -217,7 +216,7 @@ class MeshScheduler:
         end_eviction(state, event.task)
         self.state.reported.pop(event.task, None)
         if record.request.agent is None:
-            state.agents[event.agent] = event.task
+            state.relations.add_agent(event.agent, event.task)
             agent_came(self.state, event.agent)
 
     def _task_refused(self, event: happened.TaskRefused) -> None:

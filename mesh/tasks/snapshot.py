@@ -331,16 +331,15 @@ def _restore_task(state: MeshState, kept: TaskSnapshot) -> None:
     state.records[task] = record
     state.tasks.add(task, kept.state, request.resources, request.job, request.agent)
     if request.gang and kept.state is not TaskState.WAITING:
-        state.gangs.setdefault(request.gang, []).append(task)
+        state.relations.join_gang(request.gang, task)
     if request.agent is None and request.pool in state.pools.pools:
         record.bucket = state.shapes.bucket_for(request)
     if kept.state is TaskState.PLACEABLE:
         state.enqueue(record)
     elif kept.state is TaskState.WAITING:
-        for need in kept.needs:
-            state.readers.setdefault(need, set()).add(task)
+        state.relations.depend(task, kept.needs)
     elif kept.state is TaskState.WAITING_FOR_ACTOR_CREATION and request.agent is not None:
-        state.callers.setdefault(request.agent, []).append(task)
+        state.relations.await_agent(request.agent, task)
     state.restore_use(record, runs=kept.state in AT_WORK)
 
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 
-from mesh.core.ids import AgentId, GroupId, JobId, LabelName, NodeName, PoolName, TaskId
+from mesh.core.ids import GroupId, JobId, LabelName, NodeName, PoolName, TaskId
 from mesh.core.nodes import NodeTable
 from mesh.core.pools import PoolLedger
 from mesh.core.random_stream import RandomStream
@@ -26,6 +26,7 @@ from mesh.tasks.decisions import Decision
 from mesh.tasks.queued_shapes import QueuedShapes
 from mesh.tasks.queues import LabelQueues, LabelSettings
 from mesh.tasks.records import Bucket, Eviction, JobReservation, LabelRules, NodeReservation, TaskRecord
+from mesh.tasks.relations import TaskRelations
 from mesh.tasks.settings import SchedulerSettings
 from mesh.tasks.task_queues import SchedulingQueues
 
@@ -62,10 +63,7 @@ class MeshState:
         self.job_reservations: dict[JobId, JobReservation] = {}  #: Reservations for workers that wait for their leader.
         self.opened: dict[PoolName, NodeReservation] = {}  #: Reservations before the current pass; empty between passes.
         self.evicted: dict[TaskId, TaskId] = {}  #: Victim to preemptor, while the victim stops.
-        self.readers: dict[TaskId, set[TaskId]] = {}  #: Task to the tasks that depend on it.
-        self.gangs: dict[str, list[TaskId]] = {}  #: Members known so far.
-        self.callers: dict[AgentId, list[TaskId]] = {}  #: Calls that wait for the agent.
-        self.agents: dict[AgentId, TaskId] = {}  #: Running agents with their tasks.
+        self.relations = TaskRelations()
         self.ended: dict[TaskId, TaskState] = {}  #: Last ended tasks, oldest first.
         self.job_counts: dict[JobId, dict[NodeName, int]] = {}
         self.shapes = QueuedShapes(settings, catalogue, self.table, self.pools, self.job_counts)
@@ -130,6 +128,20 @@ class MeshState:
             if self.queues.remove(record.request.task):
                 self.enqueue(record)
         self.room_came()
+
+    # -- tasks and relations between them ------------------------------------------------------------------------------
+
+    def open_needs(self, record: TaskRecord) -> bool:
+        """Record the task's dependencies. Return True when one of them has not succeeded yet."""
+        if not record.request.after:
+            return False
+        record.needs = {need for need in record.request.after if self.ended.get(need) is not TaskState.SUCCEEDED}
+        self.relations.depend(record.request.task, record.needs)
+        return bool(record.needs)
+
+    def meet_need(self, record: TaskRecord, need: TaskId) -> None:
+        """Record that a dependency of the task is over."""
+        record.needs.discard(need)
 
     # -- queueing ------------------------------------------------------------------------------------------------------
 
@@ -231,7 +243,7 @@ class MeshState:
         if runs:
             self._count_running(request, 1)
             if record.agent is not None:
-                self.agents[record.agent] = request.task
+                self.relations.add_agent(record.agent, request.task)
         if record.group is None and node in self.table:
             row, vector = self.table.row(node), self.table.vector(request.resources)
             self.table.queue_for(row, vector)
