@@ -2,8 +2,8 @@
 
 State and steps:
 
-    scheduler   the only writer of the state
-    state       the whole state; its methods keep ledgers consistent
+    scheduler   handles events; the only caller that changes the state
+    state       the whole state: owns its fields, and composes the owners below
     events      inputs of the scheduler
     decisions   outputs of the scheduler
     settings    settings that may change while it runs
@@ -11,25 +11,29 @@ State and steps:
     journal     events and decisions as JSON lines, and replay
     snapshot    the state as one frozen value, and back
 
-Tasks:
+Owners of parts of the state:
 
-    records             records of tasks, shapes and preemptions
+    records             records of tasks, shapes, evictions, reservations
     task_queues         one queue per state, one transition function
     queues              pending tasks by priority and age
-    relations           dependencies, gangs, calls on agents
     queued_shapes       queued tasks that are alike, and the rules that say so
+    relations           dependencies, gangs, calls on agents
+    eviction_ledger     evictions, and what they hold
+    reservation_ledger  reservations of tasks and jobs, and what they hold
+
+Tasks:
+
+    admitting           one pass over the queue
     lifecycle           ends of tasks and groups, and their effects
     request_validation  validation of a single request
     explaining          why, where and how long a task waits
 
 Placement:
 
-    admitting               one pass over the queue
-    placing                 choice of node or group for one task
-    gangs                   all-or-nothing admission of gangs
-    gang_placement          joint placement of several bundles
-    reserving               reservations for tasks that waited too long
-    placement_reservations  reservations for workers while their leader starts
+    placing         choice of node or group for one task
+    gangs           all-or-nothing admission of gangs
+    gang_placement  joint placement of several bundles
+    reserving       reservations for tasks that waited too long
 
 Preemption:
 

@@ -9,7 +9,7 @@ from mesh.core.ids import TaskId
 from mesh.core.reasons import Reason
 from mesh.core.task_spec import TaskState
 from mesh.tasks.decisions import EndTask, ExplainWaiting, RequestCapacity
-from mesh.tasks.evicting import end_eviction, evict_for, eviction_of_gang, is_complete
+from mesh.tasks.evicting import evict_for
 from mesh.tasks.gangs import NO_PLACES, admit_gang, starts_together
 from mesh.tasks.placing import Refusal, place
 from mesh.tasks.records import TaskRecord
@@ -30,7 +30,7 @@ def admit(state: MeshState) -> None:
 
 def _pass(state: MeshState) -> bool:
     """Return False if the pass released reservations, so that another pass is worth while."""
-    state.evaluations, state.preemption_candidates = 0, None
+    state.evictions.begin_pass()
     waiting: Any = state.queues.buckets()
     if state.reservations and _has_change(state, waiting):
         open_reservations(state)
@@ -39,7 +39,7 @@ def _pass(state: MeshState) -> bool:
         bucket: Any = head[0]
         if bucket.tried_at != state.room_epoch and try_now(state, state.records[head[1]]):
             heads.again(bucket)
-    return not (state.opened and close_reservations(state))
+    return not (state.reservations.opened and close_reservations(state))
 
 
 def _has_change(state: MeshState, waiting: Iterable[Any]) -> bool:
@@ -80,8 +80,8 @@ def _attempt(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tuple
     refusal = admit_gang(state, record, places) if gang else place(state, record, places.get(record.request.task, ()))
     if refusal is not None and state.reservations and (not gang or record.in_admitted_gang):
         return use_or_name(state, record, refusal)
-    if refusal is None and gang and (eviction := eviction_of_gang(state, gang)) is not None:
-        end_eviction(state, eviction.preemptor)  # Capacity came free elsewhere.
+    if refusal is None and gang and (eviction := state.evictions.of_gang(gang)) is not None:
+        state.end_eviction(eviction.preemptor)  # Capacity came free elsewhere.
     return refusal
 
 
@@ -144,11 +144,11 @@ def try_infeasible(state: MeshState) -> None:
 
 def continue_eviction(state: MeshState, preemptor: TaskId | None) -> None:
     """Place the preemptor before any other task once all its victims are gone."""
-    if preemptor is None or not is_complete(state, preemptor):
+    if preemptor is None or not state.evictions.is_complete(preemptor):
         return
-    eviction, record = end_eviction(state, preemptor), state.records.get(preemptor)
+    eviction, record = state.end_eviction(preemptor), state.records.get(preemptor)
     if eviction is not None and record is not None and preemptor in state.queues:
-        state.preemption_candidates = None  # The cached candidates are stale: much may have happened since the last pass.
+        state.evictions.forget_candidates()
         there = {task: nodes for task, nodes in eviction.places.items() if all(node in state.table for node in nodes)}
         try_now(state, record, {task: tuple(map(state.table.row, nodes)) for task, nodes in there.items()})
 

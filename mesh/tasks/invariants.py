@@ -12,9 +12,7 @@ from mesh.core.ids import NodeName
 from mesh.core.nodes import Units
 from mesh.core.task_spec import AT_WORK, TaskState
 from mesh.placement.groups import GroupState
-from mesh.tasks.placement_reservations import reservation_holder
 from mesh.tasks.records import TaskRecord
-from mesh.tasks.reserving import holder_of
 from mesh.tasks.scheduler import MeshScheduler
 from mesh.tasks.state import MeshState
 
@@ -33,8 +31,8 @@ def violations(scheduler: MeshScheduler) -> list[str]:
         *_tasks(state),
         *_rows(state),
         *_quota(state),
-        *_evictions(state),
-        *_reservations(state),
+        *state.evictions.check(state.records),
+        *state.reservations.check(state.queues),
     ]
 
 
@@ -85,12 +83,8 @@ def _shares(state: MeshState) -> Iterator[tuple[bool, NodeName, Units]]:
     for task, record in state.records.items():
         if record.node is not None and record.group is None and record.request.agent is None:
             yield state.tasks.state_of(task) in AT_WORK, record.node, table.vector(record.request.resources)
-    for eviction in state.evictions.values():
-        yield from ((False, node, vector) for node, vector in eviction.rows)
-    for reservation in state.reservations.values():
-        yield from ((False, node, vector) for node, vector in reservation.rows)
-    for kept in state.job_reservations.values():
-        yield from ((False, place.node, table.vector(place.resources)) for place in kept.kept)
+    for holds in (state.evictions, state.reservations, state.job_reservations):
+        yield from ((False, node, vector) for node, vector in holds.held_rows())
     yield from ((True, node, vector) for node, vector in table.foreign.items())
 
 
@@ -104,33 +98,7 @@ def _quota(state: MeshState) -> Iterator[str]:
     orphans = {holder for holder in holders if holder.startswith("group:")} - kept
     if orphans:
         yield f"quota is held for reserved groups that are gone or taken: {sorted(orphans)}"
-    held_for = {holder for eviction in state.evictions.values() for holder in eviction.holders}
-    held_for |= {holder_of(reservation) for reservation in state.reservations.values()}
-    held_for |= {reservation_holder(kept.job, place) for kept in state.job_reservations.values() for place in kept.kept}
+    held_for = {*state.evictions.holders(), *state.reservations.holders(), *state.job_reservations.holders()}
     lost = {holder for holder in holders if holder.startswith(("hold:", "place:"))} - held_for
     if lost:
         yield f"quota is held for preemptions, reservations or places that are over: {sorted(lost)}"
-
-
-def _evictions(state: MeshState) -> Iterator[str]:
-    for preemptor, eviction in state.evictions.items():
-        for victim in eviction.victims:
-            if state.evicted.get(victim) != preemptor:
-                yield f"{victim} is a victim of {preemptor}, and of {state.evicted.get(victim)}"
-        if preemptor not in state.records:
-            yield f"room is held for {preemptor}, which is over"
-    for victim, preemptor in state.evicted.items():
-        if preemptor not in state.evictions:
-            yield f"{victim} is a victim of {preemptor}, which has no eviction"
-        if victim in state.records and state.records[victim].stopping is None:
-            yield f"{victim} is a victim of {preemptor}, but was not ordered to stop"
-
-
-def _reservations(state: MeshState) -> Iterator[str]:
-    for pool, reservation in state.reservations.items():
-        if reservation.task not in state.queues:
-            yield f"pool {pool} has a reservation for {reservation.task}, which is not queued"
-        if state.pools.held_by(holder_of(reservation)) != reservation.quota:
-            yield f"pool {pool} holds {state.pools.held_by(holder_of(reservation))} for {reservation.task}, expected {reservation.quota}"
-    if state.opened:
-        yield f"reservations are open outside a pass: {sorted(state.opened)}"

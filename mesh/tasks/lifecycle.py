@@ -8,7 +8,7 @@ from mesh.core.task_spec import AT_WORK, TaskState
 from mesh.placement.groups import GroupState
 from mesh.tasks import events as happened
 from mesh.tasks.admitting import continue_eviction, explain, order_end
-from mesh.tasks.evicting import end_eviction_for, group_came_free, let_group_go, order_end_of_stray, order_stop, release_victim
+from mesh.tasks.evicting import end_eviction_for, let_group_go, order_end_of_stray, order_stop, release_victim
 from mesh.tasks.placing import is_kept, order_removal, order_start
 from mesh.tasks.records import TaskRecord
 from mesh.tasks.state import ENDED_KEPT, MeshState
@@ -107,7 +107,7 @@ def lose_group(state: MeshState, group_id: GroupId) -> None:
         return
     holder = state.records.get(group.holder) if group.state in (GroupState.TAKEN, GroupState.CREATING) and group.holder else None
     state.lose_group(group)
-    preemptor = group_came_free(state, group)
+    preemptor = state.evictions.group_gone(group)
     if holder is not None:
         _end_what_stands(state, holder)
         lose(state, holder, f"placement group {group.group} is gone")

@@ -20,12 +20,12 @@ from mesh.core.task_spec import AT_WORK, TaskState
 from mesh.errors import MeshError
 from mesh.placement.groups import GroupState
 from mesh.policies.catalogue import BUILT_INS, Catalogue
-from mesh.preemption.rules import MINUTE_MS, Scorer, score
+from mesh.preemption.rules import Scorer, score
 from mesh.tasks import events as happened
 from mesh.tasks import snapshot
 from mesh.tasks.admitting import admit, order_end, report_demand, try_infeasible, try_now
 from mesh.tasks.decisions import AnswerSlot, Decision, RemoveGroup
-from mesh.tasks.evicting import end_eviction, forget_node, let_group_go, order_end_of_stray
+from mesh.tasks.evicting import let_group_go, order_end_of_stray
 from mesh.tasks.lifecycle import (
     QUEUED,
     agent_came,
@@ -40,7 +40,6 @@ from mesh.tasks.lifecycle import (
     stopped,
     wait_for_agent,
 )
-from mesh.tasks.placement_reservations import end_overdue_reservations, forget_reservations_on, reserve_placements, use_reservation
 from mesh.tasks.placing import expire_groups, is_kept, order_removal, order_start, refill_reserved
 from mesh.tasks.records import LabelRules, TaskRecord
 from mesh.tasks.request_validation import check_label, check_pool, find_problem
@@ -127,9 +126,7 @@ class MeshScheduler:
         state = self.state
         if event.node not in state.table:
             return
-        state.table.leave(event.node)
-        forget_node(state, event.node)
-        forget_reservations_on(state, event.node)
+        state.remove_node(event.node)
         for group in state.groups.on_node(event.node):
             lose_group(self.state, group.group)
         for task in [record.request.task for record in state.records.values() if record.node == event.node and record.group is None]:
@@ -195,8 +192,8 @@ class MeshScheduler:
         else:
             state.tasks.add(request.task, TaskState.PLACEABLE, request.resources, request.job)
             queue(self.state, record, event.version)
-            if state.job_reservations and use_reservation(state, record):
-                state.preemption_candidates = None
+            if state.job_reservations and state.job_reservations.use(request):
+                state.evictions.forget_candidates()
                 try_now(state, record)
 
     # -- running tasks -------------------------------------------------------------------------------------------------
@@ -213,7 +210,7 @@ class MeshScheduler:
         record.started_ms = record.kept_ms = state.now_ms
         record.refusals = 0
         state.note_start(record)
-        end_eviction(state, event.task)
+        state.end_eviction(event.task)
         self.state.reported.pop(event.task, None)
         if record.request.agent is None:
             state.relations.add_agent(event.agent, event.task)
@@ -341,17 +338,17 @@ class MeshScheduler:
         state.orders.append(AnswerSlot(version=state.version, slot=event.slot, refused=refused[0], detail=refused[1]))
 
     def _placements_reserved(self, event: happened.PlacementsReserved) -> None:
-        reserve_placements(self.state, event)
+        if self.state.job_reservations.replace(event):
+            self.state.room_came()
 
     def _ticked(self, event: happened.Ticked) -> None:
         state = self.state
-        while state.recent_preemptions and state.recent_preemptions[0][0] <= event.at_ms - MINUTE_MS:
-            state.recent_preemptions.popleft()
+        state.evictions.forget_old(event.at_ms)
         expire_groups(state)
-        end_overdue_reservations(state)
-        for eviction in [kept for kept in state.evictions.values() if event.at_ms - kept.since_ms > state.settings.reservation_timeout_ms]:
-            end_eviction(state, eviction.preemptor)
-            let_group_go(state, eviction.preemptor)
+        state.job_reservations.end_overdue(state.now_ms)
+        for preemptor in state.evictions.overdue(event.at_ms - state.settings.reservation_timeout_ms):
+            state.end_eviction(preemptor)
+            let_group_go(state, preemptor)
         state.room_came()  # Tasks that were too young to be preempted may be old enough now.
 
     _HANDLERS: ClassVar[Mapping[type[happened.Event], Callable[[MeshScheduler, Any], None]]] = {

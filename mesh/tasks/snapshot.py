@@ -161,7 +161,7 @@ def take(state: MeshState) -> MeshSnapshot:
         tasks=tuple(_task(state, record) for record in state.records.values()),
         evictions=tuple(_eviction(state, eviction) for eviction in state.evictions.values()),
         ended=dict(state.ended),
-        recent_preemptions=tuple(state.recent_preemptions),
+        recent_preemptions=state.evictions.recent,
         starts={pool: tuple(times) for pool, times in state.starts.items()},
         reservations=tuple(_reservation(state, kept) for kept in state.reservations.values()),
         job_reservations=tuple(replace(places) for places in state.job_reservations.values()),
@@ -184,13 +184,13 @@ def restore(kept: MeshSnapshot, catalogue: Catalogue, scorer: Scorer) -> MeshSta
     for eviction in kept.evictions:
         _restore_eviction(state, eviction)
     state.ended = dict(kept.ended)
-    state.recent_preemptions = deque(kept.recent_preemptions)
+    state.evictions.restore_recent(kept.recent_preemptions)
     for name, times in kept.starts.items():
         state.starts[name] = deque(times, maxlen=STARTS_KEPT)
     for reservation in kept.reservations:
         _restore_reservation(state, reservation)
     for places in kept.job_reservations:
-        _restore_places(state, places)
+        state.job_reservations.restore(replace(places))
     return state
 
 
@@ -344,36 +344,23 @@ def _restore_task(state: MeshState, kept: TaskSnapshot) -> None:
 
 
 def _restore_eviction(state: MeshState, kept: EvictionSnapshot) -> None:
-    rows = [(node, state.table.vector(amounts)) for node, amounts in kept.rows]
-    for node, vector in rows:
-        if node in state.table:
-            state.table.queue_for(state.table.row(node), vector)
-    state.evictions[kept.preemptor] = Eviction(
-        preemptor=kept.preemptor,
-        pool=kept.pool,
-        since_ms=kept.since_ms,
-        victims=set(kept.victims),
-        groups=set(kept.groups),
-        rows=rows,
-        holders=list(kept.holders),
-        gang=kept.gang,
-        places=dict(kept.places),
+    state.evictions.restore(
+        Eviction(
+            preemptor=kept.preemptor,
+            pool=kept.pool,
+            since_ms=kept.since_ms,
+            victims=set(kept.victims),
+            groups=set(kept.groups),
+            rows=[(node, state.table.vector(amounts)) for node, amounts in kept.rows],
+            holders=list(kept.holders),
+            gang=kept.gang,
+            places=dict(kept.places),
+        )
     )
-    for victim in kept.victims:
-        state.evicted[victim] = kept.preemptor
 
 
 def _restore_reservation(state: MeshState, kept: ReservationSnapshot) -> None:
     rows = [(node, state.table.vector(amounts)) for node, amounts in kept.rows]
-    for node, vector in rows:
-        if node in state.table:
-            state.table.queue_for(state.table.row(node), vector)
-    state.reservations[kept.pool] = NodeReservation(
-        task=kept.task, pool=kept.pool, since_ms=kept.since_ms, rows=rows, quota=kept.quota, needs=dict(kept.needs)
+    state.reservations.restore(
+        NodeReservation(task=kept.task, pool=kept.pool, since_ms=kept.since_ms, rows=rows, quota=kept.quota, needs=dict(kept.needs))
     )
-
-
-def _restore_places(state: MeshState, kept: JobReservation) -> None:
-    state.job_reservations[kept.job] = replace(kept)
-    for place in kept.kept:
-        state.table.queue_for(state.table.row(place.node), state.table.vector(place.resources))

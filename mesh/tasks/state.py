@@ -21,12 +21,14 @@ from mesh.core.task_spec import AT_WORK, TaskRequest, TaskState
 from mesh.placement.group_ledger import GroupLedger
 from mesh.placement.groups import GroupRecord, Layer
 from mesh.policies.catalogue import Catalogue
-from mesh.preemption.rules import Candidate, Scorer
+from mesh.preemption.rules import Scorer
 from mesh.tasks.decisions import Decision
+from mesh.tasks.eviction_ledger import EvictionLedger
 from mesh.tasks.queued_shapes import QueuedShapes
 from mesh.tasks.queues import LabelQueues, LabelSettings
-from mesh.tasks.records import Bucket, Eviction, JobReservation, LabelRules, NodeReservation, TaskRecord
+from mesh.tasks.records import Bucket, Eviction, LabelRules, TaskRecord
 from mesh.tasks.relations import TaskRelations
+from mesh.tasks.reservation_ledger import JobReservationLedger, ReservationLedger
 from mesh.tasks.settings import SchedulerSettings
 from mesh.tasks.task_queues import SchedulingQueues
 
@@ -58,16 +60,13 @@ class MeshState:
         self.queues = LabelQueues(LabelSettings(aging_per_s=settings.aging_per_s))
         self.tasks = SchedulingQueues()
         self.records: dict[TaskId, TaskRecord] = {}
-        self.evictions: dict[TaskId, Eviction] = {}  #: By preemptor.
-        self.reservations: dict[PoolName, NodeReservation] = {}  #: Reservations for tasks that waited too long, one per pool.
-        self.job_reservations: dict[JobId, JobReservation] = {}  #: Reservations for workers that wait for their leader.
-        self.opened: dict[PoolName, NodeReservation] = {}  #: Reservations before the current pass; empty between passes.
-        self.evicted: dict[TaskId, TaskId] = {}  #: Victim to preemptor, while the victim stops.
+        self.evictions = EvictionLedger(self.table, self.pools)
+        self.reservations = ReservationLedger(self.table, self.pools)
+        self.job_reservations = JobReservationLedger(self.table, self.pools)
         self.relations = TaskRelations()
         self.ended: dict[TaskId, TaskState] = {}  #: Last ended tasks, oldest first.
         self.job_counts: dict[JobId, dict[NodeName, int]] = {}
         self.shapes = QueuedShapes(settings, catalogue, self.table, self.pools, self.job_counts)
-        self.recent_preemptions: deque[tuple[int, LabelName]] = deque()  #: Preemptions of the last minute.
         self.running: dict[float, int] = {}  #: Number of running preemptible tasks by priority.
         self.starts: dict[PoolName, deque[int]] = {}  #: Times of the last starts.
         self.arrivals = 0
@@ -77,8 +76,6 @@ class MeshState:
         self.refilled_at = -1  #: `room_epoch` at the last refill of the reserved layers.
         self.refusals = 0  #: Grows when the set of unplaced tasks changes.
         self.pending_ends: deque[tuple[TaskRecord, TaskState, TaskId | None]] = deque()  #: Ends whose effects on others are pending.
-        self.evaluations = 0  #: Victim searches in this pass.
-        self.preemption_candidates: tuple[Candidate, ...] | None = None  #: Running tasks as found by this pass; None: not searched yet.
         self.reserve_rests: dict[PoolName, int] = {}  #: Until when no reserved group is ordered in a pool, since Ray refused one.
         self.made: set[GroupId] = set()  #: Groups that exist in Ray: they use resources; other groups have a promise.
         self.node_versions: dict[NodeName, int] = {}  #: Version of the last placement on each node.
@@ -160,6 +157,10 @@ class MeshState:
         )
         record.bucket.tried_at = -1
 
+    def retry(self, bucket: Bucket) -> None:
+        """Let the next pass try the bucket, whatever has become free."""
+        bucket.tried_at = -1
+
     def without_node(self, request: TaskRequest) -> TaskRequest:
         """Return the request without its outdated node: any node will do."""
         return replace(request, node=None, policy="" if request.policy == "node_affinity" else request.policy)
@@ -183,6 +184,21 @@ class MeshState:
     def room_came(self) -> None:
         """Record that something may fit now that did not."""
         self.room_epoch += 1
+
+    def remove_node(self, node: NodeName) -> None:
+        """Drop a node that has left, and what is held on it. End evictions that planned a place there: they are planned again."""
+        self.table.leave(node)
+        for preemptor in self.evictions.forget_node(node):
+            self.end_eviction(preemptor)
+        self.reservations.forget_node(node)
+        self.job_reservations.forget_node(node)
+
+    def end_eviction(self, preemptor: TaskId) -> Eviction | None:
+        """Release what is held for the preemptor. A group HELD for it stays so until the task starts or ends."""
+        eviction = self.evictions.end(preemptor)
+        if eviction is not None:
+            self.room_came()
+        return eviction
 
     # -- changes of several ledgers ------------------------------------------------------------------------------------
 
