@@ -7,12 +7,13 @@ State and steps:
     events      inputs of the scheduler
     decisions   outputs of the scheduler
     settings    settings that may change while it runs
-    invariants  conditions that hold after every step
     journal     events and decisions as JSON lines, and replay
     snapshot    the state as one frozen value, and back
 
 Owners of parts of the state:
 
+    capacity            node resources, quota and placement groups, and who holds them
+    task_ledger         records, states and queue positions of tasks
     records             records of tasks, shapes, evictions, reservations
     task_queues         one queue per state, one transition function
     queues              pending tasks by priority and age
@@ -23,7 +24,7 @@ Owners of parts of the state:
 
 Tasks:
 
-    admitting           one pass over the queue
+    admitting           one pass over the queue; gangs all or nothing
     lifecycle           ends of tasks and groups, and their effects
     request_validation  validation of a single request
     explaining          why, where and how long a task waits
@@ -31,7 +32,6 @@ Tasks:
 Placement:
 
     placing         choice of node or group for one task
-    gangs           all-or-nothing admission of gangs
     gang_placement  joint placement of several bundles
     reserving       reservations for tasks that waited too long
 

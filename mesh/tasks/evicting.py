@@ -21,7 +21,6 @@ from mesh.preemption.victims import PreemptionPlan, PreemptionRefused, free_rows
 from mesh.tasks.decisions import StopTask
 from mesh.tasks.gang_placement import demands_of
 from mesh.tasks.gang_victims import Gives, plan_together
-from mesh.tasks.placing import order_removal
 from mesh.tasks.records import Bucket, Eviction, TaskRecord
 from mesh.tasks.reserving import had_room
 from mesh.tasks.state import MeshState
@@ -274,7 +273,7 @@ def _evict(
     """Order the victims to stop, and hold what is free already of the places planned for the members."""
     state.evictions.open(request.task, request.pool, state.now_ms, victims, gang=gang, places=places)
     for victim in victims:
-        order_stop(state, state.records[victim.task], Reason.PREEMPTED, requeue=True, by=request.task)
+        state.order_stop(state.records[victim.task], Reason.PREEMPTED, requeue=True, by=request.task)
     if places:
         state.evictions.hold_free(request.task, {member.task: state.shapes.bucket_for(member).key.shape for member in members})
 
@@ -287,30 +286,9 @@ def eviction_of(state: MeshState, record: TaskRecord) -> Eviction | None:
     return state.evictions.of_gang(gang)
 
 
-def order_stop(
-    state: MeshState, record: TaskRecord, reason: Reason, *, keep_state: bool = True, requeue: bool = False, by: TaskId | None = None
-) -> None:
-    """Order a running task to stop. Idempotent."""
-    if record.stopping is not None:
-        record.requeue = record.requeue and requeue  # A preempted task that is then cancelled is not queued again.
-        return
-    record.stopping, record.requeue = reason, requeue
-    state.orders.append(
-        StopTask(
-            version=state.version,
-            task=record.request.task,
-            attempt=record.attempt,
-            keep_state=keep_state,
-            grace_ms=state.settings.grace_ms,
-            reason=reason,
-            by=by,
-        )
-    )
-
-
 def order_end_of_stray(state: MeshState, task: TaskId, attempt: int, reason: Reason = Reason.STALE_PLACEMENT) -> None:
     """Stop an attempt at once that is no longer wanted: its task was withdrawn after the start order, or it lost its resources."""
-    state.orders.append(StopTask(version=state.version, task=task, attempt=attempt, keep_state=False, grace_ms=0, reason=reason))
+    state.order(StopTask(version=state.version, task=task, attempt=attempt, keep_state=False, grace_ms=0, reason=reason))
 
 
 def release_victim(state: MeshState, record: TaskRecord) -> TaskId | None:
@@ -330,7 +308,7 @@ def release_victim(state: MeshState, record: TaskRecord) -> TaskId | None:
         state.evictions.hold_quota(preemptor, record.request.task)
     state.unbind(record, hold_for=_taker(state, eviction, record))
     if kept is not None and kept.layer is Layer.DYNAMIC and kept.state is GroupState.IDLE:
-        order_removal(state, kept, Reason.GROUP_EVICTED)  # Its shape does not serve the preemptor: Ray has to free its resources first.
+        state.remove_group(kept, Reason.GROUP_EVICTED)  # Its shape does not serve the preemptor: Ray has to free its resources first.
         state.evictions.await_group(preemptor, kept.group)
     elif group is None and node is not None:
         state.evictions.hold_node(preemptor, node, record.request.resources)
@@ -344,14 +322,6 @@ def end_eviction_for(state: MeshState, record: TaskRecord) -> None:
         state.end_eviction(eviction.preemptor)
 
 
-def let_group_go(state: MeshState, task: TaskId) -> None:
-    """Release the group that is HELD for the task; any task may take it now."""
-    group = state.groups.held_by(task)
-    if group is not None and group.state is GroupState.HELD:
-        state.groups.give_back(group.group, state.now_ms)
-        state.room_came()
-
-
 def _taker(state: MeshState, eviction: Eviction, record: TaskRecord) -> TaskId | None:
     """Return the preemptor if the victim's group serves it unchanged and it has no group yet; otherwise None."""
     group = state.groups.records.get(record.group) if record.group is not None else None
@@ -363,7 +333,7 @@ def _taker(state: MeshState, eviction: Eviction, record: TaskRecord) -> TaskId |
 
 def _worth_looking(state: MeshState, request: TaskRequest) -> bool:
     """Return whether a task of lower priority runs. Called for each task that does not fit, so it must be cheap."""
-    return bool(state.running) and min(state.running) < state.shapes.base_priority(request)
+    return bool(state.task_ledger.running) and min(state.task_ledger.running) < state.shapes.base_priority(request)
 
 
 def _preemptor(state: MeshState, request: TaskRequest) -> Preemptor:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from mesh.core.ids import JobId, LabelName, NodeName, TaskId
 from mesh.core.nodes import NodeTable
 from mesh.core.pools import PoolLedger, PoolSpec
+from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.shapes import GroupShape
 from mesh.core.task_spec import TaskRequest, Weights
@@ -139,6 +140,29 @@ class QueuedShapes:
             kept = set(map(id, waiting()))
             self.buckets = {key: bucket for key, bucket in self.buckets.items() if id(bucket) in kept}
             self._alike.clear()
+
+    def note_attempt(self, bucket: Bucket, refusal: tuple[Reason, str] | None, epoch: int) -> bool:
+        """Record why the bucket's first task does not fit; None: it was placed. Return whether this differs from the last attempt.
+
+        Args:
+            epoch: Until this epoch ends, the bucket need not be tried again.
+        """
+        bucket.tried_at = -1 if refusal is None else epoch
+        has_changed = (refusal is None) is not (bucket.refused is None)
+        bucket.refused = refusal
+        return has_changed
+
+    def note_refusal(self, bucket: Bucket, refusal: tuple[Reason, str]) -> None:
+        """Replace the reason why the bucket's first task does not fit by a more precise one."""
+        bucket.refused = refusal
+
+    def note_tried(self, bucket: Bucket, epoch: int) -> None:
+        """Record that the bucket need not be tried again until this epoch ends."""
+        bucket.tried_at = epoch
+
+    def retry(self, bucket: Bucket) -> None:
+        """Let the pass try the bucket, whatever has become free."""
+        bucket.tried_at = -1
 
     def count_demand(self, request: TaskRequest, arrivals: int) -> None:
         """Count the requested shape. From time to time, rescore waiting shapes by the shapes counted so far."""

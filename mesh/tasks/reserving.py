@@ -48,7 +48,7 @@ def open_reservations(state: MeshState) -> None:
         if head is None or head.bucket is None or reservation.task not in state.queues:
             state.room_came()
         else:
-            state.retry(head.bucket)
+            state.shapes.retry(head.bucket)
 
 
 def close_reservations(state: MeshState) -> bool:

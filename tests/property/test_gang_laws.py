@@ -12,7 +12,6 @@ from mesh.core.task_spec import TaskRequest
 from mesh.preemption.rules import PreemptionRules
 from mesh.tasks import events
 from mesh.tasks.decisions import Decision, StartTask, StopTask
-from mesh.tasks.invariants import violations
 from mesh.tasks.scheduler import MeshScheduler
 from mesh.tasks.settings import SchedulerSettings
 
@@ -37,7 +36,7 @@ class Cluster:
     def report(self, *happened: events.Event) -> list[Decision]:
         self.now_ms += 1
         response = self.mesh.handle(*happened)
-        assert violations(self.mesh) == []
+        assert self.mesh.state.check() == []
         for order in response:
             if isinstance(order, StartTask):
                 self.started.append(order.task)

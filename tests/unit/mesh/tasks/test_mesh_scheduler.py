@@ -31,7 +31,6 @@ from mesh.tasks.decisions import (
 )
 from mesh.tasks.evicting import check_targets
 from mesh.tasks.explaining import explain_task
-from mesh.tasks.invariants import violations
 from mesh.tasks.request_validation import misspelt_resource, unknown_resource
 from mesh.tasks.settings import SchedulerSettings, SettingError
 
@@ -42,7 +41,7 @@ def mesh() -> Iterator[Mesh]:
     made.node("n1", cpus(4), zone="a")
     made.pool(cpus(4))
     yield made
-    assert violations(made.scheduler) == []
+    assert made.scheduler.state.check() == []
 
 
 @pytest.fixture
