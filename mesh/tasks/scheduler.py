@@ -126,7 +126,8 @@ class MeshScheduler:
         for group in state.groups.on_node(event.node):
             lose_group(self.state, group.group)
         for task in [record.request.task for record in state.records.values() if record.node == event.node and record.group is None]:
-            lose(self.state, state.records[task], f"node {event.node} left")
+            if task in state.records:  # Else it ended with its agent, which was on the node too.
+                lose(self.state, state.records[task], f"node {event.node} left")
 
     # -- configuration -------------------------------------------------------------------------------------------------
 

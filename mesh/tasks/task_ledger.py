@@ -91,8 +91,7 @@ class TaskLedger:
     def enter(self, record: TaskRecord, where: TaskState) -> None:
         """Give a new task its first state."""
         request = record.request
-        agent = request.agent if where is TaskState.WAITING_FOR_ACTOR_CREATION else None
-        self.tasks.add(request.task, where, request.resources, request.job, agent)
+        self.tasks.add(request.task, where, request.resources, request.job, request.agent)
 
     def open_needs(self, record: TaskRecord) -> bool:
         """Record the task's dependencies. Return True when one of them has not succeeded yet."""
@@ -226,8 +225,7 @@ class TaskLedger:
 
     def run(self, record: TaskRecord) -> None:
         """Record that the task runs."""
-        if record.request.agent is None:
-            self.count_running(record, 1)
+        self.count_running(record, 1)
         self.tasks.move(record.request.task, TaskState.RUNNING)
 
     def note_started(self, record: TaskRecord, agent: AgentId, now_ms: int) -> None:
@@ -297,8 +295,8 @@ class TaskLedger:
             self.enqueue(record)
 
     def count_running(self, record: TaskRecord, change: int) -> None:
-        """Count a task that runs, or does not any more."""
-        if not record.request.preemptible:
+        """Count a task that runs, or does not any more. A call is not counted, since it cannot be a victim."""
+        if not record.request.preemptible or record.request.agent is not None:
             return
         priority = self._shapes.base_priority(record.request)
         self._running[priority] = self._running.get(priority, 0) + change

@@ -605,6 +605,30 @@ def test_s29_a_call_waits_for_its_agent_and_takes_no_room(mesh: Mesh):
     assert starts(mesh.started("actor")) == [("call", "PLACED")]
 
 
+def test_s29_a_running_call_is_no_victim_after_a_change(mesh: Mesh):
+    mesh.run("actor", 4)
+    mesh.submit("call", resources=cpus(0), agent="actor.1")
+    mesh.send(events.TaskStarted, task=TaskId("call"), attempt=1, agent="actor.1")
+    mesh.send(events.SettingsChanged, settings={"aging_per_s": 0.5})  # `mesh` checks the count of running tasks.
+    mesh.ended("call")
+
+
+def test_s29_calls_end_with_their_agent_when_its_node_leaves(mesh: Mesh):
+    mesh.run("actor", 4)
+    mesh.submit("call", resources=cpus(0), agent="actor.1")
+    left = mesh.send(events.NodeLeft, node=NodeName("n1"))
+    assert ("call", Reason.AGENT_LOST) in {(end.task, end.reason) for end in of(EndTask, left)}
+
+
+def test_s29_a_call_that_waited_for_inputs_ends_with_its_agent(mesh: Mesh):
+    mesh.run("actor", 3)
+    mesh.run("input", 1)
+    mesh.submit("call", resources=cpus(0), agent="actor.1", after=(TaskId("input"),))
+    assert starts(mesh.ended("input")) == [("call", "PLACED")]
+    lost = mesh.send(events.AgentLost, task=TaskId("actor"), attempt=1, detail="killed")
+    assert ("call", Reason.AGENT_LOST) in {(end.task, end.reason) for end in of(EndTask, lost)}
+
+
 def test_s29_a_task_that_waits_for_another_is_blocked_and_goes_on(mesh: Mesh):
     mesh.run("task")
     mesh.send(events.TaskBlocked, task=TaskId("task"), blocked=True)
