@@ -118,7 +118,7 @@ class TaskLedger:
 
     def enqueue(self, record: TaskRecord) -> None:
         """Queue the task; one that was queued before gets its old position."""
-        request, bucket = record.request, self.bucket_of(record)
+        request, bucket = record.request, record.bucket or self.bucket_of(record)
         self.queues.add(
             request.task,
             bucket=bucket,
@@ -127,7 +127,7 @@ class TaskLedger:
             since_ms=record.since_ms,
             arrival=record.arrival,
         )
-        self._shapes.retry(bucket)
+        bucket.tried_at = -1
 
     def dequeue(self, task: TaskId) -> None:
         """Remove the task from the queue, if it is there."""
