@@ -79,7 +79,7 @@ def try_now(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tuple[
 def _attempt(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tuple[int, ...]]) -> Refusal | None:
     """Place the task, or its whole gang, using reserved capacity if the task ends before that capacity is needed."""
     gang = record.request.gang
-    refusal = _admit_gang(state, record, places) if gang else place(state, record, places.get(record.request.task, ()))
+    refusal = admit_gang(state, record, places) if gang else place(state, record, places.get(record.request.task, ()))
     if refusal is not None and state.reservations and (not gang or record.in_admitted_gang):
         return use_or_name(state, record, refusal)
     if refusal is None and gang and (eviction := state.evictions.of_gang(gang)) is not None:
@@ -128,7 +128,7 @@ def _starts_together(state: MeshState, record: TaskRecord) -> list[TaskRecord]:
     return [state.records[task] for task in known if task in state.queues] if len(known) >= request.gang_size else []
 
 
-def _admit_gang(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tuple[int, ...]]) -> Refusal | None:
+def admit_gang(state: MeshState, record: TaskRecord, places: Mapping[TaskId, tuple[int, ...]]) -> Refusal | None:
     """Place every queued member of the task's gang, or none of them and return why.
 
     Args:
