@@ -23,7 +23,6 @@ from mesh.core.resources import ResourceSet
 from mesh.core.task_spec import TaskRequest
 from mesh.tasks import events
 from mesh.tasks.decisions import CreateGroup, Decision, EndTask, RemoveGroup, StartTask, StopTask
-from mesh.tasks.invariants import violations
 from mesh.tasks.scheduler import MeshScheduler
 
 TICK_MS = 1_000
@@ -181,7 +180,7 @@ class MeshWorld:
     def _send_again(self, *happened: events.Event) -> None:
         for decision in self.scheduler.handle(*happened):
             self._take(decision)
-        found = violations(self.scheduler) if self._checked else []
+        found = self.scheduler.state.check() if self._checked else []
         assert not found, f"after {happened}: {found}"  # noqa: S101  what a simulation is for
 
     def _take(self, decision: Decision) -> None:

@@ -34,6 +34,7 @@ from source_tree import (
     public_definitions,
     source,
 )
+from state_writes import OWNERS, state_writes
 
 from serve_apps.cli.app import app
 
@@ -274,6 +275,33 @@ def test_late_imports_are_seen():
         ("b", 3, False),
         ("c", 6, True),
     ]
+
+
+# -- the local scheduler's state ---------------------------------------------------------------------------------------
+
+
+def test_only_its_owners_change_the_state_of_the_local_scheduler():
+    readers = [file for file in FILES if file not in OWNERS and any("mesh.tasks" in name for each in imports(file) for name in each.names)]
+    writes = [f"{file}:{line}: {text}" for file in readers for line, text in state_writes(source(file))]
+    expect_none(writes, "call a method of its owner, or add one")
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        pytest.param("state.now_ms = 1", ["state.now_ms"], id="a field assigned"),
+        pytest.param("mesh.scheduler.state.version += 1", ["mesh.scheduler.state.version"], id="a field counted up from far"),
+        pytest.param("del state.records[task]", ["state.records[task]"], id="an entry deleted"),
+        pytest.param("state.pools.reserve(pool, holder, amounts)", ["state.pools.reserve"], id="a ledger changed past its owner"),
+        pytest.param("for record in state.records.values():\n  record.node = None", ["record.node"], id="a record of a loop"),
+        pytest.param("def f(bucket: Bucket | None):\n  bucket.tried_at = 1", ["bucket.tried_at"], id="a part by its annotation"),
+        pytest.param("table, now = state.table, 1\ntable.promise(row, vector)", ["table.promise"], id="a ledger by another name"),
+        pytest.param("state.evictions.restore(eviction)\nstate.start(record)", [], id="methods of owners"),
+        pytest.param("free = state.table.left.copy()\nfree[row] = 1", [], id="a copy"),
+    ],
+)
+def test_writes_of_the_state_are_seen(line: str, found: list[str]):
+    assert [text for _, text in state_writes(ast.parse(line))] == found
 
 
 # -- maps and files ----------------------------------------------------------------------------------------------------

@@ -2,32 +2,38 @@
 
 State and steps:
 
-    scheduler   the only writer of the state
-    state       the whole state; its methods keep ledgers consistent
+    scheduler   handles events; the only caller that changes the state
+    state       the whole state: owns its fields, and composes the owners below
     events      inputs of the scheduler
     decisions   outputs of the scheduler
     settings    settings that may change while it runs
-    invariants  conditions that hold after every step
     journal     events and decisions as JSON lines, and replay
     snapshot    the state as one frozen value, and back
 
-Tasks:
+Owners of parts of the state:
 
-    records             records of tasks, shapes and preemptions
+    capacity            node resources, quota and placement groups, and who holds them
+    task_ledger         records, states and queue positions of tasks
+    records             records of tasks, shapes, evictions, reservations
     task_queues         one queue per state, one transition function
     queues              pending tasks by priority and age
+    queued_shapes       queued tasks that are alike, and the rules that say so
+    relations           dependencies, gangs, calls on agents
+    eviction_ledger     evictions, and what they hold
+    reservation_ledger  reservations of tasks and jobs, and what they hold
+
+Tasks:
+
+    admitting           one pass over the queue; gangs all or nothing
     lifecycle           ends of tasks and groups, and their effects
     request_validation  validation of a single request
     explaining          why, where and how long a task waits
 
 Placement:
 
-    admitting               one pass over the queue
-    placing                 choice of node or group for one task
-    gangs                   all-or-nothing admission of gangs
-    gang_placement          joint placement of several bundles
-    reserving               reservations for tasks that waited too long
-    placement_reservations  reservations for workers while their leader starts
+    placing         choice of node or group for one task
+    gang_placement  joint placement of several bundles
+    reserving       reservations for tasks that waited too long
 
 Preemption:
 

@@ -7,30 +7,26 @@ preemptor.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from mesh.core.ids import GroupId, LabelName, NodeName, PoolName, TaskId
+from mesh.core.ids import GroupId, NodeName, PoolName, TaskId
 from mesh.core.nodes import Units
 from mesh.core.reasons import Reason
-from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.resources import NOTHING
 from mesh.core.task_spec import TaskRequest, TaskState
 from mesh.placement.groups import GroupRecord, GroupState, Layer, covers
-from mesh.preemption.rules import MINUTE_MS, Candidate, PreemptionRules, Preemptor, Scored, eligible, evaluate
+from mesh.preemption.rules import Candidate, PreemptionRules, Preemptor, Scored, eligible, evaluate
 from mesh.preemption.victims import PreemptionPlan, PreemptionRefused, free_rows, plan
 from mesh.tasks.decisions import StopTask
 from mesh.tasks.gang_placement import demands_of
 from mesh.tasks.gang_victims import Gives, plan_together
-from mesh.tasks.placing import order_removal
 from mesh.tasks.records import Bucket, Eviction, TaskRecord
 from mesh.tasks.reserving import had_room
 from mesh.tasks.state import MeshState
 
 #: Limit on victim searches per pass: each search scores every running task.
-EVALUATIONS_MAX = 8
+SEARCHES_MAX = 8
 
 
 def check_targets(state: MeshState, request: TaskRequest, now_ms: int) -> tuple[Scored, ...]:
@@ -41,18 +37,18 @@ def check_targets(state: MeshState, request: TaskRequest, now_ms: int) -> tuple[
         candidates,
         _rules(state),
         now_ms,
-        recent_preemptions=_recent_preemptions(state, now_ms),
+        recent_preemptions=state.evictions.recent_by_label(now_ms),
         scorer=state.scorer,
     )
 
 
 def _eligible(state: MeshState, request: TaskRequest) -> tuple[Scored, ...]:
     """Return the eligible victims only. The list of running tasks is built once per pass."""
-    if state.preemption_candidates is None:
-        state.preemption_candidates = tuple(_running_tasks(state))
-    there = (candidate for candidate in state.preemption_candidates if _still_runs(state, candidate.task))
-    candidates = [_as_seen_by(state, request, candidate) for candidate in there]
-    recent_preemptions = _recent_preemptions(state, state.now_ms)
+    found = state.evictions.candidates
+    if found is None:
+        found = state.evictions.keep_candidates(_running_tasks(state))
+    candidates = [_as_seen_by(state, request, candidate) for candidate in found if _still_runs(state, candidate.task)]
+    recent_preemptions = state.evictions.recent_by_label(state.now_ms)
     return eligible(
         _preemptor(state, request), candidates, _rules(state), state.now_ms, recent_preemptions=recent_preemptions, scorer=state.scorer
     )
@@ -105,7 +101,7 @@ def plan_for(
 
 def least(state: MeshState, members: Sequence[TaskRequest]) -> TaskRequest:
     """Return the gang member with the lowest priority: a victim of that member may be a victim of all members."""
-    return min(members, key=lambda member: (state.base_priority(member), member.task))
+    return min(members, key=lambda member: (state.shapes.base_priority(member), member.task))
 
 
 def plan_together_for(
@@ -129,7 +125,7 @@ def plan_together_for(
         gives={task: given for task, given in gives.items() if given is not None},
         preemptor=preemptor,
         rules=state.settings.rules,
-        recent_preemptions=_recent_preemptions(state, now_ms),
+        recent_preemptions=state.evictions.recent_by_label(now_ms),
     )
 
 
@@ -153,7 +149,7 @@ def _gives(state: MeshState, pool: PoolName, candidate: Candidate) -> Gives | No
 def _plan(
     state: MeshState, request: TaskRequest, scored: tuple[Scored, ...], now_ms: int, *, must_stop: Scored | None = None
 ) -> PreemptionPlan | PreemptionRefused:
-    bucket = state.bucket_for(request)
+    bucket = state.shapes.bucket_for(request)
     found = plan(
         bucket.candidates.wanted,
         pool=request.pool,
@@ -162,7 +158,7 @@ def _plan(
         scored=scored,
         preemptor=_preemptor(state, request),
         rules=state.settings.rules,
-        recent_preemptions=_recent_preemptions(state, now_ms),
+        recent_preemptions=state.evictions.recent_by_label(now_ms),
         reusable=frozenset(group.group for group in state.groups.of_pool(request.pool) if _serves(bucket, group)),
     )
     if must_stop is None or isinstance(found, PreemptionRefused) or found.victims:
@@ -190,7 +186,7 @@ def _candidate(state: MeshState, record: TaskRecord) -> Candidate:
         label=request.label,
         pool=request.pool,
         tenant=request.tenant,
-        priority=state.base_priority(request),
+        priority=state.shapes.base_priority(request),
         resources=group.shape.bundles[0] if group is not None else request.resources,
         row=state.table.row(record.node),
         started_ms=record.started_ms,
@@ -206,7 +202,7 @@ def _as_seen_by(state: MeshState, request: TaskRequest, candidate: Candidate) ->
     frees nothing.
     """
     group = state.groups.records.get(candidate.group) if candidate.group is not None else None
-    if group is None or group.layer is not Layer.RESERVED or _serves(state.bucket_for(request), group):
+    if group is None or group.layer is not Layer.RESERVED or _serves(state.shapes.bucket_for(request), group):
         return candidate
     return replace(candidate, resources=NOTHING)
 
@@ -239,19 +235,17 @@ def evict_for(state: MeshState, record: TaskRecord, reason: Reason, together: Se
     if eviction_of(state, record) is not None:
         return Reason.WAITING_FOR_VICTIMS
     members = tuple(member.request for member in together) or (request,)
-    if not all(_worth_looking(state, member) for member in members) or state.evaluations >= EVALUATIONS_MAX:
+    if not all(_worth_looking(state, member) for member in members) or state.evictions.searches >= SEARCHES_MAX:
         return None  # Other tasks are tried in the next pass.
-    state.evaluations += 1
+    state.evictions.count_search()
     if together or len(request.bundles) > 1:
         return _evict_together(state, record, members)
     found = plan_for(state, request, _eligible(state, request), state.now_ms, at_group_limit=reason is Reason.GROUPS_AT_LIMIT)
     if isinstance(found, PreemptionRefused) or not found.victims:
         return None
-    eviction = Eviction(preemptor=request.task, pool=request.pool, since_ms=state.now_ms, victims=set())
-    _order_victims(state, eviction, found)
-    if had_room(state, record):  # Release its reservation: other tasks could not use it until the victims are gone.
-        eviction.places = {request.task: (state.table.name(found.row),)}
-        _hold_free(state, eviction, members)
+    # A task that had a reservation holds it on: other tasks could not use it until the victims are gone.
+    places = {request.task: (state.table.name(found.row),)} if had_room(state, record) else {}
+    _evict(state, request, found.victims, members, places)
     return Reason.WAITING_FOR_VICTIMS
 
 
@@ -263,76 +257,38 @@ def _evict_together(state: MeshState, record: TaskRecord, members: tuple[TaskReq
     if isinstance(found, PreemptionRefused) or not found.victims:
         return found.reason if isinstance(found, PreemptionRefused) else None
     gang = record.request.gang if len(members) > 1 or not record.in_admitted_gang else ""
-    eviction = Eviction(preemptor=record.request.task, pool=record.request.pool, since_ms=state.now_ms, victims=set(), gang=gang)
-    eviction.places = {task: tuple(map(state.table.name, rows)) for task, rows in found.places}
-    _order_victims(state, eviction, found)
-    _hold_free(state, eviction, members)
+    places = {task: tuple(map(state.table.name, rows)) for task, rows in found.places}
+    _evict(state, record.request, found.victims, members, places, gang)
     return Reason.WAITING_FOR_VICTIMS
 
 
-def _order_victims(state: MeshState, eviction: Eviction, found: PreemptionPlan) -> None:
-    state.evictions[eviction.preemptor] = eviction
-    for victim in found.victims:
-        eviction.victims.add(victim.task)
-        state.evicted[victim.task] = eviction.preemptor
-        state.recent_preemptions.append((state.now_ms, victim.label))
-        order_stop(state, state.records[victim.task], Reason.PREEMPTED, requeue=True, by=eviction.preemptor)
-
-
-def _hold_free(state: MeshState, eviction: Eviction, members: tuple[TaskRequest, ...]) -> None:
-    """Hold the part of an eviction's places and quota that is free already."""
-    shapes = {member.task: state.bucket_for(member).key.shape for member in members}
-    needs: dict[NodeName, ResourceSet] = {}
-    for task, nodes in eviction.places.items():
-        for node, wanted in zip(nodes, shapes[task].bundles, strict=True):
-            needs[node] = needs.get(node, NOTHING) + wanted
-    for node, wanted in needs.items():
-        _hold_row(state, eviction, node, wanted)
-    quota = sum((shapes[task].amounts for task in eviction.places), start=NOTHING)
-    free = state.pools.pool(eviction.pool).free
-    held = ResourceSet({name: min(amount, free[name]) for name, amount in quota.items()})
-    if held:
-        holder = f"hold:{eviction.preemptor}:"
-        state.pools.reserve(eviction.pool, holder, held)
-        eviction.holders.append(holder)
+def _evict(
+    state: MeshState,
+    request: TaskRequest,
+    victims: Sequence[Candidate],
+    members: Sequence[TaskRequest],
+    places: Mapping[TaskId, tuple[NodeName, ...]],
+    gang: str = "",
+) -> None:
+    """Order the victims to stop, and hold what is free already of the places planned for the members."""
+    state.evictions.open(request.task, request.pool, state.now_ms, victims, gang=gang, places=places)
+    for victim in victims:
+        state.order_stop(state.records[victim.task], Reason.PREEMPTED, requeue=True, by=request.task)
+    if places:
+        state.evictions.hold_free(request.task, {member.task: state.shapes.bucket_for(member).key.shape for member in members})
 
 
 def eviction_of(state: MeshState, record: TaskRecord) -> Eviction | None:
     """Return the eviction for the task, or for the gang that it starts with."""
-    found, gang = state.evictions.get(record.request.task), record.request.gang
+    found, gang = state.evictions.of(record.request.task), record.request.gang
     if found is not None or not gang or record.in_admitted_gang:
         return found
-    return eviction_of_gang(state, gang)
-
-
-def eviction_of_gang(state: MeshState, gang: str) -> Eviction | None:
-    return next((eviction for eviction in state.evictions.values() if eviction.gang == gang), None)
-
-
-def order_stop(
-    state: MeshState, record: TaskRecord, reason: Reason, *, keep_state: bool = True, requeue: bool = False, by: TaskId | None = None
-) -> None:
-    """Order a running task to stop. Idempotent."""
-    if record.stopping is not None:
-        record.requeue = record.requeue and requeue  # A preempted task that is then cancelled is not queued again.
-        return
-    record.stopping, record.requeue = reason, requeue
-    state.orders.append(
-        StopTask(
-            version=state.version,
-            task=record.request.task,
-            attempt=record.attempt,
-            keep_state=keep_state,
-            grace_ms=state.settings.grace_ms,
-            reason=reason,
-            by=by,
-        )
-    )
+    return state.evictions.of_gang(gang)
 
 
 def order_end_of_stray(state: MeshState, task: TaskId, attempt: int, reason: Reason = Reason.STALE_PLACEMENT) -> None:
     """Stop an attempt at once that is no longer wanted: its task was withdrawn after the start order, or it lost its resources."""
-    state.orders.append(StopTask(version=state.version, task=task, attempt=attempt, keep_state=False, grace_ms=0, reason=reason))
+    state.order(StopTask(version=state.version, task=task, attempt=attempt, keep_state=False, grace_ms=0, reason=reason))
 
 
 def release_victim(state: MeshState, record: TaskRecord) -> TaskId | None:
@@ -341,97 +297,29 @@ def release_victim(state: MeshState, record: TaskRecord) -> TaskId | None:
     Returns:
         The preemptor whose eviction may be complete now.
     """
-    task = record.request.task
-    preemptor = state.evicted.pop(task, None)
-    eviction = state.evictions.get(preemptor) if preemptor is not None else None
+    eviction = state.evictions.victim_stopped(record.request.task)
     if eviction is None:
         state.unbind(record)
         return None
-    eviction.victims.discard(task)
-    node, group, pool = record.node, record.group, record.request.pool
-    holder = f"hold:{eviction.preemptor}:{task}"
+    node, group, preemptor = record.node, record.group, eviction.preemptor
     kept = state.groups.records.get(group) if group is not None else None
     is_reserved = kept is not None and kept.layer is Layer.RESERVED  # A reserved group keeps its quota, whichever task holds it.
-    if pool == eviction.pool and not is_reserved and state.pools.move(task, holder):
-        eviction.holders.append(holder)
+    if record.request.pool == eviction.pool and not is_reserved:
+        state.evictions.hold_quota(preemptor, record.request.task)
     state.unbind(record, hold_for=_taker(state, eviction, record))
     if kept is not None and kept.layer is Layer.DYNAMIC and kept.state is GroupState.IDLE:
-        order_removal(state, kept, Reason.GROUP_EVICTED)  # Its shape does not serve the preemptor: Ray has to free its resources first.
-        eviction.groups.add(kept.group)
+        state.remove_group(kept, Reason.GROUP_EVICTED)  # Its shape does not serve the preemptor: Ray has to free its resources first.
+        state.evictions.await_group(preemptor, kept.group)
     elif group is None and node is not None:
-        _hold_row(state, eviction, node, record.request.resources)
-    return eviction.preemptor
-
-
-def group_came_free(state: MeshState, group: GroupRecord) -> TaskId | None:
-    """Hold the resources of a removed group for the preemptor, if it was removed for one.
-
-    Returns:
-        The preemptor whose eviction may be complete now.
-    """
-    eviction = next((kept for kept in state.evictions.values() if group.group in kept.groups), None)
-    if eviction is None:
-        return None
-    eviction.groups.discard(group.group)
-    for bundle, node in zip(group.shape.bundles, group.nodes, strict=True):
-        _hold_row(state, eviction, node, bundle)
-    return eviction.preemptor
-
-
-def is_complete(state: MeshState, preemptor: TaskId) -> bool:
-    """Return whether no victim is still stopping and no group is still being removed for the preemptor."""
-    eviction = state.evictions.get(preemptor)
-    return eviction is not None and not eviction.victims and not eviction.groups
-
-
-def end_eviction(state: MeshState, preemptor: TaskId) -> Eviction | None:
-    """Release what is held for the preemptor. A group HELD for it stays so until the task starts or ends."""
-    eviction = state.evictions.pop(preemptor, None)
-    if eviction is None:
-        return None
-    for victim in eviction.victims:
-        state.evicted.pop(victim, None)
-    for holder in eviction.holders:
-        state.pools.release(holder)
-    for node, vector in eviction.rows:
-        if node in state.table:
-            state.table.withdraw(state.table.row(node), state.table.widened(vector))
-    state.room_came()
-    return eviction
+        state.evictions.hold_node(preemptor, node, record.request.resources)
+    return preemptor
 
 
 def end_eviction_for(state: MeshState, record: TaskRecord) -> None:
     """End the eviction of a task that has started or is over. If the eviction is for its gang, the whole gang loses it."""
     eviction = eviction_of(state, record)
     if eviction is not None:
-        end_eviction(state, eviction.preemptor)
-
-
-def forget_node(state: MeshState, node: NodeName) -> None:
-    """Drop what was held on a node that has left. End evictions that planned a place there, so that they are planned again."""
-    for eviction in tuple(state.evictions.values()):
-        eviction.rows = [(kept, vector) for kept, vector in eviction.rows if kept != node]
-        if any(node in nodes for nodes in eviction.places.values()):
-            end_eviction(state, eviction.preemptor)
-    for reservation in state.reservations.values():
-        reservation.rows = [(kept, vector) for kept, vector in reservation.rows if kept != node]
-
-
-def let_group_go(state: MeshState, task: TaskId) -> None:
-    """Release the group that is HELD for the task; any task may take it now."""
-    group = state.groups.held_by(task)
-    if group is not None and group.state is GroupState.HELD:
-        state.groups.give_back(group.group, state.now_ms)
-        state.room_came()
-
-
-def _hold_row(state: MeshState, eviction: Eviction, node: NodeName, amounts: ResourceSet) -> None:
-    if node not in state.table:
-        return
-    row = state.table.row(node)
-    vector = np.minimum(state.table.vector(amounts), state.table.free(slice(row, row + 1))[0])
-    state.table.promise(row, vector)
-    eviction.rows.append((node, vector))
+        state.end_eviction(eviction.preemptor)
 
 
 def _taker(state: MeshState, eviction: Eviction, record: TaskRecord) -> TaskId | None:
@@ -445,14 +333,10 @@ def _taker(state: MeshState, eviction: Eviction, record: TaskRecord) -> TaskId |
 
 def _worth_looking(state: MeshState, request: TaskRequest) -> bool:
     """Return whether a task of lower priority runs. Called for each task that does not fit, so it must be cheap."""
-    return bool(state.running) and min(state.running) < state.base_priority(request)
+    return bool(state.task_ledger.running) and min(state.task_ledger.running) < state.shapes.base_priority(request)
 
 
 def _preemptor(state: MeshState, request: TaskRequest) -> Preemptor:
     return Preemptor(
-        task=request.task, label=request.label, pool=request.pool, priority=state.base_priority(request), tenant=request.tenant
+        task=request.task, label=request.label, pool=request.pool, priority=state.shapes.base_priority(request), tenant=request.tenant
     )
-
-
-def _recent_preemptions(state: MeshState, now_ms: int) -> Counter[LabelName]:
-    return Counter(label for at_ms, label in state.recent_preemptions if at_ms > now_ms - MINUTE_MS)

@@ -76,7 +76,7 @@ def _why(state: MeshState, task: TaskId, where: TaskState) -> tuple[Reason | Non
 
 
 def _estimate_ms(state: MeshState, task: TaskId, position: int, now_ms: int) -> int | None:
-    starts = state.starts.get(state.records[task].request.pool)
+    starts = state.task_ledger.starts.get(state.records[task].request.pool)
     if starts is None or len(starts) < 2:  # noqa: PLR2004  an interval has two ends
         return None
     estimate_ms = position * (starts[-1] - starts[0]) // (len(starts) - 1)

@@ -62,7 +62,7 @@ def demands_of(state: MeshState, requests: Sequence[TaskRequest]) -> PlacementDe
     found, quota, groups = list[list[PlacementUnit]](), NOTHING, 0
     standing, rows = set[GroupId](), dict[tuple[object, ...], Rows]()
     for request in requests:
-        bucket = state.bucket_for(request)
+        bucket = state.shapes.bucket_for(request)
         layer = _standing(state, request, bucket.key, standing) if has_groups else None
         quota += NOTHING if layer is Layer.RESERVED else bucket.amounts
         if layer is None:

@@ -7,23 +7,13 @@ from mesh.core.reasons import Reason
 from mesh.core.task_spec import AT_WORK, TaskState
 from mesh.placement.groups import GroupState
 from mesh.tasks import events as happened
-from mesh.tasks.admitting import continue_eviction, explain, order_end
-from mesh.tasks.evicting import end_eviction_for, group_came_free, let_group_go, order_end_of_stray, order_stop, release_victim
-from mesh.tasks.placing import is_kept, order_removal, order_start
+from mesh.tasks.admitting import continue_eviction, order_end
+from mesh.tasks.evicting import end_eviction_for, order_end_of_stray, release_victim
+from mesh.tasks.placing import is_kept, order_start
 from mesh.tasks.records import TaskRecord
-from mesh.tasks.state import ENDED_KEPT, MeshState
+from mesh.tasks.state import MeshState
 
 QUEUED = frozenset({TaskState.PLACEABLE, TaskState.WAITING, TaskState.WAITING_FOR_ACTOR_CREATION, TaskState.INFEASIBLE})
-
-
-def open_needs(state: MeshState, record: TaskRecord) -> bool:
-    """Record the task's dependencies. Return True when one of them has not succeeded yet."""
-    if not record.request.after:
-        return False
-    record.needs = {need for need in record.request.after if state.ended.get(need) is not TaskState.SUCCEEDED}
-    for need in record.needs:
-        state.readers.setdefault(need, set()).add(record.request.task)
-    return bool(record.needs)
 
 
 def wait_for_agent(state: MeshState, record: TaskRecord) -> None:
@@ -31,41 +21,37 @@ def wait_for_agent(state: MeshState, record: TaskRecord) -> None:
     request = record.request
     assert request.agent is not None  # noqa: S101  a call names its agent
     if request.task not in state.tasks:
-        state.tasks.add(request.task, TaskState.WAITING_FOR_ACTOR_CREATION, request.resources, request.job, request.agent)
-    state.callers.setdefault(request.agent, []).append(request.task)
-    if request.agent in state.agents:
+        state.task_ledger.enter(record, TaskState.WAITING_FOR_ACTOR_CREATION)
+    state.relations.await_agent(request.agent, request.task)
+    if request.agent in state.relations.agents:
         agent_came(state, request.agent)
 
 
 def queue(state: MeshState, record: TaskRecord, version: int | None = None) -> None:
     """Queue the task and register it with its gang. A node chosen on an outdated state version is dropped."""
     request = record.request
-    if version is not None and request.node is not None and version < state.node_versions.get(request.node, 0):
-        record.request = state.without_node(request)
-        explain(state, record, Reason.STALE_PLACEMENT, f"node {request.node} has changed since version {version}")
-    state.enqueue(record)
+    if version is not None and request.node is not None and version < state.node_version(request.node):
+        state.task_ledger.drop_node(record)
+        state.explain(record, Reason.STALE_PLACEMENT, f"node {request.node} has changed since version {version}")
+    state.task_ledger.enqueue(record)
     if request.gang:
-        members = state.gangs.setdefault(request.gang, [])
-        if request.task not in members:
-            members.append(request.task)
+        state.relations.join_gang(request.gang, request.task)
 
 
 def agent_came(state: MeshState, agent: AgentId) -> None:
     """Start the calls that waited for the agent."""
-    owner = state.records[state.agents[agent]]
-    for task in state.callers.pop(agent, []):
+    owner = state.records[state.relations.agents[agent]]
+    for task in state.relations.take_calls(agent):
         record = state.records.get(task)
         if record is None:
             continue
-        record.attempt += 1
-        record.agent, record.node = agent, owner.node
-        state.tasks.move(task, TaskState.SWAP)
+        state.task_ledger.begin_call(record, agent, owner.node)
         order_start(state, record, Reason.PLACED)
 
 
 def cancel(state: MeshState, record: TaskRecord, event: happened.TaskCancelled, reason: Reason) -> None:
     """Cancel the task in any state."""
-    record.destroy_group = event.destroy_group
+    state.task_ledger.note_cancelled(record, destroy_group=event.destroy_group)
     where = state.tasks.state_of(record.request.task)
     if where in QUEUED:
         if not event.requeue:
@@ -76,7 +62,7 @@ def cancel(state: MeshState, record: TaskRecord, event: happened.TaskCancelled, 
         else:
             end(state, record, TaskState.CANCELLED, reason)
     else:
-        order_stop(state, record, reason, keep_state=event.keep_state, requeue=event.requeue)
+        state.order_stop(record, reason, keep_state=event.keep_state, requeue=event.requeue)
 
 
 def stopped(state: MeshState, record: TaskRecord) -> None:
@@ -84,14 +70,9 @@ def stopped(state: MeshState, record: TaskRecord) -> None:
     if not record.requeue:
         end(state, record, TaskState.CANCELLED, record.stopping or Reason.CANCELLED_BY_USER)
         return
-    task = record.request.task
     preemptor = let_go(state, record)
-    if state.tasks.state_of(task) in AT_WORK:
-        state.tasks.move(task, TaskState.PREEMPTED)
-    state.tasks.move(task, TaskState.PLACEABLE)
-    record.resume, record.stopping, record.requeue = True, None, False
-    state.enqueue(record)
-    explain(state, record, Reason.PREEMPTED, f"it was preempted for {preemptor}" if preemptor else "")
+    state.task_ledger.requeue_stopped(record)
+    state.explain(record, Reason.PREEMPTED, f"it was preempted for {preemptor}" if preemptor else "")
     continue_eviction(state, preemptor)
 
 
@@ -103,10 +84,10 @@ def lose(state: MeshState, record: TaskRecord, detail: str) -> None:
     if record.stopping is not None:
         stopped(state, record)
     elif where is TaskState.READY or where is TaskState.SWAP:
-        record.refusals += 1
+        state.task_ledger.count_refusal(record)
         requeue(state, record, Reason.START_FAILED, detail)
     elif record.request.max_restarts < 0 or record.restarts < record.request.max_restarts:
-        record.restarts += 1
+        state.task_ledger.count_restart(record)
         requeue(state, record, Reason.AGENT_LOST, detail)
     else:
         end(state, record, TaskState.FAILED, Reason.AGENT_LOST, detail)
@@ -119,7 +100,7 @@ def lose_group(state: MeshState, group_id: GroupId) -> None:
         return
     holder = state.records.get(group.holder) if group.state in (GroupState.TAKEN, GroupState.CREATING) and group.holder else None
     state.lose_group(group)
-    preemptor = group_came_free(state, group)
+    preemptor = state.evictions.group_gone(group)
     if holder is not None:
         _end_what_stands(state, holder)
         lose(state, holder, f"placement group {group.group} is gone")
@@ -141,14 +122,11 @@ def current(state: MeshState, task: TaskId, attempt: int) -> TaskRecord | None:
 
 def let_go(state: MeshState, record: TaskRecord) -> TaskId | None:
     """Free what the task holds. Return the preemptor if the task was a victim."""
-    group, agent = record.group, record.agent
-    preemptor = release_victim(state, record)
-    if agent is not None and state.agents.get(agent) == record.request.task:
-        del state.agents[agent]
+    group, preemptor = record.group, release_victim(state, record)
+    agent = state.task_ledger.drop_agent(record)
     kept = state.groups.records.get(group) if group is not None else None
     if kept is not None and kept.state is GroupState.IDLE and (record.destroy_group or not is_kept(state, kept)):
-        order_removal(state, kept, Reason.GROUP_DISCARDED)
-    record.agent = None
+        state.remove_group(kept, Reason.GROUP_DISCARDED)
     if agent is not None and record.request.agent is None:
         _lose_calls(state, agent)
     return preemptor
@@ -164,68 +142,49 @@ def _lose_calls(state: MeshState, agent: AgentId) -> None:
 
 def requeue(state: MeshState, record: TaskRecord, reason: Reason, detail: str) -> None:
     """Release everything and queue the task at its old position."""
-    task = record.request.task
     preemptor = let_go(state, record)
-    record.stopping = None
-    if record.request.agent is not None:
-        state.tasks.move(task, TaskState.WAITING_FOR_ACTOR_CREATION)
-        state.callers.setdefault(record.request.agent, []).append(task)
-    else:
-        state.tasks.move(task, TaskState.PLACEABLE)
-        state.enqueue(record)
-    explain(state, record, reason, detail)
+    state.task_ledger.requeue(record)
+    state.explain(record, reason, detail)
     continue_eviction(state, preemptor)
 
 
 def end(state: MeshState, record: TaskRecord, to: TaskState, reason: Reason, detail: str = "") -> None:
     """End the task: free everything, report it, and apply the effects on others."""
     task = record.request.task
-    state.queues.remove(task)
+    state.task_ledger.dequeue(task)
     end_eviction_for(state, record)
-    let_group_go(state, task)
+    state.release_group_of(task)
     preemptor = let_go(state, record)
-    state.tasks.move(task, to)
-    state.tasks.remove(task)
-    del state.records[task]
-    state.refusals += 1
-    remember_end(state, task, to)
+    state.forget(record, to)
     order_end(state, task, reason, detail)
     _follow(state, record, to, preemptor)
 
 
 def _follow(state: MeshState, record: TaskRecord, to: TaskState, preemptor: TaskId | None) -> None:
     """Apply the effects of an end. A queue instead of recursion: a chain of ends may be longer than Python's stack."""
-    state.pending_ends.append((record, to, preemptor))
-    if len(state.pending_ends) > 1:
+    pending = state.task_ledger.pending_ends
+    state.task_ledger.add_pending_end((record, to, preemptor))
+    if len(pending) > 1:
         return  # The loop further up the call stack processes it.
-    while state.pending_ends:
-        ended, how, preempted_for = state.pending_ends[0]
+    while pending:
+        ended, how, preempted_for = pending[0]
         end_readers(state, ended.request.task, how)
         end_gang(state, ended, how)
         continue_eviction(state, preempted_for)
-        state.pending_ends.popleft()
-
-
-def remember_end(state: MeshState, task: TaskId, to: TaskState) -> None:
-    """Remember the last ended tasks by id, so that a repeated submission is recognised."""
-    state.reported.pop(task, None)
-    ended = state.ended
-    ended[task] = to
-    while len(ended) > ENDED_KEPT:
-        del ended[next(iter(ended))]
+        state.task_ledger.finish_end()
 
 
 def end_readers(state: MeshState, task: TaskId, to: TaskState) -> None:
     """Queue the tasks that depended on this one, or fail them if it did not succeed."""
-    for reader in sorted(state.readers.pop(task, ())):
+    for reader in state.relations.take_readers(task):
         record = state.records.get(reader)
         if record is None or state.tasks.state_of(reader) is not TaskState.WAITING:
             continue
-        record.needs.discard(task)
+        state.task_ledger.meet_need(record, task)
         if to is not TaskState.SUCCEEDED:
             end(state, record, TaskState.FAILED, Reason.UPSTREAM_FAILED, f"{task} is {to.value}")
         elif not record.needs:
-            state.tasks.move(reader, TaskState.PLACEABLE if record.request.agent is None else TaskState.WAITING_FOR_ACTOR_CREATION)
+            state.task_ledger.inputs_came(record)
             if record.request.agent is None:
                 queue(state, record)
             else:
@@ -237,13 +196,9 @@ def end_gang(state: MeshState, record: TaskRecord, to: TaskState) -> None:
     gang = record.request.gang
     if not gang:
         return
-    members = state.gangs.get(gang, [])
-    if record.request.task in members:
-        members.remove(record.request.task)
-    if not members:
-        state.gangs.pop(gang, None)
-    elif to is TaskState.FAILED:
-        for task in tuple(members):
+    others = state.relations.leave_gang(gang, record.request.task)
+    if to is TaskState.FAILED:
+        for task in others:
             other = state.records.get(task)
             if other is not None:
                 cancel(state, other, happened.TaskCancelled(at_ms=state.now_ms, task=task), Reason.GANG_BROKEN)

@@ -14,17 +14,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from mesh.core.counting import counted
-from mesh.core.ids import AgentId, PoolName
+from mesh.core.ids import PoolName
 from mesh.core.labels import matches
 from mesh.core.pools import Pool
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet, format_units
 from mesh.core.shapes import GroupPoolSpec, GroupShape
-from mesh.core.task_spec import TaskState
 from mesh.placement.groups import GroupRecord, GroupState, Layer
-from mesh.tasks.decisions import CreateGroup, GiveGroup, RemoveGroup, StartTask
+from mesh.tasks.decisions import CreateGroup, GiveGroup, StartTask
 from mesh.tasks.records import Bucket, BucketKey, TaskRecord
-from mesh.tasks.state import MeshState, reserve_holder
+from mesh.tasks.state import MeshState
 
 Refusal = tuple[Reason, str]
 
@@ -56,7 +55,6 @@ def _on_node(state: MeshState, record: TaskRecord, bucket: Bucket, pool: Pool, a
         _preempt_on_nodes(state, bucket)
         return _no_node(state, bucket)
     state.bind_to_node(record, row, bucket.amounts)
-    _begin(state, record, TaskState.SWAP)
     order_start(state, record, Reason.PLACED)
     return None
 
@@ -82,25 +80,13 @@ def _on_group(state: MeshState, record: TaskRecord, bucket: Bucket, pool: Pool, 
         _preempt_on_nodes(state, bucket)
         return _no_node(state, bucket)
     made = state.bind_to_new_group(record, bucket.key.shape, rows)
-    _begin(state, record, TaskState.READY)
-    state.orders.append(
-        CreateGroup(version=state.version, group=made.group, pool=made.pool, shape=made.shape, nodes=made.nodes),
-    )
+    state.order(CreateGroup(version=state.version, group=made.group, pool=made.pool, shape=made.shape, nodes=made.nodes))
     return None
 
 
 def _take(state: MeshState, record: TaskRecord, group: GroupRecord, reason: Reason) -> None:
     state.bind_to_group(record, group)
-    _begin(state, record, TaskState.SWAP)
     order_start(state, record, reason)
-
-
-def _begin(state: MeshState, record: TaskRecord, to: TaskState) -> None:
-    request = record.request
-    state.queues.remove(request.task)
-    state.tasks.move(request.task, to)
-    record.attempt += 1
-    record.agent = AgentId(f"{request.task}.{record.attempt}")
 
 
 def order_start(state: MeshState, record: TaskRecord, reason: Reason) -> None:
@@ -108,12 +94,11 @@ def order_start(state: MeshState, record: TaskRecord, reason: Reason) -> None:
     request = record.request
     if not request.has_agent and record.group is not None:
         state.start(record)
-        state.tasks.move(request.task, TaskState.RUNNING)
-        state.orders.append(GiveGroup(version=state.version, task=request.task, group=record.group, reason=reason))
+        state.order(GiveGroup(version=state.version, task=request.task, group=record.group, reason=reason))
         return
     assert record.agent is not None  # noqa: S101  it has been bound
     assert record.node is not None  # noqa: S101
-    state.orders.append(
+    state.order(
         StartTask(
             version=state.version,
             task=request.task,
@@ -162,21 +147,18 @@ def rows_for(state: MeshState, bucket: Bucket) -> tuple[int, ...] | None:
         row = bucket.candidates.pick(state.random_stream.draw)
         return None if row is None else (row,)
     rows: list[int] = []
-    try:
+    with state.capacity.trial() as promise:
         for bundle in range(len(shape.bundles)):
             row = _row_for(state, bucket, bundle, rows)
             if row is None:
                 return None
-            state.table.promise(row, state.table.vector(shape.bundles[bundle]))
+            promise(row, shape.bundles[bundle])
             rows.append(row)
-        return tuple(rows)
-    finally:
-        for row, wanted in zip(rows, shape.bundles, strict=False):
-            state.table.withdraw(row, state.table.vector(wanted))
+    return tuple(rows)
 
 
 def _row_for(state: MeshState, bucket: Bucket, bundle: int, rows: list[int]) -> int | None:
-    candidates, draw, strategy = state.candidates_of(bucket.key, bundle=bundle), state.random_stream.draw, bucket.key.shape.strategy
+    candidates, draw, strategy = state.shapes.candidates_of(bucket.key, bundle=bundle), state.random_stream.draw, bucket.key.shape.strategy
     if strategy == "STRICT_PACK":
         return candidates.pick(draw, only=rows) if rows else _row_for_all(state, bucket)
     if strategy == "STRICT_SPREAD":
@@ -189,7 +171,7 @@ def _row_for(state: MeshState, bucket: Bucket, bundle: int, rows: list[int]) -> 
 def _row_for_all(state: MeshState, bucket: Bucket) -> int | None:
     """Return a row for a shape whose bundles must share one node."""
     whole = replace(bucket.key, shape=GroupShape((bucket.key.shape.amounts,)))
-    return state.candidates_of(whole).pick(state.random_stream.draw)
+    return state.shapes.candidates_of(whole).pick(state.random_stream.draw)
 
 
 def _short_of_quota(pool: Pool, amounts: ResourceSet) -> Refusal | None:
@@ -224,8 +206,8 @@ def _feasible_for_all(state: MeshState, bucket: Bucket) -> int:
     shape = bucket.key.shape
     if shape.strategy == "STRICT_PACK":
         whole = replace(bucket.key, shape=GroupShape((shape.amounts,)))
-        return len(state.candidates_of(whole).feasible_rows())
-    return min(len(state.candidates_of(bucket.key, bundle=bundle).feasible_rows()) for bundle in range(len(shape.bundles)))
+        return len(state.shapes.candidates_of(whole).feasible_rows())
+    return min(len(state.shapes.candidates_of(bucket.key, bundle=bundle).feasible_rows()) for bundle in range(len(shape.bundles)))
 
 
 def preempt_in_pool(state: MeshState, pool: PoolName) -> None:
@@ -233,7 +215,7 @@ def preempt_in_pool(state: MeshState, pool: PoolName) -> None:
     if any(group.state is GroupState.REMOVING for group in state.groups.of_pool(pool)):
         return  # One is already being removed.
     for group in state.groups.idle(pool)[:1]:
-        order_removal(state, group, Reason.GROUP_EVICTED)
+        state.remove_group(group, Reason.GROUP_EVICTED)
 
 
 def _preempt_on_nodes(state: MeshState, bucket: Bucket) -> None:
@@ -250,7 +232,7 @@ def _preempt_on_nodes(state: MeshState, bucket: Bucket) -> None:
         groups = state.groups.in_the_way(None, short, state.table.name(row))
         if groups:
             for group in groups:
-                order_removal(state, group, Reason.GROUP_EVICTED)
+                state.remove_group(group, Reason.GROUP_EVICTED)
             return
 
 
@@ -258,30 +240,22 @@ def _beyond(wanted: ResourceSet, free: ResourceSet) -> ResourceSet:
     return ResourceSet({name: max(0, amount - free[name]) for name, amount in wanted.items()})
 
 
-def order_removal(state: MeshState, group: GroupRecord, reason: Reason) -> None:
-    """Remove the group and order its removal in Ray."""
-    state.groups.remove(group.group)
-    state.orders.append(RemoveGroup(version=state.version, group=group.group, reason=reason))
-
-
 def refill_reserved(state: MeshState) -> None:
     """Order the missing reserved groups of each pool, as far as quota and node resources allow."""
-    if state.refilled_at == state.room_epoch:
+    if not state.begin_refill():
         return
-    state.refilled_at = state.room_epoch
     for pool in state.pools.pools.values():
         spec = pool.spec.groups
-        if spec is None or pool.is_closing or state.now_ms < state.reserve_rests.get(pool.spec.pool, 0):
+        if spec is None or pool.is_closing or state.capacity.is_paused(pool.spec.pool, state.now_ms):
             continue
         for shape in state.groups.missing_reserved(pool.spec.pool, spec):
             if not shape.amounts <= pool.free:
                 continue
-            rows = rows_for(state, state.bucket_of_reserve(pool.spec, shape))
+            rows = rows_for(state, state.shapes.bucket_of_reserve(pool.spec, shape))
             if rows is None:
                 continue
-            group = state.new_group(pool.spec.pool, shape, rows, Layer.RESERVED, None)
-            state.pools.reserve(pool.spec.pool, reserve_holder(group.group), shape.amounts)
-            state.orders.append(
+            group = state.capacity.add_reserved_group(pool.spec.pool, shape, rows)
+            state.order(
                 CreateGroup(
                     version=state.version, group=group.group, pool=group.pool, shape=shape, nodes=group.nodes, warm=spec.warm_agents
                 )
@@ -303,7 +277,7 @@ def expire_groups(state: MeshState) -> None:
     for pool in state.pools.pools.values():
         if pool.spec.groups is not None:
             for group in state.groups.expired(state.now_ms, pool.spec):
-                order_removal(state, group, Reason.GROUP_IDLE)
+                state.remove_group(group, Reason.GROUP_IDLE)
 
 
 def _bucket(record: TaskRecord) -> Bucket:

@@ -50,7 +50,7 @@ def find_gang_problem(state: MeshState, request: TaskRequest) -> str:
     """Return a message if another member of the gang has a different gang size; empty when they agree."""
     if not request.gang:
         return ""
-    members = state.gangs.get(request.gang) or [task for task, kept in state.records.items() if kept.request.gang == request.gang]
+    members = state.relations.members(request.gang) or [task for task, kept in state.records.items() if kept.request.gang == request.gang]
     other = next((task for task in members if task != request.task), None)
     size = state.records[other].request.gang_size if other is not None else request.gang_size
     if size == request.gang_size:

@@ -13,13 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from mesh.core.counting import counted
 from mesh.core.ids import NodeName, TaskId
 from mesh.core.nodes import Units
 from mesh.core.reasons import Reason
-from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.resources import ResourceSet
 from mesh.core.task_spec import AT_WORK
 from mesh.tasks.gang_placement import PlacementDemand, demands_of, has_units, nearest
 from mesh.tasks.placing import Refusal, place
@@ -45,31 +43,25 @@ class SetAside:
 
 def open_reservations(state: MeshState) -> None:
     """Release all reservations; `set_aside` takes them again for heads that still do not fit."""
-    for reservation in state.reservations.values():
-        for node, vector in reservation.rows:
-            if node in state.table:
-                state.table.withdraw(state.table.row(node), state.table.widened(vector))
-        state.pools.release(holder_of(reservation))
+    for reservation in state.reservations.open():
         head = state.records.get(reservation.task)
         if head is None or head.bucket is None or reservation.task not in state.queues:
             state.room_came()
         else:
-            head.bucket.tried_at = -1
-    state.opened, state.reservations = state.reservations, {}
+            state.shapes.retry(head.bucket)
 
 
 def close_reservations(state: MeshState) -> bool:
     """End the pass. Return True when a reservation was not taken again, so that other tasks may fit."""
-    lapsed = any(pool not in state.reservations for pool in state.opened)
-    state.opened = {}
-    if lapsed:
+    has_lapsed = state.reservations.close()
+    if has_lapsed:
         state.room_came()
-    return lapsed
+    return has_lapsed
 
 
 def had_room(state: MeshState, record: TaskRecord) -> bool:
     """Return whether the task, or one like it, had the reservation before this pass."""
-    before = state.opened.get(record.request.pool)
+    before = state.reservations.opened.get(record.request.pool)
     if before is None:
         return False
     head = state.records.get(before.task)
@@ -96,10 +88,9 @@ def set_aside(state: MeshState, record: TaskRecord, together: Sequence[TaskRecor
         return None
     if state.pools.pool(pool).fits(demand.quota) and has_units(demand.placement_units, rows, state.table.left[:count]):
         return SetAside(refusal=_words(demand, 0), places=demand.by_task(rows))
-    since_ms = state.opened[pool].since_ms if is_same else state.now_ms
-    reservation = NodeReservation(task=record.request.task, pool=pool, since_ms=since_ms)
-    lacking = _hold(state, reservation, demand, rows)
-    state.reservations[pool] = reservation
+    since_ms = state.reservations.opened[pool].since_ms if is_same else state.now_ms
+    places = [(row, unit.vector) for unit, row in zip(demand.placement_units, rows, strict=True)]
+    lacking = state.reservations.reserve(record.request.task, pool, since_ms, places, demand.quota)
     return SetAside(refusal=_words(demand, lacking), places={})
 
 
@@ -113,7 +104,7 @@ def use_or_name(state: MeshState, record: TaskRecord, refusal: Refusal) -> Refus
         if row is None:
             continue
         if _ends_before(state, record, reservation):
-            _lend(state, reservation, row, bucket.amounts)
+            state.reservations.lend(reservation.pool, row, bucket.amounts)
             return place(state, record, (row,))
         return Reason.CAPACITY_RESERVED, f"room is reserved for {reservation.task}, which has waited too long"
     return refusal
@@ -127,33 +118,9 @@ def lend_behind(state: MeshState, bucket: Bucket) -> None:
             use_or_name(state, record, (Reason.NODES_BUSY, ""))
 
 
-def holder_of(reservation: NodeReservation) -> str:
-    """Return the name under which the pool's ledger holds the reserved quota."""
-    return f"hold:{reservation.task}:waits"
-
-
 def _words(demand: PlacementDemand, lacking: int) -> Refusal:
     to_come = f"{lacking} of {counted(len(demand.placement_units), 'place')} still incomplete"
     return Reason.ACCUMULATING_RESERVATION, f"capacity is being reserved for it as it becomes free; {to_come}"
-
-
-def _hold(state: MeshState, reservation: NodeReservation, demand: PlacementDemand, rows: list[int]) -> int:
-    """Promise to the head what is free of its places. Return how many places are incomplete."""
-    lacking, free = 0, state.pools.pool(reservation.pool).free
-    for unit, row in zip(demand.placement_units, rows, strict=True):
-        held = np.minimum(unit.vector, state.table.free(slice(row, row + 1))[0])
-        lacking += bool((held < unit.vector).any())
-        if held.any():
-            state.table.promise(row, held)
-            reservation.rows.append((state.table.name(row), held))
-    reservation.needs = {}
-    for unit, row in zip(demand.placement_units, rows, strict=True):
-        name = state.table.name(row)
-        reservation.needs[name] = reservation.needs.get(name, NOTHING) + state.table.amounts(unit.vector)
-    reservation.quota = ResourceSet({name: min(amount, free[name]) for name, amount in demand.quota.items()})
-    if reservation.quota:
-        state.pools.reserve(reservation.pool, holder_of(reservation), reservation.quota)
-    return lacking
 
 
 def _row_kept(state: MeshState, bucket: Bucket, reservation: NodeReservation) -> int | None:
@@ -212,25 +179,3 @@ def _open_room(state: MeshState, reservation: NodeReservation, row: int) -> Unit
         if node == state.table.names[row]:
             free += state.table.widened(held)
     return free
-
-
-def _lend(state: MeshState, reservation: NodeReservation, row: int, amounts: ResourceSet) -> None:
-    """Open enough of the reservation for the task. The rest is reserved again when the pass next reaches the head."""
-    name, wanted = state.table.name(row), state.table.vector(amounts)
-    kept = []
-    for node, held in reservation.rows:
-        if node == name:
-            state.table.withdraw(row, state.table.widened(held))
-        else:
-            kept.append((node, held))
-    free = state.table.free(slice(row, row + 1))[0]
-    held = np.maximum(np.minimum(state.table.vector(reservation.needs.get(name, NOTHING)), free - wanted), 0)
-    if held.any():
-        state.table.promise(row, held)
-        kept.append((name, held))
-    reservation.rows = kept
-    state.pools.release(holder_of(reservation))
-    free_quota = state.pools.pool(reservation.pool).free
-    reservation.quota = ResourceSet({n: max(0, min(amount, free_quota[n] - amounts[n])) for n, amount in reservation.quota.items()})
-    if reservation.quota:
-        state.pools.reserve(reservation.pool, holder_of(reservation), reservation.quota)

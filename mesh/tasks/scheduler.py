@@ -20,12 +20,12 @@ from mesh.core.task_spec import AT_WORK, TaskState
 from mesh.errors import MeshError
 from mesh.placement.groups import GroupState
 from mesh.policies.catalogue import BUILT_INS, Catalogue
-from mesh.preemption.rules import MINUTE_MS, Scorer, score
+from mesh.preemption.rules import Scorer, score
 from mesh.tasks import events as happened
 from mesh.tasks import snapshot
-from mesh.tasks.admitting import admit, order_end, report_demand, try_infeasible, try_now
+from mesh.tasks.admitting import admit, order_end, try_infeasible, try_now
 from mesh.tasks.decisions import AnswerSlot, Decision, RemoveGroup
-from mesh.tasks.evicting import end_eviction, forget_node, let_group_go, order_end_of_stray
+from mesh.tasks.evicting import order_end_of_stray
 from mesh.tasks.lifecycle import (
     QUEUED,
     agent_came,
@@ -34,22 +34,19 @@ from mesh.tasks.lifecycle import (
     end,
     lose,
     lose_group,
-    open_needs,
     queue,
-    remember_end,
     requeue,
     stopped,
     wait_for_agent,
 )
-from mesh.tasks.placement_reservations import end_overdue_reservations, forget_reservations_on, reserve_placements, use_reservation
-from mesh.tasks.placing import expire_groups, is_kept, order_removal, order_start, refill_reserved
-from mesh.tasks.records import LabelRules, TaskRecord
+from mesh.tasks.placing import expire_groups, is_kept, order_start, refill_reserved
+from mesh.tasks.records import LabelRules
 from mesh.tasks.request_validation import check_label, check_pool, find_problem
 from mesh.tasks.settings import SchedulerSettings
 from mesh.tasks.state import MeshState
 
 #: How long no reserved group is ordered in a pool after Ray has refused one.
-_RESERVE_RESTS_MS = 1_000
+_RESERVED_PAUSE_MS = 1_000
 _FORM = codec_of(snapshot.MeshSnapshot)
 
 
@@ -95,56 +92,52 @@ class MeshScheduler:
             MeshError: An event of an unknown kind.
         """
         state = self.state
-        state.version += 1
-        state.orders = []
+        state.begin_step()
         for event in events:
-            state.now_ms = max(state.now_ms, event.at_ms)
+            state.advance_to(event.at_ms)
             handler = self._HANDLERS.get(type(event))
             if handler is None:
                 raise MeshError(f"the mesh scheduler does not know events of the kind {type(event).__name__}")
             handler(self, event)
         refill_reserved(state)
         admit(state)
-        for task, refusal in state.unschedulable:
-            end(state, state.records[task], TaskState.FAILED, *refusal)
-        state.unschedulable.clear()
-        report_demand(self.state)
-        state.close_pools()
-        state.trim()
-        return state.orders
+        while state.task_ledger.unschedulable:
+            record, refusal = state.task_ledger.take_unschedulable()
+            end(state, record, TaskState.FAILED, *refusal)
+        state.report_demand()
+        return state.end_step()
 
     # -- the cluster ---------------------------------------------------------------------------------------------------
 
     def _node_joined(self, event: happened.NodeJoined) -> None:
-        self.state.table.join(event.node, event.total, event.labels)
+        self.state.capacity.add_node(event.node, event.total, event.labels)
         try_infeasible(self.state)
 
     def _node_use_seen(self, event: happened.NodeUseSeen) -> None:
         if event.node in self.state.table:
-            self.state.table.see_foreign(event.node, self.state.table.vector(event.foreign))
+            self.state.capacity.set_foreign_use(event.node, event.foreign)
             self.state.room_came()
 
     def _node_left(self, event: happened.NodeLeft) -> None:
         state = self.state
         if event.node not in state.table:
             return
-        state.table.leave(event.node)
-        forget_node(state, event.node)
-        forget_reservations_on(state, event.node)
+        state.remove_node(event.node)
         for group in state.groups.on_node(event.node):
             lose_group(self.state, group.group)
         for task in [record.request.task for record in state.records.values() if record.node == event.node and record.group is None]:
-            lose(self.state, state.records[task], f"node {event.node} left")
+            if task in state.records:  # Else it ended with its agent, which was on the node too.
+                lose(self.state, state.records[task], f"node {event.node} left")
 
     # -- configuration -------------------------------------------------------------------------------------------------
 
     def _pool_configured(self, event: happened.PoolConfigured) -> None:
         state = self.state
         check_pool(state, event.spec)
-        state.pools.configure(event.spec)
+        state.capacity.configure_pool(event.spec)
         for group in state.groups.surplus_reserved(event.spec.pool, event.spec.groups):
-            order_removal(state, group, Reason.GROUP_DISCARDED)
-        state.rebuild_buckets()
+            state.remove_group(group, Reason.GROUP_DISCARDED)
+        state.assign_again()
         try_infeasible(self.state)
 
     def _pool_deleted(self, event: happened.PoolDeleted) -> None:
@@ -160,25 +153,16 @@ class MeshScheduler:
             )
         for group in state.groups.of_pool(event.pool):
             if group.state in (GroupState.IDLE, GroupState.HELD):
-                order_removal(state, group, Reason.GROUP_DISCARDED)
-        state.pools.delete(event.pool)
+                state.remove_group(group, Reason.GROUP_DISCARDED)
+        state.capacity.delete_pool(event.pool)
 
     def _settings_changed(self, event: happened.SettingsChanged) -> None:
-        state = self.state
-        state.settings = state.settings.changed(event.settings)
-        state.queues.configure(None, state.label_settings_of_others())
-        for label in state.labels:
-            state.queues.configure(label, state.label_settings(label))
-        state.rebuild_buckets()
+        self.state.change_settings(event.settings)
 
     def _label_configured(self, event: happened.LabelConfigured) -> None:
-        state = self.state
-        check_label(state, event)
-        state.labels[event.label] = LabelRules(
-            priority=event.priority, aging_per_s=event.aging_per_s, weights=dict(event.weights), policy=event.policy
-        )
-        state.queues.configure(event.label, state.label_settings(event.label))
-        state.rebuild_buckets()
+        check_label(self.state, event)
+        rules = LabelRules(priority=event.priority, aging_per_s=event.aging_per_s, weights=dict(event.weights), policy=event.policy)
+        self.state.configure_label(event.label, rules)
 
     # -- submission ----------------------------------------------------------------------------------------------------
 
@@ -186,27 +170,22 @@ class MeshScheduler:
         state, request = self.state, event.request
         if request.task in state.records or (request.task in state.ended and not event.resume):
             return
-        earlier = state.ended.pop(request.task, None)
+        ended_before = state.task_ledger.forget_end(request.task)
         wrong = find_problem(state, request)
         if wrong is not None:
-            remember_end(state, request.task, TaskState.FAILED)
+            state.task_ledger.remember_end(request.task, TaskState.FAILED)
             order_end(state, request.task, *wrong)
             return
-        state.arrivals += 1
-        state.count_demand(request)
-        record = TaskRecord(request=request, since_ms=event.at_ms, arrival=state.arrivals, resume=event.resume and earlier is not None)
-        record.attempt = event.first_attempt
-        state.records[request.task] = record
-        waits_for = open_needs(self.state, record)
-        if waits_for:
-            state.tasks.add(request.task, TaskState.WAITING, request.resources, request.job)
+        record = state.task_ledger.submit(request, event.at_ms, resume=event.resume and ended_before, first_attempt=event.first_attempt)
+        if state.task_ledger.open_needs(record):
+            state.task_ledger.enter(record, TaskState.WAITING)
         elif request.agent is not None:
             wait_for_agent(self.state, record)
         else:
-            state.tasks.add(request.task, TaskState.PLACEABLE, request.resources, request.job)
+            state.task_ledger.enter(record, TaskState.PLACEABLE)
             queue(self.state, record, event.version)
-            if state.job_reservations and use_reservation(state, record):
-                state.preemption_candidates = None
+            if state.job_reservations and state.job_reservations.use(request):
+                state.evictions.forget_candidates()
                 try_now(state, record)
 
     # -- running tasks -------------------------------------------------------------------------------------------------
@@ -219,22 +198,17 @@ class MeshScheduler:
         if state.tasks.state_of(event.task) is not TaskState.SWAP:
             return
         state.start(record)
-        state.tasks.move(event.task, TaskState.RUNNING)
-        record.started_ms = record.kept_ms = state.now_ms
-        record.refusals = 0
-        state.note_start(record)
-        end_eviction(state, event.task)
-        self.state.reported.pop(event.task, None)
+        state.note_started(record, event.agent)
+        state.end_eviction(event.task)
         if record.request.agent is None:
-            state.agents[event.agent] = event.task
             agent_came(self.state, event.agent)
 
     def _task_refused(self, event: happened.TaskRefused) -> None:
         state, record = self.state, current(self.state, event.task, event.attempt)
         if record is None or state.tasks.state_of(event.task) is not TaskState.SWAP:
             return
-        record.refusals += 1
-        if event.final or record.refusals >= state.settings.start_tries:
+        refusals = state.task_ledger.count_refusal(record)
+        if event.final or refusals >= state.settings.start_tries:
             end(self.state, record, TaskState.FAILED, event.reason if event.final else Reason.START_FAILED, event.detail)
         elif record.stopping is not None:
             stopped(self.state, record)
@@ -244,14 +218,12 @@ class MeshScheduler:
     def _task_blocked(self, event: happened.TaskBlocked) -> None:
         state = self.state
         if event.task in state.records and state.tasks.state_of(event.task) in AT_WORK:
-            to = TaskState.BLOCKED if event.blocked else TaskState.RUNNING
-            if state.tasks.state_of(event.task) is not to:
-                state.tasks.move(event.task, to)
+            state.task_ledger.set_blocked(event.task, is_blocked=event.blocked)
 
     def _checkpoint_kept(self, event: happened.CheckpointKept) -> None:
         record = current(self.state, event.task, event.attempt)
         if record is not None:
-            record.kept_ms, record.resume = self.state.now_ms, True
+            self.state.task_ledger.note_checkpoint(record, self.state.now_ms)
 
     def _task_ended(self, event: happened.TaskEnded) -> None:
         record = current(self.state, event.task, event.attempt)
@@ -280,21 +252,16 @@ class MeshScheduler:
     def _group_ready(self, event: happened.GroupReady) -> None:
         state, group = self.state, self.state.groups.records.get(event.group)
         if group is None:
-            state.orders.append(RemoveGroup(version=state.version, group=event.group, reason=Reason.GROUP_DISCARDED))
+            state.order(RemoveGroup(version=state.version, group=event.group, reason=Reason.GROUP_DISCARDED))
             return
         if group.state is not GroupState.CREATING:
             return
-        for bundle, node in zip(group.shape.bundles, group.nodes, strict=True):
-            state.table.start(state.table.row(node), state.table.vector(bundle))
-        state.groups.ready(group.group, state.now_ms)
-        state.made.add(group.group)
-        record = state.records.get(group.holder) if group.holder is not None else None
+        record = state.group_created(group)
         if record is None:
             if not is_kept(state, group):
-                order_removal(state, group, Reason.GROUP_DISCARDED)
+                state.remove_group(group, Reason.GROUP_DISCARDED)
             state.room_came()
             return
-        state.tasks.move(record.request.task, TaskState.SWAP)
         order_start(state, record, Reason.GROUP_CREATED)
 
     def _group_failed(self, event: happened.GroupFailed) -> None:
@@ -303,11 +270,10 @@ class MeshScheduler:
             return
         record = state.records.get(group.holder) if group.holder is not None else None
         if record is None:
-            state.reserve_rests[group.pool] = state.now_ms + _RESERVE_RESTS_MS
+            state.capacity.pause_reserved(group.pool, state.now_ms + _RESERVED_PAUSE_MS)
             state.lose_group(group)
             return
-        record.refusals += 1
-        if record.refusals >= state.settings.start_tries:
+        if state.task_ledger.count_refusal(record) >= state.settings.start_tries:
             end(self.state, record, TaskState.FAILED, Reason.START_FAILED, event.detail)
         else:
             requeue(self.state, record, Reason.START_FAILED, event.detail)
@@ -331,37 +297,37 @@ class MeshScheduler:
         elif not pool.fits(event.resources):
             refused = Reason.POOL_BUSY, f"pool {event.pool} has {pool.free} free"
         else:
-            state.pools.reserve(event.pool, _slot(event.slot), event.resources)
-        state.orders.append(AnswerSlot(version=state.version, slot=event.slot, refused=refused[0], detail=refused[1]))
+            state.capacity.reserve_slot(event.pool, _slot(event.slot), event.resources)
+        state.order(AnswerSlot(version=state.version, slot=event.slot, refused=refused[0], detail=refused[1]))
 
     def _slot_committed(self, event: happened.SlotCommitted) -> None:
         state = self.state
         held = next((name for name, pool in state.pools.pools.items() if _slot(event.slot) in pool.reservations), None)
         if held is not None:
-            state.pools.commit(held, _slot(event.slot))
+            state.capacity.commit_slot(held, _slot(event.slot))
         known = held is not None or bool(state.pools.held_by(_slot(event.slot)))
         refused = (None, "") if known else (Reason.SLOT_UNKNOWN, f"nothing is reserved under {event.slot}")
-        state.orders.append(AnswerSlot(version=state.version, slot=event.slot, refused=refused[0], detail=refused[1]))
+        state.order(AnswerSlot(version=state.version, slot=event.slot, refused=refused[0], detail=refused[1]))
 
     def _slot_released(self, event: happened.SlotReleased) -> None:
-        state, is_held = self.state, self.state.pools.release(_slot(event.slot))
+        state, is_held = self.state, self.state.capacity.release_slot(_slot(event.slot))
         if is_held:
             state.room_came()
         refused = (None, "") if is_held else (Reason.SLOT_UNKNOWN, f"nothing is held under {event.slot}")
-        state.orders.append(AnswerSlot(version=state.version, slot=event.slot, refused=refused[0], detail=refused[1]))
+        state.order(AnswerSlot(version=state.version, slot=event.slot, refused=refused[0], detail=refused[1]))
 
     def _placements_reserved(self, event: happened.PlacementsReserved) -> None:
-        reserve_placements(self.state, event)
+        if self.state.job_reservations.replace(event):
+            self.state.room_came()
 
     def _ticked(self, event: happened.Ticked) -> None:
         state = self.state
-        while state.recent_preemptions and state.recent_preemptions[0][0] <= event.at_ms - MINUTE_MS:
-            state.recent_preemptions.popleft()
+        state.evictions.forget_old(event.at_ms)
         expire_groups(state)
-        end_overdue_reservations(state)
-        for eviction in [kept for kept in state.evictions.values() if event.at_ms - kept.since_ms > state.settings.reservation_timeout_ms]:
-            end_eviction(state, eviction.preemptor)
-            let_group_go(state, eviction.preemptor)
+        state.job_reservations.end_overdue(state.now_ms)
+        for preemptor in state.evictions.overdue(event.at_ms - state.settings.reservation_timeout_ms):
+            state.end_eviction(preemptor)
+            state.release_group_of(preemptor)
         state.room_came()  # Tasks that were too young to be preempted may be old enough now.
 
     _HANDLERS: ClassVar[Mapping[type[happened.Event], Callable[[MeshScheduler, Any], None]]] = {

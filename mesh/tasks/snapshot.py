@@ -6,7 +6,6 @@ again. This leaves as little redundancy as possible that could be inconsistent.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -16,13 +15,13 @@ from mesh.core.random_stream import RandomStream
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.core.shapes import GroupShape
-from mesh.core.task_spec import AT_WORK, TaskRequest, TaskState
+from mesh.core.task_spec import TaskRequest, TaskState
 from mesh.placement.groups import GroupRecord, GroupState, Layer
 from mesh.policies.catalogue import Catalogue
 from mesh.preemption.rules import Scorer
 from mesh.tasks.records import Eviction, JobReservation, LabelRules, NodeReservation, TaskRecord
 from mesh.tasks.settings import SchedulerSettings
-from mesh.tasks.state import STARTS_KEPT, MeshState
+from mesh.tasks.state import MeshState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,9 +139,9 @@ def take(state: MeshState) -> MeshSnapshot:
         random_stream=state.random_stream.position,
         version=state.version,
         now_ms=state.now_ms,
-        arrivals=state.arrivals,
-        groups_made=state.groups_made,
-        labels=dict(state.labels),
+        arrivals=state.task_ledger.arrivals,
+        groups_made=state.capacity.groups_made,
+        labels=dict(state.shapes.labels),
         nodes=tuple(
             NodeSnapshot(
                 node=name,
@@ -161,8 +160,8 @@ def take(state: MeshState) -> MeshSnapshot:
         tasks=tuple(_task(state, record) for record in state.records.values()),
         evictions=tuple(_eviction(state, eviction) for eviction in state.evictions.values()),
         ended=dict(state.ended),
-        recent_preemptions=tuple(state.recent_preemptions),
-        starts={pool: tuple(times) for pool, times in state.starts.items()},
+        recent_preemptions=state.evictions.recent,
+        starts={pool: tuple(times) for pool, times in state.task_ledger.starts.items()},
         reservations=tuple(_reservation(state, kept) for kept in state.reservations.values()),
         job_reservations=tuple(replace(places) for places in state.job_reservations.values()),
     )
@@ -171,29 +170,24 @@ def take(state: MeshState) -> MeshSnapshot:
 def restore(kept: MeshSnapshot, catalogue: Catalogue, scorer: Scorer) -> MeshState:
     """Return a state that continues from the snapshot."""
     state = MeshState(kept.settings, RandomStream(kept.random_stream), catalogue, scorer)
-    state.version, state.now_ms, state.arrivals, state.groups_made = kept.version, kept.now_ms, kept.arrivals, kept.groups_made
-    state.labels = dict(kept.labels)
-    state.queues.configure(None, state.label_settings_of_others())
-    for label in state.labels:
-        state.queues.configure(label, state.label_settings(label))
+    state.restore_counters(kept.version, kept.now_ms, kept.groups_made)
+    state.task_ledger.restore_past(kept.arrivals, kept.ended, kept.starts)
+    state.restore_labels(kept.labels)
     for node in kept.nodes:
         _restore_node(state, node)
     for pool in kept.pools:
-        _restore_pool(state, pool)
+        state.capacity.restore_pool(pool.spec, pool.reservations, pool.uses, is_closing=pool.is_closing)
     for group in kept.groups:
         _restore_group(state, group)
     for task in kept.tasks:
         _restore_task(state, task)
     for eviction in kept.evictions:
         _restore_eviction(state, eviction)
-    state.ended = dict(kept.ended)
-    state.recent_preemptions = deque(kept.recent_preemptions)
-    for name, times in kept.starts.items():
-        state.starts[name] = deque(times, maxlen=STARTS_KEPT)
+    state.evictions.restore_recent(kept.recent_preemptions)
     for reservation in kept.reservations:
         _restore_reservation(state, reservation)
     for places in kept.job_reservations:
-        _restore_places(state, places)
+        state.job_reservations.restore(replace(places))
     return state
 
 
@@ -209,7 +203,7 @@ def _group(state: MeshState, record: GroupRecord) -> GroupSnapshot:
         reuse_count=record.reuse_count,
         idle_since_ms=record.idle_since_ms,
         last_holder=record.last_holder,
-        was_made=record.group in state.made,
+        was_made=state.capacity.is_created(record.group),
     )
 
 
@@ -262,41 +256,15 @@ def _reservation(state: MeshState, kept: NodeReservation) -> ReservationSnapshot
 
 
 def _restore_node(state: MeshState, kept: NodeSnapshot) -> None:
-    state.table.join(kept.node, kept.total, kept.labels)
+    state.capacity.add_node(kept.node, kept.total, kept.labels)
     if kept.foreign:
-        state.table.see_foreign(kept.node, state.table.vector(kept.foreign))
-
-
-def _restore_pool(state: MeshState, kept: PoolSnapshot) -> None:
-    """Restore through a capacity that fits all entries, since the pool's own may have been lowered below them."""
-    held = sum((*kept.reservations.values(), *kept.uses.values()), start=kept.spec.capacity)
-    state.pools.configure(_with_capacity(kept.spec, held))
-    for holder, amounts in (*kept.reservations.items(), *kept.uses.items()):
-        state.pools.reserve(kept.spec.pool, holder, amounts)
-    for holder in kept.uses:
-        state.pools.commit(kept.spec.pool, holder)
-    state.pools.configure(kept.spec)
-    if kept.is_closing:
-        state.pools.delete(kept.spec.pool)
-
-
-def _with_capacity(spec: PoolSpec, capacity: ResourceSet) -> PoolSpec:
-    return PoolSpec(pool=spec.pool, capacity=capacity, groups=spec.groups)
+        state.capacity.set_foreign_use(kept.node, kept.foreign)
 
 
 def _restore_group(state: MeshState, kept: GroupSnapshot) -> None:
-    group = kept.group
-    for bundle, node in zip(kept.shape.bundles, kept.nodes, strict=True):
-        if node in state.table:
-            row, vector = state.table.row(node), state.table.vector(bundle)
-            state.table.queue_for(row, vector)
-            if kept.was_made:
-                state.table.start(row, vector)
-    if kept.was_made:
-        state.made.add(group)
-    state.groups.restore(
+    state.capacity.restore_group(
         GroupRecord(
-            group=group,
+            group=kept.group,
             pool=kept.pool,
             shape=kept.shape,
             layer=kept.layer,
@@ -306,14 +274,14 @@ def _restore_group(state: MeshState, kept: GroupSnapshot) -> None:
             reuse_count=kept.reuse_count,
             idle_since_ms=kept.idle_since_ms,
             last_holder=kept.last_holder,
-        )
+        ),
+        was_created=kept.was_made,
     )
 
 
 def _restore_task(state: MeshState, kept: TaskSnapshot) -> None:
-    request, task = kept.request, kept.request.task
     record = TaskRecord(
-        request=request,
+        request=kept.request,
         since_ms=kept.since_ms,
         arrival=kept.arrival,
         attempt=kept.attempt,
@@ -331,53 +299,27 @@ def _restore_task(state: MeshState, kept: TaskSnapshot) -> None:
         needs=set(kept.needs),
         in_admitted_gang=kept.in_admitted_gang,
     )
-    state.records[task] = record
-    state.tasks.add(task, kept.state, request.resources, request.job, request.agent)
-    if request.gang and kept.state is not TaskState.WAITING:
-        state.gangs.setdefault(request.gang, []).append(task)
-    if request.agent is None and request.pool in state.pools.pools:
-        record.bucket = state.bucket_for(request)
-    if kept.state is TaskState.PLACEABLE:
-        state.enqueue(record)
-    elif kept.state is TaskState.WAITING:
-        for need in kept.needs:
-            state.readers.setdefault(need, set()).add(task)
-    elif kept.state is TaskState.WAITING_FOR_ACTOR_CREATION and request.agent is not None:
-        state.callers.setdefault(request.agent, []).append(task)
-    state.restore_use(record, runs=kept.state in AT_WORK)
+    state.restore_task(record, kept.state)
 
 
 def _restore_eviction(state: MeshState, kept: EvictionSnapshot) -> None:
-    rows = [(node, state.table.vector(amounts)) for node, amounts in kept.rows]
-    for node, vector in rows:
-        if node in state.table:
-            state.table.queue_for(state.table.row(node), vector)
-    state.evictions[kept.preemptor] = Eviction(
-        preemptor=kept.preemptor,
-        pool=kept.pool,
-        since_ms=kept.since_ms,
-        victims=set(kept.victims),
-        groups=set(kept.groups),
-        rows=rows,
-        holders=list(kept.holders),
-        gang=kept.gang,
-        places=dict(kept.places),
+    state.evictions.restore(
+        Eviction(
+            preemptor=kept.preemptor,
+            pool=kept.pool,
+            since_ms=kept.since_ms,
+            victims=set(kept.victims),
+            groups=set(kept.groups),
+            rows=[(node, state.table.vector(amounts)) for node, amounts in kept.rows],
+            holders=list(kept.holders),
+            gang=kept.gang,
+            places=dict(kept.places),
+        )
     )
-    for victim in kept.victims:
-        state.evicted[victim] = kept.preemptor
 
 
 def _restore_reservation(state: MeshState, kept: ReservationSnapshot) -> None:
     rows = [(node, state.table.vector(amounts)) for node, amounts in kept.rows]
-    for node, vector in rows:
-        if node in state.table:
-            state.table.queue_for(state.table.row(node), vector)
-    state.reservations[kept.pool] = NodeReservation(
-        task=kept.task, pool=kept.pool, since_ms=kept.since_ms, rows=rows, quota=kept.quota, needs=dict(kept.needs)
+    state.reservations.restore(
+        NodeReservation(task=kept.task, pool=kept.pool, since_ms=kept.since_ms, rows=rows, quota=kept.quota, needs=dict(kept.needs))
     )
-
-
-def _restore_places(state: MeshState, kept: JobReservation) -> None:
-    state.job_reservations[kept.job] = replace(kept)
-    for place in kept.kept:
-        state.table.queue_for(state.table.row(place.node), state.table.vector(place.resources))

@@ -1,254 +1,143 @@
-"""The whole state of one mesh's scheduler, with methods that keep its ledgers consistent.
+"""The whole state of one mesh's scheduler, and the only code that changes it.
 
-Three ledgers record who holds what: the node table (node resources), the pools (quota) and the placement groups. A method either updates
-all ledgers it concerns or raises before it changes any.
+`MeshState` composes the owners of its parts. Each owner changes its own fields in its own methods and checks its own invariants;
+`MeshState` itself has the methods that concern several of them. Policies read all of it, and change it by calling these methods.
+
+Source:
+    dask's `WorkerState`.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Hashable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 
-from mesh.core.ids import AgentId, GroupId, JobId, LabelName, NodeName, PoolName, TaskId
-from mesh.core.nodes import NodeTable
-from mesh.core.pools import PoolLedger, PoolSpec
+from mesh.core.ids import AgentId, LabelName, NodeName, TaskId
 from mesh.core.random_stream import RandomStream
 from mesh.core.reasons import Reason
-from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.resources import ResourceSet
 from mesh.core.shapes import GroupShape
-from mesh.core.task_spec import AT_WORK, TaskRequest, TaskState, Weights
-from mesh.placement.candidates import Candidates
-from mesh.placement.group_ledger import GroupLedger
-from mesh.placement.groups import GroupRecord, Layer
-from mesh.policies.catalogue import Catalogue, chosen
-from mesh.policies.census import Census
-from mesh.policies.fragmentation import CommonShapes
-from mesh.policies.policy import NodeDemand
-from mesh.preemption.rules import Candidate, Scorer
-from mesh.tasks.decisions import Decision
-from mesh.tasks.queues import LabelQueues, LabelSettings
-from mesh.tasks.records import Bucket, BucketKey, Eviction, JobReservation, LabelRules, NodeReservation, TaskRecord
+from mesh.core.task_spec import AT_WORK, TaskState
+from mesh.placement.groups import GroupRecord, GroupState
+from mesh.policies.catalogue import Catalogue
+from mesh.preemption.rules import Scorer
+from mesh.tasks.capacity import CapacityLedger
+from mesh.tasks.decisions import Decision, ExplainWaiting, RemoveGroup, RequestCapacity, StopTask
+from mesh.tasks.eviction_ledger import EvictionLedger
+from mesh.tasks.queued_shapes import QueuedShapes
+from mesh.tasks.records import Bucket, Eviction, LabelRules, TaskRecord
+from mesh.tasks.reservation_ledger import JobReservationLedger, ReservationLedger
 from mesh.tasks.settings import SchedulerSettings
+from mesh.tasks.task_ledger import TaskLedger
 from mesh.tasks.task_queues import SchedulingQueues
 
-#: Number of starts used to estimate a wait.
-STARTS_KEPT = 32
-#: Number of ended tasks remembered by id, so that a repeated submission is recognised.
-ENDED_KEPT = 10_000
-#: Length at which the node table's log of touched rows is cut.
-_TOUCHED_MAX = 1 << 16
-#: Above this number, shapes without waiting tasks are dropped.
-_BUCKETS_MAX = 1_000
 _BUCKETS_LOOKED_AT_EVERY = 64
-_ALIKE_MAX = 4_096
-_CENSUS_EVERY = 1_024
-_NO_RULES = LabelRules()
 
 
 class MeshState:
-    """State of one scheduler. Only `MeshScheduler.handle` and what it calls write it.
+    """State of one scheduler.
 
-    Invariants (checked by `mesh.tasks.invariants.violations`): each task of `records` is in `tasks` in exactly one state; it is in
-    `queues` exactly when it is PLACEABLE; it holds quota exactly from READY or SWAP until it has stopped.
+    Invariants, see `check`: each task of `records` is in `tasks` in exactly one state; it is in `queues` exactly when it is PLACEABLE;
+    it holds quota exactly from READY or SWAP until it has stopped; each ledger equals the sum over those that hold something.
     """
 
     def __init__(self, settings: SchedulerSettings, random_stream: RandomStream, catalogue: Catalogue, scorer: Scorer) -> None:
-        self.settings = settings
         self.random_stream = random_stream
         self.catalogue = catalogue
         self.scorer = scorer  #: Scores candidates for preemption.
         self.version = 0  #: Number of calls of `handle`.
         self.now_ms = 0
-        self.table = NodeTable()
-        self.pools = PoolLedger(())
-        self.groups = GroupLedger()
-        self.queues = LabelQueues(LabelSettings(aging_per_s=settings.aging_per_s))
-        self.tasks = SchedulingQueues()
-        self.records: dict[TaskId, TaskRecord] = {}
-        self.buckets: dict[BucketKey, Bucket] = {}
-        self._alike: dict[Hashable, Bucket] = {}  #: Cache by request fields, since keys are slow to build; may be cleared.
-        self.labels: dict[LabelName, LabelRules] = {}
-        self.evictions: dict[TaskId, Eviction] = {}  #: By preemptor.
-        self.reservations: dict[PoolName, NodeReservation] = {}  #: Reservations for tasks that waited too long, one per pool.
-        self.job_reservations: dict[JobId, JobReservation] = {}  #: Reservations for workers that wait for their leader.
-        self.opened: dict[PoolName, NodeReservation] = {}  #: Reservations before the current pass; empty between passes.
-        self.evicted: dict[TaskId, TaskId] = {}  #: Victim to preemptor, while the victim stops.
-        self.readers: dict[TaskId, set[TaskId]] = {}  #: Task to the tasks that depend on it.
-        self.gangs: dict[str, list[TaskId]] = {}  #: Members known so far.
-        self.callers: dict[AgentId, list[TaskId]] = {}  #: Calls that wait for the agent.
-        self.agents: dict[AgentId, TaskId] = {}  #: Running agents with their tasks.
-        self.ended: dict[TaskId, TaskState] = {}  #: Last ended tasks, oldest first.
-        self.job_counts: dict[JobId, dict[NodeName, int]] = {}
-        self.recent_preemptions: deque[tuple[int, LabelName]] = deque()  #: Preemptions of the last minute.
-        self.running: dict[float, int] = {}  #: Number of running preemptible tasks by priority.
-        self.starts: dict[PoolName, deque[int]] = {}  #: Times of the last starts.
-        self.arrivals = 0
-        self.groups_made = 0
         self.room_epoch = 0  #: Grows when something may fit that did not.
-        self.unschedulable: list[tuple[TaskId, tuple[Reason, str]]] = []  #: Tasks that this pass found can never be placed.
-        self.census = Census()
-        self.common: CommonShapes | None = None  #: Most requested shapes, as last counted.
-        self.refilled_at = -1  #: `room_epoch` at the last refill of the reserved layers.
-        self.refusals = 0  #: Grows when the set of unplaced tasks changes.
-        self.pending_ends: deque[tuple[TaskRecord, TaskState, TaskId | None]] = deque()  #: Ends whose effects on others are pending.
-        self.evaluations = 0  #: Victim searches in this pass.
-        self.preemption_candidates: tuple[Candidate, ...] | None = None  #: Running tasks as found by this pass; None: not searched yet.
-        self.reserve_rests: dict[PoolName, int] = {}  #: Until when no reserved group is ordered in a pool, since Ray refused one.
-        self.made: set[GroupId] = set()  #: Groups that exist in Ray: they use resources; other groups have a promise.
-        self.node_versions: dict[NodeName, int] = {}  #: Version of the last placement on each node.
-        self.reported: dict[TaskId, tuple[Reason, str]] = {}  #: Last explanation of each waiting task.
-        self.demands: tuple[ResourceSet, ...] = ()  #: Last request to the autoscaler.
-        self.demands_at = 0  #: Value of `refusals` at that request.
-        self.orders: list[Decision] = []  #: Decisions of the current call of `handle`.
 
-    # -- queued shapes -------------------------------------------------------------------------------------------------
+        self.tasks = SchedulingQueues()
+        self.capacity = CapacityLedger(self.tasks)
+        self.table, self.pools, self.groups = self.capacity.table, self.capacity.pools, self.capacity.groups
+        self.shapes = QueuedShapes(settings, catalogue, self.table, self.pools, self.capacity.job_counts)
+        self.task_ledger = TaskLedger(self.shapes, self.tasks)
+        self.queues, self.records, self.ended = self.task_ledger.queues, self.task_ledger.records, self.task_ledger.ended
+        self.relations = self.task_ledger.relations
+        self.evictions = EvictionLedger(self.table, self.pools)
+        self.reservations = ReservationLedger(self.table, self.pools)
+        self.job_reservations = JobReservationLedger(self.table, self.pools)
 
-    def bucket_for(self, request: TaskRequest) -> Bucket:
-        """Return the bucket for all tasks like this one."""
-        likeness = _likeness(request)
-        bucket = self._alike.get(likeness)
-        if bucket is None:
-            if len(self._alike) >= _ALIKE_MAX:
-                self._alike.clear()
-            bucket = self._alike[likeness] = self._bucket_of(self._key(request), request)
-        return bucket
+        self._orders: list[Decision] = []
+        self._reported: dict[TaskId, tuple[Reason, str]] = {}
+        self._demands: tuple[ResourceSet, ...] = ()  #: Last request to the autoscaler.
+        self._demands_at = 0  #: Value of `task_ledger.changes` at that request.
+        self._refilled_at = -1  #: `room_epoch` at the last refill of the reserved layers.
+        self._node_versions: dict[NodeName, int] = {}
 
-    def _bucket_of(self, key: BucketKey, request: TaskRequest) -> Bucket:
-        bucket = self.buckets.get(key)
-        if bucket is None:
-            bucket = self.buckets[key] = Bucket(key=key, amounts=key.shape.amounts, candidates=self.candidates_of(key, request))
-        return bucket
+    @property
+    def settings(self) -> SchedulerSettings:
+        """Current settings."""
+        return self.shapes.settings
 
-    def _key(self, request: TaskRequest) -> BucketKey:
-        spec = self.pools.pools[request.pool].spec
-        rules = self.labels.get(request.label, _NO_RULES)
-        return BucketKey(
-            label=request.label,
-            pool=request.pool,
-            shape=GroupShape(request.bundles or (request.resources,), request.strategy),
-            selector=tuple(sorted({**spec.selector, **request.selector}.items())),
-            policy=chosen(request.policy or rules.policy, spec.policy, has_local_bytes=bool(request.local_bytes)),
-            weights=request.weights or self._weights(request, rules),
-            is_urgent=spec.groups is not None and request.priority >= spec.groups.reserved_priority,
-            has_agent=request.has_agent,
-            node=request.node,
-            soft=request.soft,
-            job=request.job,
-            role=request.role,
-            own=request.task if request.gang else None,
-            places=tuple(sorted(request.local_bytes.items())),
-        )
+    @property
+    def orders(self) -> Sequence[Decision]:
+        """Decisions of the current call of `handle`."""
+        return self._orders
 
-    def bucket_of_reserve(self, spec: PoolSpec, shape: GroupShape) -> Bucket:
-        """Return a bucket for a reserved group, which no task requests."""
-        request = TaskRequest(task=TaskId(""), pool=spec.pool, resources=shape.bundles[0], bundles=shape.bundles, has_agent=False)
-        key = replace(self._key(request), shape=shape)
-        return Bucket(key=key, amounts=shape.amounts, candidates=self.candidates_of(key))
+    @property
+    def reported(self) -> Mapping[TaskId, tuple[Reason, str]]:
+        """Last explanation of each waiting task."""
+        return self._reported
 
-    def rebuild_buckets(self) -> None:
-        """Assign every queued task to its new bucket after a change of settings."""
-        self.buckets.clear()
-        self._alike.clear()
-        self.running.clear()
-        for task in (*self.tasks.in_state(TaskState.RUNNING), *self.tasks.in_state(TaskState.BLOCKED)):
-            self._count_running(self.records[task].request, 1)
-        for record in self.records.values():
-            record.bucket = None
-            if self.queues.remove(record.request.task):
-                self.enqueue(record)
-        self.room_came()
+    def node_version(self, node: NodeName) -> int:
+        """Return the version of the last placement on the node."""
+        return self._node_versions.get(node, 0)
 
-    def candidates_of(self, key: BucketKey, request: TaskRequest | None = None, bundle: int = 0) -> Candidates:
-        """Return the nodes for one bundle of the shape."""
-        wanted = key.shape.bundles[bundle]
-        settings = self.settings
-        demand = NodeDemand(
-            wanted=self.table.vector(wanted),
-            weights=key.weights,
-            role=key.role,
-            soft=key.soft,
-            names_node=key.node is not None,
-            top_k_fraction=settings.top_k_fraction,
-            top_k_absolute=settings.top_k_absolute,
-            spread_threshold=settings.spread_threshold,
-            is_urgent=key.is_urgent,
-            common=self.common,
-        )
-        return Candidates(
-            self.table,
-            wanted,
-            dict(key.selector),
-            self.catalogue.policy(key.policy),
-            demand,
-            named=key.node,
-            local_bytes=request.local_bytes if request is not None else None,
-            job=key.job,
-            job_counts=self.job_counts,
-        )
+    # -- one call of `handle` ------------------------------------------------------------------------------------------
 
-    def _weights(self, request: TaskRequest, rules: LabelRules) -> Weights:
-        """Return the weights of its label, else of its workload type (rules under `workload:<type>`), else the mesh's."""
-        of_type = self.labels.get(LabelName(f"workload:{request.workload_type}")) if request.workload_type else None
-        changes = rules.weights or (of_type.weights if of_type is not None else {})
-        return replace(self.settings.weights, **changes) if changes else self.settings.weights
+    def begin_step(self) -> None:
+        """Begin a new version without decisions."""
+        self.version += 1
+        self._orders = []
 
-    def label_settings_of_others(self) -> LabelSettings:
-        """Return the settings for labels without rules of their own."""
-        return LabelSettings(aging_per_s=self.settings.aging_per_s)
+    def advance_to(self, at_ms: int) -> None:
+        """Set the time, which never goes back."""
+        self.now_ms = max(self.now_ms, at_ms)
 
-    def label_settings(self, label: LabelName) -> LabelSettings:
-        """Return the label's queue settings."""
-        rules = self.labels.get(label, _NO_RULES)
-        aging = rules.aging_per_s if rules.aging_per_s is not None else self.settings.aging_per_s
-        return LabelSettings(priority=rules.priority, aging_per_s=aging)
+    def order(self, decision: Decision) -> None:
+        """Add a decision."""
+        self._orders.append(decision)
 
-    def base_priority(self, request: TaskRequest) -> float:
-        """Return P_base + P_label, which preemption compares."""
-        rules = self.labels.get(request.label)
-        return request.priority + (rules.priority if rules is not None else 0.0)
+    def end_step(self) -> list[Decision]:
+        """Drop what is not needed any more, and return the decisions."""
+        self.capacity.close_pools()
+        self.capacity.trim()
+        if self.version % _BUCKETS_LOOKED_AT_EVERY == 0:
+            self.shapes.drop_unused(self.queues.buckets)
+        return self._orders
 
-    # -- queueing ------------------------------------------------------------------------------------------------------
+    def room_came(self) -> None:
+        """Record that something may fit now that did not."""
+        self.room_epoch += 1
 
-    def enqueue(self, record: TaskRecord) -> None:
-        """Queue the task; one that was queued before gets its old position."""
-        request = record.request
-        if record.bucket is None:
-            record.bucket = self.bucket_for(request)
-        self.queues.add(
-            request.task,
-            bucket=record.bucket,
-            label=request.label,
-            priority=request.priority,
-            since_ms=record.since_ms,
-            arrival=record.arrival,
-        )
-        record.bucket.tried_at = -1
+    def begin_refill(self) -> bool:
+        """Return whether reserved layers may be refilled: something has become free since the last refill."""
+        is_due = self._refilled_at != self.room_epoch
+        self._refilled_at = self.room_epoch
+        return is_due
 
-    def without_node(self, request: TaskRequest) -> TaskRequest:
-        """Return the request without its outdated node: any node will do."""
-        return replace(request, node=None, policy="" if request.policy == "node_affinity" else request.policy)
+    # -- explanations and demands --------------------------------------------------------------------------------------
 
-    def note_start(self, record: TaskRecord) -> None:
-        """Record a start, for estimates."""
-        self.starts.setdefault(record.request.pool, deque(maxlen=STARTS_KEPT)).append(self.now_ms)
+    def explain(self, record: TaskRecord, reason: Reason, detail: str) -> None:
+        """Explain why a task waits, if the reason or detail changed."""
+        task = record.request.task
+        if self._reported.get(task) != (reason, detail):
+            self._reported[task] = (reason, detail)
+            self.order(ExplainWaiting(version=self.version, task=task, reason=reason, detail=detail))
 
-    def count_demand(self, request: TaskRequest) -> None:
-        """Count the requested shape. From time to time, rescore waiting shapes by the shapes counted so far."""
-        self.census.count(request.bundles[0] if request.bundles else request.resources)
-        if self.arrivals & (self.arrivals - 1) == 0 or self.arrivals % _CENSUS_EVERY == 0:  # Often at first, then at a fixed interval.
-            self.common = self.census.common(self.table.vector, self._largest_node())
-            for bucket in self.buckets.values():
-                bucket.candidates.know(self.common)
+    def report_demand(self) -> None:
+        """Request capacity from the autoscaler when the unmet demands changed."""
+        if self._demands_at == self.task_ledger.changes:
+            return
+        self._demands_at = self.task_ledger.changes
+        demands = self._unmet_demands()
+        if demands != self._demands:
+            self._demands = demands
+            self.order(RequestCapacity(version=self.version, demands=demands))
 
-    def _largest_node(self) -> ResourceSet:
-        """Return the largest node's total of requested resources only: unrequested memory must not count as worth preserving."""
-        asked = {name for shape, _ in self.census for name in shape}
-        totals = self.table.total[: len(self.table.names)]
-        whole = self.table.amounts(totals[int(totals.sum(axis=1).argmax())]) if len(totals) else NOTHING
-        return ResourceSet({name: amount for name, amount in whole.items() if name in asked})
-
-    def unmet_demands(self) -> tuple[ResourceSet, ...]:
+    def _unmet_demands(self) -> tuple[ResourceSet, ...]:
         """Return the demands that fit on no node or wait for capacity: one set per task or bundle, up to the limit."""
         most, demands = self.settings.demands_sent_max, list[ResourceSet]()
         for task in self.tasks.in_state(TaskState.INFEASIBLE)[:most]:
@@ -260,177 +149,186 @@ class MeshState:
                 demands.extend(list(bucket.key.shape.bundles) * min(self.queues.count(bucket), most))
         return tuple(demands[:most])
 
-    def room_came(self) -> None:
-        """Record that something may fit now that did not."""
-        self.room_epoch += 1
+    # -- configuration and nodes ---------------------------------------------------------------------------------------
 
-    # -- changes of several ledgers ------------------------------------------------------------------------------------
+    def change_settings(self, changes: Mapping[str, float]) -> None:
+        """Change settings, and order and place the queued tasks by the new ones."""
+        self.shapes.change_settings(changes)
+        self.task_ledger.configure_labels()
+        self.assign_again()
+
+    def configure_label(self, label: LabelName, rules: LabelRules) -> None:
+        """Set the label's rules, and order and place the queued tasks by them."""
+        self.shapes.configure_label(label, rules)
+        self.task_ledger.configure_label(label)
+        self.assign_again()
+
+    def assign_again(self) -> None:
+        """Assign queued tasks to buckets by the present settings and pools."""
+        self.task_ledger.assign_again()
+        self.room_came()
+
+    def remove_node(self, node: NodeName) -> None:
+        """Drop a node that has left, and what is held on it. End evictions that planned a place there: they are planned again."""
+        self.capacity.remove_node(node)
+        for preemptor in self.evictions.forget_node(node):
+            self.end_eviction(preemptor)
+        self.reservations.forget_node(node)
+        self.job_reservations.forget_node(node)
+
+    # -- tasks ---------------------------------------------------------------------------------------------------------
 
     def bind_to_node(self, record: TaskRecord, row: int, amounts: ResourceSet) -> None:
-        """Promise the task quota and node resources."""
-        task = record.request.task
-        self.pools.reserve(record.request.pool, task, amounts)
-        self.table.promise(row, self.table.vector(record.request.resources))
-        record.node, record.group = self.table.name(row), None
-        self._count_for_job(record, 1)
+        """Promise a queued task quota and node resources: SWAP."""
+        self.capacity.bind_to_node(record, row, amounts)
+        self._begin(record, TaskState.SWAP)
 
     def bind_to_group(self, record: TaskRecord, group: GroupRecord) -> None:
-        """Give the task an existing placement group. A reserved one brings its own quota."""
-        task = record.request.task
-        if group.layer is Layer.RESERVED:
-            self.pools.move(reserve_holder(group.group), task)
-        else:
-            self.pools.reserve(record.request.pool, task, group.shape.amounts)
-        self.groups.take(group.group, task)
-        record.node, record.group = group.nodes[0], group.group
-        self._count_for_job(record, 1)
+        """Give a queued task an existing placement group: SWAP. A reserved one brings its own quota."""
+        self.capacity.bind_to_group(record, group)
+        self._begin(record, TaskState.SWAP)
 
     def bind_to_new_group(self, record: TaskRecord, shape: GroupShape, rows: tuple[int, ...]) -> GroupRecord:
-        """Promise the task quota and a new placement group."""
-        task = record.request.task
-        self.pools.reserve(record.request.pool, task, shape.amounts)
-        group = self.new_group(record.request.pool, shape, rows, Layer.DYNAMIC, task)
-        record.node, record.group = group.nodes[0], group.group
-        self._count_for_job(record, 1)
+        """Promise a queued task quota and a new placement group: READY."""
+        group = self.capacity.bind_to_new_group(record, shape, rows)
+        self._begin(record, TaskState.READY)
         return group
 
-    def new_group(self, pool: PoolName, shape: GroupShape, rows: tuple[int, ...], layer: Layer, holder: TaskId | None) -> GroupRecord:
-        """Add a placement group that Ray is to create on these rows, one per bundle."""
-        for bundle, row in zip(shape.bundles, rows, strict=True):
-            self.table.promise(row, self.table.vector(bundle))
-        self.groups_made += 1
-        group = GroupId(f"g{self.groups_made}")
-        self.groups.add(group, pool, shape, layer, tuple(map(self.table.name, rows)), holder)
-        return self.groups.records[group]
-
     def start(self, record: TaskRecord) -> None:
-        """Turn the task's promises into use."""
-        request = record.request
-        if request.agent is not None:
-            return  # A call uses no resources; its agent does.
-        if request.task in self.pools.pool(request.pool).reservations:
-            self.pools.commit(request.pool, request.task)
-        self._count_running(request, 1)
-        if record.group is None and record.node is not None:
-            self.table.start(self.table.row(record.node), self.table.vector(request.resources))
+        """Turn the task's promises into use: RUNNING. A call uses no resources; its agent does."""
+        if record.request.agent is None:
+            self.capacity.start(record)
+        self.task_ledger.run(record)
 
-    def restore_use(self, record: TaskRecord, *, runs: bool) -> None:
-        """Count the node use of a restored task; quota and groups are restored by their own ledgers."""
-        request, node = record.request, record.node
-        if request.agent is not None or node is None:
-            return
-        self._count_for_job(record, 1)
-        if runs:
-            self._count_running(request, 1)
-            if record.agent is not None:
-                self.agents[record.agent] = request.task
-        if record.group is None and node in self.table:
-            row, vector = self.table.row(node), self.table.vector(request.resources)
-            self.table.queue_for(row, vector)
-            if runs:
-                self.table.start(row, vector)
+    def note_started(self, record: TaskRecord, agent: AgentId) -> None:
+        """Record that the task's agent is up, and drop the explanation of its wait."""
+        self.task_ledger.note_started(record, agent, self.now_ms)
+        self._reported.pop(record.request.task, None)
+
+    def order_stop(
+        self, record: TaskRecord, reason: Reason, *, keep_state: bool = True, requeue: bool = False, by: TaskId | None = None
+    ) -> None:
+        """Order a running task to stop. Idempotent."""
+        if self.task_ledger.begin_stop(record, reason, requeue=requeue):
+            self.order(
+                StopTask(
+                    version=self.version,
+                    task=record.request.task,
+                    attempt=record.attempt,
+                    keep_state=keep_state,
+                    grace_ms=self.settings.grace_ms,
+                    reason=reason,
+                    by=by,
+                )
+            )
 
     def unbind(self, record: TaskRecord, *, hold_for: TaskId | None = None) -> None:
         """Release what the task holds: quota, node resources, its group. No effect when it holds nothing.
 
         The group itself stays, unless it was not created yet; the caller decides what happens to it.
+
+        Args:
+            hold_for: Preemptor for which its group is held.
         """
         if record.node is None:
             return
         if record.request.agent is not None:
-            record.node = None
+            self.task_ledger.end_call(record)
             return
-        task, group = record.request.task, self.groups.records.get(record.group) if record.group is not None else None
-        self._count_for_job(record, -1)
-        if self.tasks.state_of(task) in AT_WORK:
-            self._count_running(record.request, -1)
-        if record.group is None:
-            self._give_back_row(record)
-        elif group is not None and group.holder == task:
-            self.groups.give_back(group.group, self.now_ms, hold_for=hold_for)
-            if group.layer is Layer.RESERVED:
-                self._lay_by_quota(task, group)
-        self.pools.release(task)
-        record.node = record.group = None
+        self._node_versions[record.node] = self.version
+        if self.tasks.state_of(record.request.task) in AT_WORK:
+            self.task_ledger.count_running(record, -1)
+        self.capacity.unbind(record, self.now_ms, hold_for)
         self.room_came()
 
-    def _lay_by_quota(self, task: TaskId, group: GroupRecord) -> None:
-        """Reserve the quota of a reserved group again after its task, if the pool still has that much."""
-        holder = reserve_holder(group.group)
-        self.pools.move(task, holder)
-        self.pools.release(holder)
-        if self.pools.pool(group.pool).fits(group.shape.amounts):
-            self.pools.reserve(group.pool, holder, group.shape.amounts)
+    def take_back(self, placed: Iterable[TaskRecord], ordered: int) -> None:
+        """Queue tasks again that were placed in this step, and withdraw their orders.
 
-    def _give_back_row(self, record: TaskRecord) -> None:
-        if record.node is None or record.node not in self.table:
-            return
-        row, vector = self.table.row(record.node), self.table.vector(record.request.resources)
-        if self.tasks.state_of(record.request.task) in AT_WORK:
-            self.table.finish(row, vector)
-        else:
-            self.table.withdraw(row, vector)
+        Args:
+            ordered: Number of orders before they were placed. Removals of groups stay.
+        """
+        for record in placed:
+            group = self.groups.records.get(record.group) if record.group is not None else None
+            self.unbind(record)
+            if group is not None and group.state is GroupState.CREATING:
+                self.lose_group(group)
+            self.task_ledger.take_back(record)
+        self._orders[ordered:] = [order for order in self._orders[ordered:] if isinstance(order, RemoveGroup)]
+
+    def forget(self, record: TaskRecord, to: TaskState) -> None:
+        """Drop a task that is over."""
+        self.task_ledger.forget(record, to)
+        self._reported.pop(record.request.task, None)
+
+    def _begin(self, record: TaskRecord, to: TaskState) -> None:
+        if record.node is not None:
+            self._node_versions[record.node] = self.version
+        self.task_ledger.begin(record, to)
+
+    # -- placement groups and evictions --------------------------------------------------------------------------------
+
+    def group_created(self, group: GroupRecord) -> TaskRecord | None:
+        """Turn the promises of a group that exists in Ray now into use. Return the task for which it was created, which is in SWAP."""
+        self.capacity.group_created(group, self.now_ms)
+        record = self.records.get(group.holder) if group.holder is not None else None
+        if record is not None:
+            self.task_ledger.swap(record.request.task)
+        return record
+
+    def remove_group(self, group: GroupRecord, reason: Reason) -> None:
+        """Mark the group for removal and order its removal in Ray."""
+        self.capacity.remove_group(group.group)
+        self.order(RemoveGroup(version=self.version, group=group.group, reason=reason))
 
     def lose_group(self, group: GroupRecord) -> None:
         """Drop a lost group: free its resources, and the quota of an unused reserved one."""
-        was_made = group.group in self.made
-        self.made.discard(group.group)
-        for bundle, node in zip(group.shape.bundles, group.nodes, strict=True):
-            if node in self.table:
-                row, vector = self.table.row(node), self.table.vector(bundle)
-                (self.table.finish if was_made else self.table.withdraw)(row, vector)
-        self.pools.release(reserve_holder(group.group))
-        self.groups.drop(group.group)
+        self.capacity.lose_group(group)
         self.room_came()
 
-    def close_pools(self) -> None:
-        """Delete the pools that are closing and hold nothing any more."""
-        for name in [name for name, pool in self.pools.pools.items() if pool.is_closing and pool.is_empty]:
-            self.pools.delete(name)
+    def release_group_of(self, preemptor: TaskId) -> None:
+        """Release the group that is HELD for the task; any task may take it now."""
+        if self.capacity.release_group_of(preemptor, self.now_ms):
+            self.room_came()
 
-    def trim(self) -> None:
-        """Cut the node table's log, which makes users of scores compute them anew, and drop shapes without waiting tasks."""
-        if len(self.table.touched) > _TOUCHED_MAX:
-            self.table.touched.clear()
-            self.table.shape_version += 1
-        if len(self.buckets) > _BUCKETS_MAX and self.version % _BUCKETS_LOOKED_AT_EVERY == 0:
-            waiting = set(map(id, self.queues.buckets()))
-            self.buckets = {key: bucket for key, bucket in self.buckets.items() if id(bucket) in waiting}
-            self._alike.clear()
+    def end_eviction(self, preemptor: TaskId) -> Eviction | None:
+        """Release what is held for the preemptor. A group HELD for it stays so until the task starts or ends."""
+        eviction = self.evictions.end(preemptor)
+        if eviction is not None:
+            self.room_came()
+        return eviction
 
-    def _count_running(self, request: TaskRequest, change: int) -> None:
-        if not request.preemptible:
-            return
-        priority = self.base_priority(request)
-        self.running[priority] = self.running.get(priority, 0) + change
-        if not self.running[priority]:
-            del self.running[priority]
+    # -- a snapshot ----------------------------------------------------------------------------------------------------
 
-    def _count_for_job(self, record: TaskRecord, change: int) -> None:
-        job, node = record.request.job, record.node
-        if node is not None:
-            self.node_versions[node] = self.version
-        if job is None or node is None:
-            return
-        counts = self.job_counts.setdefault(job, {})
-        counts[node] = counts.get(node, 0) + change
-        if not counts[node]:
-            del counts[node]
-        if not counts:
-            del self.job_counts[job]
+    def restore_counters(self, version: int, now_ms: int, groups_made: int) -> None:
+        """Set the counters of a snapshot."""
+        self.version, self.now_ms = version, now_ms
+        self.capacity.restore_counter(groups_made)
 
+    def restore_labels(self, labels: Mapping[LabelName, LabelRules]) -> None:
+        """Set the rules of a snapshot's labels before any task is restored."""
+        for label, rules in labels.items():
+            self.shapes.configure_label(label, rules)
+        self.task_ledger.configure_labels()
 
-def _likeness(request: TaskRequest) -> Hashable:
-    """Return all that `MeshState._key` reads of a request: while settings stay the same, equal values mean the same bucket."""
-    return (
-        *(request.label, request.pool, request.priority, request.resources, request.bundles, request.strategy, request.has_agent),
-        *(request.policy, request.weights, request.workload_type, request.node, request.soft, request.job, request.role),
-        request.task if request.gang else None,
-        tuple(sorted(request.selector.items())) if request.selector else None,
-        tuple(sorted(request.local_bytes.items())) if request.local_bytes else None,
-    )
+    def restore_task(self, record: TaskRecord, where: TaskState) -> None:
+        """Add a snapshot's task after pools and groups, which restore its quota and group."""
+        self.task_ledger.restore(record, where, has_pool=record.request.pool in self.pools.pools)
+        if record.request.agent is None and record.node is not None:
+            self._node_versions[record.node] = self.version
+            self.capacity.restore_task(record, is_at_work=where in AT_WORK)
 
+    # -- invariants ----------------------------------------------------------------------------------------------------
 
-def reserve_holder(group: GroupId) -> str:
-    """Return the name under which the pool's ledger holds the quota of an unused reserved group."""
-    return f"group:{group}"
+    def check(self) -> list[str]:
+        """Return a message per broken invariant; empty when all hold. Cost is linear in the whole state."""
+        found = [
+            *self.task_ledger.check(),
+            *self.capacity.check(self.records, (self.evictions, self.reservations, self.job_reservations)),
+            *self.evictions.check(self.records),
+            *self.reservations.check(self.queues),
+        ]
+        for task, record in self.records.items():
+            group = self.groups.records.get(record.group) if record.group is not None else None
+            if record.group is not None and (group is None or group.holder != task):
+                found.append(f"{task} uses group {record.group}, which is held by {group.holder if group else 'nobody'}")
+        return found

@@ -12,7 +12,6 @@ from mesh.core.task_spec import TaskRequest
 from mesh.preemption.rules import PreemptionRules
 from mesh.tasks import events
 from mesh.tasks.decisions import Decision, StartTask, StopTask
-from mesh.tasks.invariants import violations
 from mesh.tasks.scheduler import MeshScheduler
 from mesh.tasks.settings import SchedulerSettings
 
@@ -37,7 +36,7 @@ class Cluster:
     def report(self, *happened: events.Event) -> list[Decision]:
         self.now_ms += 1
         response = self.mesh.handle(*happened)
-        assert violations(self.mesh) == []
+        assert self.mesh.state.check() == []
         for order in response:
             if isinstance(order, StartTask):
                 self.started.append(order.task)
@@ -74,7 +73,7 @@ def test_victims_of_a_gang_stop_for_one_that_starts_whole(sizes, low, members, s
         for name, count in zip(gang, members, strict=True):
             response = cluster.submit(name, count, 7.0, gang="g", gang_size=len(members))
     victims = [stop.task for stop in response if isinstance(stop, StopTask) and stop.by in gang]
-    assert all(cluster.mesh.state.base_priority(cluster.mesh.state.records[victim].request) < 7 for victim in victims)
+    assert all(cluster.mesh.state.shapes.base_priority(cluster.mesh.state.records[victim].request) < 7 for victim in victims)
     order.shuffle(victims)
     for victim in victims:
         assert all(cluster.mesh.state.records[TaskId(name)].node is None for name in gang), "it starts in parts"

@@ -17,7 +17,6 @@ from mesh.core.task_spec import TERMINAL, TaskRequest, TaskState
 from mesh.preemption.rules import PreemptionRules
 from mesh.tasks import events
 from mesh.tasks.decisions import CreateGroup, Decision, EndTask, RemoveGroup, StartTask, StopTask
-from mesh.tasks.invariants import violations
 from mesh.tasks.scheduler import MeshScheduler
 from mesh.tasks.settings import SchedulerSettings
 
@@ -58,7 +57,7 @@ class World:
                 self.ended.append(decision.task)
             elif isinstance(decision, (CreateGroup, RemoveGroup, StartTask, StopTask)):
                 self.orders.append(decision)
-        assert violations(self.mesh) == []
+        assert self.mesh.state.check() == []
 
     def carry_out(self, order: Decision, well: bool) -> None:
         if isinstance(order, CreateGroup):
@@ -229,4 +228,4 @@ def _finish(world: World) -> None:
 
 def _waits_for_a_gang(world: World, task: TaskId) -> bool:
     request = world.mesh.state.records[task].request
-    return bool(request.gang) and len(world.mesh.state.gangs[request.gang]) < request.gang_size
+    return bool(request.gang) and len(world.mesh.state.relations.gangs[request.gang]) < request.gang_size

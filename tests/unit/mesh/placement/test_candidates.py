@@ -55,7 +55,7 @@ def mesh_of_two_pools() -> MeshScheduler:
 
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
 def test_a_bucket_depends_on_the_key_of_the_request_alone(changes: dict):
-    used, fresh = mesh_of_two_pools().state, mesh_of_two_pools().state
+    used, fresh = mesh_of_two_pools().state.shapes, mesh_of_two_pools().state.shapes
     request = replace(PLAIN, **changes)
     used.bucket_for(PLAIN)
     for others in VARIANTS.values():
@@ -66,9 +66,9 @@ def test_a_bucket_depends_on_the_key_of_the_request_alone(changes: dict):
 
 def test_settings_that_change_give_a_request_another_bucket():
     scheduler = mesh_of_two_pools()
-    before = scheduler.state.bucket_for(PLAIN)
+    before = scheduler.state.shapes.bucket_for(PLAIN)
     scheduler.handle(PoolConfigured(at_ms=1, spec=PoolSpec(pool=POOL, capacity=ResourceSet.of({"cpu": 100}), policy="binpack")))
-    assert (before.key.policy, scheduler.state.bucket_for(PLAIN).key.policy) == ("weighted", "binpack")
+    assert (before.key.policy, scheduler.state.shapes.bucket_for(PLAIN).key.policy) == ("weighted", "binpack")
 
 
 def candidates(table: NodeTable, wanted: ResourceSet, by: Policy) -> Candidates:

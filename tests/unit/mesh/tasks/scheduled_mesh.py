@@ -14,7 +14,6 @@ from mesh.preemption.rules import PreemptionRules
 from mesh.tasks import events
 from mesh.tasks.decisions import CreateGroup, Decision, StartTask
 from mesh.tasks.explaining import explain_task
-from mesh.tasks.invariants import violations
 from mesh.tasks.scheduler import MeshScheduler
 from mesh.tasks.settings import SchedulerSettings
 
@@ -36,7 +35,7 @@ class Mesh:
     def send(self, kind: Callable[..., events.Event], **values: Any) -> list[Decision]:
         self.now_ms += 1
         decisions = self.scheduler.handle(kind(at_ms=self.now_ms, **values))
-        assert violations(self.scheduler) == []
+        assert self.scheduler.state.check() == []
         return decisions
 
     def node(self, name: str, total: ResourceSet, **labels: str) -> list[Decision]:

@@ -31,7 +31,6 @@ from mesh.tasks.decisions import (
 )
 from mesh.tasks.evicting import check_targets
 from mesh.tasks.explaining import explain_task
-from mesh.tasks.invariants import violations
 from mesh.tasks.request_validation import misspelt_resource, unknown_resource
 from mesh.tasks.settings import SchedulerSettings, SettingError
 
@@ -42,7 +41,7 @@ def mesh() -> Iterator[Mesh]:
     made.node("n1", cpus(4), zone="a")
     made.pool(cpus(4))
     yield made
-    assert violations(made.scheduler) == []
+    assert made.scheduler.state.check() == []
 
 
 @pytest.fixture
@@ -606,6 +605,30 @@ def test_s29_a_call_waits_for_its_agent_and_takes_no_room(mesh: Mesh):
     assert starts(mesh.started("actor")) == [("call", "PLACED")]
 
 
+def test_s29_a_running_call_is_no_victim_after_a_change(mesh: Mesh):
+    mesh.run("actor", 4)
+    mesh.submit("call", resources=cpus(0), agent="actor.1")
+    mesh.send(events.TaskStarted, task=TaskId("call"), attempt=1, agent="actor.1")
+    mesh.send(events.SettingsChanged, settings={"aging_per_s": 0.5})  # `mesh` checks the count of running tasks.
+    mesh.ended("call")
+
+
+def test_s29_calls_end_with_their_agent_when_its_node_leaves(mesh: Mesh):
+    mesh.run("actor", 4)
+    mesh.submit("call", resources=cpus(0), agent="actor.1")
+    left = mesh.send(events.NodeLeft, node=NodeName("n1"))
+    assert ("call", Reason.AGENT_LOST) in {(end.task, end.reason) for end in of(EndTask, left)}
+
+
+def test_s29_a_call_that_waited_for_inputs_ends_with_its_agent(mesh: Mesh):
+    mesh.run("actor", 3)
+    mesh.run("input", 1)
+    mesh.submit("call", resources=cpus(0), agent="actor.1", after=(TaskId("input"),))
+    assert starts(mesh.ended("input")) == [("call", "PLACED")]
+    lost = mesh.send(events.AgentLost, task=TaskId("actor"), attempt=1, detail="killed")
+    assert ("call", Reason.AGENT_LOST) in {(end.task, end.reason) for end in of(EndTask, lost)}
+
+
 def test_s29_a_blocked_task_resumes_after_the_other_ends(mesh: Mesh):
     mesh.run("task")
     mesh.send(events.TaskBlocked, task=TaskId("task"), blocked=True)
@@ -876,7 +899,7 @@ def test_an_invalid_setting_is_refused_without_effect(mesh: Mesh, settings: dict
 def test_an_invalid_label_is_refused_without_effect(mesh: Mesh, rules: dict[str, Any], words: str):
     with pytest.raises(MeshError, match=words):
         mesh.scheduler.handle(events.LabelConfigured(at_ms=9, label=LabelName("tier:z"), **rules))
-    assert mesh.scheduler.state.labels == {}
+    assert mesh.scheduler.state.shapes.labels == {}
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from mesh.tasks.events import (
     NodeJoined,
     NodeLeft,
     PoolConfigured,
+    SettingsChanged,
     TaskEnded,
     TaskStarted,
     TaskStopped,
@@ -164,7 +165,7 @@ def test_s35_a_worker_with_a_taken_place_gets_another_uncounted(scene):
 
 
 def test_s35_a_preempted_worker_loses_its_place_and_task(scene):
-    scene.loop.scheduler.state.settings = scene.loop.scheduler.state.settings.changed({"rules.min_run_ms": 0})
+    scene.send(SettingsChanged, settings={"rules.min_run_ms": 0})
     submit(scene, priority=1)
     scene.all_up()
     scene.clock.ms += 1_000
@@ -179,7 +180,7 @@ def test_s35_a_preempted_worker_loses_its_place_and_task(scene):
 
 
 def test_s35_a_worker_that_is_being_stopped_keeps_its_order(scene):
-    scene.loop.scheduler.state.settings = scene.loop.scheduler.state.settings.changed({"rules.min_run_ms": 0})
+    scene.send(SettingsChanged, settings={"rules.min_run_ms": 0})
     submit(scene, priority=1)
     scene.all_up()
     scene.clock.ms += 1_000
