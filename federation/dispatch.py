@@ -214,7 +214,7 @@ class StageQueue(Protocol):
             SessionLost: The session is not live.
             LeaseLost: The lease is not held under this token.
             TooManyClaims: Claims under the lease, one slot per stage, would exceed `CLAIMS_PER_UNIT` times what the lease holds.
-            LedgerLearning: The ledger recovers, so nothing new begins.
+            LedgerRecovering: The ledger recovers, so nothing new begins.
             EpochChanged: See `LeaseLedger`.
         """
 

@@ -15,7 +15,7 @@ FederationError
 ├── EpochChanged              the ledger may have lost writes: repeat the call with all leases held; work goes on
 ├── HoldingsRequired            the ledger recovers: the heartbeat must report all leases held
 ├── StaleHeartbeat                 a later heartbeat has overtaken this one
-├── LedgerLearning            the ledger recovers and does not know all leases yet: no claims and no plans for now
+├── LedgerRecovering            the ledger recovers and does not know all leases yet: no claims and no plans for now
 ├── LedgerUninitialised       the server holds no ledger
 ├── LedgerMissing             the server holds no ledger, but held one before
 ├── LedgerUnsafe              the server's settings could lose or evict leases
@@ -104,10 +104,10 @@ class EpochChanged(FederationError):
     Work goes on: the leases stay valid.
     """
 
-    def __init__(self, message: str, *, epoch: int, learn_ms: int) -> None:
+    def __init__(self, message: str, *, epoch: int, recovery_ms: int) -> None:
         super().__init__(message)
         self.epoch = epoch  #: The current epoch.
-        self.learn_ms = learn_ms  #: How long the ledger grants nothing new, ms.
+        self.recovery_ms = recovery_ms  #: How long the ledger grants nothing new, ms.
 
 
 class HoldingsRequired(FederationError):
@@ -118,7 +118,7 @@ class StaleHeartbeat(FederationError):
     """A later heartbeat has overtaken this one; it changed nothing."""
 
 
-class LedgerLearning(FederationError):
+class LedgerRecovering(FederationError):
     """The ledger does not know all leases yet, so nothing new begins; retry later."""
 
 

@@ -74,7 +74,7 @@ class LeaseTerms:
         return cls(ttl_ms=ttl_ms, grace_ms=grace_ms, max_step_ms=min(2_000, grace_ms * 2 // 3))
 
     @property
-    def learn_ms(self) -> int:
+    def recovery_ms(self) -> int:
         """Time in which a ledger that may have lost writes recovers: until every lease that it may have lost has expired."""
         return self.ttl_ms + self.grace_ms
 
@@ -167,7 +167,7 @@ class LedgerResponse:
     """Part of every response to a session."""
 
     epoch: int = 0
-    learn_ms: int = 0  #: How long the ledger grants nothing new; 0: it does not recover.
+    recovery_ms: int = 0  #: How long the ledger grants nothing new; 0: it does not recover.
     mark: int = 0  #: Version of the last change; a session with this mark knows every lease.
     others_wait: bool = False  #: Other meshes wait for quota: return idle leases.
     leases: tuple[Lease, ...] = ()  #: Every lease of the mesh that changed since the session's mark.
@@ -242,7 +242,7 @@ class Swept:
     leases: int = 0
     stages: tuple[StageId, ...] = ()
     is_more_due: bool = False
-    learn_ms: int = 0  #: While the ledger recovers, a sweep reclaims nothing.
+    recovery_ms: int = 0  #: While the ledger recovers, a sweep reclaims nothing.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +343,7 @@ class LeaseLedger(Protocol):
         Raises:
             FutureToken: No ledger can have issued `seen`.
             SessionLost: The session to recover is unknown, superseded or expired.
-            LedgerLearning: The ledger's record of that session may be older than grants to others.
+            LedgerRecovering: The ledger's record of that session may be older than grants to others.
         """
 
     def heartbeat(self, session: Session, record: MeshRecord, heartbeat_report: HeartbeatReport) -> LedgerResponse:
@@ -408,7 +408,7 @@ class LeaseLedger(Protocol):
         Raises:
             PlannerSuperseded: Another planner leads, or the term has expired.
             TreeChanged: Another tree is in force.
-            LedgerLearning: The ledger does not know all leases yet.
+            LedgerRecovering: The ledger does not know all leases yet.
             QuotaExceeded: The targets would exceed a limit; nothing was changed.
             SessionUnknown: A mesh has no session.
         """

@@ -27,7 +27,7 @@ from federation.errors import (
     FutureToken,
     HoldingsRequired,
     LeaseLost,
-    LedgerLearning,
+    LedgerRecovering,
     LedgerUninitialised,
     LedgerUnsafe,
     SessionExpired,
@@ -313,7 +313,7 @@ CODES: dict[str, type[MeshError]] = {
     "stale_heartbeat": StaleHeartbeat,
     "stale_fence": StaleFence,
     "earlier_reports_lost": EarlierReportsLost,
-    "ledger_learning": LedgerLearning,
+    "ledger_recovering": LedgerRecovering,
     "ledger_uninitialised": LedgerUninitialised,
     "ledger_unsafe": LedgerUnsafe,
     "forged_receipt": ForgedReceipt,
@@ -344,14 +344,14 @@ class LinkError:
 
 def facts_of(error: Exception) -> dict[str, int]:
     """Return the numbers that the error carries."""
-    return {"epoch": error.epoch, "learn_ms": error.learn_ms} if isinstance(error, EpochChanged) else {}
+    return {"epoch": error.epoch, "recovery_ms": error.recovery_ms} if isinstance(error, EpochChanged) else {}
 
 
 def named_error(response: LinkError) -> MeshError | None:
     """Rebuild the port's error; None if no port has the code, or numbers are missing."""
     kind = CODES.get(response.code)
     if kind is EpochChanged:
-        if not {"epoch", "learn_ms"} <= response.facts.keys():
+        if not {"epoch", "recovery_ms"} <= response.facts.keys():
             return None
-        return EpochChanged(response.message, epoch=response.facts["epoch"], learn_ms=response.facts["learn_ms"])
+        return EpochChanged(response.message, epoch=response.facts["epoch"], recovery_ms=response.facts["recovery_ms"])
     return kind(response.message) if kind is not None else None

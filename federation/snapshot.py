@@ -131,7 +131,7 @@ class FederationSnapshot:
     demands: tuple[DemandView, ...] = ()  #: By mesh, tenant, flavor and priority, compared as strings.
     version: int = 0  #: Version of the tree.
     epoch: int = 0  #: Epoch of the ledger.
-    learn_ms: int = 0  #: How long the ledger grants nothing new.
+    recovery_ms: int = 0  #: How long the ledger grants nothing new.
 
     def resources(self) -> frozenset[str]:
         """Return every resource that a pool of a mesh has, absent meshes included."""

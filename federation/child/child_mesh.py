@@ -47,7 +47,7 @@ from federation.child.status_reporter import StatusReporter
 from federation.dispatch import HEADS_MAX, ClaimedStage, Notification, NotificationKind, StageQueue
 from federation.errors import (
     FutureToken,
-    LedgerLearning,
+    LedgerRecovering,
     SessionLost,
 )
 from federation.leases import LeaseLedger
@@ -288,7 +288,7 @@ class ChildMesh:
         try:
             session = self._ledger.join(self._child_state.as_reported(), adopt=found.incarnation, seen=seen_in(found))
             claims = self._queue.claims_of(session)
-        except (SessionLost, LedgerLearning, FutureToken) as refused:
+        except (SessionLost, LedgerRecovering, FutureToken) as refused:
             log.warning("found stages cannot be recovered, and stop", mesh=self._record.mesh, why=str(refused), stages=len(found.stages))
             self._host.stop_all()
             return None

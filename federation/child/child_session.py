@@ -78,7 +78,7 @@ class ChildSession:
         heartbeat_report = HeartbeatReport(
             number=self.number, acks=accounting.acks()[:ROWS_MAX], demands=demands, lease_uses=child_state.lease_uses()
         )
-        if self.response.learn_ms:
+        if self.response.recovery_ms:
             heartbeat_report = replace(heartbeat_report, claims=accounting.claims())
         if heartbeat_report.demands is not None:
             self.demands = None  # The ledger's record is unknown until it responds; a stale demand there would take quota from others.
@@ -92,10 +92,12 @@ class ChildSession:
             response = ledger.heartbeat(session, record, heartbeat_report)
             accounting.note_reported(heartbeat_report.lease_uses)
             return response, heartbeat_report
-        except (EpochChanged, HoldingsRequired) as learns:
-            if isinstance(learns, EpochChanged):
-                log.warning("the ledger has begun another epoch", mesh=session.mesh, epoch=learns.epoch, learns_for_ms=learns.learn_ms)
-                session = self.session = replace(session, epoch=learns.epoch)
+        except (EpochChanged, HoldingsRequired) as recovering:
+            if isinstance(recovering, EpochChanged):
+                log.warning(
+                    "the ledger has begun another epoch", mesh=session.mesh, epoch=recovering.epoch, recovery_ms=recovering.recovery_ms
+                )
+                session = self.session = replace(session, epoch=recovering.epoch)
             wanted = child_state.demands()
             heartbeat_report, self.demands = (
                 replace(heartbeat_report, claims=accounting.claims(), demands=tuple(demand.as_row(now_ms) for demand in wanted)),

@@ -167,7 +167,7 @@ class Claims:
 
     def _drop_what_is_over(self, done: int) -> bool:
         """Drop the values of runs that the store has forgotten, in case the notification was lost or an earlier process received it."""
-        if self.child_session.response.learn_ms:
+        if self.child_session.response.recovery_ms:
             return True  # The ledger is recovering, so the store may still learn of these stages.
         needed = {running.run for running in self.child_state.running.values()}
         held = [(run, stage) for run, stage in self.host.held().items() if run not in needed]

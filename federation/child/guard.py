@@ -23,7 +23,7 @@ from federation.errors import (
     FutureToken,
     HoldingsRequired,
     LeaseLost,
-    LedgerLearning,
+    LedgerRecovering,
     LedgerUninitialised,
     SessionLost,
     StaleHeartbeat,
@@ -42,7 +42,7 @@ NEVER = (BatchTooLarge, CallRejected, UnfitName, AmountError)
 #: Errors that only a heartbeat resolves: it reports all holdings to a ledger that has begun an epoch or is being initialised again.
 HEARTBEAT_FIRST = (EpochChanged, LedgerUninitialised)
 #: Errors that pass: a later beat retries the call.
-NOT_NOW = (StoreUnavailable, *HEARTBEAT_FIRST, LedgerLearning, LeaseLost, TooManyClaims)
+NOT_NOW = (StoreUnavailable, *HEARTBEAT_FIRST, LedgerRecovering, LeaseLost, TooManyClaims)
 #: Errors of contradictory local state: the mesh gives up its session.
 _BROKEN = (IllegalTransition, LedgerError)
 #: Steps between two checks whether a heartbeat is due.

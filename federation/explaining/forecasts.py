@@ -214,7 +214,7 @@ class Forecasts:
             forecast,
             reason=Reason.WAITING_FOR_VICTIMS,
             changes=(),
-            start_ms=max(start_ms, self._snapshot.at_ms + self._snapshot.learn_ms),
+            start_ms=max(start_ms, self._snapshot.at_ms + self._snapshot.recovery_ms),
             overdue_ms=0,
             victims=promise.victims,
         )
@@ -240,7 +240,7 @@ class Forecasts:
         start_ms, overdue_ms = self._start(pending, explanation, mesh_ahead, line)
         return Forecast(
             pending=pending,
-            reason=explanation.reason or (Reason.LEDGER_RECOVERING if self._snapshot.learn_ms else None),
+            reason=explanation.reason or (Reason.LEDGER_RECOVERING if self._snapshot.recovery_ms else None),
             ahead=self._precedence.ahead(pending, explanation.ahead, before),
             mesh_ahead=mesh_ahead,
             gate=explanation.gate,
@@ -261,8 +261,8 @@ class Forecasts:
         overdue_ms = max(explanation.overdue_ms, *(wait.overdue_ms for wait in waits)) if explanation.gate is None else 0
         if overdue_ms or not self._is_reckoned(start_ms, explanation.gate):
             return None, overdue_ms if self._times.is_measured else 0
-        if self._snapshot.learn_ms:
-            start_ms = max(start_ms, self._snapshot.at_ms + self._snapshot.learn_ms)  # Until then the ledger grants nothing new.
+        if self._snapshot.recovery_ms:
+            start_ms = max(start_ms, self._snapshot.at_ms + self._snapshot.recovery_ms)  # Until then the ledger grants nothing new.
         return start_ms, 0
 
     def _is_reckoned(self, start_ms: int, gate: Gate | None) -> bool:

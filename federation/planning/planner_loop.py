@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import structlog
 
-from federation.errors import LedgerLearning, PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
+from federation.errors import LedgerRecovering, PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
 from federation.leases import ROWS_MAX, LeaseLedger, TargetUpdate
 from federation.planning.planner import plan
 from federation.planning.planner_inputs import demands_of, holdings_of
@@ -90,7 +90,7 @@ class PlannerLoop:
         if token is None:
             return None
         snapshot = seen if seen is not None and token == before else self._ledger.snapshot()
-        if snapshot.learn_ms:
+        if snapshot.recovery_ms:
             return None
         in_force = self._tenant_policies.in_force()
         past = self._past(snapshot, in_force)
@@ -101,7 +101,7 @@ class PlannerLoop:
             # Lowered targets go first: the ledger checks growth against targets that are already lower.
             for target_updates in _slices((*answer.lowered, *answer.raised), snapshot, in_force.filed):
                 self._apply(token, snapshot.version, target_updates)
-        except (LedgerLearning, PlannerSuperseded, SessionUnknown, TreeChanged) as passed:
+        except (LedgerRecovering, PlannerSuperseded, SessionUnknown, TreeChanged) as passed:
             log.info("the ledger has changed; the rest of the plan is dropped", planner=self._name, why=str(passed))
         return answer
 

@@ -63,7 +63,7 @@ class Reason(str, Enum):
     LEDGER_UNREACHABLE = "LEDGER_UNREACHABLE"
     """The ledger did not answer a request for a lease; the mesh retries."""
     LEDGER_RECOVERING = "LEDGER_RECOVERING"
-    """The ledger was away. It first learns which leases are held, then grants new ones; no action is needed."""
+    """The ledger was away. It first recovers which leases are held, then grants new ones; no action is needed."""
     LEASES_AT_LIMIT = "LEASES_AT_LIMIT"
     """The mesh has reached its limit of leases, and all of them are in use. The work waits until one is free."""
     TENANT_UNKNOWN = "TENANT_UNKNOWN"

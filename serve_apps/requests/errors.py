@@ -87,7 +87,7 @@ class HttpMeaning:
 
 
 #: Errors caused by the state of the ledger, not by the request.
-_NOT_NOW = {"ledger_learning", "ledger_uninitialised", "ledger_unsafe"}
+_NOT_NOW = {"ledger_recovering", "ledger_uninitialised", "ledger_unsafe"}
 _WRONG = {"forged_receipt": HTTPStatus.FORBIDDEN, "batch_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
 _WRONG |= dict.fromkeys(("future_token", "invalid_amount", "unfit_name"), HTTPStatus.UNPROCESSABLE_ENTITY)
 

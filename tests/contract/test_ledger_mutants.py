@@ -270,7 +270,7 @@ def is_claimed_again(store: Store, west: ManualMesh, held: HeldClaim) -> bool:
 
 
 def finish_recovery(store: Store, west: ManualMesh) -> None:
-    while store.ledger.snapshot().learn_ms:
+    while store.ledger.snapshot().recovery_ms:
         store.advance(STEP_MS)
         west.claim_all()
 
@@ -365,7 +365,7 @@ SCENARIOS = [
 MUTANTS = [
     pytest.param("session.expires + rare('grace_ms')", "session.expires", id="the grace"),
     pytest.param("due_of(session) >= LT", "false", id="the sweep's check of a session"),
-    pytest.param("LEARN = LT + rare('learn_for_ms')", "LEARN = LT", id="recovery"),
+    pytest.param("RECOVERING = LT + rare('recovery_for_ms')", "RECOVERING = LT", id="recovery"),
     pytest.param("if ARGV[2] ~= EPOCH then", "if false then", id="the epoch of a call"),
     pytest.param("REPLID_NOW ~= REPLID", "false", id="the replication id"),
     pytest.param("IS_SET_BACK = PASSED_US < -50000", "IS_SET_BACK = false", id="the check for a clock that was set back"),
@@ -386,12 +386,14 @@ MUTANTS = [
     pytest.param("if tonumber(last) < tonumber(ARGV[8]) then", "if false then", id="the check for lost reports"),
     pytest.param("text(lease.token) == lease_token", "true", id="the lease of a claim"),
     pytest.param(
-        "  if learn_left() > 0 then\n    return { 'LEARN'", "  if false then\n    return { 'LEARN'", id="no claims during recovery"
+        "  if recovery_left() > 0 then\n    return { 'RECOVERING'",
+        "  if false then\n    return { 'RECOVERING'",
+        id="no claims in recovery",
     ),
     pytest.param("if state ~= 'queued' or at ~= MESH", "if at ~= MESH", id="the fence of a later claimant"),
     pytest.param("if state ~= 'queued' or at ~= MESH", "if state ~= 'queued'", id="the mesh of a restored claim"),
-    pytest.param("learn_left() == 0 or not is_whole", "not is_whole", id="the end of restoring claims"),
-    pytest.param("learn_left() == 0 or not is_whole", "learn_left() == 0", id="completeness of the reports"),
+    pytest.param("recovery_left() == 0 or not is_whole", "not is_whole", id="the end of restoring claims"),
+    pytest.param("recovery_left() == 0 or not is_whole", "recovery_left() == 0", id="completeness of the reports"),
     pytest.param("tonumber(token) >= tonumber(EPOCH)", "false", id="the age of a restored claim"),
     pytest.param("redis.sha1hex(spec) ~= digest", "false", id="the spec of a restored claim"),
     pytest.param("  if why then\n    return GONE", "  if false then\n    return GONE", id="the lease of a restored claim"),

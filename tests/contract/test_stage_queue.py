@@ -13,7 +13,7 @@ from federation.errors import (
     EarlierReportsLost,
     EpochChanged,
     LeaseLost,
-    LedgerLearning,
+    LedgerRecovering,
     SessionLost,
     StaleFence,
     TooManyClaims,
@@ -246,7 +246,7 @@ def test_no_claim_in_an_earlier_epoch_or_while_recovering(store, west):
     with pytest.raises(EpochChanged):
         take(store, west)
     west.claim_all()
-    with pytest.raises(LedgerLearning):
+    with pytest.raises(LedgerRecovering):
         take(store, west, TWO)
     assert take(store, west) == before
     store.queue.report(before.claim, 1, (StageEnded(stage=ONE),))

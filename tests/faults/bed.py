@@ -170,7 +170,7 @@ class Bed:
         self.meshes: dict[str, Mesh] = {}
         self.others: list[psutil.Process] = []
         self.quota(**quota)
-        self._is_learned()
+        self._is_recovered()
         self.oracle = Oracle(self.fifo, self.server.url, limits or quota)
         self.roots = [self.root("root")]
         self._names = itertools.count()
@@ -181,9 +181,9 @@ class Bed:
         """Put a tree in force."""
         self.ledger.configure(tree_of(**nominal))
 
-    def _is_learned(self) -> None:
+    def _is_recovered(self) -> None:
         """Skip recovery of a ledger that was founded a moment ago and so has no leases."""
-        self.server.client.hset(Keys().meta, "learn", "0")
+        self.server.client.hset(Keys().meta, "recovery_ends", "0")
 
     def root(self, name: str) -> psutil.Process:
         """Start another root."""

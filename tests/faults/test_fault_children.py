@@ -248,7 +248,7 @@ def test_fault_10_a_heartbeat_arrives_after_its_session_is_over(brief_bed: Bed, 
     bed.submit("west", 2)
     bed.is_running("west", 2)
     first = bed.incarnation("west")
-    west.proxy.weather.request_delay_s = 1.5 * TERMS.learn_ms / 1000
+    west.proxy.weather.request_delay_s = 1.5 * TERMS.recovery_ms / 1000
     bed.submit("east", 2)
     bed.is_running("east", 2)
     heard = west.proxy.delivered_late

@@ -126,11 +126,11 @@ def under_load(url: str) -> Iterator[Load]:
         load.stop()
 
 
-def learn_out(ledger: RedisLedger, client: redis.Redis) -> None:
+def recover_wholly(ledger: RedisLedger, client: redis.Redis) -> None:
     """Advance time until the ledger has recovered; a mesh that is slow to return loses its session."""
     while True:
         with suppress(StoreUnavailable, redis.RedisError):  # It has only just come back.
-            if not ledger.sweep().learn_ms:
+            if not ledger.sweep().recovery_ms:
                 return
             move_time(client, KEYS, TERMS.max_step_ms - 100)
 
@@ -165,8 +165,8 @@ def test_fault_28_master_is_killed_under_load(make_watched: Callable[..., Watche
         after = eventually(lambda: answered(ledger), RESUMED_S_MAX)
         resumed_s = time.monotonic() - since
         assert after.epoch > before.epoch
-        assert after.learn_ms > 0
-        learn_out(ledger, client)
+        assert after.recovery_ms > 0
+        recover_wholly(ledger, client)
         done = load.done
         eventually(lambda: load.done > done + 30 or load.broken, PATIENCE_S)
     assert load.twice() == {}
@@ -257,7 +257,7 @@ def test_fault_31_ledger_slot_migrates_under_load(tmp_path: Path, binary: str, r
         with under_load(cluster.url) as load:
             moved = move_slot(slot, start, target, cluster)
             eventually(lambda: answered(ledger), PATIENCE_S)
-            learn_out(ledger, client)
+            recover_wholly(ledger, client)
             done = load.done
             eventually(lambda: load.done > done + 30 or load.broken, PATIENCE_S)
         assert target.client.exists(KEYS.meta)

@@ -181,7 +181,7 @@ def patient_ledger(server: Server) -> RedisLedger:
     """Return a recovered ledger with many connections and long timeouts."""
     ledger = RedisLedger(connect(server.url, timeout_ms=PATIENT_MS), Keys(), terms=TERMS, uid=UID)
     ledger.sweep()
-    server.client.hset(Keys().meta, "learn", "0")
+    server.client.hset(Keys().meta, "recovery_ends", "0")
     return ledger
 
 
@@ -218,7 +218,7 @@ def test_fault_40_a_thousand_meshes_return_at_once(server: Server, row: Row) -> 
             taken_s = list(pool.map(measured_heartbeats, hands))
         assert ledger.sweep().meshes == ()
     assert (verbs(counted), counted.total() <= RETURN_COMMANDS_MAX * HERD) == (HERD, True), counted
-    assert int(server.client.hget(Keys().meta, "lt")) - lt < TERMS.learn_ms
+    assert int(server.client.hget(Keys().meta, "lt")) - lt < TERMS.recovery_ms
     assert ledger.snapshot().usage[LAB, FLAVOR, "cpu"] == HERD * 10_000
     row.held(f"one call each, no session lost, none taken back early; a heartbeat took {percentile(taken_s, 0.99):.0f} ms (p99)")
 
@@ -266,8 +266,8 @@ def test_fault_41_a_hundred_meshes_claim_a_thousand_leases_each(server: Server, 
     names = [f"t{number}" for number in range(ROWS_SENT_MAX)]
     ledger.configure(tree_of(**dict.fromkeys(names, CHILDREN)))
     hands = [ManualMesh(ledger, record_of(f"m{number}", ROWS_SENT_MAX)) for number in range(CHILDREN)]
-    learn_ms = 10**9  # Recovery is complete.
-    server.client.hset(Keys().meta, "learn", str(learn_ms))
+    recovery_ms = 10**9  # Recovery is complete.
+    server.client.hset(Keys().meta, "recovery_ends", str(recovery_ms))
     taken_s: list[float] = []
     with commands(server) as counted, another_beats(ledger, taken_s):
         for hand in hands:

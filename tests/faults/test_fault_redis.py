@@ -62,10 +62,10 @@ def test_fault_17_redis_is_killed_and_comes_back(make_bed: Callable[..., Bed], r
     bed.server.start()
     learning = bed.ledger.snapshot()
     assert learning.epoch > epoch
-    assert learning.learn_ms > 0
+    assert learning.recovery_ms > 0
     (late,) = bed.submit("west", 1)
     bed.is_running("west", 3)
-    assert bed.ledger.snapshot().learn_ms == 0  # No new work before.
+    assert bed.ledger.snapshot().recovery_ms == 0  # No new work before.
     assert before < pids(bed, "west")
     assert bed.incarnation("west") == first
     eventually(lambda: bed.reported_for(late)[:2] == ["stage_waiting", "stage_started"], PATIENCE_S)  # It runs before its mesh reports so.
@@ -86,9 +86,9 @@ def test_fault_18_log_tail_is_lost_with_its_grants(brief_bed: Bed, row: Row) -> 
     bed.server.start()
     bed.submit("east", 2)
     eventually(lambda: bed.held("west") == 2, PATIENCE_S)
-    assert bed.ledger.snapshot().learn_ms > 0
+    assert bed.ledger.snapshot().recovery_ms > 0
     assert [lease_event.verb for lease_event in bed.ledger.history() if lease_event.lease is not None] == ["restore"]
-    eventually(lambda: bed.ledger.snapshot().learn_ms == 0, PATIENCE_S)
+    eventually(lambda: bed.ledger.snapshot().recovery_ms == 0, PATIENCE_S)
     eventually(lambda: bed.runs("west") + bed.runs("east") == 2, PATIENCE_S)
     row.held("the mesh's claims restored its leases before any grant")
 
@@ -109,7 +109,7 @@ def test_fault_18_log_tail_is_lost_with_a_stage_end(brief_bed: Bed, row: Row) ->
     bed.server.start()
     assert bed.fate_of(ended) == ["stage_started"]
     eventually(lambda: bed.fate_of(ended) == ["stage_started", "node_succeeded", "stage_ended"], PATIENCE_S)
-    eventually(lambda: bed.ledger.snapshot().learn_ms == 0, PATIENCE_S)
+    eventually(lambda: bed.ledger.snapshot().recovery_ms == 0, PATIENCE_S)
     eventually(lambda: bed.held("west") == 1, PATIENCE_S)
     assert (bed.fate_of(ended)[1:], bed.fate_of(stays), pids(bed, "west")) == (
         ["node_succeeded", "stage_ended"],
@@ -136,8 +136,8 @@ def test_fault_18_claims_are_lost_with_the_end_of_the_file(brief_bed: Bed, row: 
     bed.server.start()
     eventually(lambda: bed.fate_of(ended) == ["stage_started", "node_succeeded", "stage_ended"], PATIENCE_S)
     eventually(lambda: bed.fate_of(stays) == ["stage_started"], PATIENCE_S)
-    assert bed.ledger.snapshot().learn_ms > 0
-    eventually(lambda: bed.ledger.snapshot().learn_ms == 0, PATIENCE_S)
+    assert bed.ledger.snapshot().recovery_ms > 0
+    eventually(lambda: bed.ledger.snapshot().recovery_ms == 0, PATIENCE_S)
     eventually(lambda: bed.held("west") == 1, PATIENCE_S)
     assert pids(bed, "west") == before
     bed.finish([stays])
@@ -172,7 +172,7 @@ def test_fault_18_the_file_is_cut_at_random_places(server: Server, tmp_path: Pat
     random_stream = random.Random(18)
     ledger = ledger_of(server.url)
     ledger.configure(tree_of(lab=4))
-    server.client.hset(Keys().meta, "learn", "0")
+    server.client.hset(Keys().meta, "recovery_ends", "0")
     hands = [ManualMesh(ledger, record_of(name, 4)) for name in ("west", "east")]
     from_bytes = server.log_file().stat().st_size
     for _ in range(60):
@@ -199,7 +199,7 @@ def test_fault_18_the_file_is_cut_at_random_places(server: Server, tmp_path: Pat
             hand.number = 10_000  # The ledger has a later state than these heartbeats.
             hand.claim_all()
             ask(hand)  # Before the other mesh has reported its leases.
-        grab_after_learning(server, ledger, hands)
+        grab_after_recovery(server, ledger, hands)
         assert sum(hand.lease(LAB, FLAVOR).held["cpu"] for hand in hands) <= 4 * CPU
         assert ledger.audit() == ()
         server.kill()
@@ -215,12 +215,12 @@ def ask(hand: ManualMesh) -> None:
         hand.acquire(LAB, FLAVOR, SLOT, 4)
 
 
-def grab_after_learning(server: Server, ledger: RedisLedger, hands: list[ManualMesh]) -> None:
+def grab_after_recovery(server: Server, ledger: RedisLedger, hands: list[ManualMesh]) -> None:
     """Let all meshes ask for everything, during recovery and after it."""
     while True:
         for hand in hands:
             ask(hand)
-        if ledger.sweep().learn_ms == 0:
+        if ledger.sweep().recovery_ms == 0:
             return
         move_time(server.client, Keys(), HEARTBEAT_MS)
         for hand in hands:
@@ -247,7 +247,7 @@ def test_fault_19_a_copy_of_an_hour_ago_is_restored(brief_bed: Bed, tmp_path: Pa
     bed.server.start()
     bed.quota(lab=3)  # The root's file is the source of the tree.
     eventually(lambda: (bed.held("west"), bed.held("east")) == (0, 2), PATIENCE_S)
-    eventually(lambda: bed.ledger.snapshot().learn_ms == 0, PATIENCE_S)
+    eventually(lambda: bed.ledger.snapshot().recovery_ms == 0, PATIENCE_S)
     bed.submit("west", 3)
     eventually(lambda: bed.runs("west") + bed.runs("east") == 3, PATIENCE_S)
     row.held("released leases went, forgotten ones returned")
@@ -262,10 +262,10 @@ def test_fault_20_everything_is_flushed(brief_bed: Bed, row: Row) -> None:
     first = bed.incarnation("west")
     bed.server.client.flushall()
     bed.quota(lab=2)
-    assert bed.ledger.snapshot().learn_ms > 0
+    assert bed.ledger.snapshot().recovery_ms > 0
     eventually(lambda: bed.held("west") == 2, PATIENCE_S)
     assert bed.incarnation("west") == first
-    eventually(lambda: bed.ledger.snapshot().learn_ms == 0, PATIENCE_S)
+    eventually(lambda: bed.ledger.snapshot().recovery_ms == 0, PATIENCE_S)
     eventually(lambda: not west.work(), PATIENCE_S)  # Their stages are forgotten: no client waits for their results.
     bed.submit("west", 2)
     bed.is_running("west", 2)
@@ -364,7 +364,7 @@ def test_fault_24_the_clock_of_redis_jumps_by_an_hour(clocked_bed: Clocked, row:
     if move == bed.server.shift_clock:
         assert abs(bed.server.client.time()[0] - server_s) > abs(by_ms) // 2_000
     assert bed.lt() - lt < bed.ttl_ms
-    assert (after.epoch > epoch, after.learn_ms > 0) == ((True, True) if by_ms < 0 else (False, False))
+    assert (after.epoch > epoch, after.recovery_ms > 0) == ((True, True) if by_ms < 0 else (False, False))
     eventually(lambda: bed.is_fresh("west"), PATIENCE_S)
     assert (pids(bed, "west"), bed.incarnation("west"), bed.held("west")) == (before, first, 2)
     row.held("a new epoch in recovery; no work stopped" if by_ms < 0 else "the lease clock took one step; no effect")
@@ -382,7 +382,7 @@ def test_fault_24_the_clock_of_redis_swings(make_bed: Callable[..., Bed], row: R
         bed.ledger.sweep()
     (late,) = bed.submit("west", 1)
     eventually(lambda: bed.reported_for(late) == ["stage_waiting"], PATIENCE_S)
-    assert bed.ledger.snapshot().learn_ms > 0
+    assert bed.ledger.snapshot().recovery_ms > 0
     bed.is_running("west", 3)
     assert before < pids(bed, "west")
     assert bed.incarnation("west") == first

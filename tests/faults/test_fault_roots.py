@@ -101,7 +101,7 @@ def test_fault_13_all_roots_are_down_for_two_times_to_live(make_bed: Callable[..
         kill(process)
     for process in (*west.processes(), *(psutil.Process(work.pid) for work in west.work())):
         kill(process)
-    eventually(lambda: bed.silence_ms("west") > TERMS.learn_ms + TERMS.ttl_ms, PATIENCE_S)
+    eventually(lambda: bed.silence_ms("west") > TERMS.recovery_ms + TERMS.ttl_ms, PATIENCE_S)
     assert bed.held("west") == 2
     assert {work.pid for work in east.work()} == before
     bed.submit("east", 2)
@@ -149,7 +149,7 @@ def test_fault_15_the_roots_speak_for_another_ledger(bed: Bed, tmp_path: Path, r
     try:
         stranger = ledger_of(other.url, uid="another", ttl_ms=bed.ttl_ms, answer_ms=PATIENT_MS)
         stranger.sweep()
-        other.client.hset("{q:main}:meta", "learn", "0")
+        other.client.hset("{q:main}:meta", "recovery_ends", "0")
         west = bed.mesh("west")
         bed.submit("west", 2)
         bed.is_running("west", 2)

@@ -289,7 +289,7 @@ def test_an_agent_without_a_task_says_so(agent):
 def test_an_agent_hosts_one_task_at_a_time(agent):
     get(agent.host.remote(order(Box, 1)))
     refused = get(agent.host.remote(order(Box, 2)))
-    assert (refused.reason, refused.is_final) == (Reason.POOL_BUSY, False)
+    assert (refused.reason, refused.is_final) == (Reason.START_FAILED, False)
     assert get(agent.call.remote("get")) == 1
 
 

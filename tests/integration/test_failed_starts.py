@@ -213,7 +213,7 @@ def test_a_stopped_supervisor_whose_stopper_died_ends_by_itself(tmp_path):
     eventually(lambda: not left_in_ray("brief"))
 
 
-def test_a_failed_supervisor_ends_itself_when_its_starter_is_gone(tmp_path):
+def test_a_failed_supervisor_ends_itself_without_its_starter(tmp_path):
     def touch_and_assemble(options, made, *, is_again):
         Path(options.state_dir).parents[1].joinpath("tried").touch()
         return SupervisedMesh(options, made, is_again=is_again)

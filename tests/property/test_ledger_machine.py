@@ -113,8 +113,8 @@ def comparable(reply):
         return (comparable(reply.response), getattr(reply, "answers", ()))
     if hasattr(reply, "others_wait"):
         leases = tuple((lease.tenant, lease.flavor, lease.held, lease.target, patience(lease)) for lease in reply.leases)
-        return (reply.learn_ms > 0, reply.others_wait, leases)
-    return replace(reply, learn_ms=reply.learn_ms > 0) if hasattr(reply, "is_more_due") else reply
+        return (reply.recovery_ms > 0, reply.others_wait, leases)
+    return replace(reply, recovery_ms=reply.recovery_ms > 0) if hasattr(reply, "is_more_due") else reply
 
 
 @dataclass
@@ -478,7 +478,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 for resource, units in lease.spendable.items()
             }
         )
-        assert believed <= charged or snapshot.learn_ms  # A recovering ledger lacks reports.
+        assert believed <= charged or snapshot.recovery_ms  # A recovering ledger lacks reports.
 
 
 class Pair(tuple):
@@ -508,7 +508,7 @@ def without_tokens(snapshot):
         (demand.mesh, demand.tenant, demand.flavor, repr(demand.slot), demand.slots, demand.priority, demand.beyond)
         for demand in snapshot.demands
     )
-    return leases, views, demands, snapshot.learn_ms > 0
+    return leases, views, demands, snapshot.recovery_ms > 0
 
 
 def shown(view):

@@ -67,7 +67,7 @@ LEASES = st.builds(
     receipt=NAMES,
 )
 RESPONSES = st.builds(
-    LedgerResponse, epoch=TOKENS, learn_ms=TOKENS, mark=TOKENS, others_wait=st.booleans(), leases=st.lists(LEASES, max_size=3).map(tuple)
+    LedgerResponse, epoch=TOKENS, recovery_ms=TOKENS, mark=TOKENS, others_wait=st.booleans(), leases=st.lists(LEASES, max_size=3).map(tuple)
 )
 ANSWERS = st.one_of(
     st.builds(Granted, slots=TOKENS),
@@ -132,7 +132,7 @@ def test_any_answer_that_is_no_success_is_some_error(status, body):
 
 
 @settings(max_examples=100)
-@given(code=st.sampled_from(sorted(CODES)) | NAMES, facts=st.dictionaries(st.sampled_from(["epoch", "learn_ms", "more"]), TOKENS))
+@given(code=st.sampled_from(sorted(CODES)) | NAMES, facts=st.dictionaries(st.sampled_from(["epoch", "recovery_ms", "more"]), TOKENS))
 def test_any_code_is_an_error_of_the_ports_or_none(code, facts):
     error = named_error(LinkError(code=code, message="in words", facts=facts))
     assert error is None or isinstance(error, CODES[code])

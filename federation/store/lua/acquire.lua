@@ -26,7 +26,7 @@ for field, tenant, flavor, slots, priority, pays_for, version, waited, slot in
     pays_for = tonumber(pays_for), version = tonumber(version), waited = tonumber(waited), shape = shape_of(slot) }
 end
 
-local learns = learn_left() > 0
+local recovering = recovery_left() > 0
 
 -- Return the whole slots that fit, or the refusal.
 local function fitting(lease, demand)
@@ -58,7 +58,7 @@ end
 
 local unmet, granted = {}, {} -- By index of the want: slots that it waits for, and slots that were granted.
 local function answer(demand, at)
-  if learns then
+  if recovering then
     return 'REFUSED|LEDGER_RECOVERING||0|0'
   elseif not IS_CONFIGURED[demand.tenant] then
     return 'UNKNOWN_TENANT'

@@ -23,8 +23,8 @@ if at ~= MESH or not (state == 'queued' or mine) then
   return { 'GONE' }
 end
 if not mine then
-  if learn_left() > 0 then
-    return { 'LEARN', text(learn_left()) }
+  if recovery_left() > 0 then
+    return { 'RECOVERING', text(recovery_left()) }
   end
   local why, lease, slot = why_unpaid(stage, tenant, flavor, lease_token, tonumber(ARGV[10]))
   if why then

@@ -138,7 +138,7 @@ keep_tree()
 version = text(tonumber(version) + 1)
 -- The recovery lasts longer than the longest time to live of any session.
 redis.call('HSET', META, 'version', version, 'tree', ARGV[6], 'ttl_ms', ARGV[2], 'grace_ms', ARGV[3], 'max_step_ms', ARGV[4],
-  'learn_for_ms', text(math.max(rare('learn_for_ms'), tonumber(ARGV[2]) + tonumber(ARGV[3]))))
+  'recovery_for_ms', text(math.max(rare('recovery_for_ms'), tonumber(ARGV[2]) + tonumber(ARGV[3]))))
 for _, mesh in ipairs(redis.call('HKEYS', SESSIONS)) do -- What could never fit may fit now: notify every mesh with queued stages.
   if redis.call('ZCARD', READY .. mesh) > 0 then
     post_mail(mesh, 'stage', '')

@@ -20,7 +20,7 @@
 local record, heartbeat_number, updates = ARGV[6], tonumber(ARGV[7]), ARGV[8] ~= '' and cjson.decode(ARGV[8]) or {}
 
 local is_known = SESSION ~= nil -- By the ledger's record, not by the mesh's word.
-if not SESSION and INCARNATION ~= '0' and learn_left() > 0 and updates.claims then -- The ledger has lost the session itself.
+if not SESSION and INCARNATION ~= '0' and recovery_left() > 0 and updates.claims then -- The ledger has lost the session itself.
   SESSION = { mesh = MESH, incarnation = INCARNATION, expires = math.max(1, LT), heartbeat_number = 0, ttl_ms = rare('ttl_ms') }
 end
 local lost = why_lost(SESSION, INCARNATION, false)
@@ -32,7 +32,7 @@ if heartbeat_number < SESSION.heartbeat_number then
 elseif heartbeat_number == SESSION.heartbeat_number then
   return response_since(MESH, SEEN)
 end
-if learn_left() > 0 and not updates.claims then
+if recovery_left() > 0 and not updates.claims then
   return { 'HOLDINGS' }
 end
 
@@ -61,7 +61,7 @@ local function restore(claim, named, seen)
 end
 
 local freed = false
-if learn_left() > 0 then
+if recovery_left() > 0 then
   local named = {}
   local seen = math.max(mark_before_loss(MESH), is_known and tonumber(INCARNATION) or 0)
   for _, claim in ipairs(updates.claims) do
@@ -109,7 +109,7 @@ if updates.demands then
 end
 
 -- Leases grow to planned targets as soon as there is capacity.
-if GROWS and learn_left() == 0 then
+if GROWS and recovery_left() == 0 then
   local grown = true
   for _, lease in ipairs(leases_of(MESH)) do
     if grows(lease) then

@@ -16,6 +16,6 @@ local time = redis.call('TIME')
 local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2]) + tonumber(redis.call('HGET', META, 'test_offset_ms') or '0') * 1000
 local replid = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
 redis.call('HSET', META, 'uid', ARGV[1], 'schema', SCHEMA, 'epoch', text(now_us), 'token', text(now_us), 'replid', replid, 'lt', '0',
-  'last', text(now_us), 'clamped', '-1', 'version', '0', 'tree', '', 'learn', founding and '0' or text(ttl_ms + grace_ms),
-  'ttl_ms', ARGV[2], 'grace_ms', ARGV[3], 'max_step_ms', ARGV[4], 'learn_for_ms', text(ttl_ms + grace_ms))
+  'last', text(now_us), 'clamped', '-1', 'version', '0', 'tree', '', 'recovery_ends', founding and '0' or text(ttl_ms + grace_ms),
+  'ttl_ms', ARGV[2], 'grace_ms', ARGV[3], 'max_step_ms', ARGV[4], 'recovery_for_ms', text(ttl_ms + grace_ms))
 return 'OK'

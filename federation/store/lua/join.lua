@@ -12,19 +12,19 @@
 -- ARGV[3]   incarnation of the earlier session to recover; '0': none
 -- ARGV[4]   highest token that the mesh ever got, 0 when none
 -- Reply     {'OK', epoch, ms of recovery, mark, others wait, leases, uid, incarnation, time to live in ms} | {'SKEW'};
---           without any change: {'LEARN', ms} | {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'}
+--           without any change: {'RECOVERING', ms} | {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'}
 
 local mesh, record, adopted, seen = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 if is_from_the_future(seen) then
   return { 'SKEW' }
 end
-learn_from(seen)
+recover_from(seen)
 local earlier = session_of(mesh)
 local is_heir = adopted ~= '0'
 if is_heir then
-  if learn_left() > 0 then
-    return { 'LEARN', text(learn_left()) }
+  if recovery_left() > 0 then
+    return { 'RECOVERING', text(recovery_left()) }
   end
   local is_repeat = earlier and earlier.heartbeat_number == 0 and redis.call('HGET', MARKS, mesh .. '|heir') == adopted
   local lost = why_lost(earlier, is_repeat and earlier.incarnation or adopted, true)

@@ -20,9 +20,9 @@ local known = math.max(SEEN, tonumber(INCARNATION))
 if is_from_the_future(known) then
   return { 'SKEW' }
 end
-learn_from(known)
+recover_from(known)
 if ARGV[2] ~= EPOCH then
-  return { 'EPOCH', UID, EPOCH, text(learn_left()) }
+  return { 'EPOCH', UID, EPOCH, text(recovery_left()) }
 end
 local SESSION = session_of(MESH)
 local MARK, GROWS = unpack(redis.call('HMGET', MARKS, MESH, MESH .. '|grow')) -- GROWS: a plan lets some of its leases grow.

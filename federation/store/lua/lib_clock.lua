@@ -8,23 +8,23 @@
 --
 -- An epoch is one life of the data. It ends when the server restarts or another one is promoted (both change the replication
 -- id), when a caller knows a token that this ledger has not issued yet (writes were lost), or when the clock goes back. A new
--- epoch begins with recovery: for `learn_for_ms` nothing is granted and nothing reclaimed, since leases may be in use that the
+-- epoch begins with recovery: for `recovery_for_ms` nothing is granted and nothing reclaimed, since leases may be in use that the
 -- ledger has lost. Source: ADR 0019.
 --
--- META: uid, schema, epoch, replid, lt, last (us), token, learn (LT at which the recovery ends), clamped (LT of the last step
--- that was too long), version and tree (number and name of the tenant tree), ttl_ms, grace_ms, max_step_ms, learn_for_ms,
--- arrivals, learn_since (the epoch in which the last recovery began; another epoch that begins meanwhile only prolongs it);
+-- META: uid, schema, epoch, replid, lt, last (us), token, recovery_ends (LT at which the recovery ends), clamped (LT of the last step
+-- that was too long), version and tree (number and name of the tenant tree), ttl_ms, grace_ms, max_step_ms, recovery_for_ms,
+-- arrivals, recovery_since (the epoch in which the last recovery began; another epoch that begins meanwhile only prolongs it);
 -- only tests write `test_offset_ms`.
 
-local UID, FOUND, EPOCH, REPLID, LT, LAST_US, TOKEN, LEARN, MAX_STEP_MS, TEST_MS = unpack(redis.call('HMGET', META, 'uid', 'schema',
-  'epoch', 'replid', 'lt', 'last', 'token', 'learn', 'max_step_ms', 'test_offset_ms'))
+local UID, FOUND, EPOCH, REPLID, LT, LAST_US, TOKEN, RECOVERING, MAX_STEP_MS, TEST_MS = unpack(redis.call('HMGET', META, 'uid', 'schema',
+  'epoch', 'replid', 'lt', 'last', 'token', 'recovery_ends', 'max_step_ms', 'test_offset_ms'))
 if not UID then
   return { 'UNINIT' }
 end
 if FOUND ~= SCHEMA then
   return { 'SCHEMA', FOUND }
 end
-LT, LAST_US, TOKEN, LEARN, MAX_STEP_MS = tonumber(LT), tonumber(LAST_US), tonumber(TOKEN), tonumber(LEARN), tonumber(MAX_STEP_MS)
+LT, LAST_US, TOKEN, RECOVERING, MAX_STEP_MS = tonumber(LT), tonumber(LAST_US), tonumber(TOKEN), tonumber(RECOVERING), tonumber(MAX_STEP_MS)
 
 -- Fields of META that few calls need.
 local function rare(name)
@@ -45,19 +45,19 @@ local function keep_token()
   redis.call('HSET', META, 'token', text(TOKEN))
 end
 
-local function learn_left()
-  return math.max(0, LEARN - LT)
+local function recovery_left()
+  return math.max(0, RECOVERING - LT)
 end
 
 -- Begin an epoch with a recovery. `known` is a token that a caller has, 0 without one.
 local function begin_epoch(why, known)
   TOKEN = math.max(TOKEN, known)
   EPOCH = text(next_token())
-  if learn_left() == 0 then
-    redis.call('HSET', META, 'learn_since', EPOCH)
+  if recovery_left() == 0 then
+    redis.call('HSET', META, 'recovery_since', EPOCH)
   end
-  LEARN = LT + rare('learn_for_ms')
-  redis.call('HSET', META, 'epoch', EPOCH, 'learn', text(LEARN), 'token', text(TOKEN), 'replid', REPLID)
+  RECOVERING = LT + rare('recovery_for_ms')
+  redis.call('HSET', META, 'epoch', EPOCH, 'recovery_ends', text(RECOVERING), 'token', text(TOKEN), 'replid', REPLID)
   redis.call('XADD', LOG, 'MAXLEN', '~', '100000', '*', 'verb', 'epoch', 'why', why, 'lt', text(LT))
 end
 
@@ -67,7 +67,7 @@ local function is_from_the_future(token)
 end
 
 -- A caller's token that this ledger has not issued proves that writes were lost.
-local function learn_from(token)
+local function recover_from(token)
   if token > TOKEN then
     begin_epoch('a mesh has seen a token that was not given out: writes were lost', token)
   end

@@ -10,7 +10,7 @@
 -- mesh may use amounts above the target, 0 when there are none. MARKS has the version of the last change of each mesh: a mesh
 -- with this mark knows everything. The mark outlives the mesh's session: a missing row that was changed no later than the mark was
 -- returned. Changes during a recovery prove nothing about lost writes, so `<mesh>|lost` keeps the mark of before:
--- '<learn_since>|<mark>'.
+-- '<recovery_since>|<mark>'.
 --
 -- Rows are changed in Lua and written once, in `keep_leases`.
 
@@ -156,7 +156,7 @@ end
 
 -- Return the mark of a mesh at the start of the recovery, or the present one: nothing up to it can have been lost.
 local function mark_before_loss(mesh)
-  local since = redis.call('HGET', META, 'learn_since') or '0'
+  local since = redis.call('HGET', META, 'recovery_since') or '0'
   local kept, mark = string.match(redis.call('HGET', MARKS, mesh .. '|lost') or '', '^(%d+)|(%d+)$')
   if kept ~= since then
     mark = redis.call('HGET', MARKS, mesh) or '0'
@@ -210,7 +210,7 @@ local function keep_leases()
     in_pieces('HSET', LEASES .. holder, pairs_of)
   end
   for holder, mark in pairs(marks) do
-    if learn_left() > 0 then
+    if recovery_left() > 0 then
       mark_before_loss(holder)
     end
     redis.call('HSET', MARKS, holder, text(mark))
@@ -234,7 +234,7 @@ local function response_since(mesh, seen)
       end
     end
   end
-  return { 'OK', EPOCH, text(learn_left()), text(mark), others_wait(mesh), table.concat(lines, '\n') }
+  return { 'OK', EPOCH, text(recovery_left()), text(mark), others_wait(mesh), table.concat(lines, '\n') }
 end
 
 -- ---- leases named by calls: one line each, all read at once

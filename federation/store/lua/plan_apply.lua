@@ -12,7 +12,7 @@
 -- ARGV[2]   version of the tree that the plan was made for
 -- ARGV[3]   list of [mesh, tenant, flavor, ms that running work may go on (0: preempt at once, even against an earlier plan's delay;
 --           -1: unspecified), {resource: units}, {resource: units that the plan saw} or nothing], JSON
--- Reply     {'OK', number of the plan} | {'PLANNER'} | {'VERSION', version} | {'LEARN', ms} | {'QUOTA', tenant, flavor, resource}
+-- Reply     {'OK', number of the plan} | {'PLANNER'} | {'VERSION', version} | {'RECOVERING', ms} | {'QUOTA', tenant, flavor, resource}
 --           | {'UNKNOWN', mesh}
 
 local token, expires = unpack(redis.call('HMGET', PLAN, 'token', 'expires'))
@@ -21,8 +21,8 @@ if token ~= ARGV[1] or tonumber(expires) <= LT then
   return { 'PLANNER' }
 elseif version ~= ARGV[2] then
   return { 'VERSION', version }
-elseif learn_left() > 0 then
-  return { 'LEARN', text(learn_left()) }
+elseif recovery_left() > 0 then
+  return { 'RECOVERING', text(recovery_left()) }
 end
 
 -- As `federation.leases.targeted`.

@@ -12,7 +12,7 @@
 
 local record, heartbeat_number = ARGV[6], tonumber(ARGV[7])
 
-if why_lost(SESSION, INCARNATION, false) or heartbeat_number <= SESSION.heartbeat_number or learn_left() > 0 or SEEN ~= MARK_BEFORE or GROWS then
+if why_lost(SESSION, INCARNATION, false) or heartbeat_number <= SESSION.heartbeat_number or recovery_left() > 0 or SEEN ~= MARK_BEFORE or GROWS then
   return { 'LOOK' }
 end
 SESSION.heartbeat_number = heartbeat_number

@@ -24,12 +24,12 @@ local function stands(stage, token, tenant, flavor, lease_token, digest, is_whol
   local state, at, holder, current, batch, spec =
     unpack(redis.call('HMGET', STAGE .. stage, 'state', 'mesh', 'incarnation', 'token', 'batch', 'spec'))
   if not state then
-    return learn_left() > 0 and UNKNOWN or GONE
+    return recovery_left() > 0 and UNKNOWN or GONE
   end
   if at == MESH and holder == INCARNATION and current == token then
     return (state == 'claimed' or has_ended) and tonumber(batch) or GONE
   end
-  if state ~= 'queued' or at ~= MESH or learn_left() == 0 or not is_whole then
+  if state ~= 'queued' or at ~= MESH or recovery_left() == 0 or not is_whole then
     return GONE
   end
   if tonumber(token) >= tonumber(EPOCH) or redis.sha1hex(spec) ~= digest then

@@ -28,5 +28,5 @@ for _, mesh in ipairs(redis.call('SMEMBERS', WANTING)) do
   demands[#demands + 1] = { mesh, redis.call('HGETALL', WANTS .. mesh) }
 end
 local version, tree = unpack(redis.call('HMGET', META, 'version', 'tree'))
-return { 'OK', EPOCH, text(learn_left()), text(LT), text(math.floor(NOW_US / 1000)), version, tree,
+return { 'OK', EPOCH, text(recovery_left()), text(LT), text(math.floor(NOW_US / 1000)), version, tree,
   redis.call('HGETALL', GONE), redis.call('HGETALL', USE), meshes, leases, demands }

@@ -11,7 +11,7 @@
 local limit, FORGET_MS = tonumber(ARGV[1]), 86400000
 local leases, swept, stages, more, gone = 0, {}, {}, '0', {}
 
-if learn_left() == 0 then
+if recovery_left() == 0 then
   local due = redis.call('ZRANGEBYSCORE', DUE, '-inf', '(' .. text(LT), 'LIMIT', '0', tostring(limit + 1))
   table.sort(due)
   for _, holder in ipairs(due) do
@@ -71,4 +71,4 @@ if learn_left() == 0 then
     wake_wanting()
   end
 end
-return { 'OK', EPOCH, text(learn_left()), leases, swept, stages, more, text(LT) }
+return { 'OK', EPOCH, text(recovery_left()), leases, swept, stages, more, text(LT) }

@@ -7,7 +7,7 @@
 -- Reply     {'OK', list of stages}
 
 local taken = {}
-if learn_left() == 0 then
+if recovery_left() == 0 then
   for _, stage in ipairs(redis.call('ZRANGEBYSCORE', OVERDUE, '-inf', text(LT), 'LIMIT', '0', ARGV[1])) do
     local state, mesh, run, incarnation = unpack(redis.call('HMGET', STAGE .. stage, 'state', 'mesh', 'run', 'incarnation'))
     if state == 'claimed' then

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from federation.auditing import Mismatch, mismatches
-from federation.errors import LedgerLearning, PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
+from federation.errors import LedgerRecovering, PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
 from federation.leases import (
     ROWS_MAX,
     Acquired,
@@ -56,7 +56,7 @@ class MemoryLedger(MemorySessions):
             return Acquired(answers=answers, response=self._response(session))
 
     def _grant(self, mesh: MeshId, demand: QuotaDemand) -> Granted | LookAgain | LeaseRefused:
-        if self._learn_left():
+        if self._recovery_left():
             return LeaseRefused(reason=Reason.LEDGER_RECOVERING, tenant=demand.tenant, flavor=demand.flavor)
         if demand.tenant not in self._configured.tenants:
             return LeaseRefused(reason=Reason.TENANT_UNKNOWN, tenant=demand.tenant, flavor=demand.flavor)
@@ -131,8 +131,8 @@ class MemoryLedger(MemorySessions):
     def sweep(self, limit: int = 200) -> Swept:
         with self._changed:
             self._tick()
-            if self._learn_left():
-                return Swept(learn_ms=self._learn_left())
+            if self._recovery_left():
+                return Swept(recovery_ms=self._recovery_left())
             leases, more, flavors = 0, False, set[FlavorName]()
             meshes: list[MeshId] = []
             stages: list[StageId] = []
@@ -187,8 +187,8 @@ class MemoryLedger(MemorySessions):
                 raise PlannerSuperseded(f"planner {planner} is not the planner any more")
             if version != self._version:
                 raise TreeChanged(f"version {self._version} of the tenant tree is in force, not {version}; plan again")
-            if self._learn_left():
-                raise LedgerLearning(f"the ledger recovers for another {self._learn_left()} ms; plan then")
+            if self._recovery_left():
+                raise LedgerRecovering(f"the ledger recovers for another {self._recovery_left()} ms; plan then")
             target_updates = tuple([target_update.from_now(self._target_at(target_update)) for target_update in target_updates])
             self._check_plan(target_updates)
             shrinking = {target_update.mesh for target_update in target_updates if self._set_target(target_update)}

@@ -46,7 +46,7 @@ class MemoryLedgerState(ABC):
         self._token = self._last_us = self._now_us()
         self._epoch = self._token
         self._lt = 0
-        self._learn = 0
+        self._recovery_ends = 0
         self._clamped = -1
         self._version = 0
         self._configured = TenantTree()
@@ -58,8 +58,8 @@ class MemoryLedgerState(ABC):
         self._rows: dict[str, dict[LeaseKey, Row]] = {}
         self._due: dict[str, int] = {}
         self._marks: dict[MeshId, int] = {}
-        self._learn_since = 0  #: The epoch in which the last recovery began.
-        self._before_loss: dict[MeshId, tuple[int, int]] = {}  #: `_learn_since`, and the mesh's mark at that time.
+        self._recovery_since = 0  #: The epoch in which the last recovery began.
+        self._before_loss: dict[MeshId, tuple[int, int]] = {}  #: `_recovery_since`, and the mesh's mark at that time.
         self._growing: set[MeshId] = set()
         self._demands = MemoryDemands()
         self._planner: tuple[str, int, int] | None = None  #: Name, token, end of the term.
@@ -119,14 +119,14 @@ class MemoryLedgerState(ABC):
         self._token = max(self._token + 1, self._now_us())
         return self._token
 
-    def _learn_left(self) -> int:
-        return max(0, self._learn - self._lt)
+    def _recovery_left(self) -> int:
+        return max(0, self._recovery_ends - self._lt)
 
     def _begin_epoch(self, why: str, known: int = 0) -> None:
         self._token = max(self._token, known)
         self._epoch = self._next_token()
-        self._learn_since = self._learn_since if self._learn_left() else self._epoch
-        self._learn = self._lt + self._terms.learn_ms
+        self._recovery_since = self._recovery_since if self._recovery_left() else self._epoch
+        self._recovery_ends = self._lt + self._terms.recovery_ms
         self._note(LeaseEvent(at_ms=self._clock.wall_ms(), verb="epoch", lease=None, why=why))
 
     def epoch(self) -> int:
@@ -165,7 +165,7 @@ class MemoryLedgerState(ABC):
             raise ForeignLedger(f"mesh {session.mesh}: this is another ledger than the one it joined")
         self._hear(max(session.mark, session.incarnation))
         if session.epoch != self._epoch:
-            raise EpochChanged("the ledger began another epoch; repeat the call", epoch=self._epoch, learn_ms=self._learn_left())
+            raise EpochChanged("the ledger began another epoch; repeat the call", epoch=self._epoch, recovery_ms=self._recovery_left())
 
     def _session_row(self, session: Session, *, live: bool = False) -> SessionRow:
         session_row = self._session_rows.get(session.mesh)
@@ -204,7 +204,7 @@ class MemoryLedgerState(ABC):
 
     def _log_row(self, holder: str, row: Row, verb: str) -> None:
         mesh, _ = holder_of(holder)
-        if self._learn_left():
+        if self._recovery_left():
             self._mark_before_loss(MeshId(holder))
         self._marks[MeshId(holder)] = max(self._marks.get(MeshId(holder), 0), row.version)
         self._note(LeaseEvent(at_ms=self._clock.wall_ms(), verb=verb, lease=self._lease(mesh, row)))
@@ -214,9 +214,9 @@ class MemoryLedgerState(ABC):
     def _mark_before_loss(self, mesh: MeshId) -> int:
         """Return the mesh's mark at the start of the recovery; nothing up to it can have been lost. See lua/lib_lease.lua."""
         since, mark = self._before_loss.get(mesh, (-1, 0))
-        if since != self._learn_since:
+        if since != self._recovery_since:
             mark = self._marks.get(mesh, 0)
-            self._before_loss[mesh] = (self._learn_since, mark)
+            self._before_loss[mesh] = (self._recovery_since, mark)
         return mark
 
     def _note(self, lease_event: LeaseEvent) -> None:
@@ -247,7 +247,7 @@ class MemoryLedgerState(ABC):
         rows = (row for _, row in sorted(self._rows.get(session.mesh, {}).items(), key=by_field) if row.version > session.mark)
         return LedgerResponse(
             epoch=self._epoch,
-            learn_ms=self._learn_left(),
+            recovery_ms=self._recovery_left(),
             mark=mark,
             others_wait=any(mesh != session.mesh for mesh in self._demands.waiting_leases()),
             leases=tuple(self._lease(session.mesh, row) for row in rows) if mark != session.mark else (),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from federation.errors import HoldingsRequired, LedgerLearning, QuotaExceeded, StaleHeartbeat, TreeChanged
+from federation.errors import HoldingsRequired, LedgerRecovering, QuotaExceeded, StaleHeartbeat, TreeChanged
 from federation.leases import ROWS_MAX, ROWS_SENT_MAX, Configured, HeartbeatReport, Lease, LeaseAck, LeaseUse, LedgerResponse, Session
 from federation.reparenting import moved
 from federation.snapshot import MeshRecord
@@ -89,8 +89,8 @@ class MemorySessions(MemoryLedgerState):
 
     def _check_successor(self, mesh: MeshId, adopt: int) -> None:
         """Check that a new session may recover the work of the named one. See lua/join.lua."""
-        if self._learn_left():
-            raise LedgerLearning(f"the ledger recovers for another {self._learn_left()} ms; no session can be recovered until then")
+        if self._recovery_left():
+            raise LedgerRecovering(f"the ledger recovers for another {self._recovery_left()} ms; no session can be recovered until then")
         before = self._session_rows.get(mesh)
         is_repeat = before is not None and before.heartbeat_number == 0 and before.successor_of == adopt
         named = before.incarnation if is_repeat and before is not None else adopt
@@ -123,7 +123,7 @@ class MemorySessions(MemoryLedgerState):
         with self._changed:
             self._admit(session)
             is_known = session.mesh in self._session_rows  # By the ledger's record, not by the mesh's word.
-            if not is_known and session.incarnation and self._learn_left() and heartbeat_report.claims is not None:
+            if not is_known and session.incarnation and self._recovery_left() and heartbeat_report.claims is not None:
                 self._session_rows[session.mesh] = SessionRow(
                     record=record, incarnation=session.incarnation, ttl_ms=self._terms.ttl_ms, expires=max(1, self._lt)
                 )
@@ -132,7 +132,7 @@ class MemorySessions(MemoryLedgerState):
                 raise StaleHeartbeat(f"mesh {session.mesh}: a later heartbeat was accepted")
             if heartbeat_report.number == session_row.heartbeat_number:
                 return self._response(session)
-            if self._learn_left():
+            if self._recovery_left():
                 if heartbeat_report.claims is None:
                     raise HoldingsRequired(f"mesh {session.mesh}: the ledger recovers; report all leases held")
                 seen = max(self._mark_before_loss(session.mesh), session.incarnation if is_known else 0)
@@ -142,7 +142,7 @@ class MemorySessions(MemoryLedgerState):
                 self._note_lease_use(session.mesh, lease_uses)
             if heartbeat_report.demands is not None:
                 self._demands.replace(session.mesh, heartbeat_report.demands, self._lt)
-            if session.mesh in self._growing and not self._learn_left():
+            if session.mesh in self._growing and not self._recovery_left():
                 self._grow(session.mesh)
             session_row.heartbeat_number, session_row.record = heartbeat_report.number, record
             self._renew(session_row)

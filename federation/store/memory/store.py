@@ -26,7 +26,7 @@ from federation.dispatch import (
     StageAges,
     digest_of,
 )
-from federation.errors import EarlierReportsLost, LeaseLost, LedgerLearning, StaleFence, TooManyClaims
+from federation.errors import EarlierReportsLost, LeaseLost, LedgerRecovering, StaleFence, TooManyClaims
 from federation.leases import Lease, LeaseTerms, Session
 from federation.snapshot import FederationSnapshot, MeshView
 from federation.store.inbox_entries import (
@@ -107,7 +107,7 @@ class MemoryStore(MemoryLedger):
                 demands=tuple(self._demands.views(self._lt)),
                 version=self._version,
                 epoch=self._epoch,
-                learn_ms=self._learn_left(),
+                recovery_ms=self._recovery_left(),
             )
 
     def _view(self, session_row: SessionRow) -> MeshView:
@@ -202,8 +202,8 @@ class MemoryStore(MemoryLedger):
             if record is None or record.mesh != session.mesh or not (record.state == "queued" or mine):
                 return None
             if not mine:
-                if self._learn_left():
-                    raise LedgerLearning(f"the ledger recovers for another {self._learn_left()} ms; claim then")
+                if self._recovery_left():
+                    raise LedgerRecovering(f"the ledger recovers for another {self._recovery_left()} ms; claim then")
                 if not self._is_paid_by(session.mesh, lease) and (lease is not None or record.head.slot):
                     raise LeaseLost(f"mesh {session.mesh} does not hold the lease for {stage}")
                 self._check_claims(session.mesh, record, lease)
@@ -251,11 +251,11 @@ class MemoryStore(MemoryLedger):
     def _stands(self, session: Session, held: HeldClaim) -> int:
         record = self._stages.get(held.claim.stage)
         if record is None:
-            return UNKNOWN if self._learn_left() else GONE
+            return UNKNOWN if self._recovery_left() else GONE
         claim = replace(held.claim, mesh=session.mesh, incarnation=session.incarnation)
         if record.claim == claim:
             return record.batch if record.state == "claimed" or held.has_ended else GONE
-        if record.state != "queued" or record.mesh != session.mesh or not self._learn_left() or not held.is_whole:
+        if record.state != "queued" or record.mesh != session.mesh or not self._recovery_left() or not held.is_whole:
             return GONE
         if claim.token >= self._epoch or digest_of(decode(StageSpec, record.spec)) != held.spec:
             return GONE
@@ -324,7 +324,7 @@ class MemoryStore(MemoryLedger):
     def take_back_overdue(self, limit: int = 200) -> tuple[StageId, ...]:
         with self._changed:
             self._tick()
-            if self._learn_left():
+            if self._recovery_left():
                 return ()
             due = [(record.overdue, stage) for stage, record in self._stages.items() if record.overdue is not None]
             taken = tuple(stage for overdue, stage in sorted(due) if overdue <= self._lt)[:limit]

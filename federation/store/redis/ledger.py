@@ -14,7 +14,7 @@ import redis
 from federation.auditing import Mismatch, mismatches
 from federation.errors import (
     BatchTooLarge,
-    LedgerLearning,
+    LedgerRecovering,
     LedgerUninitialised,
     PlannerSuperseded,
     QuotaExceeded,
@@ -177,8 +177,8 @@ class RedisLedger:
 
     def join(self, record: MeshRecord, *, adopt: int = 0, seen: int = 0) -> Session:
         reply = self._call("join", record.mesh, encode(record), adopt, seen)
-        if reply[0] == b"LEARN":
-            raise LedgerLearning(f"the ledger recovers for another {int(reply[1])} ms; no session can be recovered until then")
+        if reply[0] == b"RECOVERING":
+            raise LedgerRecovering(f"the ledger recovers for another {int(reply[1])} ms; no session can be recovered until then")
         raise_named(reply, record.mesh)
         uid, incarnation, ttl_ms = reply[6:]
         session = Session(mesh=record.mesh, incarnation=int(incarnation), ttl_ms=int(ttl_ms), epoch=int(reply[1]), ledger=uid.decode())
@@ -239,13 +239,13 @@ class RedisLedger:
         return self._response(session, self._call_for(session, "release", lines_of(map(ack_line, _bounded(parts, ROWS_MAX)))))
 
     def sweep(self, limit: int = 200) -> Swept:
-        _, _, learn_ms, leases, meshes, stages, more, _ = self._call("sweep", limit)
+        _, _, recovery_ms, leases, meshes, stages, more, _ = self._call("sweep", limit)
         return Swept(
             meshes=tuple(MeshId(mesh.decode()) for mesh in meshes),
             leases=int(leases),
             stages=tuple(StageId(stage.decode()) for stage in stages),
             is_more_due=more == b"1",
-            learn_ms=int(learn_ms),
+            recovery_ms=int(recovery_ms),
         )
 
     # ---- planning
@@ -261,8 +261,8 @@ class RedisLedger:
             raise PlannerSuperseded(f"planner {planner} is not the planner any more")
         if code == b"VERSION":
             raise TreeChanged(f"version {int(rest[0])} of the tenant tree is in force, not {version}; plan again")
-        if code == b"LEARN":
-            raise LedgerLearning(f"the ledger recovers for another {int(rest[0])} ms; plan then")
+        if code == b"RECOVERING":
+            raise LedgerRecovering(f"the ledger recovers for another {int(rest[0])} ms; plan then")
         if code == b"QUOTA":
             raise QuotaExceeded(f"the targets exceed a limit at {'/'.join(part.decode() for part in rest)}")
         if code == b"UNKNOWN":
@@ -285,7 +285,7 @@ class RedisLedger:
 
     def snapshot(self) -> FederationSnapshot:
         for _ in range(LOOKS_MAX):
-            _, epoch, learn_ms, lt, now_ms, version, name, gone, use, meshes, leases, demands = self._call("snapshot")
+            _, epoch, recovery_ms, lt, now_ms, version, name, gone, use, meshes, leases, demands = self._call("snapshot")
             configured = self._tree.named(name)
             if configured is not None:
                 break
@@ -306,7 +306,7 @@ class RedisLedger:
             ),
             version=int(version),
             epoch=int(epoch),
-            learn_ms=int(learn_ms),
+            recovery_ms=int(recovery_ms),
         )
 
     def audit(self) -> tuple[Mismatch, ...]:
@@ -355,13 +355,13 @@ class RedisLedger:
         return response
 
     def _response(self, session: Session, reply: list[Any]) -> LedgerResponse:
-        _, epoch, learn_ms, mark, others_wait, rows = reply[:6]
+        _, epoch, recovery_ms, mark, others_wait, rows = reply[:6]
         leases = response_leases(session.mesh, rows.decode()) if rows else ()
         if self._receipts is not None:
             leases = tuple(self._receipts.signed(session.ledger, lease) for lease in leases)
         return LedgerResponse(
             epoch=int(epoch),
-            learn_ms=int(learn_ms),
+            recovery_ms=int(recovery_ms),
             mark=int(mark),
             others_wait=others_wait == b"1",
             leases=leases,
@@ -369,9 +369,9 @@ class RedisLedger:
 
 
 @lru_cache(maxsize=1024)
-def _nothing_new(epoch: bytes, learn_ms: bytes, mark: bytes, others_wait: bytes) -> LedgerResponse:
+def _nothing_new(epoch: bytes, recovery_ms: bytes, mark: bytes, others_wait: bytes) -> LedgerResponse:
     """Return the reply of most heartbeats; cached, because it repeats."""
-    return LedgerResponse(epoch=int(epoch), learn_ms=int(learn_ms), mark=int(mark), others_wait=others_wait == b"1")
+    return LedgerResponse(epoch=int(epoch), recovery_ms=int(recovery_ms), mark=int(mark), others_wait=others_wait == b"1")
 
 
 def _target_row(target_update: TargetUpdate) -> list[object]:

@@ -22,7 +22,7 @@ from federation.dispatch import (
     QueuedStage,
     StageAges,
 )
-from federation.errors import EarlierReportsLost, LeaseLost, LedgerLearning, LedgerUninitialised, StaleFence, TooManyClaims
+from federation.errors import EarlierReportsLost, LeaseLost, LedgerRecovering, LedgerUninitialised, StaleFence, TooManyClaims
 from federation.leases import Lease, Session
 from federation.store.inbox_entries import claim_status_of, closing_state, ended, head_of, refuse_foreign, refuse_many, waiting_for
 from federation.store.redis.client import answer_s_max
@@ -91,8 +91,8 @@ class RedisStageQueue:
             raise LeaseLost(f"mesh {session.mesh} does not hold the lease for {stage}")
         if reply[0] == b"MANY":
             raise TooManyClaims(f"mesh {session.mesh} has claimed {CLAIMS_PER_UNIT} times what its lease holds; end some of it")
-        if reply[0] == b"LEARN":
-            raise LedgerLearning(f"the ledger recovers for another {int(reply[1])} ms; claim then")
+        if reply[0] == b"RECOVERING":
+            raise LedgerRecovering(f"the ledger recovers for another {int(reply[1])} ms; claim then")
         return None if reply[0] == b"GONE" else _claimed(session, reply[1:])
 
     def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStatus, ...]:

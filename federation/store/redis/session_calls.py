@@ -36,8 +36,8 @@ def named_error(reply: Any, mesh: MeshId) -> FederationError | None:
     """Return the error that a reply to a session names; None if the reply is no error."""
     code = reply[0] if isinstance(reply, list) and reply else reply
     if code == b"EPOCH":
-        _, _, epoch, learn_ms = reply
-        return EpochChanged("the ledger began another epoch; repeat the call", epoch=int(epoch), learn_ms=int(learn_ms))
+        _, _, epoch, recovery_ms = reply
+        return EpochChanged("the ledger began another epoch; repeat the call", epoch=int(epoch), recovery_ms=int(recovery_ms))
     kind, words = _NAMED.get(code, (None, "")) if isinstance(code, bytes) else (None, "")
     return None if kind is None else kind(f"mesh {mesh}: {words}")
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from two_teams import A100, ACME, LAB, SHOP, ask, gpu, gpus, record, target_update
 
-from federation.errors import EpochChanged, ForgedReceipt, HoldingsRequired, LedgerLearning
+from federation.errors import EpochChanged, ForgedReceipt, HoldingsRequired, LedgerRecovering
 from federation.leases import HeartbeatReport, Lease, TargetUpdate
 from federation.manual_mesh import ManualMesh
 from mesh.core.ids import MeshId
@@ -26,7 +26,7 @@ def test_calls_of_an_earlier_epoch_fail_after_a_restart(ledger, west, store):
         with pytest.raises(EpochChanged) as changed:
             late()
     assert changed.value.epoch > west.session.epoch
-    assert 0 < changed.value.learn_ms <= store.ttl_ms + store.grace_ms
+    assert 0 < changed.value.recovery_ms <= store.ttl_ms + store.grace_ms
     assert gpus(ledger, LAB) == 2
 
 
@@ -35,12 +35,12 @@ def test_recovering_ledger_grants_and_revokes_nothing(ledger, west, east, store)
     ask(east, 2)
     learning(store, ledger, west)
     assert ask(west).reason is Reason.LEDGER_RECOVERING
-    with pytest.raises(LedgerLearning):
+    with pytest.raises(LedgerRecovering):
         target_update(ledger, ("west", LAB, 3))
     store.advance(store.ttl_ms + store.grace_ms - 60_000)
     swept = ledger.sweep()
     assert (swept.meshes, swept.leases) == ((), 0)
-    assert swept.learn_ms > 0
+    assert swept.recovery_ms > 0
     assert gpus(ledger, LAB) == 4
     store.advance(60_001)
     assert ledger.sweep().meshes == ("east", "west")
@@ -49,7 +49,7 @@ def test_recovering_ledger_grants_and_revokes_nothing(ledger, west, east, store)
 def test_work_continues_while_the_ledger_recovers(ledger, west, store):
     ask(west, 2)
     learning(store, ledger, west)
-    assert west.response.learn_ms > 0
+    assert west.response.recovery_ms > 0
     west.release(LAB, A100, gpu(1))
     assert gpus(ledger, LAB) == 1
     with pytest.raises(HoldingsRequired):
@@ -58,7 +58,7 @@ def test_work_continues_while_the_ledger_recovers(ledger, west, store):
     for _ in range(4):
         store.advance(store.ttl_ms // 2)
         response = west.claim_all()
-    assert (response.learn_ms, gpus(ledger, LAB)) == (0, 1)
+    assert (response.recovery_ms, gpus(ledger, LAB)) == (0, 1)
     assert ask(west).slots == 1
 
 
@@ -214,11 +214,11 @@ def test_unknown_token_proves_lost_writes(ledger, west, store):
     if store.believes_tokens:
         with pytest.raises(EpochChanged):
             ledger.heartbeat(ahead, record(), HeartbeatReport(number=1))
-        assert ledger.snapshot().learn_ms > 0
+        assert ledger.snapshot().recovery_ms > 0
     else:
         ledger.heartbeat(ahead, record(), HeartbeatReport(number=1))
         ManualMesh(ledger, record(), seen=ahead.mark)
-        assert ledger.snapshot().learn_ms == 0
+        assert ledger.snapshot().recovery_ms == 0
 
 
 def test_a_clock_that_is_set_back_begins_an_epoch(ledger, west, store):

@@ -4,7 +4,7 @@ import pytest
 from two_teams import A100, LAB, SHOP, ask, gpu, gpus, record, target_update
 
 from federation.dispatch import Notification, NotificationKind
-from federation.errors import LedgerLearning, SessionExpired, SessionSuperseded, SessionUnknown
+from federation.errors import LedgerRecovering, SessionExpired, SessionSuperseded, SessionUnknown
 from federation.leases import Granted
 from federation.manual_mesh import ManualMesh
 from mesh.core.ids import MeshId
@@ -95,6 +95,6 @@ def test_later_join_prevents_resuming_the_earlier_session(ledger, west):
 def test_no_session_is_resumed_while_the_ledger_recovers(ledger, west, store):
     ask(west, 2)
     store.restart()
-    with pytest.raises(LedgerLearning):
+    with pytest.raises(LedgerRecovering):
         ledger.join(record("west"), adopt=west.session.incarnation)
-    assert west.claim_all().learn_ms > 0
+    assert west.claim_all().recovery_ms > 0

@@ -25,7 +25,7 @@ def test_second_or_outdated_release_changes_nothing(ledger, west):
     response = ledger.release(west.session, (LeaseAck(tenant=LAB, flavor=A100, version=old.version, amounts=gpu(0)),))
     assert (response.leases, gpus(ledger, LAB)) == ((), 4)
     west.release(LAB, A100, gpu(3))
-    assert west.release(LAB, A100, gpu(3)).learn_ms == 0
+    assert west.release(LAB, A100, gpu(3)).recovery_ms == 0
     assert gpus(ledger, LAB) == 3
 
 

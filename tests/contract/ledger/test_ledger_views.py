@@ -27,7 +27,7 @@ def test_snapshot_returns_the_tree_records_and_leases(ledger, west, store):
     assert (held.lease, held.amounts, held.target, held.priority) == ("west:acme/lab:a100", gpu(2), gpu(2), 4)
     assert (held.token, held.version) == (west.lease(LAB, A100).token, west.lease(LAB, A100).version)
     assert snapshot.tree.recompute(snapshot.leases) == snapshot.usage
-    assert (snapshot.epoch, snapshot.learn_ms) == (west.session.epoch, 0)
+    assert (snapshot.epoch, snapshot.recovery_ms) == (west.session.epoch, 0)
 
 
 def test_an_empty_ledger_has_an_empty_snapshot(store):

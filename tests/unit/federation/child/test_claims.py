@@ -231,10 +231,10 @@ def test_no_values_are_dropped_while_the_ledger_recovers(joined):
     joined.store.lose_writes(before)
     joined.store.forget("r", ())
     beats = 0
-    while joined.store.snapshot().learn_ms:
+    while joined.store.snapshot().recovery_ms:
         beats += 1
         joined.heartbeat()
-        assert joined.host.held() == {"r": "s"} or not joined.store.snapshot().learn_ms
+        assert joined.host.held() == {"r": "s"} or not joined.store.snapshot().recovery_ms
     assert beats > HEARTBEATS_PER_COMPARISON
     joined.heartbeat(HEARTBEATS_PER_COMPARISON)
     assert joined.host.held() == {}
@@ -407,7 +407,7 @@ def test_competing_claim_stands_and_the_lost_one_stops(joined):
     joined.store.lose_writes(before)
     joined.flaky.down = {"resume"}
     joined.heartbeat(math.ceil((TTL_MS + GRACE_MS) / soonest_ms(HEARTBEAT_MS)) + 1)
-    assert joined.store.snapshot().learn_ms == 0
+    assert joined.store.snapshot().recovery_ms == 0
     ((session, _, lease),) = claimed
     later = joined.store.claim(replace(session, epoch=joined.store.snapshot().epoch), "s", lease).claim
     assert (later.token > lost.token, later.incarnation) == (True, lost.incarnation)

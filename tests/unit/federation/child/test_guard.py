@@ -107,4 +107,4 @@ def test_lasting_error_is_logged_with_its_remedy(error):
 
 def test_transient_errors_need_no_operator():
     assert will_pass(StoreUnavailable("no answer"))
-    assert will_pass(EpochChanged("another one", epoch=2, learn_ms=1))
+    assert will_pass(EpochChanged("another one", epoch=2, recovery_ms=1))

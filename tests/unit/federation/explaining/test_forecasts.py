@@ -29,8 +29,8 @@ def test_no_stage_would_start_while_the_ledger_recovers(store):
     joined(store, EAST)
     store.restart()
     reported, snapshot = forecasts(store).would_be(pending()), store.snapshot()
-    assert snapshot.learn_ms > 0
-    assert (reported.reason, reported.start_ms) == (Reason.LEDGER_RECOVERING, snapshot.at_ms + snapshot.learn_ms)
+    assert snapshot.recovery_ms > 0
+    assert (reported.reason, reported.start_ms) == (Reason.LEDGER_RECOVERING, snapshot.at_ms + snapshot.recovery_ms)
 
 
 def test_queued_stage_has_two_positions_and_its_meshs_reason(store):

@@ -139,7 +139,7 @@ def test_hanging_addresses_are_tried_within_the_time_limit(roots, monkeypatch):
         pytest.param(lambda _: httpx.Response(500, json={"error": []}), id="an error of another shape"),
         pytest.param(lambda _: httpx.Response(409, json=[1]), id="a list where an error belongs"),
         pytest.param(error("epoch_changed"), id="a new epoch without its number"),
-        pytest.param(error("epoch_changed", facts={"epoch": "soon", "learn_ms": 1}), id="a new epoch whose number is none"),
+        pytest.param(error("epoch_changed", facts={"epoch": "soon", "recovery_ms": 1}), id="a new epoch whose number is none"),
         pytest.param(error("epoch_changed", facts=[1]), id="a new epoch with a list of numbers"),
         pytest.param(error("never_heard_of"), id="an unknown code"),
         pytest.param(error("internal", 500), id="a broken root"),
@@ -182,7 +182,7 @@ def test_permanent_and_transient_call_errors_differ(link, roots, code, is_for_go
 
 @pytest.mark.parametrize("code", CODES)
 def test_every_port_error_is_raised_as_its_own_class(link, roots, code):
-    roots.answers[FIRST] = error(code, facts={"epoch": 7, "learn_ms": 30})
+    roots.answers[FIRST] = error(code, facts={"epoch": 7, "recovery_ms": 30})
     with pytest.raises(CODES[code], match="in words") as raised:
         ask_terms(link, EAST)
     assert type(raised.value) is CODES[code]
@@ -190,10 +190,10 @@ def test_every_port_error_is_raised_as_its_own_class(link, roots, code):
 
 
 def test_a_new_epoch_comes_with_its_number(link, roots):
-    roots.answers[FIRST] = error("epoch_changed", facts={"epoch": 7, "learn_ms": 30})
+    roots.answers[FIRST] = error("epoch_changed", facts={"epoch": 7, "recovery_ms": 30})
     with pytest.raises(EpochChanged) as changed:
         ask_terms(link, EAST)
-    assert (changed.value.epoch, changed.value.learn_ms) == (7, 30)
+    assert (changed.value.epoch, changed.value.recovery_ms) == (7, 30)
 
 
 def test_each_verb_waits_as_long_as_it_may_take(link, roots):

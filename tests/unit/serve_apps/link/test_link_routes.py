@@ -252,15 +252,15 @@ def broken(world: GatewayWorld, error: Exception) -> HttpLink:
 
 @pytest.mark.parametrize("kind", CODES.values(), ids=CODES)
 def test_an_error_of_a_port_comes_out_as_what_it_was(world, kind):
-    error = EpochChanged("in words", epoch=7, learn_ms=30) if kind is EpochChanged else kind("in words")
+    error = EpochChanged("in words", epoch=7, recovery_ms=30) if kind is EpochChanged else kind("in words")
     with pytest.raises(kind) as raised:
         HttpLedger(broken(world, error)).join(RECORD)
     assert type(raised.value) is kind
-    assert kind is not EpochChanged or (raised.value.epoch, raised.value.learn_ms) == (7, 30)
+    assert kind is not EpochChanged or (raised.value.epoch, raised.value.recovery_ms) == (7, 30)
 
 
 def test_every_code_of_the_link_is_that_of_the_table_of_errors():
-    errors = {code: EpochChanged("", epoch=1, learn_ms=1) if kind is EpochChanged else kind("") for code, kind in CODES.items()}
+    errors = {code: EpochChanged("", epoch=1, recovery_ms=1) if kind is EpochChanged else kind("") for code, kind in CODES.items()}
     assert {code: meaning_of(error).code for code, error in errors.items()} == {code: code for code in CODES}
     assert meaning_of(AmountError("")).status == 422
 
@@ -452,7 +452,7 @@ def signing() -> GatewayWorld:
 
 
 def learns(world: GatewayWorld) -> bool:
-    return world.store.snapshot().learn_ms > 0
+    return world.store.snapshot().recovery_ms > 0
 
 
 def test_mesh_with_a_lost_token_proves_it(signing):

@@ -76,7 +76,7 @@ def test_emptied_server_is_restored_and_recovers_under_its_id(client: redis.Redi
     tenant_policies = stores.tenant_policies.in_force()
     client.flushall()
     assert keeper.look() is True
-    assert stores.ledger.snapshot().learn_ms > 0
+    assert stores.ledger.snapshot().recovery_ms > 0
     assert client.hget(Keys().meta, "uid") == b"ours"
     assert stores.ledger.configured().quota(LAB, ("standard", "cpu")).nominal == 1
     assert stores.tenant_policies.in_force() == tenant_policies
@@ -263,7 +263,7 @@ def test_root_refuses_an_empty_server_unless_emptied_on_purpose(client: redis.Re
     assert client.dbsize() == 0
     again = started_on(client, folder, rebuild=True)
     assert client.hget(Keys().meta, "uid").decode() == uid
-    assert again.ledger.snapshot().learn_ms > 0
+    assert again.ledger.snapshot().recovery_ms > 0
 
 
 def test_root_always_refuses_the_server_of_another_ledger(client: redis.Redis, folder: StackFolder):
@@ -294,7 +294,7 @@ def test_embedded_server_is_founded_again_under_the_same_id(folder: StackFolder,
     config = config.model_copy(update={"redis": config.redis.model_copy(update={"url": None})})
     stack = Stack(config, folder, say=lambda _: None)
     try:
-        assert stack.start_redis().ledger.snapshot().learn_ms == 0
+        assert stack.start_redis().ledger.snapshot().recovery_ms == 0
     finally:
         stack.stop()
     uid = known_ledger(folder)
@@ -302,7 +302,7 @@ def test_embedded_server_is_founded_again_under_the_same_id(folder: StackFolder,
     again = Stack(config, folder, say=lambda _: None)
     try:
         stores = again.start_redis()
-        assert stores.ledger.snapshot().learn_ms > 0
+        assert stores.ledger.snapshot().recovery_ms > 0
         assert stores.client.hget(Keys().meta, "uid").decode() == uid
     finally:
         again.stop()

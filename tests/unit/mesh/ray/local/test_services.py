@@ -48,7 +48,7 @@ POOL = PoolSpec(pool="p", capacity=ONE, groups=GroupPoolSpec(max_dynamic=2))
 
 
 class Kept:
-    """What tasks run, in memory."""
+    """Payloads of tasks, in memory."""
 
     def __init__(self):
         self.kept = []
@@ -191,7 +191,7 @@ def test_a_report_of_an_earlier_attempt_is_ignored(tmp_path):
     in_scene(check, tmp_path)
 
 
-def test_a_failed_start_removes_its_files_under_the_journals_lock(tmp_path, monkeypatch):
+def test_a_failed_start_removes_its_files_under_the_lock(tmp_path, monkeypatch):
     refusals, forget = [], MeshFolder.forget_first
 
     def forget_watched(folder):
