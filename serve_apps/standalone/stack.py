@@ -92,10 +92,10 @@ class Stack:
         self._replicated = False
         self._keeper: LedgerIdentity | None = None
         self._config = config
-        self._folder = folder
+        self.folder = folder
         self._notify = say
         self._is_wanted = is_wanted
-        self._redis: EmbeddedRedis | None = None
+        self.redis: EmbeddedRedis | None = None
         self._own = OwnClusters(
             config,
             folder,
@@ -108,9 +108,9 @@ class Stack:
         self.address = ""
         self.api_key = ""
         self.default_tenant = ""
-        self._redis_url = ""
+        self.redis_url = ""
         self._opened: list[Stores] = []
-        self._port: PortClaim | None = None
+        self.port: PortClaim | None = None
         self._mesh_keys: dict[str, str] = {}
         self.restarts = Restarts()
         self._is_ending = threading.Event()
@@ -119,11 +119,6 @@ class Stack:
     def clusters(self) -> dict[str, OwnCluster]:
         """Clusters started by the stack, by name; a dead cluster stays until its replacement runs."""
         return self._own.running
-
-    @property
-    def redis_url(self) -> str:
-        """URL of the Redis server, once known; may hold a password."""
-        return self._redis_url
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
@@ -137,7 +132,7 @@ class Stack:
         try:
             self._note_start()
             stores = self.start_redis()
-            self._start_clusters()
+            self.start_clusters()
             root = self._start_root()
             for mesh, section in self._config.meshes.items():
                 if section.link is MeshLink.JOINS:
@@ -161,28 +156,28 @@ class Stack:
             raise KeyboardInterrupt
 
     def _note_start(self) -> None:
-        self._folder.write("stack.json", {"pid": os.getpid(), "started": start_mark(os.getpid()), "state": "starting"})
-        keep(self._folder, self._config)
-        shutil.rmtree(self._folder.path / TOKENS, ignore_errors=True)  # Left by clusters that were killed with their stack.
-        for left in stale_folders.sweep(self._folder):
+        self.folder.write("stack.json", {"pid": os.getpid(), "started": start_mark(os.getpid()), "state": "starting"})
+        keep(self.folder, self._config)
+        shutil.rmtree(self.folder.path / TOKENS, ignore_errors=True)  # Left by clusters that were killed with their stack.
+        for left in stale_folders.sweep(self.folder):
             self._say(f"removed {left}, left by a stack of this state folder that was killed")
 
     def start_redis(self) -> Stores:
         """Start or reach Redis, bring the ledger into force, and return the stores; the first step of `start`."""
-        self._redis_url = self._config.redis.url or ""
+        self.redis_url = self._config.redis.url or ""
         is_new = False
-        if not self._redis_url:
-            is_new = not (self._folder.path / "redis").exists()
-            self._redis = EmbeddedRedis.start(self._folder.path / "redis")
-            self._redis_url = self._redis.url
+        if not self.redis_url:
+            is_new = not (self.folder.path / "redis").exists()
+            self.redis = EmbeddedRedis.start(self.folder.path / "redis")
+            self.redis_url = self.redis.url
             self._say("redis: embedded server, append-only file in the state folder")
-        known = known_ledger(self._folder)
+        known = known_ledger(self.folder)
         stores = self._checked_stores(known)
-        self._ledger = ledger_of(self._folder, stores)
+        self._ledger = ledger_of(self.folder, stores)
         stores = self.stores(founding=is_new and known is None)
         tenants = tenants_of(self._config)
         stores.ledger.configure(TenantTree(tenants))
-        keep_ledger(self._folder, self._ledger)
+        keep_ledger(self.folder, self._ledger)
         stores.tenant_policies.publish(tenant_policies_of(self._config))
         self._keeper = LedgerIdentity(stores, self._ledger)
         self._keeper.look()
@@ -195,7 +190,7 @@ class Stack:
         """Open the stores on a server that passes `check_server`. Raises as `check_server`; the error of a silent server names its config
         key.
         """
-        is_embedded = self._redis is not None
+        is_embedded = self.redis is not None
         try:
             stores = self.stores()
             may_found = known is None or is_embedded or self._rebuild_ledger
@@ -218,7 +213,7 @@ class Stack:
         """Open the stack's stores; `stop` closes them."""
         section = self._config.federation
         stores = open_stores(
-            self._redis_url,
+            self.redis_url,
             ledger=self._ledger,
             founding=founding,
             lease_ttl_ms=section.lease_ttl_ms,
@@ -227,7 +222,7 @@ class Stack:
         self._opened.append(stores)
         return stores
 
-    def _start_clusters(self) -> None:
+    def start_clusters(self) -> None:
         for name, section in self._config.clusters.items():
             if section.address is not None:
                 check_answers(section.address, f"clusters.{name}.address", whose=f"cluster {name}: ")
@@ -246,13 +241,13 @@ class Stack:
         return {
             "ray_address": self._address_of(cluster),
             "heartbeat_ms": section.heartbeat_ms,
-            "storage_url": self._config.storage.url or (self._folder.path / "objects").as_uri(),
+            "storage_url": self._config.storage.url or (self.folder.path / "objects").as_uri(),
         }
 
     def _access_to_store(self) -> dict[str, Any]:
         section = self._config.federation
         terms = {"lease_ttl_ms": section.lease_ttl_ms, "lease_grace_ms": section.lease_grace_ms}
-        return {"redis_url": self._redis_url, "ledger": self._ledger, "replicated": self._replicated, **terms}
+        return {"redis_url": self.redis_url, "ledger": self._ledger, "replicated": self._replicated, **terms}
 
     def _link_of(self, mesh: str) -> LinkSettings:
         """Return the link settings of a mesh. Its key lives as long as this stack."""
@@ -260,32 +255,32 @@ class Stack:
             stores = self.stores()
             ring = RedisKeyRing(stores.client, stores.keys)
             self._mesh_keys[mesh] = self._guarded(issue_for_mesh(ring, MeshId(mesh), SystemClock().wall_ms()))
-        port = self._port
+        port = self.port
         assert port is not None  # noqa: S101  the root is started before the meshes
         host = self._config.root.host
         return LinkSettings(roots=(f"http://{LOOPBACK if host in ANY_HOST else host}:{port.port}",), key=self._mesh_keys[mesh])
 
     def _receipt_keys(self) -> dict[int, str]:
         """Return the state folder's signing keys, made once, so that meshes can claim after a loss what they were granted before it."""
-        kept = self._folder.read("receipts.json")
+        kept = self.folder.read("receipts.json")
         if not kept:
             kept = {"1": secrets.token_hex(32)}
-            self._folder.write("receipts.json", kept)
+            self.folder.write("receipts.json", kept)
         return {int(number): str(key) for number, key in kept.items()}
 
     def _start_root(self) -> ManagedProcess:
         section, federation, telemetry = self._config.root, self._config.federation, self._config.telemetry
-        if self._port is None:
-            self._port = PortClaim.take(section.host, section.port)
-            if self._port.port != section.port:
-                self._say(f"root: port {section.port} is taken, using {self._port.port}")
+        if self.port is None:
+            self.port = PortClaim.take(section.host, section.port)
+            if self.port.port != section.port:
+                self._say(f"root: port {section.port} is taken, using {self.port.port}")
         settings = RootSettings(
             **self._common(section.cluster),
             **self._access_to_store(),
             has_own_cluster=not self._config.clusters[section.cluster].shared,
             cluster_stays=self._config.clusters[section.cluster].address is not None,
             host=section.host,
-            port=self._port.port,
+            port=self.port.port,
             gateways=section.gateways,
             body_limit_bytes=federation.body_limit_bytes,
             inline_limit_bytes=federation.inline_limit_bytes,
@@ -293,7 +288,7 @@ class Stack:
             configured_meshes=configured_meshes_of(self._config),
             receipt_keys=self._receipt_keys(),
             otlp_endpoint=telemetry.otlp_endpoint,
-            traces_file=str(self._folder.path / "traces.jsonl") if telemetry.traces_file else None,
+            traces_file=str(self.folder.path / "traces.jsonl") if telemetry.traces_file else None,
             costs=cost_rules_of(self._config),
             flap_rules=flap_rules_of(self._config),
             backlog=backlog_limits_of(self._config),
@@ -316,14 +311,14 @@ class Stack:
             warm_runners=section.warm_runners,
         )
         self.children[mesh] = self._spawn(f"mesh-{mesh}", "serve_apps.child_process", settings, section.cluster)
-        child_pids.note(self._folder, {name: child.pid for name, child in self.children.items()})
+        child_pids.note(self.folder, {name: child.pid for name, child in self.children.items()})
 
     def _spawn(self, name: str, module: str, settings: RootSettings | ChildSettings, cluster: str) -> ManagedProcess:
-        file = self._folder.path / "settings" / f"{name}.json"
+        file = self.folder.path / "settings" / f"{name}.json"
         settings.write(file)
         path = os.pathsep.join((*self._config.import_paths, *filter(None, [os.environ.get("PYTHONPATH")])))
         environment = {"PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0", **self._entry_to(cluster)}
-        return ManagedProcess(name, module, file, self._folder.path / "logs" / f"{name}.log", environment=environment)
+        return ManagedProcess(name, module, file, self.folder.path / "logs" / f"{name}.log", environment=environment)
 
     def _entry_to(self, cluster: str) -> Mapping[str, str]:
         """Return the environment that lets a process into this cluster: the cluster's own token, and no other."""
@@ -346,9 +341,9 @@ class Stack:
         self.default_tenant = default_tenant_of(self._config)
         top = TenantPath(self.default_tenant.partition("/")[0])
         self.api_key = self._guarded(issue(RedisKeyRing(stores.client, stores.keys), top, SystemClock().wall_ms()))
-        self._folder.write("client.json", {"address": self.address, "api_key": self.api_key, "tenant": self.default_tenant})
-        facts = self._folder.read("stack.json")
-        self._folder.write("stack.json", {**facts, "state": "up", "address": self.address})
+        self.folder.write("client.json", {"address": self.address, "api_key": self.api_key, "tenant": self.default_tenant})
+        facts = self.folder.read("stack.json")
+        self.folder.write("stack.json", {**facts, "state": "up", "address": self.address})
 
     def _guarded(self, key: str) -> str:
         """Return a new key that the keeper restores if the server loses it."""
@@ -360,7 +355,7 @@ class Stack:
 
     def watch(self) -> None:
         """Check every part once and restart the dead ones."""
-        if self._redis is not None and not self._redis.alive():
+        if self.redis is not None and not self.redis.alive():
             self._again("redis", self._restart_redis)
         self._watch_ledger()
         self._own.look_at_node_starts()
@@ -397,9 +392,9 @@ class Stack:
         self.restarts.note_start(name, time.monotonic())
 
     def _restart_redis(self) -> None:
-        self._redis = EmbeddedRedis.start(self._folder.path / "redis")
-        if self._redis.url != self._redis_url:  # Another process took its port meanwhile: every part needs the new address.
-            self._redis_url = self._redis.url
+        self.redis = EmbeddedRedis.start(self.folder.path / "redis")
+        if self.redis.url != self.redis_url:  # Another process took its port meanwhile: every part needs the new address.
+            self.redis_url = self.redis.url
             if self._keeper is not None:
                 self._keeper.move_to(self.stores())
             for mesh in self.children:
@@ -445,10 +440,10 @@ class Stack:
         """
         self._is_ending.set()
         with ExitStack() as left:  # Runs callbacks last in first out, each even if an earlier one raised.
-            if self._port is not None:
-                left.callback(self._port.release)
-            if self._redis is not None:
-                left.callback(self._redis.stop)
+            if self.port is not None:
+                left.callback(self.port.release)
+            if self.redis is not None:
+                left.callback(self.redis.stop)
             left.callback(self._close_stores)
             left.callback(self._own.stop)
             left.callback(self._revoke_keys)
@@ -457,7 +452,7 @@ class Stack:
                 left.callback(process.stop, STOP_S_MAX)
             for process in reversed(processes):
                 left.callback(process.ask_to_stop)
-            self.children, self.root, self._redis, self._port = {}, None, None, None
+            self.children, self.root, self.redis, self.port = {}, None, None, None
 
     def _close_stores(self) -> None:
         while self._opened:

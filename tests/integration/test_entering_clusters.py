@@ -43,7 +43,7 @@ def test_a_cluster_without_a_token_is_entered_and_warned_of(open_cluster: OwnClu
     assert entry_environment({}, open_cluster.address, None) == {MODE_VARIABLE: "disabled"}
     said: list[str] = []
     with StackFolder(tmp_path) as folder:
-        Stack(load_config(CONFIG.format(address=open_cluster.address), source="lab.yaml"), folder, say=said.append)._start_clusters()
+        Stack(load_config(CONFIG.format(address=open_cluster.address), source="lab.yaml"), folder, say=said.append).start_clusters()
     assert said == [f"cluster lab: {words}" for words in open_words(open_cluster.address)]
     assert "asks for no token" in said[0]
 

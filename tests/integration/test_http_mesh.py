@@ -135,7 +135,7 @@ def test_a_remote_functions_retries_are_for_the_errors_it_names(client: Client, 
 
 
 def settings_of(stack: Stack, mesh: str) -> str:
-    return (stack._folder.path / "settings" / f"mesh-{mesh}.json").read_text()
+    return (stack.folder.path / "settings" / f"mesh-{mesh}.json").read_text()
 
 
 def test_a_mesh_without_a_key_to_the_store_runs_a_stage(stack: Stack, client: Client) -> None:
@@ -147,7 +147,7 @@ def test_a_mesh_without_a_key_to_the_store_runs_a_stage(stack: Stack, client: Cl
 
 
 def _only_east_and_no_lease(stack: Stack) -> None:
-    snapshot = stack._stores().ledger.snapshot()
+    snapshot = stack.stores().ledger.snapshot()
     assert snapshot.leases == ()
     assert [(view.record.mesh, view.alive) for view in snapshot.meshes] == [("east", True)]
 
@@ -165,7 +165,7 @@ def _alive_again(stack: Stack) -> None:
 
 
 def test_an_existing_cluster_joins_by_command_leaves_by_signal(stack: Stack, client: Client, tmp_path: Path) -> None:
-    stores = stack._stores()
+    stores = stack.stores()
     key_file = tmp_path / "key"
     key_file.touch(mode=0o600)
     key_file.write_text(issue_for_mesh(RedisKeyRing(stores.client, stores.keys), MeshId("guest"), 0))
@@ -212,7 +212,7 @@ def test_a_process_of_the_stack_has_its_clusters_token_alone(stack: Stack) -> No
     assert stack.root is not None
     cluster = stack.clusters["local"]
     assert stat.S_IMODE(cluster.token_file.stat().st_mode) == 0o600
-    assert cluster.token_file.parent.parent == stack._folder.path
+    assert cluster.token_file.parent.parent == stack.folder.path
     for process in (stack.root, *stack.children.values()):
         reported = psutil.Process(process.pid).environ()
         assert (reported["RAY_AUTH_MODE"], reported["RAY_AUTH_TOKEN_PATH"], reported["RAY_AUTH_TOKEN"]) == (

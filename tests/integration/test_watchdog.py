@@ -268,7 +268,7 @@ class Agent:
         return not self.guards.unguarded()
 
     def lose_guards(self) -> None:
-        for guard in self.guards._guards.values():
+        for guard in self.guards.actors.values():
             ray.kill(guard)
 
     def leave(self, incarnation: int) -> None:

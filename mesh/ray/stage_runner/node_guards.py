@@ -190,7 +190,7 @@ class NodeGuards:
         self._node_labels = node_labels
         self._known = NodeCache()
         self._there: frozenset[str] = frozenset()  #: Nodes to be guarded, by Ray's ids.
-        self._guards: dict[str, Any] = {}  #: Actors by node.
+        self.actors: dict[str, Any] = {}  #: Guards by node.
         self._clocks: dict[str, int] = {}  #: The last clock reading of each node.
         self._asked: dict[str, Any] = {}  #: Clock requests without an answer.
         self._reported: dict[str, Any] = {}  #: Renewals on their way, and their answers.
@@ -206,7 +206,7 @@ class NodeGuards:
         """
         wait_s = STAMPS_S if self._was_answered else START_S
         self._look(wait_s)
-        for node, guard in self._guards.items():
+        for node, guard in self.actors.items():
             self._asked.setdefault(node, guard.read_clock.remote())
         ready, _ = ray.wait(list(self._asked.values()), num_returns=len(self._asked), timeout=wait_s) if self._asked else ([], [])
         for node in [node for node, question in self._asked.items() if question in ready]:
@@ -220,7 +220,7 @@ class NodeGuards:
             log.warning("a watchdog does not answer", mesh=self._mesh, node=node, error=str(silent))
         except RayError as dead:
             log.warning("a guard has died; it is replaced", mesh=self._mesh, node=node, error=str(dead))
-            guard = self._guards[node]
+            guard = self.actors[node]
             self._drop(node)
             with contextlib.suppress(RayError, RuntimeError):  # The guard is dead, or ends with this driver.
                 ray.kill(guard)
@@ -231,7 +231,7 @@ class NodeGuards:
             renewal = Renewal(
                 incarnation=incarnation, clock_ms=clock_ms, stop_after_ms=stop_after_ms, kill_after_ms=kill_after_ms, since=since
             )
-            self._reported[node] = self._guards[node].extend_deadline.remote(renewal)
+            self._reported[node] = self.actors[node].extend_deadline.remote(renewal)
 
     def unguarded(self, wait_s: float = STAMPS_S) -> frozenset[str]:
         """Return nodes whose watchdog has not accepted the last renewal, or was sent none yet. Wait at most `wait_s` seconds."""
@@ -247,11 +247,11 @@ class NodeGuards:
 
     def leave(self, incarnation: int) -> None:
         """End all watchdogs, which kill the work that is left; wait for their answers."""
-        answers = [guard.leave.remote(incarnation) for guard in self._guards.values()]
+        answers = [guard.leave.remote(incarnation) for guard in self.actors.values()]
         ray.wait(answers, num_returns=len(answers), timeout=ANSWER_S * 2) if answers else None
-        for guard in self._guards.values():
+        for guard in self.actors.values():
             ray.kill(guard)
-        for node in tuple(self._guards):
+        for node in tuple(self.actors):
             self._drop(node)
         self._there = frozenset()
 
@@ -261,9 +261,9 @@ class NodeGuards:
         if nodes is None:
             return
         self._there = frozenset(node["NodeID"] for node in nodes if node["Alive"] and self._node_labels.items() <= node["Labels"].items())
-        for node in self._there - self._guards.keys():
-            self._guards[node] = self._guard_of(node)
-        for node in self._guards.keys() - self._there:
+        for node in self._there - self.actors.keys():
+            self.actors[node] = self._guard_of(node)
+        for node in self.actors.keys() - self._there:
             log.warning("a guarded node is gone", mesh=self._mesh, node=node)
             self._drop(node)
 
@@ -274,7 +274,7 @@ class NodeGuards:
         return _Guard.options(name=name, get_if_exists=True, lifetime="detached", scheduling_strategy=there).remote(self._mesh)
 
     def _drop(self, node: str) -> None:
-        for kept in (self._guards, self._clocks, self._asked, self._reported):
+        for kept in (self.actors, self._clocks, self._asked, self._reported):
             kept.pop(node, None)
         self._guarded.discard(node)
 

@@ -29,7 +29,7 @@ def test_only_listed_cases_differ_and_no_listed_one_passes():
     assert [f"{one.id}: {one.surprise}" for one in results() if one.surprise] == []
 
 
-def test_all_but_a_few_cases_can_be_told_to_a_federation():
+def test_a_federation_can_express_all_but_a_few_cases():
     outcomes = Counter((one.kind, one.outcome) for one in results())
     assert {kind for kind, outcome in outcomes if outcome is Outcome.NOT_EXPRESSIBLE} == {"preempt"}
     assert sum(count for (_, outcome), count in outcomes.items() if outcome is Outcome.NOT_EXPRESSIBLE) <= 4
@@ -44,8 +44,8 @@ def test_every_listed_case_is_listed_once_and_exists():
 def test_the_documents_list_the_same_differences():
     row = r"^\| ([^|`]+) \| ([^|]+) \| (?:\[\w+\]\(([^)]+)\)|none) \| (`[^|]+`) \|$"
     rows = re.findall(row, PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    told = [(name, why, page, tuple(re.findall(r"`([^`]+)`", cases))) for name, why, page, cases in rows]
-    assert told == [(one.name, one.why, one.decided_in, one.cases) for one in KNOWN_DIFFERENCES]
+    expressed = [(name, why, page, tuple(re.findall(r"`([^`]+)`", cases))) for name, why, page, cases in rows]
+    assert expressed == [(one.name, one.why, one.decided_in, one.cases) for one in KNOWN_DIFFERENCES]
 
 
 def test_the_documents_count_the_cases():

@@ -30,7 +30,7 @@ def test_a_case_passes_by_the_rules_that_it_is_about(case: dict[str, Any]):
     assert verdict.passed, f"expected {json.dumps(verdict.expected)}, got {json.dumps(verdict.got)}"
 
 
-def test_by_default_only_those_cases_differ_that_the_decision_names():
+def test_default_rules_differ_only_in_the_listed_cases():
     failed = {verdict.id for verdict in run_all(CASES, partial(run_case, MESH)) if not verdict.passed}
     assert failed == differing()
     assert failed

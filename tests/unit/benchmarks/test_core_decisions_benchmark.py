@@ -13,7 +13,7 @@ def test_a_full_core_starts_about_one_task_for_each_that_ends():
         assert 0.5 < side.starts_a_call < 2
 
 
-def test_growth_is_told_against_the_fewest_nodes_of_the_same_policy():
+def test_growth_is_relative_to_the_fewest_nodes_of_a_policy():
     found = core_decisions.measure(1, nodes=(60, 120), queued=100, ends=10)
     few, many = ({side.policy: side for side in found if side.nodes == nodes} for nodes in (60, 120))
     for policy in core_decisions.POLICIES:
@@ -22,14 +22,14 @@ def test_growth_is_told_against_the_fewest_nodes_of_the_same_policy():
         assert 0 < many[policy].growth < grown
 
 
-def test_the_figures_of_the_core_are_there_for_programs_too():
+def test_the_metrics_of_the_core_come_as_json_too():
     found = core_decisions.measure(1, nodes=(60,), queued=100, ends=10)
     reported = core_decisions.as_json(found)
     assert reported["name"] == "core_decisions"
     assert [side["policy"] for side in reported["sides"]] == list(core_decisions.POLICIES)
 
 
-def test_a_percentile_is_the_least_sample_that_so_many_do_not_exceed():
+def test_a_percentile_is_the_nearest_rank():
     hundred = Series(name="all", samples_ms=tuple(float(number) for number in range(100, 0, -1)))
     assert (hundred.p95_ms, hundred.p99_ms) == (95.0, 99.0)
 

@@ -10,7 +10,7 @@ def test_every_node_of_every_graph_is_placed():
     assert all(side.place_ms > 0 for side in found)
 
 
-def test_the_figures_for_programs_are_those_for_people():
+def test_json_and_table_hold_the_same_metrics():
     found = routing.measure(1, meshes=3, nodes=5)
     reported = routing.as_json(found)
     assert reported["name"] == "routing"

@@ -64,10 +64,10 @@ def test_the_learner_finds_the_machine_that_pays_best(spec, monkeypatch):
     assert report["best"] == WIN_RATES.index(max(WIN_RATES))
     assert report["plays"] >= 2_000
     assert set(report["plays_by_rank"]) <= set(played) == {"1", "2"}
-    assert played == learner.counts.by_rank  # What was under way at the end is counted after it.
+    assert played == learner.counts.by_rank  # Work under way at the end is counted after it.
 
 
-def test_an_actor_whose_learner_hangs_up_fails_so_that_it_is_started_again(spec, monkeypatch):
+def test_an_actor_fails_when_its_learner_hangs_up(spec, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as client:
         lost = actor(spec, 0, f"127.0.0.1:{client.getsockname()[1]}", monkeypatch)
 

@@ -55,7 +55,7 @@ def test_s13_the_python_example_decides_through_all_three_hooks():
     assert plugins.take_fenced() == ()
 
 
-def test_s13_the_webassembly_example_decides_through_all_three_hooks():
+def test_s13_the_webassembly_example_uses_all_hooks():
     plugins = loaded("gpu_last.wat")
     assert row_of(plugins, cpu=1) == 1
     assert row_of(plugins, cpu=1, gpu=1) == 2
@@ -67,7 +67,7 @@ def test_s13_the_webassembly_example_decides_through_all_three_hooks():
 
 
 @pytest.mark.parametrize("source", ["examples.plugins.near_full_gpu:NearFullGpu", "gpu_last.wat"])
-def test_a_row_gets_the_same_score_whatever_rows_stand_beside_it(source: str):
+def test_the_score_of_a_row_depends_on_the_row_alone(source: str):
     score = loaded(source).policies["mine"].score
     whole = score(demand(cpu=1), NODES)
     assert score(demand(cpu=1), view(node(cpu=(2, 8)))).tolist() == [whole[1]]

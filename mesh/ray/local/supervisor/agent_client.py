@@ -78,7 +78,7 @@ class AgentClient:
         options = {**actor_options(resources), "scheduling_strategy": strategy}
         actor = Agent.options(name=name, namespace=self._namespace, lifetime="detached", max_restarts=0, **options)
         handle = actor.remote(self._mesh, supervisor_name(self._mesh), self._namespace, name)
-        return self._know(AgentProcess(name=name, handle=handle, node=node, group=group, holds=resources))
+        return self.track(AgentProcess(name=name, handle=handle, node=node, group=group, holds=resources))
 
     def find(self, name: str, *, node: NodeName | None = None, group: GroupId | None = None) -> AgentProcess | None:
         """Return a process that an earlier supervisor started; None when it is gone."""
@@ -89,7 +89,7 @@ class AgentClient:
             handle = ray.get_actor(name, namespace=self._namespace)
         except ValueError:
             return None
-        return self._know(AgentProcess(name=name, handle=handle, node=node, group=group))
+        return self.track(AgentProcess(name=name, handle=handle, node=node, group=group))
 
     def names(self) -> set[str]:
         """Return the names of all the mesh's processes that Ray knows, of earlier supervisors too. Blocks for about a millisecond."""
@@ -115,7 +115,8 @@ class AgentClient:
         except ValueError:
             return
 
-    def _know(self, process: AgentProcess) -> AgentProcess:
+    def track(self, process: AgentProcess) -> AgentProcess:
+        """Count the process as running until it ends."""
         self.processes[process.name] = process
         process.watch = asyncio.get_running_loop().create_task(self._await_end(process), name=f"end of {process.name}")
         return process

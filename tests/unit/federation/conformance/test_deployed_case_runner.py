@@ -167,7 +167,7 @@ def test_the_list_of_differences_is_a_ratchet(written: Any, known: dict[str, Kno
     assert bool(surprise) is bool(result.surprise)
 
 
-def test_a_known_difference_is_told_with_the_case():
+def test_a_known_difference_is_shown_with_its_case():
     assert run(DIFFERS, LISTED).why == "a habit: it is so"
 
 
@@ -204,7 +204,7 @@ def test_the_command_writes_a_line_per_case_and_the_sum(tmp_path):
     assert json.loads(lines[-1]) == {"passed": 1, "failed": 0, "not_expressible": 0}
 
 
-def test_a_server_that_is_none_is_told(tmp_path):
+def test_an_unreachable_server_is_named(tmp_path):
     code, lines, errors = command(tmp_path, "--as", "deployed", "--redis", "redis://127.0.0.1:1")
     assert (code, lines) == (2, [])
     assert errors.startswith("--redis redis://127.0.0.1:1: ")

@@ -111,12 +111,12 @@ def test_all_replicas_are_one_slot():
     assert (stage.slot, stage.width, stage.priority, stage.mesh) == (ResourceSet({"cpu": 6}), 1, 4, None)
 
 
-def test_replicas_that_may_shrink_are_slots_of_their_least_count():
+def test_shrinkable_replicas_are_slots_of_their_min_count():
     stage = stage_of(admitting(queue("a", quota(9)), incoming=[waiting("new", "a", pod_set(6, least=2, cpu=1))]))
     assert (stage.slot, stage.width) == (ResourceSet({"cpu": 2}), 3)
 
 
-def test_replicas_that_shrink_by_other_steps_are_not_expressible():
+def test_other_shrinking_steps_are_not_expressible():
     with pytest.raises(NotExpressible, match="steps"):
         stage_of(admitting(queue("a", quota(9)), incoming=[waiting("new", "a", pod_set(5, least=2, cpu=1))]))
 

@@ -57,8 +57,8 @@ def nobody() -> str:
 @pytest.mark.parametrize("url", ["redis+cluster://{}", "redis+sentinel://{}/leases", "redis://{}"], ids=["a cluster", "sentinels", "one"])
 def test_a_store_that_is_away_keeps_nothing_running(tmp_path: Path, url: str) -> None:
     stack: Any = Stack(load_config(CONFIG, source="stack.yaml"), StackFolder(tmp_path), say=lambda _: None)
-    stack._redis_url, stack.api_key = url.format(nobody()), "smk_00000000_x"
-    cluster, port = stack.clusters["main"], stack._port = Part(), Part()
+    stack.redis_url, stack.api_key = url.format(nobody()), "smk_00000000_x"
+    cluster, port = stack.clusters["main"], stack.port = Part(), Part()
     stack.stop()
     assert (cluster.is_stopped, port.is_stopped) == (True, True)
     assert stack.api_key == ""
@@ -70,7 +70,7 @@ def test_failing_part_is_reported_and_stops_no_other_stop(tmp_path: Path, broken
     parts = {name: Part(breaks=name == broken) for name in ("child", "other", "root", "cluster", "last", "server", "port")}
     stack.children = {"east": parts["child"], "west": parts["other"]}
     stack.clusters.update(main=parts["cluster"], more=parts["last"])
-    stack.root, stack._redis, stack._port = parts["root"], parts["server"], parts["port"]
+    stack.root, stack.redis, stack.port = parts["root"], parts["server"], parts["port"]
     with pytest.raises(OSError, match="it does not end"):
         stack.stop()
     assert [name for name, part in parts.items() if not part.is_stopped] == []
@@ -96,7 +96,7 @@ def test_a_start_that_is_not_wanted_any_more_ends_with_the_step(tmp_path: Path, 
         with pytest.raises(KeyboardInterrupt):
             stack.start()
     assert words in said[-1]
-    assert (stack._redis, stack.clusters) == (None, {})
+    assert (stack.redis, stack.clusters) == (None, {})
 
 
 def test_tokens_that_a_killed_stack_has_left_are_removed(tmp_path: Path) -> None:
