@@ -129,7 +129,6 @@ PRIVATE_READERS = {
     "tests/conftest.py": "xdist has no public way to put files onto workers",
     "tests/faults/attack.py": "an attacker reads whatever there is",
     "tests/faults/test_fault_roots.py": "closes the connection of a ledger that the row opened by hand",
-    "tests/unit/mesh/ray/test_host_stopped.py": "the host starts its actors itself; it has no seam for others yet",
     "tests/unit/mesh/ray/test_watch_folder.py": "psutil reads the boot time in its own private module",
     "tests/unit/serve_apps/standalone/test_stack_folder.py": "psutil reads the boot time in its own private module",
 }

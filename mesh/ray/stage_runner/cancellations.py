@@ -15,11 +15,11 @@ class Cancellations:
     """Cancelled stages. Has no lock: the owner calls every method under its own lock.
 
     Args:
-        evict: Called in its own thread, without the lock, when a stage has not ended in time.
+        evict_after_s: See `EVICT_AFTER_S`.
     """
 
-    def __init__(self, evict: Callable[[StageId], None]) -> None:
-        self._evict = evict
+    def __init__(self, evict_after_s: float = EVICT_AFTER_S) -> None:
+        self._evict_after_s = evict_after_s
         self._stages: set[StageId] = set()
         self._evictions: dict[StageId, threading.Timer] = {}
 
@@ -30,11 +30,15 @@ class Cancellations:
         """Record that the stages were cancelled."""
         self._stages.update(stages)
 
-    def evict_later(self, stage: StageId) -> None:
-        """Start the eviction timer, unless the stage has ended or has a timer."""
+    def evict_later(self, stage: StageId, evict: Callable[[StageId], None]) -> None:
+        """Start the eviction timer, unless the stage has ended or has a timer.
+
+        Args:
+            evict: Called in its own thread, without the lock, when the stage has not ended in time.
+        """
         if stage not in self._stages or stage in self._evictions:
             return
-        eviction = threading.Timer(EVICT_AFTER_S, self._evict, (stage,))
+        eviction = threading.Timer(self._evict_after_s, evict, (stage,))
         eviction.daemon = True
         self._evictions[stage] = eviction
         eviction.start()

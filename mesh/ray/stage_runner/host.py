@@ -20,8 +20,8 @@ import json
 import queue
 import re
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,19 +30,21 @@ import ray
 import structlog
 from ray.exceptions import ActorDiedError, RayActorError, RayError
 
+from mesh.core.clock import Clock, SystemClock
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.core.wire import decode, encode
 from mesh.ray.cluster.node_logs import last_word_of
 from mesh.ray.cluster.tcp_probe import can_connect
+from mesh.ray.stage_runner.actor_calls import ActorCalls
 from mesh.ray.stage_runner.bound_runner import BoundRunner, RunnerKey
 from mesh.ray.stage_runner.cancellations import Cancellations
 from mesh.ray.stage_runner.detached_actors import DetachedActors, FoundActors, detached_name
 from mesh.ray.stage_runner.node_guards import NodeGuards, guard_name
 from mesh.ray.stage_runner.runner import Inventory
 from mesh.ray.user_code.collector import GarbageCollector
-from mesh.ray.user_code.sweep import Sweep
+from mesh.ray.user_code.sweep import Sweep, Swept
 from mesh.stages.hosting import LAST_WORD, Delivered, FoundStages, HostReport
 from mesh.stages.messages import STAGE_MESSAGE, Failure, NodeFailed, StageEnded, StageLost, StageMessage
 from mesh.stages.spec import StageSpec
@@ -67,6 +69,24 @@ CONNECT_S = 0.25
 REMEDY = "restart the cluster, then the mesh; queued work goes to other meshes, and work that still runs continues"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostParts:
+    """The host's collaborators; each belongs to one host."""
+
+    actors: DetachedActors
+    guards: NodeGuards
+    sweep: Callable[[Collection[str], Callable[[], Collection[StageId] | None]], Swept]  #: See `Sweep`.
+    cancelled: Cancellations = field(default_factory=Cancellations)
+    calls: ActorCalls = field(default_factory=ActorCalls)
+    clock: Clock = field(default_factory=SystemClock)
+
+    @classmethod
+    def on_ray(cls, name: MeshId, node_labels: dict[str, str]) -> HostParts:
+        """Return the parts on the cluster of this driver. `name`: the mesh's `detached_name`."""
+        actors = DetachedActors(name, node_labels)
+        return cls(actors=actors, guards=NodeGuards(name, node_labels), sweep=Sweep(name, (actors.prefix, guard_name(name, ""))))
+
+
 class RayStageHost:
     """Stages on the Ray cluster that this process is a driver of.
 
@@ -77,6 +97,7 @@ class RayStageHost:
         warm_runners: Number of runners that wait for a tenant, so that a first stage waits for no process start.
         ledger: The id of the federation's ledger: on one cluster a mesh of another federation may have the same name.
         idle_s: See `IDLE_S`; seconds.
+        parts: Default: those on Ray.
     """
 
     def __init__(
@@ -91,28 +112,27 @@ class RayStageHost:
         warm_runners: int,
         ledger: str = "",
         idle_s: float = IDLE_S,
+        parts: HostParts | None = None,
     ) -> None:
         self._mesh = mesh
         self._address = address
         self._name = detached_name(ledger, mesh)
+        parts = parts or HostParts.on_ray(self._name, node_labels)
+        self._actors, self._guards, self._cancelled = parts.actors, parts.guards, parts.cancelled
+        self._calls, self._clock = parts.calls, parts.clock
+        self._garbage = GarbageCollector(self._name, lambda given_back: parts.sweep(given_back, self._running))
         self._report = report
         self._storage_url = storage_url
         self._inline_limit_bytes = inline_limit_bytes
-        self._node_labels = node_labels
         self._warm_target = warm_runners
         self._idle_s = idle_s
         self._warm: list[Any] = []
         self._runners: dict[RunnerKey, BoundRunner] = {}
         self._of_stage: dict[StageId, RunnerKey] = {}
-        self._cancelled = Cancellations(self._evict)
         self._sender: dict[StageId, BoundRunner] = {}  #: Runner that keeps the reports of a stage until they are confirmed.
         self._keeper: Any = None
-        self._actors = DetachedActors(self._name, node_labels)
-        sweep = Sweep(self._name, (self._actors.prefix, guard_name(self._name, "")), self._running)
-        self._garbage = GarbageCollector(self._name, sweep)
         self._found: FoundActors | None = None
         self._session = 0, 0  #: The session renewed last, and the first session that it continues.
-        self._guards = NodeGuards(self._name, node_labels)
         self._unguarded: frozenset[str] = frozenset()  #: Nodes whose watchdog had not accepted the renewal before the last.
         self._guard = threading.Lock()  #: Guards the state of runners and stages, which the threads of runners read too.
         self._orders: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
@@ -162,7 +182,7 @@ class RayStageHost:
             self._cancelled.add((stage,))
         self._order(stage, lambda actor: actor.cancel.remote(stage, CANCEL_GRACE_S))
         with self._guard:
-            self._cancelled.evict_later(stage)
+            self._cancelled.evict_later(stage, self._evict)
 
     def confirm(self, stage: StageId, number: int) -> None:
         """Confirm the stage's reports up to this number; the runner learns of it with the next `next_batch`."""
@@ -264,7 +284,7 @@ class RayStageHost:
         if not inventory.tenant and not inventory.environment:
             self._warm.append(actor)
         elif not inventory.tenant or key in self._runners:  # No stage will ask for this runner.
-            ray.kill(actor)
+            self._calls.kill(actor)
         else:
             with self._guard:
                 stages = {held.stage: inventory.groups.get(held.stage) for held in inventory.stages}
@@ -275,7 +295,7 @@ class RayStageHost:
                 self._cancelled.add(cancelled)
                 self._listen_to(key, runner)
                 for stage in cancelled:  # The process that cancelled them died, and its eviction timers with it.
-                    self._cancelled.evict_later(stage)
+                    self._cancelled.evict_later(stage, self._evict)
 
     def close(self) -> None:
         """End the host's threads after the orders given so far."""
@@ -340,10 +360,10 @@ class RayStageHost:
         self._keep_house()
         keeper = self._keeper
         try:
-            return ray.get(keeper.take.remote(slot, slots))
+            return self._calls.result(keeper.take.remote(slot, slots))
         except RayActorError as death:
             self._lose_keeper(keeper, str(death))
-            return ray.get(self._keeper.take.remote(slot, slots))
+            return self._calls.result(self._keeper.take.remote(slot, slots))
 
     def _watch_keeper(self) -> None:
         """Detect the death of the keeper: a task that is submitted to a removed group waits for ever, and Ray does not report it."""
@@ -352,7 +372,7 @@ class RayStageHost:
             if keeper is None:
                 continue
             try:
-                ray.get(keeper.session.remote(), timeout=KEEPER_S_MAX)
+                self._calls.result(keeper.session.remote(), KEEPER_S_MAX)
             except ActorDiedError as death:
                 self._orders.put(partial(self._lose_keeper, keeper, str(death)))
             except Exception as away:  # noqa: BLE001  Ray raises many errors when it is away; the next check may find the keeper dead
@@ -434,14 +454,14 @@ class RayStageHost:
         threading.Thread(target=self._listen, args=(key, runner), name=f"runner-{key[0]}", daemon=True).start()
 
     def _listen(self, key: RunnerKey, runner: BoundRunner) -> None:
-        while not self._end_if_idle(key, runner, time.monotonic()):
+        while not self._end_if_idle(key, runner, self._clock.monotonic_ms() / 1_000):
             with self._guard:
                 if self._runners.get(key) is not runner:
                     return  # All stages were stopped on purpose.
                 listener = self._session[0]
                 heard, runner.heard = runner.heard, {}
             try:
-                batches = ray.get(runner.actor.next_batch.remote(BATCH_WAIT_S, listener, heard))
+                batches = self._calls.result(runner.actor.next_batch.remote(BATCH_WAIT_S, listener, heard))
             except RayActorError as death:
                 self._record_end(key, runner, str(death))
                 return

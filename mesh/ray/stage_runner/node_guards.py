@@ -32,6 +32,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from mesh.core.ids import MeshId
 from mesh.errors import RuntimeAdapterError
+from mesh.ray.stage_runner.actor_calls import ActorCalls
 from mesh.ray.stage_runner.watch_folder import socket_of, watch_folder
 from mesh.stages.lease_deadline import Renewal
 
@@ -183,12 +184,25 @@ class NodeGuards:
     Args:
         mesh: Its `detached_name`, by which workers register with the watchdogs.
         node_labels: Labels of the nodes that the mesh may use; empty: all of the cluster.
+        nodes: The nodes of the cluster; default: as Ray lists them.
+        new_guard: Returns the guard of a node, by Ray's id; default: the detached actor there, or a new one.
+        calls: Waits for the guards' answers; default: with Ray.
     """
 
-    def __init__(self, mesh: MeshId, node_labels: dict[str, str]) -> None:
+    def __init__(
+        self,
+        mesh: MeshId,
+        node_labels: dict[str, str],
+        *,
+        nodes: NodeCache | None = None,
+        new_guard: Callable[[str], Any] | None = None,
+        calls: ActorCalls | None = None,
+    ) -> None:
         self._mesh = mesh
         self._node_labels = node_labels
-        self._known = NodeCache()
+        self._known = nodes or NodeCache()
+        self._new_guard = new_guard or self._guard_of
+        self._calls = calls or ActorCalls()
         self._there: frozenset[str] = frozenset()  #: Nodes to be guarded, by Ray's ids.
         self.actors: dict[str, Any] = {}  #: Guards by node.
         self._clocks: dict[str, int] = {}  #: The last clock reading of each node.
@@ -208,13 +222,13 @@ class NodeGuards:
         self._look(wait_s)
         for node, guard in self.actors.items():
             self._asked.setdefault(node, guard.read_clock.remote())
-        ready, _ = ray.wait(list(self._asked.values()), num_returns=len(self._asked), timeout=wait_s) if self._asked else ([], [])
+        ready = self._calls.answered(self._asked.values(), wait_s)
         for node in [node for node, question in self._asked.items() if question in ready]:
             self._take_clock(node, self._asked.pop(node))
 
     def _take_clock(self, node: str, question: Any) -> None:
         try:
-            self._clocks[node] = ray.get(question)
+            self._clocks[node] = self._calls.result(question)
             self._was_answered = True
         except OSError as silent:  # The guard is alive; it starts a watchdog where there is none.
             log.warning("a watchdog does not answer", mesh=self._mesh, node=node, error=str(silent))
@@ -223,7 +237,7 @@ class NodeGuards:
             guard = self.actors[node]
             self._drop(node)
             with contextlib.suppress(RayError, RuntimeError):  # The guard is dead, or ends with this driver.
-                ray.kill(guard)
+                self._calls.kill(guard)
 
     def extend_deadline(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int = 0) -> None:
         """Send the ledger's renewal to every node with a clock reading, without waiting. `since`: see `Renewal`."""
@@ -235,9 +249,9 @@ class NodeGuards:
 
     def unguarded(self, wait_s: float = STAMPS_S) -> frozenset[str]:
         """Return nodes whose watchdog has not accepted the last renewal, or was sent none yet. Wait at most `wait_s` seconds."""
-        ready, _ = ray.wait(list(self._reported.values()), num_returns=len(self._reported), timeout=wait_s) if self._reported else ([], [])
+        ready = self._calls.answered(self._reported.values(), wait_s)
         answered = {node for node, answer in self._reported.items() if answer in ready}
-        accepted = {node for node in answered if _is_yes(self._reported[node])}
+        accepted = {node for node in answered if self._is_yes(self._reported[node])}
         self._guarded = (self._guarded - answered) | accepted
         return self._there - accepted
 
@@ -248,9 +262,9 @@ class NodeGuards:
     def leave(self, incarnation: int) -> None:
         """End all watchdogs, which kill the work that is left; wait for their answers."""
         answers = [guard.leave.remote(incarnation) for guard in self.actors.values()]
-        ray.wait(answers, num_returns=len(answers), timeout=ANSWER_S * 2) if answers else None
+        self._calls.answered(answers, ANSWER_S * 2)
         for guard in self.actors.values():
-            ray.kill(guard)
+            self._calls.kill(guard)
         for node in tuple(self.actors):
             self._drop(node)
         self._there = frozenset()
@@ -262,7 +276,7 @@ class NodeGuards:
             return
         self._there = frozenset(node["NodeID"] for node in nodes if node["Alive"] and self._node_labels.items() <= node["Labels"].items())
         for node in self._there - self.actors.keys():
-            self.actors[node] = self._guard_of(node)
+            self.actors[node] = self._new_guard(node)
         for node in self.actors.keys() - self._there:
             log.warning("a guarded node is gone", mesh=self._mesh, node=node)
             self._drop(node)
@@ -278,14 +292,13 @@ class NodeGuards:
             kept.pop(node, None)
         self._guarded.discard(node)
 
+    def _is_yes(self, answer: Any) -> bool:
+        try:
+            return bool(self._calls.result(answer))
+        except (RayError, OSError):
+            return False
+
 
 def guard_name(mesh: MeshId, node: str) -> str:
     """Return the guard's name in the namespace of the mesh's processes; `node` by Ray's id."""
     return f"guard/{mesh}/{node}"
-
-
-def _is_yes(answer: Any) -> bool:
-    try:
-        return bool(ray.get(answer))
-    except (RayError, OSError):
-        return False

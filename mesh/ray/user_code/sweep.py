@@ -30,28 +30,27 @@ class Sweep:
     Args:
         mesh: Its `detached_name`.
         own: Name prefixes of the mesh's own actors.
-        running: Stages that have not ended. None: these are not known yet, and nothing may be removed.
     """
 
-    def __init__(self, mesh: MeshId, own: tuple[str, ...], running: Callable[[], Collection[StageId] | None]) -> None:
+    def __init__(self, mesh: MeshId, own: tuple[str, ...]) -> None:
         self._mesh = mesh
         self._own = own
-        self._running = running
 
-    def __call__(self, given_back: Collection[str]) -> Swept:
+    def __call__(self, given_back: Collection[str], running: Callable[[], Collection[StageId] | None]) -> Swept:
         """Remove the resources that ended stages have created.
 
         Args:
             given_back: Placement groups of stages that have just ended, by Ray's ids.
+            running: Returns the stages that have not ended. None: these are not known yet, and nothing may be removed.
 
         Raises:
             Exception: Ray's control service is away; Ray raises many different errors for it.
         """
         known = {one.stage for one in references(self._mesh)}
-        running = self._running()
-        if running is None:
+        not_ended = running()
+        if not_ended is None:
             return Swept.REMOVED
-        ended = known.difference(running)
+        ended = known.difference(not_ended)
         if not ended:
             return Swept.CLEAN
         noted = references(self._mesh)  # Again: a stage may have recorded more, and ended, since the first look.

@@ -2,69 +2,131 @@
 
 from __future__ import annotations
 
+import queue
 import socket
 import threading
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.exceptions import RayActorError
 
+from mesh.core.clock import ManualClock
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.resources import NOTHING
-from mesh.ray.stage_runner import cancellations
-from mesh.ray.stage_runner.bound_runner import RunnerKey
-from mesh.ray.stage_runner.detached_actors import FoundActors
-from mesh.ray.stage_runner.host import RayStageHost
+from mesh.core.wire import encode
+from mesh.ray.stage_runner.actor_calls import ActorCalls
+from mesh.ray.stage_runner.cancellations import Cancellations
+from mesh.ray.stage_runner.detached_actors import DetachedActors, FoundActors
+from mesh.ray.stage_runner.host import HostParts, RayStageHost
+from mesh.ray.stage_runner.node_guards import NodeCache, NodeGuards
 from mesh.ray.stage_runner.runner import Inventory
-from mesh.ray.user_code.collector import GarbageCollector
 from mesh.ray.user_code.sweep import Swept
 from mesh.stages.hosting import HostReport
-from mesh.stages.messages import StageEnded
+from mesh.stages.messages import StageEnded, StageLost
 from mesh.stages.spec import StageSpec, TaskSpec
 
 PATIENCE_S = 60.0
-IDLE_S = 60.0
-KEY: RunnerKey = (TenantPath("t"), "")
+IDLE_MS = 60_000
+M = MeshId("m")
+Answer = Callable[[], Any]
 
 
 class Actor:
-    """Actor that records the names of its calls."""
+    """Actor that records the names of its calls. A call is a function, which returns the answer."""
 
-    def __init__(self, asked: list[str]) -> None:
-        self._asked = asked
+    def __init__(self, **answers: Answer) -> None:
+        self.asked: list[str] = []
+        self._answers = answers
 
     def __getattr__(self, method: str) -> Any:
-        return SimpleNamespace(remote=lambda *_: self._asked.append(method))
+        return SimpleNamespace(remote=lambda *_: self._ask(method))
+
+    def _ask(self, method: str) -> Answer:
+        self.asked.append(method)
+        return self._answers.get(method, lambda: None)
 
 
-class Host(RayStageHost):
-    """Host without Ray, which never listens to its runners."""
+class Runner(Actor):
+    """Runner whose listener waits for `report`, and learns of nothing else."""
 
-    def __init__(self, folder: Path) -> None:
-        self.reports: list[HostReport] = []
-        self.asked: list[str] = []
-        super().__init__(
-            mesh=MeshId("m"),
-            address="127.0.0.1:1",
-            report=self.reports.append,
-            storage_url=folder.as_uri(),
-            inline_limit_bytes=1,
-            node_labels={},
-            warm_runners=0,
-            idle_s=IDLE_S,
-        )
-        self.ended: list[Any] = []
-        self._actors: Any = SimpleNamespace(
-            new_runner=lambda *_: Actor(self.asked), new_keeper=lambda *_: Actor(self.asked), end_all=lambda: None, end=self.ended.append
-        )
+    def __init__(self) -> None:
+        super().__init__()
+        self.next_batch = SimpleNamespace(remote=self._wait)
+        self.start = SimpleNamespace(remote=lambda *_: self.started.put(None))
+        self.started: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._looks: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._batches: queue.SimpleQueue[tuple[StageId, ...] | RayActorError] = queue.SimpleQueue()
 
-    def _listen_to(self, key: RunnerKey, runner: Any) -> None:
-        self._runners[key] = runner
+    def _wait(self, *_: object) -> Answer:
+        self._looks.put(False)
+        return self._take
 
-    def _take_group(self, _slot: Any, _slots: int) -> Any:
-        return SimpleNamespace(id=b"group")
+    def _take(self) -> list[Any]:
+        batch = self._batches.get(timeout=PATIENCE_S)
+        if isinstance(batch, RayActorError):
+            raise batch
+        return [(stage, 1, [encode(StageEnded(stage=stage))], {}) for stage in batch]
+
+    def until_look(self) -> bool:
+        """Wait until the listener has looked whether the runner is idle; return whether it ended the runner."""
+        return self._looks.get(timeout=PATIENCE_S)
+
+    def report(self, *ended: StageId) -> bool:
+        """Report the ends of these stages, then wait for the look that follows; return whether it ended the runner."""
+        self._batches.put(ended)
+        return self.until_look()
+
+    def end(self) -> None:
+        self._looks.put(True)
+        self._batches.put(RayActorError())
+
+
+class Actors(DetachedActors):
+    """Actors outside Ray."""
+
+    def __init__(self, keeper: Actor) -> None:
+        super().__init__(M, {})
+        self.keeper = keeper
+        self.keepers_made = 0
+        self.runners: list[Runner] = []
+        self.found: FoundActors | None = None
+
+    def new_keeper(self, *_: object, **__: object) -> Any:
+        self.keepers_made += 1
+        return self.keeper
+
+    def new_runner(self, *_: object, **__: object) -> Any:
+        self.runners.append(Runner())
+        return self.runners[-1]
+
+    def find(self) -> FoundActors | None:
+        return self.found
+
+    def end(self, actor: Any) -> None:
+        actor.end()
+
+    def end_all(self) -> None:
+        for runner in self.runners:
+            runner.end()
+
+
+class Calls(ActorCalls):
+    """Calls that are answered at once."""
+
+    def result(self, call: Answer, *_: object, **__: object) -> Any:
+        return call()
+
+    def answered(self, calls: Collection[Any], *_: object, **__: object) -> list[Any]:
+        return list(calls)
+
+    def kill(self, actor: Any) -> None:
+        """A dead guard needs no end."""
+
+
+def a_group() -> Any:
+    return SimpleNamespace(id=b"group")
 
 
 def a_stage(run: str = "r") -> StageSpec:
@@ -72,151 +134,240 @@ def a_stage(run: str = "r") -> StageSpec:
     return StageSpec(stage=StageId(f"{run}.1"), run=RunId(run), tenant=TenantPath("t"), tasks=(task,), slot=NOTHING, width=1)
 
 
-def test_a_stage_queued_behind_a_stop_is_not_run_or_reported(tmp_path: Path) -> None:
-    host = Host(tmp_path)
-    may_go_on = threading.Event()
-    host._orders.put(lambda: may_go_on.wait(PATIENCE_S))
-    host.start(a_stage(), 1, 7, {}, {})
-    host.stop_all()
+def clean(*_: object) -> Swept:
+    return Swept.CLEAN
+
+
+def guards(nodes: tuple[str, ...] = (), new_guard: Callable[[str], Any] | None = None) -> NodeGuards:
+    listed = [{"NodeID": node, "Alive": True, "Labels": {}} for node in nodes]
+    return NodeGuards(M, {}, nodes=NodeCache(lambda: listed), new_guard=new_guard, calls=Calls())
+
+
+class Mesh:
+    """Host outside Ray, with the actors, the clock and the reports of its mesh."""
+
+    def __init__(
+        self,
+        *,
+        take: Answer = a_group,
+        sweep: Callable[..., Swept] = clean,
+        node_guards: NodeGuards | None = None,
+        address: str = "127.0.0.1:1",
+    ) -> None:
+        self.actors = Actors(Actor(take=take))
+        self.clock = ManualClock()
+        self.cancelled = Cancellations(evict_after_s=600.0)
+        self.reports: queue.SimpleQueue[HostReport] = queue.SimpleQueue()
+        self.host = RayStageHost(
+            mesh=M,
+            address=address,
+            report=self.reports.put,
+            storage_url="memory://",
+            inline_limit_bytes=1,
+            node_labels={},
+            warm_runners=0,
+            idle_s=IDLE_MS / 1_000,
+            parts=HostParts(
+                actors=self.actors,
+                guards=node_guards or guards(),
+                sweep=sweep,
+                cancelled=self.cancelled,
+                calls=Calls(),
+                clock=self.clock,
+            ),
+        )
+
+    def start(self, run: str = "r", token: int = 7) -> Runner:
+        """Start the stage of the run; return its runner."""
+        known = len(self.actors.runners)
+        self.host.start(a_stage(run), 1, token, {}, {})
+        runner = self.actors.runners[-1]
+        if len(self.actors.runners) > known:
+            assert not runner.until_look()
+        return runner
+
+    def end_run(self, run: str = "r") -> None:
+        """End the stage of the run, then the run."""
+        stage = StageId(f"{run}.1")
+        assert not self.actors.runners[-1].report(stage)
+        self.host.confirm(stage, 1)
+        self.host.forget(RunId(run))
+
+    def ends_runner_at(self, now_ms: int) -> bool:
+        self.clock.now_ms = now_ms
+        return self.actors.runners[-1].report()
+
+    def renew(self) -> None:
+        self.host.extend_deadline(6, 1_000, 2_000, 5)
+
+    def close(self) -> None:
+        self.host.stop_all()
+        self.host.close()
+
+
+@pytest.fixture
+def successor() -> Iterator[Mesh]:
+    """Mesh that has renewed nothing yet, and may recover what an earlier process left."""
+    mesh = Mesh()
+    yield mesh
+    mesh.close()
+
+
+@pytest.fixture
+def mesh(successor: Mesh) -> Mesh:
+    successor.renew()
+    return successor
+
+
+def test_a_stage_queued_behind_a_stop_is_not_run_or_reported():
+    is_asked, may_go_on = threading.Event(), threading.Event()
+
+    def take() -> Any:
+        is_asked.set()
+        may_go_on.wait(PATIENCE_S)
+        return a_group()
+
+    mesh = Mesh(take=take)
+    mesh.renew()
+    runner = mesh.start("q")
+    assert is_asked.wait(PATIENCE_S)
+    mesh.start("r")
+    mesh.host.stop_all()
     may_go_on.set()
-    host.close()
-    assert (host.asked, host.reports) == (["bind"], [])
+    mesh.host.close()
+    assert (runner.asked, runner.started.empty(), mesh.reports.empty()) == (["bind"], True, True)
 
 
-def test_orders_run_while_ray_blocks_the_garbage_collector(tmp_path: Path) -> None:
-    host = Host(tmp_path)
-    answers, is_carried_out = threading.Event(), threading.Event()
+def test_orders_run_while_ray_blocks_the_garbage_collector():
+    answers = threading.Event()
 
-    def sweep(_: object) -> Swept:
-        answers.wait(PATIENCE_S)
+    def sweep(*_: object) -> Swept:
+        answers.wait()
         return Swept.CLEAN
 
-    host._garbage = GarbageCollector(MeshId("m"), sweep)
-    host.start(a_stage(), 1, 7, {}, {})
-    end_of(host, StageId("r.1"))
-    host.start(a_stage("s"), 1, 7, {}, {})
-    host._orders.put(is_carried_out.set)
-    assert is_carried_out.wait(PATIENCE_S)
-    assert not answers.is_set()
-    assert host.asked[-1] == "start"
-    answers.set()
-    host.close()
+    mesh = Mesh(sweep=sweep)
+    try:
+        mesh.renew()
+        runner = mesh.start("r")
+        runner.report(StageId("r.1"))
+        mesh.start("s")
+        for _ in "rs":
+            runner.started.get(timeout=PATIENCE_S)
+    finally:
+        answers.set()
+        mesh.close()
 
 
 # -- idle runners ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[Host]:
-    host = Host(tmp_path)
-    yield host
-    host.stop_all()
-    host.close()
-
-
-def end_of(host: Host, stage: StageId) -> None:
-    host._pass_on(host._runners[KEY], stage, 1, (StageEnded(stage=stage),), {})
-
-
-def is_ended(host: Host, now_s: float) -> bool:
-    return host._end_if_idle(KEY, host._runners[KEY], now_s)
-
-
-def test_a_runner_ends_when_its_runs_have_been_over_for_long(host: Host) -> None:
-    host.start(a_stage(), 1, 7, {}, {})
-    end_of(host, StageId("r.1"))
-    host.confirm(StageId("r.1"), 1)
-    host.forget(RunId("r"))
-    assert [is_ended(host, now_s) for now_s in (100.0, 100.0 + IDLE_S - 1)] == [False, False]
-    assert host.ended == []
-    actor = host._runners[KEY].actor
-    assert is_ended(host, 100.0 + IDLE_S)
-    assert (host.ended, host._runners) == ([actor], {})
-    assert host.start(a_stage("s"), 1, 9, {}, {}) == 9
-    assert host._runners[KEY].actor is not actor
+def test_a_runner_ends_when_its_runs_have_been_over_for_long(mesh: Mesh):
+    first = mesh.start("r")
+    mesh.end_run("r")
+    assert [mesh.ends_runner_at(now_ms) for now_ms in (100, 99 + IDLE_MS, 100 + IDLE_MS)] == [False, False, True]
+    assert mesh.host.start(a_stage("s"), 1, 9, {}, {}) == 9
+    assert mesh.actors.runners[-1] is not first
 
 
 @pytest.mark.parametrize("missing", ["the end", "the confirmation", "the word that the run is over"])
-def test_a_runner_with_work_or_unsent_reports_stays(host: Host, missing: str) -> None:
-    host.start(a_stage(), 1, 7, {}, {})
+def test_a_runner_with_work_or_unsent_reports_stays(mesh: Mesh, missing: str):
+    runner = mesh.start()
     if missing != "the end":
-        end_of(host, StageId("r.1"))
+        runner.report(StageId("r.1"))
     if missing != "the confirmation":
-        host.confirm(StageId("r.1"), 1)
+        mesh.host.confirm(StageId("r.1"), 1)
     if missing != "the word that the run is over":
-        host.forget(RunId("r"))
-    assert [is_ended(host, now_s) for now_s in (0.0, 10 * IDLE_S)] == [False, False]
+        mesh.host.forget(RunId("r"))
+    assert [mesh.ends_runner_at(now_ms) for now_ms in (0, 10 * IDLE_MS)] == [False, False]
 
 
-def test_a_runner_that_got_work_in_between_waits_anew(host: Host) -> None:
-    for run, now_s in (("r", 0.0), ("s", IDLE_S)):
-        host.start(a_stage(run), 1, 7, {}, {})
-        end_of(host, StageId(f"{run}.1"))
-        host.confirm(StageId(f"{run}.1"), 1)
-        host.forget(RunId(run))
-        assert not is_ended(host, now_s)
-    assert is_ended(host, 2 * IDLE_S)
+def test_a_runner_that_got_work_in_between_waits_anew(mesh: Mesh):
+    for run, now_ms in (("r", 0), ("s", IDLE_MS)):
+        mesh.start(run)
+        mesh.end_run(run)
+        assert not mesh.ends_runner_at(now_ms)
+    assert mesh.ends_runner_at(2 * IDLE_MS)
 
 
-def test_a_recovered_runner_ends_long_after_its_runs(host: Host) -> None:
+def test_a_recovered_runner_ends_long_after_its_runs(successor: Mesh):
     runs = {RunId(run): StageId(f"{run}.1") for run in "rs"}
-    host._take_over(Actor(host.asked), Inventory(tenant=KEY[0], environment="", holder=3, stages=(), groups={}, runs=runs))
-    assert host.held() == runs
-    host.forget(RunId("r"))
-    assert [is_ended(host, now_s) for now_s in (0.0, 10 * IDLE_S)] == [False, False]
-    host.forget(RunId("s"))
-    assert host.held() == {}
-    assert [is_ended(host, now_s) for now_s in (0.0, IDLE_S)] == [False, True]
+    runner = Runner()
+    inventory = Inventory(tenant=TenantPath("t"), environment="", holder=3, stages=(), groups={}, runs=runs)
+    successor.actors.runners.append(runner)
+    successor.actors.found = FoundActors(keeper=Actor(), incarnation=5, since=5, runners=((runner, inventory),))
+    successor.host.find()
+    successor.host.go_on(frozenset())
+    assert not runner.until_look()
+    assert successor.host.held() == runs
+    successor.host.forget(RunId("r"))
+    assert [successor.ends_runner_at(now_ms) for now_ms in (0, 10 * IDLE_MS)] == [False, False]
+    successor.host.forget(RunId("s"))
+    assert successor.host.held() == {}
+    assert [successor.ends_runner_at(now_ms) for now_ms in (0, IDLE_MS)] == [False, True]
+
+
+def timers() -> set[threading.Timer]:
+    return {thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)}
 
 
 @pytest.mark.parametrize("how", ["it ends", "its runner dies", "everything is stopped"])
-def test_nothing_is_kept_of_a_cancelled_stage_that_is_over(host: Host, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cancellations, "EVICT_AFTER_S", 600.0)
-    host.start(a_stage(), 1, 7, {}, {})
-    host.cancel(StageId("r.1"))
-    eviction = host._cancelled._evictions[StageId("r.1")]
+def test_nothing_is_kept_of_a_cancelled_stage_that_is_over(mesh: Mesh, how: str):
+    runner = mesh.start()
+    stage, others = StageId("r.1"), timers()
+    mesh.host.cancel(stage)
+    (eviction,) = timers() - others
+    assert stage in mesh.cancelled
     if how == "it ends":
-        end_of(host, StageId("r.1"))
+        runner.report(stage)
     elif how == "its runner dies":
-        host._record_end(KEY, host._runners[KEY], "killed")
+        runner.end()
+        assert isinstance(mesh.reports.get(timeout=PATIENCE_S).messages[0], StageLost)
     else:
-        host.stop_all()
-    assert (host._cancelled._stages, host._cancelled._evictions) == (set(), {})
+        mesh.host.stop_all()
     eviction.join(PATIENCE_S)
     assert not eviction.is_alive()
-    host.cancel(StageId("r.1"))
-    assert (host._cancelled._stages, host._cancelled._evictions) == (set(), {})
+    mesh.host.cancel(stage)
+    assert stage not in mesh.cancelled
+    assert timers() <= others
 
 
 # -- going on with what an earlier process has left --------------------------------------------------------------------
 
 
-def test_a_recovered_process_has_one_keeper(host: Host) -> None:
-    made: list[object] = []
-    left: list[str] = []
-    settled = threading.Event()
-    host._actors.new_keeper = lambda *session: made.append(session)
-    host._actors.find = lambda: FoundActors(keeper=Actor(left), incarnation=5, since=5, runners=())
-    assert host.find() is not None
-    host.extend_deadline(6, 1_000, 2_000, 5)
-    host._orders.put(settled.set)  # The orders of the renewal are done before the process reports what it recovers.
-    assert settled.wait(PATIENCE_S)
-    host.go_on(frozenset())
-    host.close()
-    assert (made, left) == ([], ["keep_only", "settle"])
+def test_a_recovered_process_has_one_keeper(successor: Mesh):
+    keeper = Actor()
+    successor.actors.found = FoundActors(keeper=keeper, incarnation=5, since=5, runners=())
+    assert successor.host.find() is not None
+    successor.renew()
+    successor.host.go_on(frozenset())
+    successor.host.close()
+    orders = [method for method in keeper.asked if method != "session"]  # The host asks for it to see that the keeper lives.
+    assert (successor.actors.keepers_made, orders) == (0, ["keep_only", "settle"])
 
 
 # -- a node that has died ----------------------------------------------------------------------------------------------
 
 
-def test_nothing_new_is_started_while_no_node_is_guarded(host: Host) -> None:
+def test_nothing_new_is_started_while_no_node_is_guarded():
+    is_dead = threading.Event()
+
+    def read_clock() -> int:
+        if is_dead.is_set():
+            raise RayActorError
+        return 1
+
+    watched = guards(("n1",), lambda _: Actor(read_clock=read_clock, extend_deadline=lambda: True))
     with socket.create_server(("127.0.0.1", 0)) as cluster:
-        host._address = f"127.0.0.1:{cluster.getsockname()[1]}"
-        guards: Any = host._guards
-        guards._there, guards._guarded = frozenset({"n1"}), {"n1"}
-        host.extend_deadline(6, 1_000, 2_000, 6)
-        assert host.is_ready()
-        guards._drop("n1")  # Its guard has died with it, and Ray has not noticed yet.
-        assert not host.is_ready()
-        guards._guarded.add("n1")
-        assert host.is_ready()
+        mesh = Mesh(node_guards=watched, address=f"127.0.0.1:{cluster.getsockname()[1]}")
+        mesh.host.read_clock()
+        mesh.renew()
+        assert mesh.host.is_ready()
+        is_dead.set()  # The guard has died with its node, and Ray still lists the node.
+        mesh.host.read_clock()
+        assert not mesh.host.is_ready()
+        is_dead.clear()
+        mesh.host.read_clock()  # Another guard.
+        for _ in ("sends the renewal", "reads the answer"):
+            mesh.renew()
+        assert mesh.host.is_ready()
+        mesh.close()

@@ -4,74 +4,81 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from contextlib import closing
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from mesh.core.ids import MeshId
 from mesh.ray.stage_runner import host as module
-from mesh.ray.stage_runner.host import RayStageHost
+from mesh.ray.stage_runner.detached_actors import DetachedActors
+from mesh.ray.stage_runner.host import HostParts, RayStageHost
+from mesh.ray.stage_runner.node_guards import NodeGuards
+from mesh.ray.user_code.sweep import Swept
 
 ADDRESS = "127.0.0.1:1"
 
 
-class Guards:
+class Guards(NodeGuards):
     """Guards whose watchdogs answer as the test says, look by look."""
 
-    looks: ClassVar[list[set[str]]] = []
-
-    def __init__(self, _mesh: MeshId, _labels: dict[str, str]) -> None:
-        self.looks.clear()
+    def __init__(self) -> None:
+        super().__init__(MeshId("east"), {})
+        self.looks: list[set[str]] = []
 
     def unguarded(self, wait_s: float | None = None) -> frozenset[str]:
         return frozenset() if wait_s is not None else frozenset(self.looks.pop(0))
 
-    def extend_deadline(self, *_: int) -> None:
+    def extend_deadline(self, *_: object, **__: object) -> None:
         pass
 
 
-class Actors:
+class Actors(DetachedActors):
     """Detached actors of which none runs."""
 
-    def __init__(self, *_: Any) -> None:
-        pass
-
-    def __getattr__(self, _name: str) -> Any:
-        return lambda *_: None
+    def new_keeper(self, *_: object, **__: object) -> Any:
+        return None
 
 
-@pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayStageHost]:
-    monkeypatch.setattr(module, "NodeGuards", Guards)
-    monkeypatch.setattr(module, "DetachedActors", Actors)
-    made = RayStageHost(
+def a_host(guards: NodeGuards, address: str = ADDRESS) -> RayStageHost:
+    return RayStageHost(
         mesh=MeshId("east"),
-        address=ADDRESS,
+        address=address,
         report=lambda _: None,
         storage_url="memory://",
         inline_limit_bytes=1,
         node_labels={},
         warm_runners=0,
+        parts=HostParts(actors=Actors(MeshId("east"), {}), guards=guards, sweep=lambda *_: Swept.CLEAN),
     )
-    yield made
-    made.close()
 
 
-def warned(host: Any, *looks: set[str]) -> list[list[str]]:
-    Guards.looks[:] = looks
+@pytest.fixture
+def guards() -> Guards:
+    return Guards()
+
+
+@pytest.fixture
+def host(guards: Guards) -> Iterator[RayStageHost]:
+    with closing(a_host(guards)) as host:
+        yield host
+
+
+def warned(host: RayStageHost, guards: Guards, *looks: set[str]) -> list[list[str]]:
+    guards.looks = list(looks)
     with capture_logs() as lines:
         for _ in looks:
             host.extend_deadline(1, 5_000, 9_000, 1)
     return [line["nodes"] for line in lines if line["log_level"] == "warning"]
 
 
-def test_a_healthy_start_warns_of_nothing(host: RayStageHost):
-    assert warned(host, {"n1"}, set(), set()) == []
+def test_a_healthy_start_warns_of_nothing(host: RayStageHost, guards: Guards):
+    assert warned(host, guards, {"n1"}, set(), set()) == []
 
 
-def test_a_node_unguarded_twice_in_a_row_is_reported(host: RayStageHost):
-    assert warned(host, {"n1", "n2"}, {"n1"}, {"n2"}) == [["n1"]]
+def test_a_node_unguarded_twice_in_a_row_is_reported(host: RayStageHost, guards: Guards):
+    assert warned(host, guards, {"n1", "n2"}, {"n1"}, {"n2"}) == [["n1"]]
 
 
 def test_a_cluster_that_nobody_serves_is_reported_with_a_remedy(host: RayStageHost):
@@ -82,9 +89,8 @@ def test_a_cluster_that_nobody_serves_is_reported_with_a_remedy(host: RayStageHo
     assert "restart the cluster" in line["remedy"]
 
 
-def test_a_busy_cluster_that_accepts_connections_is_up(monkeypatch: pytest.MonkeyPatch, host: Any):
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        monkeypatch.setattr(host, "_address", f"127.0.0.1:{silent.getsockname()[1]}")
+def test_a_busy_cluster_that_accepts_connections_is_up(guards: Guards):
+    with socket.create_server(("127.0.0.1", 0)) as silent, closing(a_host(guards, f"127.0.0.1:{silent.getsockname()[1]}")) as host:
         assert host.is_ready()
 
 
