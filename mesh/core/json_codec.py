@@ -90,10 +90,12 @@ def dataclasses_of(module: types.ModuleType, base: type) -> tuple[type, ...]:
     return tuple(cls for cls in found if dataclasses.is_dataclass(cls))
 
 
-def _plain(value: Any) -> dict[Any, Any]:
-    """Return a mapping of another class, such as a read-only view, as a dict."""
+def _plain(value: Any) -> dict[Any, Any] | list[Any]:
+    """Return a mapping of another class, such as a read-only view, as a dict; a set of names as a sorted list."""
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, (frozenset, set)):
+        return sorted(value)
     raise JsonCodecError(f"{type(value).__name__} has no form in JSON")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from mesh.core.json_codec import JsonCodecError, TaggedCodec, codec_of
+from mesh.core.json_codec import JsonCodecError, TaggedCodec, codec_of, json_text
 from mesh.core.pools import PoolSpec
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
@@ -207,6 +207,7 @@ def test_lines_may_be_text():
 class Mixed:
     pair: tuple[str, float] = ("a", 0.5)
     maybe: ResourceSet | None = None
+    names: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -219,6 +220,13 @@ def test_values_at_their_defaults_are_left_out():
     assert form.encode(Mixed()) == {}
     assert form.encode(Mixed(maybe=ONE_CPU)) == {"maybe": {"cpu": 10_000}}
     assert form.decode({"pair": ["x", 1]}) == Mixed(pair=("x", 1))
+
+
+def test_a_set_of_names_is_written_in_order():
+    form, value = codec_of(Mixed), Mixed(names=frozenset({"b", "c", "a"}))
+    text = json_text(form.encode(value))
+    assert text == '{"names":["a","b","c"]}'
+    assert form.decode(json.loads(text)) == value
 
 
 @pytest.mark.parametrize(
