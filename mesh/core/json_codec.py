@@ -46,7 +46,7 @@ class Codec:
     def decode(self, plain: Any) -> Any:
         """Return the value that `plain` describes. Raises `JsonCodecError`: it describes none of this type."""
         try:
-            return self._adapter.validate_json(json_text(plain), strict=True, extra="forbid")
+            return self._adapter.validate_json(_utf8_text(plain).encode(errors="replace"), strict=True, extra="forbid")
         except ValidationError as error:
             raise JsonCodecError(_first_problem(self._annotation, error)) from None
 
@@ -99,8 +99,10 @@ def _plain(value: Any) -> dict[Any, Any] | list[Any]:
     raise JsonCodecError(f"{type(value).__name__} has no form in JSON")
 
 
-#: Encoded values as JSON text. Raises `JsonCodecError`: a part has no form in JSON.
+#: Encoded values as JSON text, in ASCII. Raises `JsonCodecError`: a part has no form in JSON.
 json_text = json.JSONEncoder(separators=(",", ":"), check_circular=False, default=_plain).encode
+#: Decoded JSON as text for pydantic, which refuses an escaped lone surrogate. Messages of user code may hold one; it becomes `?`.
+_utf8_text = json.JSONEncoder(separators=(",", ":"), check_circular=False, ensure_ascii=False).encode
 
 
 def _first_problem(annotation: Any, error: ValidationError) -> str:

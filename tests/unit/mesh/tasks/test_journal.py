@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -193,6 +193,12 @@ def test_what_has_no_plain_form_is_refused_when_it_is_written():
         encode(9, (submitted(task=object()),), ())
     with pytest.raises(JournalError, match="Batch is not among"):
         encode(9, (Batch(1, (), ()),), ())
+
+
+def test_half_a_surrogate_pair_does_not_stop_a_replay():
+    event = TaskEnded(at_ms=1, task="t", attempt=1, error="ValueError: no file a\udcff")
+    (again,) = decode(encode(1, (event,), ())).events
+    assert again == replace(event, error="ValueError: no file a?")
 
 
 def test_lines_may_be_text():
