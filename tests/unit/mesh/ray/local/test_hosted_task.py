@@ -37,6 +37,17 @@ class Gate:
         cls.entered, cls.leave = threading.Event(), threading.Event()
 
 
+def _unreadable():
+    raise ValueError("unreadable")
+
+
+class Unreadable:
+    """Cannot be unpickled."""
+
+    def __reduce__(self):
+        return _unreadable, ()
+
+
 class Counter:
     def __init__(self, start=0, *, step=1):
         self.value, self.step = start, step
@@ -305,8 +316,16 @@ def test_an_entry_method_that_raises_is_told_in_words(kind):
     ended, _ = holder.task.run()
     assert ended.error == f"builtins.{kind.__name__}: no"
     assert "in fail" in ended.traceback
-    assert "supervision/hosted_task.py" not in ended.traceback
+    assert "agent/hosted_task.py" not in ended.traceback
     assert isinstance(unpickled(ended.pickled), kind)
+
+
+def test_the_traceback_of_an_argument_begins_with_the_users_code():
+    broken = pickled_arguments(Unreadable())
+    ended, _ = Holder(entry="add", entry_arguments=broken).task.run()
+    assert ended.error == "builtins.ValueError: unreadable"
+    assert "in _unreadable" in ended.traceback
+    assert "local/pickled_code.py" not in ended.traceback
 
 
 def test_an_entry_method_that_is_not_there_is_told():
