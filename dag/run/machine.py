@@ -8,7 +8,7 @@ it. A `DeliverInput` of None reports to such a stage that the input will not com
 end and release its slots. Values stay where they were computed, with a *holder* (one runner of a mesh). A value that was not
 stored is lost with its holder.
 
-`dag.steps` has the parts of a step, one module each. This module defines the inputs and the order of their handling.
+Each part of a step has a module of its own beside this one. This module defines the inputs and the order of their handling.
 
 Source: events in, decisions out as in dask's `WorkerState`; ADR 0007 for stages.
 """

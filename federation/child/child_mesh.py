@@ -5,11 +5,11 @@ within
 the mesh's pools, the host runs the stages, and the lease of the tenant pays for each stage. This file holds the session: how it
 begins and is renewed, what comes in, and what becomes void at its end. The rest is elsewhere:
 
-- `child_state`: queued stages, lease accounting, running stages; `lease_client`: asks the ledger for quota that the leases at hand do not
-cover,
-  and returns idle quota;
+- `child_state`: queued stages, lease accounting, running stages;
+- `lease_client`: asks the ledger for quota that the leases at hand do not cover, and returns idle quota;
 - `decision_queue`: carries out admission's decisions; `claims`: claims stages from the queue and starts them;
-- `right_of_way`: preempts stages for more urgent ones of the same tenant; `reporter`: reports to the root, late if necessary.
+- `stage_preemptor`: preempts stages for more urgent ones of the same tenant;
+- `status_reporter`: reports to the root, late if necessary.
 
 When the ledger reduces a lease, the mesh stops the least urgent and most recently started stages, then reports the freed quota.
 
@@ -20,7 +20,7 @@ enforce the deadlines if this process cannot. A ledger that may have lost writes
 and work continues.
 
 Work outlives this process. A new process looks for stages of its predecessor, takes over the session with its claims and leases, and
-continues (`recovery`). If that fails, the process stops the found stages and joins with a new session.
+continues (`stage_recovery`). If that fails, the process stops the found stages and joins with a new session.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def admitted_top_level(record_tenants: Iterable[str], top_level: Iterable[Tenant
     """Return the top-level tenants of which a mesh admits some tenant.
 
     Args:
-        record_tenants: Paths, or `*`, as for `openness.may_use`.
+        record_tenants: Paths, or `*`, as for `mesh_filters.may_use`.
         top_level: All top-level tenants of the tree.
     """
     reported = {top_level_of(path) for path in record_tenants}

@@ -46,7 +46,7 @@ class Codec:
     def decode(self, plain: Any) -> Any:
         """Return the value that `plain` describes. Raises `JsonCodecError`: it describes none of this type."""
         try:
-            return self._adapter.validate_json(json_text(plain), strict=True, extra="forbid")
+            return self._adapter.validate_json(_utf8_text(plain).encode(errors="replace"), strict=True, extra="forbid")
         except ValidationError as error:
             raise JsonCodecError(_first_problem(self._annotation, error)) from None
 
@@ -90,15 +90,21 @@ def dataclasses_of(module: types.ModuleType, base: type) -> tuple[type, ...]:
     return tuple(cls for cls in found if dataclasses.is_dataclass(cls))
 
 
-def _plain(value: Any) -> dict[Any, Any]:
-    """Return a mapping of another class, such as a read-only view, as a dict."""
+def _plain(value: Any) -> Any:
+    """Return a mapping of another class, such as a read-only view, as a dict with its dataclasses; a set of names as a sorted list."""
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, (frozenset, set)):
+        return sorted(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return codec_of(type(value)).encode(value)
     raise JsonCodecError(f"{type(value).__name__} has no form in JSON")
 
 
-#: Encoded values as JSON text. Raises `JsonCodecError`: a part has no form in JSON.
+#: Encoded values as JSON text, in ASCII. Raises `JsonCodecError`: a part has no form in JSON.
 json_text = json.JSONEncoder(separators=(",", ":"), check_circular=False, default=_plain).encode
+#: Decoded JSON as text for pydantic, which refuses an escaped lone surrogate. Messages of user code may hold one; it becomes `?`.
+_utf8_text = json.JSONEncoder(separators=(",", ":"), check_circular=False, ensure_ascii=False).encode
 
 
 def _first_problem(annotation: Any, error: ValidationError) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from mesh.core.ids import AgentId, TaskId
@@ -23,7 +22,6 @@ C = TypeVar("C")
 
 #: Class attribute that holds the handlers of a decorated class.
 HANDLERS_ATTRIBUTE = "__schedulemesh_state_handlers__"
-_NO_NOTES: Mapping[str, str] = MappingProxyType({})
 
 
 class StateHandlerError(MeshError, TypeError):

@@ -98,7 +98,7 @@ class JobController:
         return min((record.not_before_ms for record in waiting), default=None)
 
     def to_snapshot(self) -> object:
-        """Return the whole state as plain JSON values. Call between two calls of `handle`."""
+        """Return the whole state as values that `json_text` writes. Call between two calls of `handle`."""
         return _FORM.encode(JobBook(jobs=tuple(self.jobs.values()), arrivals=self._arrivals))
 
     @classmethod

@@ -59,7 +59,7 @@ class MeshScheduler:
         self.state = MeshState(settings or SchedulerSettings(), RandomStream(seed), catalogue, scorer)
 
     def to_snapshot(self) -> object:
-        """Return the whole state as plain JSON values. Call between two calls of `handle`.
+        """Return the whole state as values that `json_text` writes. Call between two calls of `handle`.
 
         What is not saved (scores, last explanations) is dropped here too. This scheduler and one restored from the snapshot then decide
         alike, and a journal continued from the snapshot can be replayed.

@@ -67,11 +67,11 @@ def _with_part(name: str, inner: Any, part: str, value: object) -> Any:
 
 
 def _number(name: str, now: object, value: object) -> Any:
-    """Return the value if it and the current value are numbers; an integer if the current value is one."""
+    """Return the value if it and the current value are numbers; an integer if the current value is one, or None: counts and times."""
     if isinstance(now, bool) or not isinstance(now, (int, float, type(None))):
         raise SettingError(f"{name} is not a number and can be set at start only")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise SettingError(f"{name} must be finite, got {value!r}")
-    if isinstance(now, int) and value != int(value):
+    if not isinstance(now, float) and value != int(value):
         raise SettingError(f"{name} must be a whole number, got {value!r}")
-    return int(value) if isinstance(now, int) else float(value)
+    return float(value) if isinstance(now, float) else int(value)

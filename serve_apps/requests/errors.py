@@ -134,7 +134,7 @@ OF_ROUTING = {
     HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed",
     HTTPStatus.UNPROCESSABLE_ENTITY: "invalid_parameters",
     HTTPStatus.BAD_REQUEST: "malformed_request",
-    HTTPStatus.REQUEST_TIMEOUT: "body_too_slow",  # Sent by `slow_clients`, which wraps the application.
+    HTTPStatus.REQUEST_TIMEOUT: "body_too_slow",  # Sent by `request_timeouts`, which wraps the application.
 }
 
 INTERNAL = HttpMeaning(HTTPStatus.INTERNAL_SERVER_ERROR, "internal")

@@ -89,7 +89,7 @@ elseif PASSED_US > 0 then
 end
 redis.call('HSET', META, 'lt', format_number('%d', LT), 'last', format_number('%d', LAST_US))
 
--- Functions may cache when they last checked, see redis_scripts. The cache ends with the server's process, and with a full
+-- Functions may cache when they last checked, see redis/scripts.py. The cache ends with the server's process, and with a full
 -- copy from another server. A server that was demoted and promoted again within LOOK_US had no time to lose anything.
 local LOOK_US, LOOKED = 100000, LOOKS[META]
 if IS_SET_BACK or not LOOKED or LOOKED.replid ~= REPLID or NOW_US < LOOKED.at_us or NOW_US > LOOKED.at_us + LOOK_US then

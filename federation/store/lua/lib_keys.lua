@@ -1,4 +1,4 @@
--- Keys, in the order of `Keys.scripted`; a verb gets only those that its text names, see `redis_scripts`.
+-- Keys, in the order of `Keys.scripted`; a verb gets only those that its text names, see `redis/scripts.py`.
 local META = KEYS[1]
 local TREE = KEYS[2]
 local SESSIONS = KEYS[3]

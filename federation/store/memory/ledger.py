@@ -1,8 +1,8 @@
 """The lease ledger in one process: the same decisions as the Redis scripts, in Python.
 
-The quota arithmetic is in `TenantTree` here and in Lua there, and a test runs both side by side. `memory_rows` defines the rows,
-`memory_book` writes them, `memory_sessions` has tenants and sessions. This module has leases, planning and reads, in the order of the
-port.
+The quota arithmetic is in `TenantTree` here and in Lua there, and a test runs both side by side. `rows` defines the rows, `ledger_state`
+has the clock and the checks of sessions, `sessions` has tenants and sessions. This module has leases, planning and reads, in the order of
+the port.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class Keys:
 
     @property
     def touched(self) -> str:
-        """Text: a small write for which a connection can then wait; see `redis_durability`."""
+        """Text: a small write for which a connection can then wait; see `durability`."""
         return self._key("touched")
 
     def backlog(self, tenant: str) -> str:

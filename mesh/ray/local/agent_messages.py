@@ -112,7 +112,7 @@ class Failed:
     task: TaskId
     attempt: int
     agent: AgentId
-    reason: Reason  #: USER_ERROR, CODE_UNAVAILABLE, VALUE_LOST, POOL_BUSY (hosts another), or the reason of a concurrent stop.
+    reason: Reason  #: USER_ERROR, CODE_UNAVAILABLE, VALUE_LOST, START_FAILED (hosts another task), or the reason of a concurrent stop.
     detail: str
     traceback: str = ""  #: The user's traceback, without this project's frames.
     pickled: bytes | None = field(default=None, repr=False)  #: The exception, when it is small and can be unpickled.

@@ -14,33 +14,34 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, get_type_hints
 
-from mesh.actors.members import GroupMember
-from mesh.core.ids import JobId, PoolName, TaskId
-from mesh.core.pools import PoolSpec
-from mesh.core.resources import ResourceSet
-from mesh.core.saved_state import StateSnapshot
-from mesh.core.task_spec import TaskRequest, TaskState
-from mesh.jobs.spec import JobSpec
-from mesh.jobs.views import JobView
-from mesh.observability.metric_targets import MetricValues
-from mesh.ray.local.agent_messages import AgentStatus, Ended, HostCommand, JobPayload
-from mesh.ray.local.status_values import (
-    AgentSeen,
-    CandidateStatus,
-    GroupGiven,
-    GroupStatus,
-    MeshAudit,
-    MeshEvent,
-    MeshStatus,
-    NodeStatus,
-    PoolStatus,
-    RequestRefused,
-    SlotReserved,
-    TaskStatus,
-)
-from mesh.tasks.events import LabelConfigured
+if TYPE_CHECKING:  # Each agent's process imports this table, and needs none of the values: they take half of its start.
+    from mesh.actors.members import GroupMember
+    from mesh.core.ids import JobId, PoolName, TaskId
+    from mesh.core.pools import PoolSpec
+    from mesh.core.resources import ResourceSet
+    from mesh.core.saved_state import StateSnapshot
+    from mesh.core.task_spec import TaskRequest, TaskState
+    from mesh.jobs.spec import JobSpec
+    from mesh.jobs.views import JobView
+    from mesh.observability.metric_targets import MetricValues
+    from mesh.ray.local.agent_messages import AgentStatus, Ended, HostCommand, JobPayload
+    from mesh.ray.local.status_values import (
+        AgentSeen,
+        CandidateStatus,
+        GroupGiven,
+        GroupStatus,
+        MeshAudit,
+        MeshEvent,
+        MeshStatus,
+        NodeStatus,
+        PoolStatus,
+        RequestRefused,
+        SlotReserved,
+        TaskStatus,
+    )
+    from mesh.tasks.events import LabelConfigured
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -13,7 +13,7 @@ from mesh.core.counting import counted
 
 PICKLED_BYTES_MAX = 64 * 1024
 TEXT_CHARS_MAX = 32 * 1024
-_OWN_FOLDER = str(Path(__file__).parent)
+_OWN_FOLDER = str(Path(__file__).parents[1])  #: Folder of the local mesh; arguments are read beside the agent's own folder.
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ def _mesh(self: ScheduleMesh) -> MeshCalls:
 class ScheduleMesh:
     """A running mesh. Can be pickled; as a context manager it ends the mesh at the end of the block.
 
-    A refused request is a return value (`Refused`); misuse raises an error under `MeshError`.
+    A refused request is a return value (`RequestRefused`); misuse raises an error under `MeshError`.
     """
 
     def __init__(self, name: str, *, namespace: str = NAMESPACE) -> None:

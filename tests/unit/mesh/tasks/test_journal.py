@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import pytest
 
-from mesh.core.json_codec import JsonCodecError, TaggedCodec, codec_of
+from mesh.core.json_codec import JsonCodecError, TaggedCodec, codec_of, json_text
 from mesh.core.pools import PoolSpec
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
@@ -195,6 +197,12 @@ def test_what_has_no_plain_form_is_refused_when_it_is_written():
         encode(9, (Batch(1, (), ()),), ())
 
 
+def test_half_a_surrogate_pair_does_not_stop_a_replay():
+    event = TaskEnded(at_ms=1, task="t", attempt=1, error="ValueError: no file a\udcff")
+    (again,) = decode(encode(1, (event,), ())).events
+    assert again == replace(event, error="ValueError: no file a?")
+
+
 def test_lines_may_be_text():
     line = encode(1, (Ticked(at_ms=1),), ()).decode()
     assert decode(line) == Batch(1, (Ticked(at_ms=1),), ())
@@ -207,6 +215,12 @@ def test_lines_may_be_text():
 class Mixed:
     pair: tuple[str, float] = ("a", 0.5)
     maybe: ResourceSet | None = None
+    names: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class ByName:
+    values: Mapping[str, Mixed]
 
 
 @dataclass(frozen=True)
@@ -219,6 +233,13 @@ def test_values_at_their_defaults_are_left_out():
     assert form.encode(Mixed()) == {}
     assert form.encode(Mixed(maybe=ONE_CPU)) == {"maybe": {"cpu": 10_000}}
     assert form.decode({"pair": ["x", 1]}) == Mixed(pair=("x", 1))
+
+
+def test_a_set_of_names_is_written_in_order():
+    form, value = codec_of(Mixed), Mixed(names=frozenset({"b", "c", "a"}))
+    text = json_text(form.encode(value))
+    assert text == '{"names":["a","b","c"]}'
+    assert form.decode(json.loads(text)) == value
 
 
 @pytest.mark.parametrize(
@@ -234,3 +255,10 @@ def test_values_at_their_defaults_are_left_out():
 def test_what_has_no_form_is_an_error(wrong):
     with pytest.raises(JsonCodecError):
         wrong()
+
+
+def test_dataclasses_in_a_read_only_mapping_are_encoded():
+    codec = codec_of(ByName)
+    written = json_text(codec.encode(ByName(MappingProxyType({"a": Mixed(maybe=ONE_CPU)}))))
+    assert written == '{"values":{"a":{"maybe":{"cpu":10000}}}}'
+    assert codec.decode(json.loads(written)) == ByName({"a": Mixed(maybe=ONE_CPU)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from scheduled_mesh import POOL, RULES, Mesh, cpus, of, starts
 
 from mesh.core.ids import GroupId, LabelName, NodeName, PoolName, TaskId
+from mesh.core.json_codec import json_text
 from mesh.core.pools import PoolSpec
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
@@ -32,6 +34,7 @@ from mesh.tasks.decisions import (
 from mesh.tasks.evicting import check_targets
 from mesh.tasks.explaining import explain_task
 from mesh.tasks.request_validation import misspelt_resource, unknown_resource
+from mesh.tasks.scheduler import MeshScheduler
 from mesh.tasks.settings import SchedulerSettings, SettingError
 
 
@@ -884,6 +887,13 @@ def test_an_invalid_setting_is_refused_without_effect(mesh: Mesh, settings: dict
     with pytest.raises(SettingError, match=words):
         mesh.scheduler.handle(events.SettingsChanged(at_ms=9, settings=settings))
     assert mesh.scheduler.state.settings == before
+
+
+def test_a_limit_set_where_none_was_survives_a_snapshot(mesh: Mesh):
+    mesh.send(events.SettingsChanged, settings={"rules.per_minute_max": 5.0})
+    again = MeshScheduler.from_snapshot(json.loads(json_text(mesh.scheduler.to_snapshot())))
+    assert again.state.settings == mesh.scheduler.state.settings
+    assert again.state.settings.rules.per_minute_max == 5
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,17 @@ class Gate:
         cls.entered, cls.leave = threading.Event(), threading.Event()
 
 
+def _unreadable():
+    raise ValueError("unreadable")
+
+
+class Unreadable:
+    """Cannot be unpickled."""
+
+    def __reduce__(self):
+        return _unreadable, ()
+
+
 class Counter:
     def __init__(self, start=0, *, step=1):
         self.value, self.step = start, step
@@ -308,8 +319,16 @@ def test_a_failure_of_the_entry_method_is_reported(kind):
     ended, _ = holder.task.run()
     assert ended.error == f"builtins.{kind.__name__}: no"
     assert "in fail" in ended.traceback
-    assert "supervision/hosted_task.py" not in ended.traceback
+    assert "agent/hosted_task.py" not in ended.traceback
     assert isinstance(unpickled(ended.pickled), kind)
+
+
+def test_an_arguments_traceback_begins_with_the_users_code():
+    broken = pickled_arguments(Unreadable())
+    ended, _ = Holder(entry="add", entry_arguments=broken).task.run()
+    assert ended.error == "builtins.ValueError: unreadable"
+    assert "in _unreadable" in ended.traceback
+    assert "local/pickled_code.py" not in ended.traceback
 
 
 def test_a_missing_entry_method_is_reported():

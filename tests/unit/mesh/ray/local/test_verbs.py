@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from typing import get_type_hints
 
 import pytest
@@ -47,6 +49,12 @@ def test_actor_and_service_have_the_verbs_parameters(verb):
 def test_services_answer_verbs_only():
     public = {(field, name) for field, kind in SERVICES.items() for name in vars(kind) if not name.startswith("_")}
     assert public == {(verb.service, verb.name) for verb in VERBS}
+
+
+def test_an_agent_imports_no_scheduler_and_no_metrics():
+    code = "import sys, mesh.ray.local.agent.agent; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not [name for name in loaded if name.startswith(("mesh.observability", "mesh.tasks"))]
 
 
 def test_a_call_goes_to_the_actors_method_of_that_name():
