@@ -219,7 +219,7 @@ def test_s17_user_handlers_restore_state_outside_checkpoints(running, grouped):
     with_handlers = mesh.ScheduleMesh.attach(running.name)
     with_handlers.register_state_handlers(preserver=keep_secret, restorer=give_secret_back)
     victim = with_handlers.submit_task(Remembering, pool=grouped, resources={"cpu": 1}, priority=1)
-    victim.call("recovery_ends", "swordfish")
+    victim.call("learn", "swordfish")
     running.submit_task_with_pg_preemption(
         pool_name=grouped, resources={"cpu": 1}, actor_class=Probe, task_id="brief", priority=7, timeout_s=60
     ).finish()
@@ -232,7 +232,7 @@ def test_s17_failing_preserver_falls_back_and_gives_the_reason(running, grouped)
     victim = running.submit_task(
         Remembering, pool=grouped, resources={"cpu": 1}, priority=1, args=("from the start",), state_handlers=handlers
     )
-    victim.call("recovery_ends", "swordfish")
+    victim.call("learn", "swordfish")
     victim.cancel()
     assert victim.wait(60).state is TaskState.CANCELLED
     kept = saved_state(running, victim)

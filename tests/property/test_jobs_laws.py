@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh.core.json_codec import TaggedCodec, dataclasses_of
+from mesh.core.json_codec import TaggedCodec, dataclasses_of, json_text
 from mesh.core.nodes import NodeTable
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
@@ -166,9 +166,9 @@ def test_every_invariant_holds_under_any_order_of_events(data):
         go_on(world, draw, may_be_late=may_be_late)
     twin = JobController()
     for event in world.new_events:
-        twin.handle(EVENTS.decode(json.loads(json.dumps(EVENTS.encode(event)))))
+        twin.handle(EVENTS.decode(json.loads(json_text(EVENTS.encode(event)))))
         if draw(st.integers(0, 9)) == 0:
-            twin = JobController.from_snapshot(json.loads(json.dumps(twin.to_snapshot())))
+            twin = JobController.from_snapshot(json.loads(json_text(twin.to_snapshot())))
     assert twin.jobs == world.controller.jobs
 
 
