@@ -14,6 +14,7 @@ from pydantic import PlainValidator
 from mesh.core.counting import counted
 from mesh.core.ids import TaskId
 from mesh.core.near_names import nearest
+from mesh.core.printable import check_printable
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.saved_state import StateHandlers, plain_class
 from mesh.errors import AmountError
@@ -63,10 +64,13 @@ Bundles = Annotated[Mapping[str, object] | ResourceSet | Sequence[Mapping[str, o
 
 
 def required(parameter: str, value: str) -> str:
-    """Return the name; raise `SubmissionError` if it is empty."""
+    """Return the name; raise `SubmissionError` if it is empty, or would move a terminal's cursor."""
     if not isinstance(value, str) or not value:
         raise SubmissionError(f"{parameter} is missing; give a name that is not empty")
-    return value
+    try:
+        return check_printable(value)
+    except ValueError as error:
+        raise SubmissionError(f"{parameter}: {error}") from None
 
 
 def read_task_id(name: str | None, parameter: str = "task_id") -> TaskId:

@@ -57,6 +57,8 @@ def test_an_argument_that_cannot_travel_is_named(args, kwargs, words):
     ("name", "words"),
     [
         pytest.param("", "task_id is missing", id="empty"),
+        pytest.param("a\x1b[2J", "task_id: character 2 of .* is a control character; leave it out", id="with an escape sequence"),
+        pytest.param("a\udc80", "task_id: character 2 of .* is a control character", id="with half a surrogate pair"),
         pytest.param("x" * 300, "task_id 'xxxxxxxxxxxxxxxxxxxx'… takes 300 bytes as a folder name", id="of 300 letters"),
         pytest.param("ü" * 40, "takes 240 bytes", id="of signs that take six bytes each"),
     ],
