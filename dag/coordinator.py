@@ -31,12 +31,12 @@ from federation.errors import StoreUnavailable
 from federation.estimates import COST_RULES, CostRules
 from federation.flap_detection import FlapRules
 from federation.leases import LeaseLedger
+from federation.mesh_access import may_use
 from federation.quota.starts import Allowance
+from federation.quota.tenant_policies import TenantPolicyStore
 from federation.registry import MeshRegistry, RegistryNote, enrolled, look
 from federation.routing.domains import crowded
-from federation.routing.mesh_filters import may_use
 from federation.snapshot import FederationSnapshot
-from federation.tenant_policies import TenantPolicyStore
 from mesh.core.clock import Clock
 from mesh.core.ids import MeshId, RunId, TenantPath
 from mesh.core.reasons import Reason

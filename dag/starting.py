@@ -15,7 +15,7 @@ from dag.run.states import RUN_ENDS, NodeState, StageState
 from federation.quota.limits import Gate
 from federation.quota.policies import NO_SETTINGS, OnMaxWait, QueueSettings, TenantPolicies
 from federation.quota.starts import ANY_NUMBER, FULL, SHUT, Allowance, Starts, Tally
-from federation.tenant_policies import PoliciesInForce
+from federation.quota.tenant_policies import PoliciesInForce
 from federation.tenants import TenantTree
 from mesh.core.ids import RunId, TenantPath
 from mesh.core.reasons import Reason

@@ -10,8 +10,8 @@ Folders:
 Tenants and their quota:
 
     tenants        the tenant tree and its quota arithmetic             reparenting  the tree after a tenant moved to another parent
-    tenant_policies  settings and stops of tenants, beside their limits   leases      quota that a mesh may use without a call to the root
-    receipts       the root's signature over a lease                    auditing    comparison of a ledger's sums with its leases
+    leases         quota that a mesh may use without a call to the root  auditing   comparison of a ledger's sums with its leases
+    receipts       the root's signature over a lease                     mesh_access  tenants that may use a mesh
 
 Meshes:
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 from federation.errors import MeshMisfit
-from federation.routing.mesh_filters import narrowed
+from federation.mesh_access import narrowed
 from federation.snapshot import MeshRecord, PoolRecord
 from mesh.core.ids import FlavorName, MeshId
 from mesh.core.labels import mismatch

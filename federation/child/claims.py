@@ -19,7 +19,7 @@ from federation.child.running_stage import RunningStage, StageNote
 from federation.child.status_reporter import StatusReporter
 from federation.dispatch import HEADS_MAX, StageQueue
 from federation.errors import SessionLost
-from federation.routing.mesh_filters import may_use
+from federation.mesh_access import may_use
 from mesh.core.clock import Clock
 from mesh.core.ids import NodeId, StageId
 from mesh.core.reasons import Reason

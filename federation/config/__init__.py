@@ -4,4 +4,5 @@ yaml_source  text to values that know their line      shape          unknown key
 models       the model of the whole file              sections       models of its parts, key by key
 checks       checks across keys                       tenant_paths   tenants of both forms, with their paths
 trust        tenants and root on a shared cluster     loading        all steps, and conversion to the federation's values
+quota_rules  the file's tenants to forest, settings and rules
 """

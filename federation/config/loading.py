@@ -17,7 +17,7 @@ from federation.configured_meshes import ConfiguredMeshes
 from federation.errors import ConfigError
 from federation.estimates import CostRules
 from federation.flap_detection import FlapRules
-from federation.routing.mesh_filters import may_use
+from federation.mesh_access import may_use
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import FlavorResource, Quota, Tenant
 from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath

@@ -11,6 +11,7 @@ from itertools import count
 from federation.blobs import BlobStore
 from federation.dispatch import StageQueue
 from federation.leases import LeaseLedger, LeaseTerms
+from federation.quota.tenant_policies import TenantPolicyStore
 from federation.store.memory.policies import MemoryTenantPolicies
 from federation.store.memory.store import MemoryStore
 from federation.store.redis.blobs import RedisBlobs
@@ -21,7 +22,6 @@ from federation.store.redis.ledger import RedisLedger
 from federation.store.redis.policies import RedisTenantPolicies
 from federation.store.redis.queue import RedisStageQueue
 from federation.store.redis.scripts import redis_responses
-from federation.tenant_policies import TenantPolicyStore
 from mesh.core.clock import ManualClock
 
 #: Makes the stores of one case.

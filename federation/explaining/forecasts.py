@@ -30,8 +30,8 @@ from federation.planning.values import Unmet
 from federation.quota.explain import WorkloadExplanation
 from federation.quota.forest import QuotaForest
 from federation.quota.limits import Gate
+from federation.quota.tenant_policies import PoliciesInForce
 from federation.snapshot import FederationSnapshot, MeshView, PoolRecord
-from federation.tenant_policies import PoliciesInForce
 from mesh.core.ids import MeshId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet

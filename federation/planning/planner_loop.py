@@ -19,8 +19,8 @@ from federation.planning.values import Plan, Target
 from federation.quota.forest import QuotaForest
 from federation.quota.past_use import NO_PAST, PastUse, load_of
 from federation.quota.policies import TenantPolicies
+from federation.quota.tenant_policies import PoliciesInForce, TenantPolicyStore
 from federation.snapshot import FederationSnapshot
-from federation.tenant_policies import PoliciesInForce, TenantPolicyStore
 from federation.tenants import TenantTree
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet

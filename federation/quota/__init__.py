@@ -5,7 +5,7 @@ The tree and its use:
     forest       limits of a tree of tenants, counted once        ledger        use of every node, and the rest
     shares       dominant shares, exact                           share_ranks   the same order in whole numbers, for thousands
     past_use     past use of queues, fading by half-lives         snapshot      running work over a ledger, with an undo log
-    from_config  a federation file to forest, settings and rules  policies      preemption policies and rules of a queue
+    policies     preemption policies and rules of a queue         tenant_policies  settings and stops of tenants, beside their limits
 
 Waiting work:
 

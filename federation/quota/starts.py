@@ -12,8 +12,8 @@ from datetime import datetime, timezone
 from federation.quota.forest import QuotaForest
 from federation.quota.limits import Gate, RunningCounts, queue_gate, starts_left
 from federation.quota.policies import QueueSettings
+from federation.quota.tenant_policies import PoliciesInForce
 from federation.quota.workloads import Workload
-from federation.tenant_policies import PoliciesInForce
 from federation.tenants import TenantTree
 from mesh.core.counting import counted
 from mesh.core.ids import TenantPath

@@ -1,33 +1,14 @@
 """Openness of a mesh to work, before any question of room: labels, tenants, and whether the mesh is there to stay."""
 
-from collections.abc import Iterable
 from datetime import datetime, timezone
 
+from federation.mesh_access import may_use
 from federation.routing.demand import RoutingRequest
 from federation.snapshot import AbsentMesh, MeshRecord, MeshView, Whereabouts
 from mesh.core.counting import counted, times
 from mesh.core.ids import TenantPath
 from mesh.core.labels import mismatch
 from mesh.core.reasons import Reason
-
-
-def may_use(record_tenants: Iterable[str], tenant: TenantPath) -> bool:
-    """Return whether a mesh that is open to `record_tenants` (paths with all below them, or `*`) admits work of the tenant."""
-    return any(allowed in ("*", tenant) or tenant.startswith(f"{allowed}/") for allowed in record_tenants)
-
-
-def narrowed(reported: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]:
-    """Return the tenants of a mesh that opens itself to `reported`, within those that are `allowed`; empty if there are none.
-
-    Args:
-        told: Paths or `*`, as for `may_use`.
-        allowed: Paths or `*`, as for `may_use`.
-    """
-    ceiling, kept = tuple(allowed), []
-    for path in reported:
-        is_allowed = may_use(ceiling, TenantPath(path))
-        kept += [path] if is_allowed else [below for below in ceiling if may_use((path,), TenantPath(below))]
-    return tuple(dict.fromkeys(kept))
 
 
 def words_of_crowd(together: tuple[TenantPath, ...]) -> str:

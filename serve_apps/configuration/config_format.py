@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import Enum
 
+from federation.config.quota_rules import PREEMPT, PREFER, TRY_ON
 from federation.config.sections.values import format_duration
-from federation.quota.from_config import PREEMPT, PREFER, TRY_ON
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings, Rules, TimeWindow
 
 NOT_SET = "not set"

@@ -17,10 +17,10 @@ from federation.dispatch import StageQueue
 from federation.durability import Durability, DurableStore
 from federation.estimates import COST_RULES, CostRules
 from federation.leases import LeaseLedger
+from federation.quota.tenant_policies import TenantPolicyStore
 from federation.receipts import ReceiptKeys
 from federation.registry import MeshRegistry
 from federation.snapshot import FederationSnapshot
-from federation.tenant_policies import TenantPolicyStore
 from mesh.core.clock import Clock
 from serve_apps.requests.accepted_runs import KEPT_MS, AcceptedRuns
 from serve_apps.requests.auth import Principal

@@ -20,8 +20,8 @@ from federation.explaining.forecasts import Forecasts
 from federation.explaining.pending_stages import PendingStage
 from federation.explaining.preemption_preview import StartedStage
 from federation.quota.starts import Starts, Tally
+from federation.quota.tenant_policies import PoliciesInForce
 from federation.snapshot import FederationSnapshot
-from federation.tenant_policies import PoliciesInForce
 from federation.tenants import TenantTree
 from mesh.core.ids import MeshId, NodeId, RunId, TenantPath
 from mesh.core.reasons import PASSING, Reason

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dag.spec.checks import similar_to
 from federation.leases import LeaseLedger
 from federation.quota.policies import Stop
-from federation.tenant_policies import PoliciesInForce, TenantPolicyStore, TenantStop
+from federation.quota.tenant_policies import PoliciesInForce, TenantPolicyStore, TenantStop
 from mesh.core.ids import TenantPath
 from serve_apps.requests.access import EVERYBODY, reaches
 from serve_apps.requests.auth import Principal

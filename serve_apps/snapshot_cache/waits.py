@@ -15,8 +15,8 @@ from federation.dispatch import QueuedStage, StageQueue
 from federation.estimates import CostRules
 from federation.explaining.forecasts import SAID_IN_PART, Forecasts
 from federation.quota.explain import Change, Lever
+from federation.quota.tenant_policies import PoliciesInForce
 from federation.snapshot import FederationSnapshot
-from federation.tenant_policies import PoliciesInForce
 from mesh.core.ids import MeshId, RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.resources import format_units

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from federation.quota.policies import Stop
+from federation.quota.tenant_policies import PoliciesInForce
 from federation.registry import MeshConditions
-from federation.tenant_policies import PoliciesInForce
 
 
 def active_stops(conditions: MeshConditions, tenant_policies: PoliciesInForce) -> Iterator[str]:

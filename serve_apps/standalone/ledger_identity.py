@@ -17,10 +17,10 @@ import structlog
 
 from federation.api_keys import ApiKey
 from federation.mesh_conditions import Drain
+from federation.quota.tenant_policies import PoliciesInForce
 from federation.store.redis.change_counter import ChangeCounter
 from federation.store.redis.key_ring import RedisKeyRing
 from federation.store.redis.scripts import redis_responses
-from federation.tenant_policies import PoliciesInForce
 from federation.tenants import TenantTree
 from mesh.core.ids import MeshId
 from serve_apps.processes.stores import Stores

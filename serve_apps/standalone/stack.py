@@ -27,11 +27,11 @@ from federation.config.loading import (
     mesh_record_of,
     tenants_of,
 )
+from federation.config.quota_rules import tenant_policies_of
 from federation.config.sections.meshes import MeshLink
 from federation.durability import Durability
 from federation.errors import SchemaMismatch, StoreUnavailable
 from federation.leases import LeaseTerms
-from federation.quota.from_config import tenant_policies_of
 from federation.store.redis.embedded import EmbeddedRedis
 from federation.store.redis.key_ring import RedisKeyRing
 from federation.store.redis.safety import check_server

@@ -10,12 +10,13 @@ from typing import Any
 
 from federation.configured_meshes import NO_CONFIGURED_MESHES, ConfiguredMeshes, differences
 from federation.dispatch import StageAges
+from federation.mesh_access import may_use
 from federation.planning.planner_inputs import granted_ms
 from federation.quota.policies import QueueSettings, Stop, TenantPolicies
+from federation.quota.tenant_policies import PoliciesInForce
 from federation.routing.domains import crowded
-from federation.routing.mesh_filters import may_use, words_of_crowd
+from federation.routing.mesh_filters import words_of_crowd
 from federation.snapshot import AbsentMesh, FederationSnapshot, MeshRecord, MeshView, PoolRecord
-from federation.tenant_policies import PoliciesInForce
 from federation.tenants import FlavorResource
 from mesh.core.ids import MeshId, TenantPath
 from mesh.core.resources import format_units, from_units

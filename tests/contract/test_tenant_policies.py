@@ -16,10 +16,10 @@ from federation.quota.policies import (
     TenantPolicies,
     TimeWindow,
 )
+from federation.quota.tenant_policies import PoliciesInForce, TenantPolicyStore, TenantStop
 from federation.store.memory.policies import MemoryTenantPolicies
 from federation.store.redis.keys import Keys
 from federation.store.redis.policies import RedisTenantPolicies
-from federation.tenant_policies import PoliciesInForce, TenantPolicyStore, TenantStop
 from mesh.core.ids import TenantPath
 
 ACME, NLP = TenantPath("acme"), TenantPath("acme/research|é")

@@ -13,9 +13,9 @@ from federation.explaining.forecasts import Forecasts
 from federation.manual_mesh import ManualMesh
 from federation.mesh_conditions import MeshCondition
 from federation.quota.policies import QueueSettings, TenantPolicies
+from federation.quota.tenant_policies import PoliciesInForce
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory.store import MemoryStore
-from federation.tenant_policies import PoliciesInForce
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import ManualClock
 from mesh.core.ids import FlavorName, MeshId, PoolName, RunId, StageId, TenantPath

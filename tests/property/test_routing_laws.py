@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from federation.estimates import CostRules, Pace
 from federation.flap_detection import FlapHistory
+from federation.mesh_access import may_use
 from federation.mesh_conditions import Drain, MeshCondition
 from federation.quota.policies import Fungibility, Policies, PreemptionMode, Preference, QueueSettings, ResourceGroup, TryOn
 from federation.routing.demand import RoutingRequest
-from federation.routing.mesh_filters import may_use
 from federation.routing.route import Routed, RouteRefused, route
 from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree

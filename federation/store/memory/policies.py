@@ -4,7 +4,7 @@ import threading
 from dataclasses import replace
 
 from federation.quota.policies import TenantPolicies
-from federation.tenant_policies import PoliciesInForce, TenantStop
+from federation.quota.tenant_policies import PoliciesInForce, TenantStop
 from mesh.core.ids import TenantPath
 
 

@@ -8,10 +8,10 @@ from typing import cast
 import redis
 
 from federation.quota.policies import TenantPolicies
+from federation.quota.tenant_policies import PoliciesInForce, TenantStop
 from federation.store.redis.change_counter import ChangeCounter
 from federation.store.redis.keys import Keys
 from federation.store.redis.scripts import redis_responses
-from federation.tenant_policies import PoliciesInForce, TenantStop
 from mesh.core.ids import TenantPath
 from mesh.core.wire import decode, encode
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from federation.config.loading import tenants_of
-from federation.quota.from_config import tenant_policies_of
+from federation.config.quota_rules import tenant_policies_of
 from federation.tenants import SEPARATOR, TenantTree
 from mesh.core.counting import counted
 from serve_apps.cli.output import console_for, print_json

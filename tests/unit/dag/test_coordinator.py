@@ -22,11 +22,11 @@ from federation.flap_detection import FlapRules
 from federation.manual_mesh import ManualMesh
 from federation.mesh_conditions import Drain
 from federation.quota.policies import OnMaxWait, Policies, PreemptionMode, QueueSettings, ResourceGroup, Rules, TenantPolicies, TimeWindow
+from federation.quota.tenant_policies import TenantStop
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory.policies import MemoryTenantPolicies
 from federation.store.memory.registry import MemoryRegistry
 from federation.store.memory.store import MemoryStore
-from federation.tenant_policies import TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import ManualClock
 from mesh.core.reasons import Reason

@@ -7,7 +7,7 @@ import pytest
 from federation.config.loading import configured_meshes_of, load_config
 from federation.configured_meshes import NO_CONFIGURED_MESHES, admitted, differences
 from federation.errors import MeshMisfit
-from federation.routing.mesh_filters import narrowed
+from federation.mesh_access import narrowed
 from federation.snapshot import MeshRecord, PoolRecord
 from mesh.core.ids import FlavorName, MeshId, PoolName
 from mesh.core.resources import ResourceSet

@@ -3,7 +3,7 @@
 import pytest
 
 from federation.quota.policies import QueueSettings, Stop, TenantPolicies
-from federation.tenant_policies import PoliciesInForce, TenantStop
+from federation.quota.tenant_policies import PoliciesInForce, TenantStop
 from mesh.core.ids import TenantPath
 
 NLP = TenantPath("acme/nlp")

@@ -10,8 +10,8 @@ from federation.explaining.preemption_preview import StartedStage
 from federation.manual_mesh import ManualMesh
 from federation.mesh_conditions import MeshCondition
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings, Rules, TenantPolicies
+from federation.quota.tenant_policies import PoliciesInForce
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.tenant_policies import PoliciesInForce
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.ids import FlavorName, MeshId, PoolName, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason

@@ -9,7 +9,7 @@ from federation.estimates import CostRules
 from federation.explaining.forecasts import Forecasts
 from federation.leases import TargetUpdate
 from federation.quota.policies import Rules
-from federation.tenant_policies import PoliciesInForce, TenantStop
+from federation.quota.tenant_policies import PoliciesInForce, TenantStop
 from mesh.core.reasons import Reason
 
 MIN_RUN_MS = 1_500

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from outlook_bed import ACME, BATCH, CPU, EAST, ORDERS, STD, VISION, WEST, forecasts, joined, pending, queued
 
-from federation.tenant_policies import TenantStop
+from federation.quota.tenant_policies import TenantStop
 from mesh.core.reasons import Reason
 
 

@@ -6,7 +6,7 @@ import pytest
 from outlook_bed import BATCH, CPU, EAST, IN_ORDER, ORDERS, STD, VISION, WEST, begun, forecasts, joined, pending, queued
 
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings
-from federation.tenant_policies import PoliciesInForce
+from federation.quota.tenant_policies import PoliciesInForce
 from mesh.core.reasons import Reason
 
 

@@ -7,7 +7,7 @@ from outlook_bed import ACME, BATCH, CPU, EAST, IN_ORDER, ONE, ORDERS, RUN_MS, S
 
 from federation.quota.explain import Lever
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings, Rules
-from federation.tenant_policies import PoliciesInForce
+from federation.quota.tenant_policies import PoliciesInForce
 from mesh.core.reasons import Reason
 
 

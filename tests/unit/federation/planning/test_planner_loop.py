@@ -13,10 +13,10 @@ from federation.leases import ROWS_MAX, Granted, HeartbeatReport, Lease, LeaseAc
 from federation.manual_mesh import ManualMesh
 from federation.planning.planner_loop import PlannerLoop
 from federation.quota.policies import OnQuotaReduction, QueueSettings, Rules, Stop, TenantPolicies
+from federation.quota.tenant_policies import TenantStop
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory.policies import MemoryTenantPolicies
 from federation.store.memory.store import MemoryStore
-from federation.tenant_policies import TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import ManualClock
 from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from federation.config.loading import load_config
+from federation.config.quota_rules import forest_with_settings, rules_of
 from federation.errors import ConfigError
-from federation.quota.from_config import forest_with_settings, rules_of
 from federation.quota.policies import MESH, OnMaxWait, OnQuotaReduction, PreemptionMode, Rules, Stop, TimeWindow
 from federation.quota.scheduler import QuotaScheduler
 

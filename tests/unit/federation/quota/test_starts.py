@@ -4,7 +4,7 @@ import pytest
 
 from federation.quota.policies import QueueSettings, Stop, TenantPolicies, TimeWindow
 from federation.quota.starts import ANY_NUMBER, Starts, Tally
-from federation.tenant_policies import PoliciesInForce, TenantStop
+from federation.quota.tenant_policies import PoliciesInForce, TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.ids import FlavorName, TenantPath
 from mesh.core.reasons import Reason

@@ -15,15 +15,15 @@ import pytest
 from dag.run.states import NodeState, RunState
 from dag.store.remote import Client, Run
 from federation.config.loading import tenants_of
+from federation.config.quota_rules import tenant_policies_of
 from federation.configured_meshes import ConfiguredMeshes
 from federation.flap_detection import FlapRules
 from federation.manual_mesh import ManualMesh
-from federation.quota.from_config import tenant_policies_of
 from federation.quota.policies import QueueSettings, Stop, TenantPolicies
+from federation.quota.tenant_policies import TenantStop
 from federation.registry import look
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory.key_ring import MemoryKeyRing
-from federation.tenant_policies import TenantStop
 from federation.tenants import Tenant, TenantTree
 from mesh.core.resources import ResourceSet
 from mesh.core.values import Encoding

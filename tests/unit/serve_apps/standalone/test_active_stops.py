@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from federation.mesh_conditions import Drain, MeshCondition
 from federation.quota.policies import Stop
+from federation.quota.tenant_policies import PoliciesInForce, TenantStop
 from federation.registry import MeshConditions
-from federation.tenant_policies import PoliciesInForce, TenantStop
 from mesh.core.ids import MeshId, TenantPath
 from serve_apps.standalone.active_stops import active_stops
 

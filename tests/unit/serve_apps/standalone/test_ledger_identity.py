@@ -13,10 +13,10 @@ from federation.config.loading import FederationConfig, load_config
 from federation.errors import ForeignLedger, LedgerMissing, StoreUnavailable
 from federation.mesh_conditions import Drain
 from federation.quota.policies import Stop, TenantPolicies
+from federation.quota.tenant_policies import PoliciesInForce, TenantStop
 from federation.store.redis.fixtures import copied, lose_writes, running_redis
 from federation.store.redis.key_ring import RedisKeyRing
 from federation.store.redis.keys import Keys
-from federation.tenant_policies import PoliciesInForce, TenantStop
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.ids import MeshId, TenantPath
 from serve_apps.processes.stores import Stores, open_stores
