@@ -32,7 +32,7 @@ RUN_ID_CHARS_MAX = 128
 RUN_ID = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{RUN_ID_CHARS_MAX - 1}}}")
 TENANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*")
 _NAME_RULE = "1 to 200 of A-Z a-z 0-9 . _ : [ ] -, the first a letter, digit or _"
-_RUN_ID_RULE = "1 to 128 of A-Z a-z 0-9 . _ -, the first a letter, digit or _"
+RUN_ID_RULE = "1 to 128 of A-Z a-z 0-9 . _ -, the first a letter, digit or _"
 
 #: With more or longer names, a search for similar ones takes too long.
 _SIMILAR_AMONG_MAX = 1_000
@@ -72,7 +72,7 @@ class SpecChecks:
     def _check_names(self) -> None:
         raw, run, tenant = self._raw, self._raw.get("id"), self._raw.get("tenant")
         if isinstance(run, str) and not RUN_ID.fullmatch(run):
-            self._send("/id", f"{run[:200]!r} is not a valid id; use {_RUN_ID_RULE}")
+            self._send("/id", f"{run[:200]!r} is not a valid id; use {RUN_ID_RULE}")
         if isinstance(tenant, str) and not TENANT.fullmatch(tenant):
             self._send("/tenant", f"{tenant[:200]!r} is not a tenant; write a path like acme/research")
         for section in ("nodes", "outputs", "params"):

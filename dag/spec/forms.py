@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,6 +97,19 @@ def escaped(literal: Any) -> ArgumentForm:
     if isinstance(literal, dict):
         return {f"${key}" if key.startswith("$") else key: escaped(part) for key, part in literal.items()}
     return literal
+
+
+def used_params(value: Any) -> Iterator[str]:
+    """Yield the name of each `$param` in plain JSON, however deep; nothing is checked."""
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, dict):
+            if isinstance(part.get("$param"), str):
+                yield part["$param"]
+            pending.extend(part.values())
+        elif isinstance(part, list):
+            pending.extend(part)
 
 
 def filled(form: ArgumentForm, params: Mapping[str, ArgumentForm]) -> ArgumentForm:

@@ -29,9 +29,10 @@ from typing_extensions import Self
 
 from dag.client.compiling import Outputs, compile_graph
 from dag.client.tasks import named_call
-from dag.errors import ApiError, ResultTimeout, RunCancelled
+from dag.errors import ApiError, ResultTimeout, RunCancelled, UnknownRun
 from dag.run.runs import RunEvent
 from dag.run.states import NODE_ENDS, RUN_ENDS, NodeState, RunState
+from dag.spec.checks import RUN_ID, RUN_ID_RULE
 from dag.store.client_access import CLIENT_FILE, Access, find_access
 from dag.store.http_calls import PATIENCE_S, HttpCalls, Params
 from dag.store.result_decoding import decode_output, failure_of
@@ -409,6 +410,8 @@ def _run_at(address: str, id: RunId) -> Run:  # noqa: A002  the same
 
 
 def _path_of(run: RunId) -> str:
+    if not RUN_ID.fullmatch(run):  # A slash in it would name another route.
+        raise UnknownRun(f"there is no run {run!r}: an id has {RUN_ID_RULE}")
     return f"/v1/runs/{quote(run, safe='')}"
 
 

@@ -147,7 +147,7 @@ _OWN_WORDS = {
     "internal": "internal error; report the request id to the operator",
 }
 
-_SPEC_PROBLEMS = "the graph was refused; `problems` lists every problem found"
+_SPEC_PROBLEMS = "the submission was refused"
 
 
 def meaning_of(error: Exception) -> HttpMeaning:

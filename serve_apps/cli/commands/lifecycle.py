@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import psutil
 import typer
 from rich.console import Console
 
+from dag.store.client_access import STATE_VARIABLE
 from federation.config.loading import FederationConfig
 from federation.store.redis.client import connect
 from federation.store.redis.key_ring import RedisKeyRing
@@ -121,6 +123,8 @@ def _up_detached(config: Path, state: Path, console: Console, *, rebuild_ledger:
     facts = folder.read("client.json")
     console.print(Text.assemble(("up", "bold"), f": {facts['address']}  (docs at {facts['address']}/docs)"))
     console.print(f"runs are submitted to tenant {facts['tenant']}; address and key are in {folder.path / 'client.json'}")
+    if folder.path != STATE.resolve():
+        console.print(f"first: export {STATE_VARIABLE}={shlex.quote(str(folder.path))}, so that commands and programs find this federation")
     console.print("next: schedulemesh submit FILE.py:graph | schedulemesh runs | schedulemesh down")
 
 

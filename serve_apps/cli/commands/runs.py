@@ -15,6 +15,8 @@ from rich.live import Live
 
 from dag.errors import UnknownRun
 from dag.run.states import RUN_ENDS, RunState
+from dag.spec.checks import similar_to
+from dag.spec.forms import used_params
 from dag.store.remote import Run
 from mesh.core.clock import SystemClock
 from mesh.core.ids import RunId
@@ -278,8 +280,14 @@ def _spec(
     spec = load_spec(path)
     given = {"tenant": tenant, "user": user, "id": run_id, "on_error": on_error}
     spec.update({name: value for name, value in given.items() if value is not None})
+    declared = spec.get("params", {})
+    known = sorted({*declared, *used_params(spec.get("nodes"))})
+    for name in params:
+        if name not in known:
+            hint = similar_to(name, known) or f"; its parameters: {', '.join(known) or 'none'}"
+            raise typer.BadParameter(f"{path} has no parameter {name}{hint}", param_hint="--param")
     if params:
-        spec["params"] = {**spec.get("params", {}), **params}
+        spec["params"] = {**declared, **params}
     return spec
 
 

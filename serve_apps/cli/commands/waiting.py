@@ -7,7 +7,9 @@ from urllib.parse import quote
 
 import typer
 
+from dag.store.remote import Run
 from mesh.core.clock import SystemClock
+from mesh.core.ids import RunId
 from serve_apps.cli.session import AddressOption, JsonOption, open_session
 from serve_apps.cli.waiting_render import explanation_picture, history_table, leases_table, queue_picture, stage_picture
 from serve_apps.schemas.explanations import RunExplanation, StageExplanation
@@ -49,7 +51,7 @@ def explain(
 ) -> None:
     """Explain why a run, or one of its stages, waits: position, reason, what would have to change, preemption victims, history."""
     session = open_session(address, as_json=as_json)
-    path = f"/v1/runs/{quote(run, safe='')}"
+    path = Run(RunId(run), session.client).path
     if stage is None:
         view = session.view(RunExplanation, f"{path}/explain")
         picture = explanation_picture(view)

@@ -247,12 +247,29 @@ def test_error_is_one_line_with_exit_code_one(world, capsys, arguments, words):
     assert len(output.err.splitlines()) == 1
 
 
+def test_unknown_parameter_of_a_spec_file_is_refused(world, tmp_path, capsys):
+    file = tmp_path / "spec.json"
+    spec = spec_of("a", params={"day": "monday"})
+    spec["nodes"]["a"]["args"] = [{"$param": "day"}, [{"$param": "count"}]]
+    file.write_text(json.dumps(spec))
+    assert run_command(["submit", str(file), "--param", "dya=friday", "--no-wait"]) == 2
+    assert "has no parameter dya; did you mean day?" in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert run_command(["submit", str(file), "--param", "x=1", "--no-wait"]) == 2
+    assert "its parameters: count, day" in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("command", [["watch"], ["result"], ["cancel"], ["explain"]])
+def test_an_id_with_a_slash_is_an_unknown_run(world, capsys, command):
+    assert run_command([*command, "a/b"]) == 1
+    assert "there is no run" in capsys.readouterr().err
+
+
 def test_refused_spec_is_reported_with_its_file(world, tmp_path, capsys):
     file = tmp_path / "spec.json"
     file.write_text(json.dumps({**spec_of("a"), "id": 5}))
     assert run_command(["submit", str(file), "--no-wait"]) == 1
     output = capsys.readouterr().err
-    assert output.startswith(f"error: {file}: the graph was refused")
+    assert output.startswith(f"error: {file}: the submission was refused")
     assert "/id: " in output
 
 

@@ -48,7 +48,7 @@ def test_folder_or_missing_file_is_reported_as_such(tmp_path: Path) -> None:
 def test_graph_refused_by_the_root_is_reported_with_its_file() -> None:
     problems = (("/spec", "must be 'dag/1'"),)
     with pytest.raises(ApiError) as raised, named(Path("night.json")):
-        raise ApiError(422, "the graph was refused", problems, code="invalid_spec")
-    assert (str(raised.value), raised.value.status, raised.value.problems) == ("night.json: the graph was refused", 422, problems)
+        raise ApiError(422, "the submission was refused", problems, code="invalid_spec")
+    assert (str(raised.value), raised.value.status, raised.value.problems) == ("night.json: the submission was refused", 422, problems)
     with pytest.raises(ApiError, match=r"^no room$"), named(Path("night.json")):
         raise ApiError(503, "no room", code="store_full")
