@@ -44,6 +44,10 @@ class Bucket:
     candidates: Candidates
     refused: tuple[Reason, str] | None = None  #: Why its first task does not fit; None: not tried, or placed.
     tried_at: int = -1  #: Value of `room_epoch` at that refusal; while it is current, nothing has become free since.
+    sort_key: str = field(init=False)  #: Orders buckets by their key alone: a snapshot does not save their age.
+
+    def __post_init__(self) -> None:
+        self.sort_key = repr(self.key)
 
 
 @dataclass(slots=True, kw_only=True)

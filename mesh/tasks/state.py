@@ -10,6 +10,7 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 
 from mesh.core.ids import AgentId, LabelName, NodeName, TaskId
 from mesh.core.random_stream import RandomStream
@@ -144,7 +145,7 @@ class MeshState:
             request = self.records[task].request
             demands.extend(request.bundles or (request.resources,))
         waiting = [bucket for bucket in self.queues.buckets() if isinstance(bucket, Bucket) and bucket.refused is not None]
-        for bucket in sorted(waiting, key=lambda bucket: repr(bucket.key)):  # Not by age, which a snapshot does not save.
+        for bucket in sorted(waiting, key=attrgetter("sort_key")):
             if len(demands) < most:
                 demands.extend(list(bucket.key.shape.bundles) * min(self.queues.count(bucket), most))
         return tuple(demands[:most])
