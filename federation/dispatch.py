@@ -11,7 +11,9 @@ Notifications are hints that something has changed. A mesh that missed one reads
 import hashlib
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Annotated, Protocol
+
+from pydantic import Field
 
 from federation.leases import Lease, Session
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
@@ -35,6 +37,7 @@ EXPLAINED_MAX = 100
 LOOKED_AT_MAX = 1_000
 #: Type with which `mesh.core.wire` encodes and decodes the body of a `stage` entry.
 STAGE_MESSAGES = list[STAGE_MESSAGE]
+Slots = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,7 @@ class QueuedStage:
     slot: ResourceSet
     width: int
     priority: int
+    created_ms: int = 0  #: See `StageSpec.created_ms`.
     reason: Reason = Reason.WAITING_IN_QUEUE
     preemption: PreemptionPolicy = NEVER_PREEMPTS
 
@@ -84,6 +88,7 @@ class HeldClaim:
     lease: Lease | None = None  #: The lease that paid for the claim; None: the stage needs no resources.
     is_whole: bool = False  #: The mesh can repeat every report made under the claim.
     has_ended: bool = False  #: The end is reported, or is about to be: the claim uses no resources any more.
+    slots: Slots = 1  #: Slots with which the stage has started.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,13 +125,17 @@ class Notification:
     subject: str
 
 
+#: Kind of an inbox entry without run or body: tenants compete for quota that they would borrow, so the planner has to decide.
+CONTESTED = "contested"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxEntry:
     """Message about a run, in the order in which the store accepted it."""
 
     entry: str  #: The store's id of the entry; ids grow, compared as pairs of integers around the `-`.
     run: RunId
-    kind: str  #: `submitted`, `cancel` or `stage`.
+    kind: str  #: `submitted`, `cancel` or `stage`; `CONTESTED` is about no run.
     body: bytes  #: For `stage`: a JSON list of `StageMessage`.
 
 
@@ -201,11 +210,12 @@ class StageQueue(Protocol):
         A changed reason puts a `StageWaiting` into the inbox; the same reason again does not.
         """
 
-    def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
+    def claim(self, session: Session, stage: StageId, lease: Lease | None, slots: int = 1) -> ClaimedStage | None:
         """Claim a queued stage. A repeated call of the same session returns the same claim.
 
         Args:
             lease: The lease that pays, as the ledger has it; None only for a stage that needs no resources.
+            slots: Slots with which the stage starts; the lease pays for all of them until the claim ends.
 
         Returns:
             None if the stage is not queued at this mesh any more (claimed or cancelled).
@@ -213,7 +223,7 @@ class StageQueue(Protocol):
         Raises:
             SessionLost: The session is not live.
             LeaseLost: The lease is not held under this token.
-            TooManyClaims: Claims under the lease, one slot per stage, would exceed `CLAIMS_PER_UNIT` times what the lease holds.
+            TooManyClaims: All slots of all claims under the lease would exceed `CLAIMS_PER_UNIT` times what the lease holds.
             LedgerRecovering: The ledger recovers, so nothing new begins.
             EpochChanged: See `LeaseLedger`.
         """

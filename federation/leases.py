@@ -24,6 +24,7 @@ from typing import Annotated, Protocol
 from pydantic import AfterValidator, Field
 
 from federation.auditing import Mismatch
+from federation.mesh_access import words_of_closed
 from federation.snapshot import FederationSnapshot, MeshRecord
 from federation.tenants import TenantTree
 from mesh.core.ids import FlavorName, LeaseId, MeshId, StageId, TenantPath, is_fit_name
@@ -34,6 +35,11 @@ from mesh.core.resources import NOTHING, ResourceSet, format_units
 ROWS_MAX = 100
 #: Most leases or wants in one heartbeat. A mesh holds no more leases, because a ledger that recovers needs all of them in one call.
 ROWS_SENT_MAX = 1_000
+#: Most victims that a lease names. For the rest the mesh uses its own order.
+VICTIMS_MAX = 200
+#: Shortest time between two notifications of contested quota, and the wait from a notification to the plan, ms: so the plan has the demand
+#: of the refusals without a notification.
+CONTESTED_MS = 100
 #: Longest reported wait of work that the ledger believes, ms.
 WAITED_MS_MAX = 7 * 86_400_000
 
@@ -92,6 +98,10 @@ class Lease:
     version: int = 0  #: Changes with every reported change of the lease; 0: the lease does not exist.
     priority: int = 0  #: Priority of the lease's most urgent work, as last reported. A planner reclaims the least urgent first.
     shrink_ms: int | None = None  #: How long amounts above the target stay usable, counted from the sending of the request.
+    victims: tuple[int, ...] = ()
+    """Claim tokens of stages that plans stop: while the lease has to shrink, as many of them as that takes; otherwise all of them, for more
+    urgent work of the tenant. Tokens of stages that have ended mean nothing.
+    """
     receipt: str = ""  #: The root's signature over the lease; the mesh sends it back with a claim.
 
     @property
@@ -122,12 +132,14 @@ class QuotaDemand:
     tenant: FitTenant
     flavor: FitFlavor
     slot: FitAmounts  #: Only whole slots are useful.
+    whole: FitAmounts = NOTHING  #: Slot of the stages behind it, where `slot` is the part of one that the lease lacks; else empty.
     slots: int = 1
     priority: int = 0
     version: Annotated[int, Field(ge=0)] = 0  #: Version of the lease that the mesh has seen; 0: none.
     pays_for: int | None = None  #: Priority of the most urgent work that the grown lease pays for; None: `priority`.
     waited_ms: Annotated[int, Field(ge=0)] | None = None
     """Wait of the oldest of this work, on the mesh's clock; None: the ledger counts from the first report."""
+    created_ms: Annotated[int, Field(ge=0)] = 0  #: When the oldest of this work was submitted, since the epoch; 0: unknown.
     beyond: Annotated[int, Field(ge=0)] = 0
     """Further slots that this work waits for, beyond what the mesh could hold at once, when last reported. For display only."""
 
@@ -204,12 +216,12 @@ class LookAgain:
 class LeaseRefused:
     """Refusal for now, or for as long as the quota stays as it is."""
 
-    reason: Reason  #: QUOTA_EXHAUSTED, QUOTA_TOO_SMALL, LEDGER_RECOVERING or TENANT_UNKNOWN.
+    reason: Reason  #: QUOTA_EXHAUSTED, QUOTA_CONTESTED, QUOTA_TOO_SMALL, FLAVOR_CLOSED, LEDGER_RECOVERING or TENANT_UNKNOWN.
     tenant: TenantPath
     flavor: FlavorName
     resource: str = ""  #: The resource that is short.
     wanted: int = 0  #: Units of the resource for one slot.
-    available: int = 0  #: Units of the resource that the tree would grant now.
+    available: int = 0  #: Units of the resource that the tree would grant now; if contested, only those within the tenant's own quota.
 
     def in_words(self) -> str:
         """Return the refusal as a message for people."""
@@ -222,6 +234,13 @@ class LeaseRefused:
             )
         if not self.resource:
             return f"{self.tenant}: {self.reason.value}"
+        if self.reason is Reason.QUOTA_CONTESTED:
+            return (
+                f"{self.tenant} would borrow {self.resource} of {self.flavor}, and other tenants want {self.flavor} as well; "
+                "the planner decides who borrows"
+            )
+        if self.reason is Reason.FLAVOR_CLOSED:
+            return words_of_closed(self.tenant, self.flavor, self.resource)
         available, wanted = (format_units(self.resource, units) for units in (max(0, self.available), self.wanted))
         return f"{self.tenant} may get {available} {self.resource} of {self.flavor} now, one slot needs {wanted}"
 
@@ -265,6 +284,10 @@ class TargetUpdate:
     wait_ms: Annotated[int, Field(ge=0)] | None = None
     """How long running work above the target may go on before it is preempted. 0: preempt at once, even if an earlier plan granted a
     delay. None: preempt at once, but an earlier plan's delay stays.
+    """
+    victims: tuple[int, ...] = ()
+    """Claim tokens of the stages that the plan stops, the first `VICTIMS_MAX`; they join those of earlier plans whose reduction goes on.
+    With an unchanged target these stages are preempted for more urgent work of the same tenant.
     """
 
     def from_now(self, now: Mapping[str, int]) -> "TargetUpdate":
@@ -364,7 +387,8 @@ class LeaseLedger(Protocol):
 
     def acquire(self, session: Session, demands: tuple[QuotaDemand, ...]) -> Acquired:
         """Grant as many whole slots of each want as the tree allows, by nominal quota and by borrowing. Capacity that a plan reserves for
-        others is not granted.
+        others is not granted. Quota that the tenant would borrow is granted only while no other tenant wants quota of the flavor
+        (ADR 0036): otherwise it is `QUOTA_CONTESTED`, and the inbox gets a `CONTESTED` entry, one in `CONTESTED_MS`.
 
         The ledger records ungranted slots beside the mesh's other wants. For the same slots and priority it records no less than before,
         minus what it grants. A mesh has at most `ROWS_SENT_MAX` wants; further ones are not recorded.
@@ -398,8 +422,8 @@ class LeaseLedger(Protocol):
     def plan_apply(self, planner: int, version: int, target_updates: tuple[TargetUpdate, ...]) -> int:
         """Set targets and return the number of the plan.
 
-        A lowered lease must shrink within the time of its session. A raised lease grows by heartbeats, and no other lease is granted that
-        quota meanwhile.
+        A lowered lease must shrink within the time of its session. A raised lease grows by `acquire` or by heartbeats, and no other
+        lease is granted that quota meanwhile. Its mesh is notified if it can grow at once.
 
         Args:
             planner: Token of `elect`.

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import Field
 
-from federation.dispatch import Claim, ClaimedStage, ClaimStatus, HeldClaim, Notification, QueuedStage
+from federation.dispatch import Claim, ClaimedStage, ClaimStatus, HeldClaim, Notification, QueuedStage, Slots
 from federation.errors import (
     BatchTooLarge,
     EarlierReportsLost,
@@ -159,6 +159,7 @@ class ClaimStage:
     session: Session
     stage: StageId
     lease: Lease | None
+    slots: Slots = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from enum import Enum
 
 from federation.mesh_conditions import NEWCOMER, MeshCondition
 from federation.tenants import TenantTree
-from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.core.ids import FlavorName, MeshId, PoolName, StageId, TenantPath
 from mesh.core.resources import NOTHING, ResourceSet
 
 
@@ -101,6 +101,7 @@ class LeaseView:
     target: ResourceSet = NOTHING  #: Amounts that the ledger aims at.
     version: int = 0
     priority: int = 0
+    victims: tuple[int, ...] = ()  #: Claim tokens of stages that plans stop.
     incarnation: int | None = None  #: Incarnation of the earlier session whose leases expire; None: the current session.
 
 
@@ -114,8 +115,27 @@ class DemandView:
     slot: ResourceSet
     slots: int
     priority: int
+    whole: ResourceSet = NOTHING  #: Slot of the stages behind it, where `slot` is the part of one that the lease lacks; else empty.
     waiting_ms: int  #: Wait of the oldest work behind it, on the lease clock.
     beyond: int = 0  #: Further waiting slots, beyond what the mesh could hold at once.
+    created_ms: int = 0  #: When the oldest of this work was submitted, since the epoch; 0: unknown.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningView:
+    """Stage that a mesh has claimed under a lease. The lease may hold less by now, while the mesh stops the stage."""
+
+    stage: StageId
+    mesh: MeshId
+    tenant: TenantPath  #: Tenant whose lease pays.
+    flavor: FlavorName
+    amounts: ResourceSet  #: Everything that the stage takes of its lease, with all its slots.
+    priority: int
+    token: int  #: Token of its claim.
+    since_ms: int  #: When it was claimed, on the clock of `FederationSnapshot.at_ms`.
+    created_ms: int  #: When it was queued, on the same clock.
+    is_leaving: bool = False  #: Its user has cancelled it, or a plan stops it.
+    saved_ms: int | None = None  #: When it last saved its state, on the same clock; None: it has not.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +149,7 @@ class FederationSnapshot:
     absent: tuple[AbsentMesh, ...] = ()  #: By id; see `federation.registry.enrolled`.
     leases: tuple[LeaseView, ...] = ()
     demands: tuple[DemandView, ...] = ()  #: By mesh, tenant, flavor and priority, compared as strings.
+    running: tuple[RunningView, ...] = ()  #: By mesh, then in the order of the claims. Only stages of present sessions.
     version: int = 0  #: Version of the tree.
     epoch: int = 0  #: Epoch of the ledger.
     recovery_ms: int = 0  #: How long the ledger grants nothing new.

@@ -202,8 +202,8 @@ class LinkedQueue:
     def explain(self, session: Session, stages: tuple[StageId, ...], reason: Reason, detail: str) -> None:
         self._of(session.mesh).explain(session, stages, reason, detail)
 
-    def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
-        return self._of(session.mesh).claim(session, stage, lease)
+    def claim(self, session: Session, stage: StageId, lease: Lease | None, slots: int = 1) -> ClaimedStage | None:
+        return self._of(session.mesh).claim(session, stage, lease, slots)
 
     def resume(self, session: Session, claims: tuple[HeldClaim, ...]) -> tuple[ClaimStatus, ...]:
         return self._of(session.mesh).resume(session, claims)

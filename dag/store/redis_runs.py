@@ -43,8 +43,10 @@ def scripted_keys(keys: Keys) -> tuple[str, ...]:
     """Return the `KEYS` of every script in `dag/store/lua`, in the order of `lib_keys.lua`; names that end in `:` are prefixes."""
     of_run = (keys.run(""), keys.run_nodes(""), keys.run_stages(""), keys.run_events(""), keys.blobs(""), keys.runs_of(""))
     of_stage = (keys.stage(""), keys.inputs(""), keys.stages_of(""), keys.ready(""), keys.claimed(""))
-    kept_beside = (keys.dead_of(""), keys.dead, keys.backlog(""), keys.idempotency(""), keys.overdue, keys.taken(""), keys.meta)
-    return (*of_run, keys.inbox, keys.active_runs, keys.ended_runs, *of_stage, *kept_beside)
+    kept_beside = (keys.dead_of(""), keys.dead, keys.backlog(""), keys.idempotency(""))
+    of_claims = (keys.overdue, keys.taken(""), keys.meta, keys.running(""))
+    of_demands = (keys.demands(""), keys.waiting_leases, keys.queued_slots(""), keys.demand_counts)
+    return (*of_run, keys.inbox, keys.active_runs, keys.ended_runs, *of_stage, *kept_beside, *of_claims, *of_demands)
 
 
 class RedisRunStore:

@@ -294,8 +294,8 @@ class HttpStageQueue:
         shortened = detail[: LONG_TEXTS["detail"]]
         self._link.call(EXPLAIN, Explain(session=_bare(session), stages=stages, reason=reason, detail=shortened))
 
-    def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
-        claimed = self._link.call(CLAIM, ClaimStage(session=_bare(session), stage=stage, lease=lease))
+    def claim(self, session: Session, stage: StageId, lease: Lease | None, slots: int = 1) -> ClaimedStage | None:
+        claimed = self._link.call(CLAIM, ClaimStage(session=_bare(session), stage=stage, lease=lease, slots=slots))
         if claimed is not None:
             self._claims[stage] = claimed.claim
         return claimed

@@ -18,6 +18,7 @@ def head_of(spec: StageSpec) -> QueuedStage:
         slot=spec.slot,
         width=spec.width,
         priority=spec.priority,
+        created_ms=spec.created_ms,
         preemption=spec.preemption,
     )
 

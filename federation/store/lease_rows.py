@@ -1,27 +1,30 @@
 """Leases, wants and sessions as rows of the ledger (written by `lua/lib_lease.lua`), and as views."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 
+from federation.dispatch import QueuedStage
 from federation.errors import UnfitName
 from federation.leases import WAITED_MS_MAX, Lease, LeaseAck, LeaseUse, QuotaDemand
-from federation.snapshot import DemandView, LeaseView, MeshRecord, MeshView
+from federation.snapshot import DemandView, LeaseView, MeshRecord, MeshView, RunningView
 from federation.tenants import SEPARATOR
-from mesh.core.ids import FlavorName, MeshId, TenantPath, is_fit_name
-from mesh.core.resources import AMOUNT_MAX, ResourceSet
+from mesh.core.ids import FlavorName, MeshId, StageId, TenantPath, is_fit_name
+from mesh.core.resources import AMOUNT_MAX, NOTHING, ResourceSet
 
 #: Separates a mesh from the incarnation of an earlier session in a holder's name.
 EARLIER = "~"
 
 
 def lease_of(mesh: MeshId, tenant: str, flavor: str, row: str) -> Lease:
-    """Parse `token|version|priority|cut` followed by resource, held, target, …"""
+    """Parse `token|version|priority|cut[,victim…]` followed by resource, held, target, …"""
     return _lease(mesh, [tenant, flavor, "", *row.split(SEPARATOR, 4)])
 
 
 def _lease(mesh: MeshId, parts: list[str]) -> Lease:
-    """Parse tenant, flavor, ms until the deadline or nothing, token, version, priority, deadline, and optional amounts."""
-    tenant, flavor, left, token, version, priority, _, *amounts = parts
+    """Parse tenant, flavor, ms until the deadline or nothing, token, version, priority, deadline with victims, and optional amounts."""
+    tenant, flavor, left, token, version, priority, cut, *amounts = parts
+    _, _, victims = cut.partition(",")
     held, target = _held_and_target(amounts[0] if amounts else "")
     return Lease(
         tenant=TenantPath(tenant),
@@ -33,6 +36,7 @@ def _lease(mesh: MeshId, parts: list[str]) -> Lease:
         version=int(version),
         priority=int(priority),
         shrink_ms=int(left) if left else None,
+        victims=tuple(map(int, victims.split(","))) if victims else (),
     )
 
 
@@ -75,7 +79,8 @@ def ask_line(demand: QuotaDemand) -> str:
     refuse_unfit(demand.tenant, demand.flavor)
     slots = min(demand.slots, AMOUNT_MAX)
     pays_for = demand.priority if demand.pays_for is None else demand.pays_for
-    return f"{demand.tenant}|{demand.flavor}|{slots}|{demand.priority}|{pays_for}|{demand.version}|{_waited(demand)}{_amounts(demand.slot)}"
+    about = f"{demand.tenant}|{demand.flavor}|{slots}|{demand.priority}|{pays_for}|{demand.version}"
+    return f"{about}|{_waited(demand)}|{demand.created_ms}{_shape(demand)}"
 
 
 def ack_line(part: LeaseAck) -> str:
@@ -114,6 +119,7 @@ def view_of(lease: Lease, incarnation: int | None = None) -> LeaseView:
         target=lease.target,
         version=lease.version,
         priority=lease.priority,
+        victims=lease.victims,
         incarnation=incarnation,
     )
 
@@ -127,12 +133,26 @@ def lease_use_row(lease_uses: LeaseUse) -> list[object]:
 def demand_field(demand: QuotaDemand) -> str:
     """Return the ledger's field for the want, unique per want of a mesh. Raises as `refuse_unfit`."""
     refuse_unfit(demand.tenant, demand.flavor)
-    return f"{demand.tenant}|{demand.flavor}|{demand.priority}{_amounts(demand.slot)}"
+    return f"{demand.tenant}|{demand.flavor}|{demand.priority}{_shape(demand)}"
+
+
+def _shape(demand: QuotaDemand) -> str:
+    """Return the slot, for a part of a slot followed by the whole. Raises as `refuse_unfit`."""
+    return f"{_amounts(demand.slot)}|{_amounts(demand.whole)}" if demand.whole else _amounts(demand.slot)
+
+
+def kind_of(head: QueuedStage) -> str:
+    """Return the kind of a queued stage for `lua/lib_queue.lua`; nothing if the stage needs no resources.
+
+    No demand can name a kind with `|` in a name, so such a kind is harmless.
+    """
+    amounts = "".join(f"|{name}|{units}" for name, units in head.slot.items())
+    return f"{head.tenant}|{head.priority}{amounts}" if amounts else ""
 
 
 def demand_row(demand: QuotaDemand) -> list[object]:
     """Format for `heartbeat.lua`. Raises as `refuse_unfit`."""
-    return [demand_field(demand), min(demand.slots, AMOUNT_MAX), _waited(demand), min(demand.beyond, AMOUNT_MAX)]
+    return [demand_field(demand), min(demand.slots, AMOUNT_MAX), _waited(demand), min(demand.beyond, AMOUNT_MAX), demand.created_ms]
 
 
 def _waited(demand: QuotaDemand) -> int:
@@ -141,19 +161,55 @@ def _waited(demand: QuotaDemand) -> int:
 
 
 def demand_view(mesh: MeshId, field: str, row: str, now_lt: int) -> DemandView:
-    """Parse `tenant|flavor|priority|resource|units…` and `slots|since when on the lease clock|slots beyond`."""
-    tenant, flavor, priority, *amounts = field.split(SEPARATOR)
-    slots, since, beyond = map(int, row.split(SEPARATOR))
+    """Parse `tenant|flavor|priority|resource|units…[||resource|units…]` and `slots|since when on the lease clock|slots beyond|ms of
+    submission`.
+    """
+    named, _, whole = field.partition(SEPARATOR * 2)
+    tenant, flavor, priority, *amounts = named.split(SEPARATOR)
+    slots, since, beyond, created_ms = map(int, row.split(SEPARATOR))
     return DemandView(
         mesh=mesh,
         tenant=TenantPath(tenant),
         flavor=FlavorName(flavor),
-        slot=ResourceSet(dict(zip(amounts[::2], map(int, amounts[1::2]), strict=True))),
+        slot=_packed_amounts(tuple(amounts)),
         slots=slots,
         priority=int(priority),
+        whole=_packed_amounts(tuple(whole.split(SEPARATOR))) if whole else NOTHING,
         waiting_ms=max(0, now_lt - since),
         beyond=beyond,
+        created_ms=created_ms,
     )
+
+
+def running_view(mesh: MeshId, stage: str, row: str) -> RunningView:
+    """Parse a row of `RUNNING` in `lua/lib_stage.lua`."""
+    is_cancelled, token, since, created, priority, tenant, flavor, *amounts = row.split(SEPARATOR)
+    return RunningView(
+        stage=StageId(stage),
+        mesh=mesh,
+        tenant=TenantPath(tenant),
+        flavor=FlavorName(flavor),
+        amounts=_packed_amounts(tuple(amounts)),
+        priority=int(priority),
+        token=int(token),
+        since_ms=int(since),
+        created_ms=int(created),
+        is_leaving=is_cancelled == "1",
+    )
+
+
+@lru_cache(maxsize=4096)
+def _packed_amounts(parts: tuple[str, ...]) -> ResourceSet:
+    """Parse resource, units, …"""
+    return ResourceSet(dict(zip(parts[::2], map(int, parts[1::2]), strict=True)))
+
+
+def marked_leaving(running: Iterable[RunningView], leases: Iterable[LeaseView]) -> tuple[RunningView, ...]:
+    """Return the running stages; those that a lease of a present session names as victims are leaving."""
+    victims = {token for lease in leases if lease.incarnation is None for token in lease.victims}
+    if not victims:
+        return tuple(running)
+    return tuple(replace(stage, is_leaving=True) if stage.token in victims else stage for stage in running)
 
 
 def mesh_view(row: list[bytes | int], record: MeshRecord) -> MeshView:

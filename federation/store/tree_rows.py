@@ -60,7 +60,8 @@ def rows_of(tree: TenantTree, paths: Iterable[TenantPath] | None = None) -> Iter
         for flavor, of_flavor in keys:
             parts = [part for key in of_flavor for part in _quota_parts(tree, tenant, key)]
             if parts:
-                yield f"quota|{path}|{flavor}", SEPARATOR.join(parts)
+                is_named = any(key in tenant.quotas for key in of_flavor)
+                yield f"quota|{path}|{flavor}", ("" if is_named else SEPARATOR) + SEPARATOR.join(parts)
 
 
 def names_of(tree: TenantTree, path: TenantPath) -> Iterator[str]:
@@ -74,10 +75,10 @@ def _keys_of(tree: TenantTree) -> list[tuple[FlavorName, list[FlavorResource]]]:
 
 
 def _quota_parts(tree: TenantTree, tenant: Tenant, key: FlavorResource) -> list[str]:
-    """Return the tenant's limits and the quota from its children; nothing if all are zero."""
+    """Return the tenant's limits and the quota from its children; nothing if the tenant names none and its children lend it none."""
     own, kept = tree.own_quota(tenant.path, key), tree.kept(tenant.path, key)
     limit = tenant.quotas[key].borrowing_limit if key in tenant.quotas else None
-    return [key[1], str(own), str(kept), "-" if limit is None else str(limit)] if own or kept or limit is not None else []
+    return [key[1], str(own), str(kept), "-" if limit is None else str(limit)] if own or key in tenant.quotas else []
 
 
 def parts_of(rows: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:

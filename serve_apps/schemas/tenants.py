@@ -44,6 +44,7 @@ class TenantView(View):
     stop_reason: str = Field(default="", description="Reason given with the command; empty if the file stops the tenant.")
     stopped_ms: int = Field(default=0, description="Time of the command; 0 if the file stops the tenant.")
     weight: str = Field(default="1", description="Weight of the tenant among its siblings when they share borrowed quota.")
+    priority_max: int | None = Field(default=None, description="Highest priority that users may ask for, own or inherited.")
     running_max: int | None = Field(default=None, description="Stages that the tenant and the tenants below it may run at once.")
     running_max_per_user: int | None = Field(default=None, description="Stages that each user may run at once.")
     max_wait_ms: int | None = Field(default=None, description="How long work may wait to start.")

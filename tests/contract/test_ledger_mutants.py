@@ -380,7 +380,7 @@ MUTANTS = [
     pytest.param("(CLAMPED >= 0 and LT - CLAMPED < TTL_MS) and 0 or MAX_STEP_MS", "MAX_STEP_MS", id="the ignored second jump"),
     pytest.param("lease.version == 0 and version <= seen", "false", id="the age of a claim"),
     pytest.param("      mark_before_loss(holder)\n", "", id="the mark from before the loss"),
-    pytest.param("min(free, unplanned)", "free", id="the reservation of a plan"),
+    pytest.param("min(free, promised + max(0, to_aim))", "free", id="the reservation of a plan"),
     pytest.param("elseif session.incarnation ~= incarnation then", "elseif false then", id="the fence of sessions"),
     pytest.param(" or current ~= token then", " then", id="the fence of a report"),
     pytest.param("if tonumber(last) < tonumber(ARGV[8]) then", "if false then", id="the check for lost reports"),

@@ -20,6 +20,7 @@ from dag.run.states import NodeState, RunState, StageState
 from dag.store.event_feed import EventFeed, RedisEventFeed
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from dag.store.redis_runs import RedisRunStore
+from federation.leases import QuotaDemand
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord
 from federation.store.memory.store import MemoryStore
@@ -396,7 +397,7 @@ def test_a_retired_run_leaves_nothing_and_names_its_files(store, kept):
     assert runs.retire(101) == ()
 
 
-def test_a_retired_run_leaves_no_count_of_what_its_claims_took(store, kept):
+def test_a_retired_run_leaves_no_count_of_its_stages(store, kept):
     flavor, slot = FlavorName("standard"), ResourceSet.of({"cpu": 1})
     store.ledger.configure(TenantTree([Tenant(path=TenantPath(LAB), parent=None, quotas={(flavor, "cpu"): Quota(nominal=10_000)})]))
     east = ManualMesh(store.ledger, MeshRecord(mesh=EAST, labels={}, pools=(), cluster="c"))
@@ -405,9 +406,14 @@ def test_a_retired_run_leaves_no_count_of_what_its_claims_took(store, kept):
     stage = replace(a_stage(), stage=StageId(f"{RUN}.2"), slot=slot)
     store.queue.submit(EAST, stage)
     assert store.queue.claim(east.session, stage.stage, east.lease(TenantPath(LAB), flavor)) is not None
+    store.queue.submit(EAST, replace(stage, stage=StageId(f"{RUN}.3")))
+    east.heartbeat(demands=(QuotaDemand(tenant=TenantPath(LAB), flavor=flavor, slot=slot),))
     kept.runs.retire(101)
-    assert store.queue.claims_of(east.session) == ()
-    assert kept.client is None or kept.admin.exists(Keys("contract").taken(EAST)) == 0
+    snapshot = store.ledger.snapshot()
+    assert (store.queue.claims_of(east.session), snapshot.running, snapshot.demands) == ((), (), ())
+    keys = Keys("contract")
+    counts = keys.taken(EAST), keys.running(EAST), keys.queued_slots(EAST), keys.demands(EAST), keys.waiting_leases
+    assert kept.client is None or kept.admin.exists(*counts) == 0
 
 
 def test_only_runs_that_ended_before_the_time_are_retired(store, runs):

@@ -63,7 +63,8 @@ def spec(stage=ONE, *, run=RUN, priority=0) -> StageSpec:
         slot=SLOT,
         width=2,
         priority=priority,
-        preemption=PreemptionPolicy(takes=True, min_run_ms=7, flavors=("spot", "standard"), in_order=True),
+        created_ms=1_700_000_000_000,
+        preemption=PreemptionPolicy(takes=True, takes_newer=True, min_run_ms=7, flavors=("spot", "standard"), in_order=True),
         runtime_env={"env_vars": {}},
     )
 
@@ -125,7 +126,8 @@ def test_queued_stage_carries_what_a_mesh_must_know(store):
     (queued,) = store.queue.waiting(WEST)
     assert (queued.stage, queued.run, queued.tenant, queued.width, queued.priority) == (ONE, RUN, LAB, 2, 7)
     assert queued.slot == ResourceSet({"cpu": 10_000, "memory": 2**30})
-    assert queued.preemption == PreemptionPolicy(takes=True, min_run_ms=7, flavors=("spot", "standard"), in_order=True)
+    assert queued.created_ms == 1_700_000_000_000
+    assert queued.preemption == spec().preemption
     assert queued.reason is Reason.WAITING_IN_QUEUE
 
 

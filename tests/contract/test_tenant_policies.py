@@ -30,6 +30,7 @@ FILED = TenantPolicies(
         NLP: QueueSettings(
             policies=Policies(reclaim=PreemptionMode.ANY, borrow_priority_max=3),
             groups=(ResourceGroup(resources=("cpu",), flavors=("a", "b")),),
+            priority_max=-4,
             running_max=2,
             running_max_per_user=1,
             max_wait_ms=9_000,

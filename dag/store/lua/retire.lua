@@ -1,4 +1,4 @@
--- needs: schema, sections, backlog, stage
+-- needs: schema, sections, backlog, stage, queue
 -- on a full server: passes
 -- Delete an ended run with all its keys, also stages that no coordinator has forgotten.
 --
@@ -20,9 +20,9 @@ for place = first, last do
   redis.call('ZREM', RUNS_OF .. ARGV[place], run)
 end
 for _, stage in ipairs(redis.call('SMEMBERS', STAGES_OF .. run)) do
-  local mesh, member = unpack(redis.call('HMGET', STAGE .. stage, 'mesh', 'member'))
-  if mesh and member then
-    redis.call('ZREM', READY .. mesh, member)
+  local mesh = redis.call('HGET', STAGE .. stage, 'mesh')
+  if mesh then
+    leave_queue(stage, mesh)
     end_claim(stage, mesh)
   end
   redis.call('UNLINK', STAGE .. stage, INPUTS .. stage)

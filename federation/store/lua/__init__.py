@@ -33,9 +33,10 @@ Parts that several verbs need:
 
     lib_keys    names of the keys that a verb gets                   lib_schema         refusal of data of another schema
     lib_full    permission to run on a full server                   lib_clock          lease clock, and detection of restarts
-    lib_wall    the server's time, for display only                  lib_text           whole numbers as text, to the last digit
+    lib_wall    the server's time, for ages of stages                lib_text           whole numbers as text, to the last digit
     lib_caller  checks of the caller's session                       lib_session        sessions as rows
     lib_lease   leases as rows                                       lib_tree           quota arithmetic, as in `federation.tenants`
-    lib_stage   a stage's record                                     lib_claim          creation of a claim
-    lib_ending  effects of the end of a session                      lib_post           notifications to meshes, messages about runs
+    lib_stage   a stage's record                                     lib_queue          queue of a mesh, and demands of its stages
+    lib_claim   creation of a claim                                  lib_ending         effects of the end of a session
+    lib_post    notifications to meshes, messages about runs
 """

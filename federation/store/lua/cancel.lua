@@ -1,4 +1,4 @@
--- needs: schema, post, stage
+-- needs: schema, post, stage, queue
 -- on a full server: passes
 -- Cancel a stage: a queued stage ends at once; a claimed stage is marked and its mesh notified; other stages stay.
 --
@@ -9,13 +9,13 @@
 
 local stage, body = ARGV[1], ARGV[2]
 
-local state, mesh, run, member = unpack(redis.call('HMGET', STAGE .. stage, 'state', 'mesh', 'run', 'member'))
+local state, mesh, run = unpack(redis.call('HMGET', STAGE .. stage, 'state', 'mesh', 'run'))
 if state == 'queued' then
-  redis.call('ZREM', READY .. mesh, member)
+  leave_queue(stage, mesh)
   close_stage(stage, mesh, 'cancelled')
   post_inbox(run, 'stage', body)
 elseif state == 'claimed' then
-  redis.call('HSET', STAGE .. stage, 'cancelled', '1')
+  mark_cancelled(stage, mesh)
   post_mail(mesh, 'cancel', stage)
 end
 return 'OK'

@@ -1,12 +1,13 @@
 -- needs: caller, claim
--- Claim a queued stage under a live session and a live lease, with the next fencing token. Not while the ledger recovers.
+-- Claim a queued stage under a live session and a live lease, with the next fencing token. Not while the ledger recovers. The stage
+-- will not grow, so what the mesh wanted for it is withdrawn.
 --
 -- KEYS, ARGV[1…5]   as in lib_caller
 -- ARGV[6]   stage
 -- ARGV[7…8] tenant and flavor of the lease that pays
--- ARGV[9]   its token, '0' for a stage that takes nothing
 -- ARGV[9]   the lease's token, '0' for a stage that needs no resources
 -- ARGV[10]  most multiple of the lease's held amounts that may be claimed
+-- ARGV[11]  slots with which the stage starts
 -- Reply     {'CLAIMED', token, spec as JSON, '1' when it must stop else '0', inputs (node, JSON, …)}
 --           as in lib_caller; {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'}
 
@@ -26,12 +27,12 @@ if not mine then
   if recovery_left() > 0 then
     return { 'RECOVERING', text(recovery_left()) }
   end
-  local why, lease, slot = why_unpaid(stage, tenant, flavor, lease_token, tonumber(ARGV[10]))
+  local why, lease, amounts = why_unpaid(stage, tenant, flavor, lease_token, tonumber(ARGV[11]), tonumber(ARGV[10]))
   if why then
     return { why }
   end
   token = text(next_token())
   keep_token()
-  make_claim(stage, token, lease, slot, field_of(tenant, flavor), lease_token)
+  make_claim(stage, token, lease, amounts, field_of(tenant, flavor), lease_token)
 end
 return { 'CLAIMED', token, spec, cancelled, redis.call('HGETALL', INPUTS .. stage) }

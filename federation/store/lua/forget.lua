@@ -1,4 +1,4 @@
--- needs: schema, post, stage
+-- needs: schema, post, stage, queue
 -- on a full server: passes
 -- Drop the stages of a run, and notify meshes that its values may be deleted.
 --
@@ -10,9 +10,9 @@
 local run = ARGV[1]
 
 for _, stage in ipairs(redis.call('SMEMBERS', STAGES_OF .. run)) do
-  local mesh, member = unpack(redis.call('HMGET', STAGE .. stage, 'mesh', 'member'))
+  local mesh = redis.call('HGET', STAGE .. stage, 'mesh')
   if mesh then
-    redis.call('ZREM', READY .. mesh, member)
+    leave_queue(stage, mesh)
     end_claim(stage, mesh)
   end
   redis.call('DEL', STAGE .. stage, INPUTS .. stage)

@@ -11,7 +11,7 @@
 -- ARGV[7]   number of the heartbeat, counting up by one; a repeated number gets a reply and changes nothing
 -- ARGV[8]   changes, JSON, '' when there are none:
 --             acks    list of [tenant, flavor, version seen, {resource: units that are not exceeded any more}]
---             wants   list of [field of WANTS, slots, ms waited or -1, slots beyond]: all wants of the mesh; absent: unchanged
+--             wants   list of [field of WANTS, slots, ms waited or -1, slots beyond, ms of submission]: all wants of the mesh; absent: unchanged
 --             pays    list of [tenant, flavor, priority of the most urgent work that the lease pays for]: changed ones
 --             claims  list of [tenant, flavor, token, version, priority, {resource: units held}]: all leases that the mesh holds
 -- Reply     {'OK', epoch, ms of recovery, mark, '1' when others wait for quota, leases}, see lib_lease; as in lib_caller;
@@ -56,7 +56,7 @@ local function restore(claim, named, seen)
       set_amounts(lease, resource, units, units)
     end
     note_change(lease, 'restore') -- A new version, so the lease is reported: the mesh may know it with another target.
-    lease.token, lease.priority, lease.cut = token, priority, 0
+    lease.token, lease.priority, lease.cut, lease.victims = token, priority, 0, ''
   end
 end
 
@@ -89,7 +89,7 @@ for _, ack in ipairs(updates.acks or {}) do
     for _, resource in ipairs(lease.resources) do
       set_amounts(lease, resource, math.min(lease.held[resource], lease.target[resource]), lease.target[resource])
     end
-    lease.cut = 0
+    end_shrinking(lease)
     note_change(lease, 'shrink')
     freed = true
   end

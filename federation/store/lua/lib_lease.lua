@@ -1,13 +1,13 @@
--- needs: keys, text, clock, session, tree, post
+-- needs: keys, text, clock, session, tree, post, queue
 -- Leases: one row per tenant and flavor in the hash LEASES of their holder. The holder is a mesh, or `<mesh>~<incarnation>` for
 -- leases that an earlier session of the mesh held when the next one began. A row is
 --
---   '<token>|<version>|<priority>|<cut>' and then for each resource '|<resource>|<held>|<target>'
+--   '<token>|<version>|<priority>|<cut>[,<victim>…]' and then for each resource '|<resource>|<held>|<target>'
 --
 -- `token` fences: a new row and a revoke with `hard` get a new one. `version` is new with each change, except those that the mesh
 -- made itself in this very form. A mesh that returns amounts or acknowledges a target names the version that it has seen, and
 -- is ignored when that version is old. Both are drawn from one counter, so neither ever repeats. `cut` is the LT until which the
--- mesh may use amounts above the target, 0 when there are none. MARKS has the version of the last change of each mesh: a mesh
+-- mesh may use amounts above the target, 0 when there are none. Victims are claim tokens of stages that plans stop: see `unite`. MARKS has the version of the last change of each mesh: a mesh
 -- with this mark knows everything. The mark outlives the mesh's session: a missing row that was changed no later than the mark was
 -- returned. Changes during a recovery prove nothing about lost writes, so `<mesh>|lost` keeps the mark of before:
 -- '<recovery_since>|<mark>'.
@@ -38,16 +38,16 @@ end
 -- Return the row as a table; a missing row holds nothing, or 0 of the resources of a shape, and has version 0.
 local function lease_from(holder, tenant, flavor, field, packed, shape)
   local lease = { holder = holder, tenant = tenant, flavor = flavor, field = field, token = 0, version = 0,
-    priority = 0, cut = 0, had_cut = false, resources = nil, held = nil, target = nil }
+    priority = 0, cut = 0, had_cut = false, victims = '', resources = nil, held = nil, target = nil }
   if not packed and shape then
     lease.resources, lease.held, lease.target = { unpack(shape.resources) }, zeros(shape.resources), zeros(shape.resources)
   else
     lease.resources, lease.held, lease.target = {}, {}, {}
   end
   if packed then
-    local token, version, priority, cut, amounts = string.match(packed, '^(%d+)|(%d+)|(-?%d+)|(%d+)|?(.*)$')
+    local token, version, priority, cut, victims, amounts = string.match(packed, '^(%d+)|(%d+)|(-?%d+)|(%d+)([,%d]*)|?(.*)$')
     lease.token, lease.version, lease.priority, lease.cut = tonumber(token), tonumber(version), tonumber(priority), tonumber(cut)
-    lease.had_cut = lease.cut > 0
+    lease.had_cut, lease.victims = lease.cut > 0, victims
     local parts, resources = parsed(amounts), lease.resources
     for place = 1, #parts, 3 do
       local resource = parts[place]
@@ -91,7 +91,7 @@ end
 local function packed_lease(lease)
   local version = format_number('%d', lease.version) -- A version never repeats, so it is not cached.
   local token = lease.token == lease.version and version or format_number('%d', lease.token)
-  local packed = token .. '|' .. version .. '|' .. text(lease.priority) .. '|' .. text(lease.cut)
+  local packed = token .. '|' .. version .. '|' .. text(lease.priority) .. '|' .. text(lease.cut) .. lease.victims
   local held, target, resources = lease.held, lease.target, lease.resources
   for place = 1, #resources do
     local resource = resources[place]
@@ -129,9 +129,33 @@ local function grows(lease)
   return false
 end
 
+-- Note that the lease need not shrink any more, so its victims run on.
+local function end_shrinking(lease)
+  if lease.cut > 0 then
+    lease.cut, lease.victims = 0, ''
+  end
+end
+
 -- Set the deadline for amounts above the target; a running deadline is never extended.
 local function shrink_by(lease, latest)
-  lease.cut = shrinks(lease) and min(lease.cut > 0 and lease.cut or latest, latest) or 0
+  if shrinks(lease) then
+    lease.cut = min(lease.cut > 0 and lease.cut or latest, latest)
+  else
+    end_shrinking(lease)
+  end
+end
+
+-- Return both lists of victims (',<token>…') as one, without repeats: the last VICTIMS_MAX, since the first have most likely ended.
+local VICTIMS_MAX = 200
+local function unite(victims, more)
+  local known, tokens = {}, {}
+  for token in string.gmatch(victims .. more, '%d+') do
+    if not known[token] then
+      known[token] = true
+      tokens[#tokens + 1] = token
+    end
+  end
+  return #tokens > 0 and ',' .. table.concat(tokens, ',', max(1, #tokens - VICTIMS_MAX + 1)) or ''
 end
 
 -- Set held and target of a lease for one resource; both sums of the tree follow.
@@ -240,12 +264,14 @@ end
 -- ---- leases named by calls: one line each, all read at once
 
 -- The amounts of a shape '<resource>|<units>|…' and its resources by name, without repeats; a call has few shapes, most of them often.
+-- A shape ends at '||'.
 local SHAPES = {}
 local function shape_of(packed)
   local shape = SHAPES[packed]
   if not shape then
     shape = { resources = {}, units = {} }
-    for resource, units in string.gmatch(packed, '([^|]+)|(%d+)') do
+    local last = string.find(packed, '||', 1, true)
+    for resource, units in string.gmatch(string.sub(packed, 1, (last or 0) - 1), '([^|]+)|(%d+)') do
       if not shape.units[resource] then -- A repeated resource would be charged twice.
         shape.resources[#shape.resources + 1] = resource
         shape.units[resource] = tonumber(units)
@@ -275,17 +301,21 @@ end
 -- ---- wants: slots that a mesh could use and was not granted
 
 -- WANTS has a row for each lease, priority and slot size that a mesh wants. The field is 'tenant|flavor|priority' and for each resource of
--- a slot, by name, '|resource|units'. The value is '<slots>|<LT since when>|<slots beyond what the mesh could hold>'. A heartbeat with
--- wants replaces all rows; grants and growth of leases reduce them. The mesh reports its wait, from which LT follows to the second.
+-- a slot, by name, '|resource|units'; where this is what the lease lacks of a slot, then '|' and the whole slot. The value is
+-- '<slots>|<LT since when>|<slots beyond what the mesh could hold>|<when the oldest work was submitted>'. A heartbeat with wants replaces all rows; grants and growth of leases
+-- reduce them, and so do stages that leave the queue, see lib_queue. The mesh reports its wait, from which LT follows to the second.
+--
+-- DEMAND_COUNTS has for each 'tenant|flavor' the number of its rows, over all meshes, and for each flavor the number of tenants with
+-- rows; no field when there are none. So `others_want` reads two fields, however many demands there are.
 local WANTS_MAX, SAME_MS = 1000, 1000
 
 local function demand_of_row(packed)
-  local slots, since, beyond = string.match(packed, '^(%d+)|(-?%d+)|(%d+)$')
-  return { slots = tonumber(slots), since = tonumber(since), beyond = tonumber(beyond) }
+  local slots, since, beyond, created = string.match(packed, '^(%d+)|(-?%d+)|(%d+)|(%d+)$')
+  return { slots = tonumber(slots), since = tonumber(since), beyond = tonumber(beyond), created = tonumber(created) }
 end
 
-local function packed_demand(slots, since, beyond)
-  return text(slots) .. '|' .. text(since) .. '|' .. text(beyond)
+local function packed_demand(slots, since, beyond, created)
+  return text(slots) .. '|' .. text(since) .. '|' .. text(beyond) .. '|' .. text(created)
 end
 
 -- Return since when the want waits, from the report (-1: none) and the record. Differences below a second are not written.
@@ -305,10 +335,17 @@ local function demands_of(mesh)
   return demands
 end
 
--- Write some rows and delete others; update whether the mesh wants anything.
-local function keep_demands(mesh, written, gone)
+-- Return whether a tenant other than this lease's wants the flavor, on any mesh.
+local function others_want(flavor, lease_field)
+  local tenants = tonumber(redis.call('HGET', DEMAND_COUNTS, flavor) or '0')
+  return tenants > 1 or (tenants == 1 and redis.call('HEXISTS', DEMAND_COUNTS, lease_field) == 0)
+end
+
+-- Write some rows and delete others; update whether the mesh wants anything. `added`: fields of written rows that are new.
+local function keep_demands(mesh, written, gone, added)
   in_pieces('HDEL', WANTS .. mesh, gone)
   in_pieces('HSET', WANTS .. mesh, written)
+  count_demands(added, gone)
   if #written > 0 then
     redis.call('SADD', WANTING, mesh)
   elseif #gone > 0 and redis.call('EXISTS', WANTS .. mesh) == 0 then
@@ -316,17 +353,18 @@ local function keep_demands(mesh, written, gone)
   end
 end
 
--- Replace the mesh's wants: rows [field, slots, ms waited or -1, slots beyond]; for a repeated field the last row counts.
+-- Replace the mesh's wants: rows [field, slots, ms waited or -1, slots beyond, ms of submission]; for a repeated field the last row counts.
 local function replace_demands(mesh, response)
-  local before, rows, written, gone = demands_of(mesh), {}, {}, {}
+  local before, rows, written, gone, added = demands_of(mesh), {}, {}, {}, {}
   for _, row in ipairs(response) do
-    local field, slots, waited, beyond = unpack(row)
-    rows[field] = slots > 0 and packed_demand(slots, since_when(waited, before[field]), beyond) or nil
+    local field, slots, waited, beyond, created = unpack(row)
+    rows[field] = slots > 0 and packed_demand(slots, since_when(waited, before[field]), beyond, created) or nil
   end
   for field, packed in pairs(rows) do
     local known = before[field]
-    if not known or packed ~= packed_demand(known.slots, known.since, known.beyond) then
+    if not known or packed ~= packed_demand(known.slots, known.since, known.beyond, known.created) then
       written[#written + 1], written[#written + 2] = field, packed
+      added[#added + 1] = not known and field or nil
     end
   end
   for field in pairs(before) do
@@ -334,11 +372,11 @@ local function replace_demands(mesh, response)
       gone[#gone + 1] = field
     end
   end
-  keep_demands(mesh, written, gone)
+  keep_demands(mesh, written, gone, added)
 end
 
 -- Update wants after `acquire`: remove granted slots, record missing ones. Return true when a want was unknown.
-local function settle_demand(mesh, field, granted, missing, waited)
+local function settle_demand(mesh, field, granted, missing, waited, created)
   local packed = redis.call('HGET', WANTS .. mesh, field)
   local before = packed and demand_of_row(packed)
   if not before and (missing == 0 or #redis.call('HKEYS', WANTS .. mesh) >= WANTS_MAX) then
@@ -347,11 +385,14 @@ local function settle_demand(mesh, field, granted, missing, waited)
   local slots = max(before and before.slots - granted or 0, missing)
   local since = since_when(waited, before)
   since = before and min(since, before.since) or since -- The oldest work behind the want counts.
-  local row = slots > 0 and packed_demand(slots, since, before and before.beyond or 0)
+  local row = slots > 0 and packed_demand(slots, since, before and before.beyond or 0, min(before and before.created or created, created))
   if not row then
-    keep_demands(mesh, {}, { field })
+    keep_demands(mesh, {}, { field }, {})
   elseif row ~= packed then
-    keep_demands(mesh, { field, row }, {})
+    keep_demands(mesh, { field, row }, {}, before and {} or { field })
+  end
+  if slots > (before and before.slots or 0) then
+    bound_older_wants(mesh, field)
   end
   return not before
 end
@@ -386,19 +427,18 @@ local function meet_demands(mesh, lease_field, grown)
         grown[resource] = grown[resource] - met * shape.units[resource]
       end
       if met < demand.slots then
-        written[#written + 1], written[#written + 2] = demand.field, packed_demand(demand.slots - met, demand.since, demand.beyond)
+        written[#written + 1], written[#written + 2] = demand.field, packed_demand(demand.slots - met, demand.since, demand.beyond, demand.created)
       else
         gone[#gone + 1] = demand.field
       end
     end
   end
-  keep_demands(mesh, written, gone)
+  keep_demands(mesh, written, gone, {})
   return most
 end
 
 local function drop_demands(mesh)
-  redis.call('DEL', WANTS .. mesh)
-  redis.call('SREM', WANTING, mesh)
+  keep_demands(mesh, {}, redis.call('HKEYS', WANTS .. mesh), {})
 end
 
 -- Ask other meshes for idle leases that a mesh wants.

@@ -1,8 +1,11 @@
 -- needs: keys, text
--- A stage's record: `state` (queued, claimed, ended, lost, cancelled), `since` when by the server's clock, `run`, `mesh`,
--- `spec` and `head` as JSON, `member` of the ready queue, `reason` why it waits, `cancelled` (0 or 1), `deadline` in ms from its
--- claim or empty; and of its claim `incarnation`, `token`, `batch`, `lease`, `lease_token`, and `takes`: units of the lease for one
--- slot, as JSON with the units as text, because cjson would round numbers.
+-- A stage's record: `state` (queued, claimed, ended, lost, cancelled), `since` when by the server's clock, `created` when it was queued,
+-- `run`, `mesh`, `spec` and `head` as JSON, `member`, `kind` and `width` (see lib_queue), `reason` why it waits, `cancelled` (0 or 1),
+-- `deadline` in ms from its claim or empty; and of its claim `incarnation`, `token`, `batch`, `lease`, `lease_token`, and `takes`: units of the lease
+-- for all its slots, as JSON with the units as text, because cjson would round numbers.
+--
+-- RUNNING has a row for each claimed stage of a mesh that a lease pays for:
+-- '<1 when cancelled, else 0>|<token>|<since>|<created>|<priority>|<tenant>|<flavor>' and then for each resource '|<resource>|<units>'.
 
 -- Count what a claim uses of its lease: `sign` 1 for a new claim, -1 for an ended one.
 local function count_taken(mesh, lease, takes, sign)
@@ -20,6 +23,16 @@ local function end_claim(stage, mesh)
     count_taken(mesh, lease, cjson.decode(takes), -1)
   end
   redis.call('ZREM', OVERDUE, stage)
+  redis.call('HDEL', RUNNING .. mesh, stage)
+end
+
+-- Mark a claimed stage as cancelled by its user.
+local function mark_cancelled(stage, mesh)
+  redis.call('HSET', STAGE .. stage, 'cancelled', '1')
+  local row = redis.call('HGET', RUNNING .. mesh, stage)
+  if row then
+    redis.call('HSET', RUNNING .. mesh, stage, '1' .. string.sub(row, 2))
+  end
 end
 
 -- Close a claimed stage. Keep what late or repeated reports are checked against; drop the rest.

@@ -10,7 +10,8 @@
 -- Rows of TREE. They change only with the whole tree (META's `tree` is the name of the present one), so readers may cache them:
 --   tenant|<path>            the tenant as JSON, for readers
 --   parent|<path>            its parent's path, '' for a root
---   quota|<path>|<flavor>    for each resource '<resource>|<own>|<kept>|<borrowing limit or ->', computed at `configure`
+--   quota|<path>|<flavor>    for each resource '<resource>|<own>|<kept>|<borrowing limit or ->', computed at `configure`; preceded by a
+--                            bar if the tenant names no quota of the flavor, and the amounts are what tenants below it lend
 -- Rows of USE:
 --   <path>|<flavor>          for each resource '<resource>|<held>|<target>', bubbled, in units; absent when all are 0
 -- Rows of GONE, for removed tenants that leases are charged to, and for their removed ancestors:
@@ -21,6 +22,7 @@
 local max, min, HUGE = math.max, math.min, math.huge
 local CHUNK = 500 -- Arguments of one command; `unpack` fails at some thousands.
 local PARENTS, IS_CONFIGURED, NODES, TOUCHED = {}, {}, {}, {}
+local BAR = string.byte('|')
 local NO_ROW = { own = 0, kept = 0, limit = nil, held = 0, target = 0 }
 
 -- HMGET in chunks; returns the values in the order of the fields.
@@ -98,6 +100,7 @@ end
 -- Copy a read row into a node.
 local function fill_node(node, quota, use)
   if quota then
+    node.is_named = string.byte(quota) ~= BAR
     for resource, own, kept, limit in string.gmatch(quota, '([^|]+)|(%d+)|(%d+)|([^|]+)') do
       local row = row_of(node, resource)
       row.own, row.kept, row.limit = tonumber(own), tonumber(kept), tonumber(limit)
@@ -120,7 +123,7 @@ local function make_nodes(tenant, flavor, made)
     local node = NODES[field]
     local is_new = not node
     if is_new then
-      node = { field = field, up = nil, rows = {}, is_touched = false }
+      node = { field = field, up = nil, rows = {}, is_touched = false, is_named = false }
       NODES[field] = node
       made[#made + 1] = node
     end
@@ -180,11 +183,25 @@ local function node_of(lease)
   return NODES[lease.field]
 end
 
+-- Return whether the tenant's own work may use the flavor: the tenant or an ancestor names a quota of it.
+local function is_open(node)
+  while node do
+    if node.is_named then
+      return true
+    end
+    node = node.up
+  end
+  return false
+end
+
 -- Return what could be added now to `held`, and to `target`; negative after a quota reduction.
 --
 -- A node has the room of its parent, at most what its own limit leaves, plus the unused rest of the quota that it keeps, of which a
 -- deficit above takes nothing. The walk up combines these: the result is `max(least, min(room above, most) + kept)`.
 local function rooms_of(node, resource)
+  if not is_open(node) then
+    return 0, 0
+  end
   local hold_most, hold_kept, hold_least, aim_most, aim_kept, aim_least = HUGE, 0, -HUGE, HUGE, 0, -HUGE
   local up = node.up
   while up do
@@ -212,14 +229,24 @@ local function rooms_of(node, resource)
   return max(hold_least, to_hold), max(aim_least, to_aim)
 end
 
--- Return what the node could hold in an empty tree.
-local function potential_of(node, resource)
+-- Return what the tenant could add within its own quota, the tenants below it included; beyond that it borrows.
+local function own_left(node, resource)
+  local row = node.rows[resource] or NO_ROW
+  return max(0, row.own - max(row.held, row.target))
+end
+
+local function most_of(node, resource)
   local row = node.rows[resource] or NO_ROW
   if not node.up then
     return row.own
   end
-  local potential = row.kept + potential_of(node.up, resource)
-  return row.limit and min(potential, row.own + row.limit) or potential
+  local most = row.kept + most_of(node.up, resource)
+  return row.limit and min(most, row.own + row.limit) or most
+end
+
+-- Return what the node could hold in an empty tree.
+local function potential_of(node, resource)
+  return is_open(node) and most_of(node, resource) or 0
 end
 
 -- Add to both sums of a node; its ancestors get what exceeds the kept quota.

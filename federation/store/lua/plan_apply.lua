@@ -2,16 +2,19 @@
 -- on a full server: passes
 -- Set targets of leases: lowered leases must shrink within their session's time, raised leases grow by heartbeats. A plan may let running
 -- work go on for a while; the deadline is then that time plus twice the session's time, of which one passes until the mesh hears of it.
--- Meshes that must give up leases are also notified, so nobody waits for the next heartbeat.
+-- Meshes that must give up leases are also notified, and those whose leases can grow at once: nobody waits for the next heartbeat.
 --
 -- The sum of all targets stays within the limits: a lease is raised only by what fits after all reductions. A plan with the targets that
 -- it saw moves a lease by no more than planned: later grants and releases stay.
+--
+-- Victims are stages that the plan stops, with an unchanged target for more urgent work of the same tenant. A lease keeps the
+-- victims of earlier plans while it goes on shrinking, or while plans leave its target unchanged.
 --
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   token of the planner
 -- ARGV[2]   version of the tree that the plan was made for
 -- ARGV[3]   list of [mesh, tenant, flavor, ms that running work may go on (0: preempt at once, even against an earlier plan's delay;
---           -1: unspecified), {resource: units}, {resource: units that the plan saw} or nothing], JSON
+--           -1: unspecified), {resource: units}, {resource: units that the plan saw} or false, victims: ',<claim token>…'], JSON
 -- Reply     {'OK', number of the plan} | {'PLANNER'} | {'VERSION', version} | {'RECOVERING', ms} | {'QUOTA', tenant, flavor, resource}
 --           | {'UNKNOWN', mesh}
 
@@ -35,9 +38,9 @@ local function targeted(now, before, units)
   return now
 end
 
-local raised, growing, shrinking = {}, {}, {}
+local raised, growing, shrinking, woken = {}, {}, {}, {}
 for _, target_update in ipairs(cjson.decode(ARGV[3])) do
-  local mesh, tenant, flavor, wait, target, seen = unpack(target_update)
+  local mesh, tenant, flavor, wait, target, seen, named = unpack(target_update)
   local session = session_of(mesh)
   if not session or session.expires == 0 then
     return { 'UNKNOWN', mesh }
@@ -58,7 +61,9 @@ for _, target_update in ipairs(cjson.decode(ARGV[3])) do
     is_changed = is_changed or units ~= before
   end
   local is_hurried = wait == 0 and lease.cut > session.expires
-  if is_changed or is_hurried then
+  local is_named = lease.version > 0 and unite(lease.victims, named) ~= lease.victims
+  lease.named, lease.is_moved = (lease.named or '') .. named, lease.is_moved or is_changed
+  if is_changed or is_hurried or is_named then
     note_change(lease, 'plan')
     local latest = wait > 0 and LT + 2 * rare('ttl_ms') + wait or session.expires
     -- A lease that gets part of its target back keeps its former deadline for the rest.
@@ -68,23 +73,34 @@ end
 for _, raise in ipairs(raised) do
   local lease, resource, units = unpack(raise)
   local by = units - (lease.target[resource] or 0)
-  local _, to_aim = rooms_of(node_of(lease), resource)
+  local to_hold, to_aim = rooms_of(node_of(lease), resource)
   if to_aim < by then
     return { 'QUOTA', lease.tenant, lease.flavor, resource }
   end
   set_amounts(lease, resource, lease.held[resource] or 0, units)
   growing[lease.holder] = true
+  woken[lease.holder] = woken[lease.holder] or to_hold > 0
 end
 for _, lease in ipairs(LEASE_ORDER) do
   if lease.changed then
+    local is_new = lease.cut == 0
     shrink_by(lease, lease.latest)
-    shrinking[lease.holder] = shrinking[lease.holder] or lease.cut > 0
+    if lease.is_moved and is_new then
+      lease.victims = ''
+    end
+    lease.victims = unite(lease.victims, lease.named)
+    shrinking[lease.holder] = shrinking[lease.holder] or lease.cut > 0 or lease.victims ~= ''
   end
 end
 keep_leases()
 for mesh, has_to_shrink in pairs(shrinking) do
   if has_to_shrink then
     post_mail(mesh, 'plan', '')
+  end
+end
+for mesh, can_grow in pairs(woken) do
+  if can_grow then
+    post_mail(mesh, 'stage', '')
   end
 end
 for mesh in pairs(growing) do

@@ -28,7 +28,7 @@ for place = 1, #parts do
       set_amounts(lease, resource, held, min(held, lease.target[resource]))
     end
     if not shrinks(lease) then
-      lease.cut = 0
+      end_shrinking(lease)
     end
     note_change(lease, 'release')
     freed = true

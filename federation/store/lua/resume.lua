@@ -8,8 +8,8 @@
 --
 -- KEYS, ARGV[1…5]   as in lib_caller
 -- ARGV[6]   most multiple of a lease's held amounts that may be claimed
--- ARGV[7…]  eight for each claim: stage, token, tenant and flavor of the lease that paid, its token ('0': none), SHA-1 of the spec,
---           '1' when all its reports can be repeated, '1' when it has ended
+-- ARGV[7…]  nine for each claim: stage, token, tenant and flavor of the lease that paid, its token ('0': none), SHA-1 of the spec,
+--           '1' when all its reports can be repeated, '1' when it has ended, slots with which the stage has started
 -- Reply     {'OK', for each the last accepted batch; -1: the claim is not current; -2: the stage is unknown and may be submitted}
 --           as in lib_caller; {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'}
 
@@ -20,7 +20,7 @@ if lost then
   return { lost }
 end
 
-local function stands(stage, token, tenant, flavor, lease_token, digest, is_whole, has_ended)
+local function stands(stage, token, tenant, flavor, lease_token, digest, is_whole, has_ended, slots)
   local state, at, holder, current, batch, spec =
     unpack(redis.call('HMGET', STAGE .. stage, 'state', 'mesh', 'incarnation', 'token', 'batch', 'spec'))
   if not state then
@@ -39,17 +39,17 @@ local function stands(stage, token, tenant, flavor, lease_token, digest, is_whol
     make_claim(stage, token, nil, {}, field_of(tenant, flavor), '0')
     return 0
   end
-  local why, lease, slot = why_unpaid(stage, tenant, flavor, lease_token, tonumber(ARGV[6]))
+  local why, lease, amounts = why_unpaid(stage, tenant, flavor, lease_token, slots, tonumber(ARGV[6]))
   if why then
     return GONE
   end
-  make_claim(stage, token, lease, slot, field_of(tenant, flavor), lease_token)
+  make_claim(stage, token, lease, amounts, field_of(tenant, flavor), lease_token)
   return 0
 end
 
 local reply = { 'OK' }
-for place = 7, #ARGV, 8 do
-  local stage, token, tenant, flavor, lease_token, digest, is_whole, has_ended = unpack(ARGV, place, place + 7)
-  reply[#reply + 1] = stands(stage, token, tenant, flavor, lease_token, digest, is_whole == '1', has_ended == '1')
+for place = 7, #ARGV, 9 do
+  local stage, token, tenant, flavor, lease_token, digest, is_whole, has_ended, slots = unpack(ARGV, place, place + 8)
+  reply[#reply + 1] = stands(stage, token, tenant, flavor, lease_token, digest, is_whole == '1', has_ended == '1', tonumber(slots))
 end
 return reply

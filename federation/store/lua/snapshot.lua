@@ -6,9 +6,10 @@
 -- Reply     {'OK', epoch, ms of recovery, LT, now in ms, version and name of the tree, all of GONE and all of USE (field, value,
 --            …): readers get TREE itself with `tree` and cache it by its name; list of
 --            {mesh, record as JSON, incarnation, 1 when alive else 0, heartbeat age in ms, stages waiting, stages claimed},
---            list of {holder, its leases (field, row, …)}, list of {mesh, its wants (field, JSON, …)}}
+--            list of {holder, its leases (field, row, …)}, list of {mesh, its wants (field, row, …)},
+--            list of {mesh, its running stages that leases pay for (stage, row, …)}}
 
-local meshes, leases, demands = {}, {}, {}
+local meshes, leases, demands, running = {}, {}, {}, {}
 for _, mesh in ipairs(redis.call('HKEYS', SESSIONS)) do
   local session = session_of(mesh)
   meshes[#meshes + 1] = {
@@ -20,6 +21,7 @@ for _, mesh in ipairs(redis.call('HKEYS', SESSIONS)) do
     redis.call('ZCARD', READY .. mesh),
     redis.call('ZCARD', CLAIMED .. mesh),
   }
+  running[#running + 1] = { mesh, redis.call('HGETALL', RUNNING .. mesh) }
 end
 for _, holder in ipairs(redis.call('ZRANGE', DUE, 0, -1)) do
   leases[#leases + 1] = { holder, redis.call('HGETALL', LEASES .. holder) }
@@ -29,4 +31,4 @@ for _, mesh in ipairs(redis.call('SMEMBERS', WANTING)) do
 end
 local version, tree = unpack(redis.call('HMGET', META, 'version', 'tree'))
 return { 'OK', EPOCH, text(recovery_left()), text(LT), text(math.floor(NOW_US / 1000)), version, tree,
-  redis.call('HGETALL', GONE), redis.call('HGETALL', USE), meshes, leases, demands }
+  redis.call('HGETALL', GONE), redis.call('HGETALL', USE), meshes, leases, demands, running }

@@ -54,7 +54,7 @@ if recovery_left() == 0 then
       for _, resource in ipairs(lease.resources) do
         set_amounts(lease, resource, math.min(lease.held[resource], lease.target[resource]), lease.target[resource])
       end
-      lease.cut = 0
+      end_shrinking(lease)
       note_change(lease, 'cut')
       leases = leases + 1
     else

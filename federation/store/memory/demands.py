@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from federation.leases import ROWS_SENT_MAX, WAITED_MS_MAX, QuotaDemand
 from federation.snapshot import DemandView
 from federation.store.lease_rows import demand_field
 from federation.store.memory.rows import LeaseKey
-from mesh.core.ids import FlavorName, MeshId
+from mesh.core.ids import FlavorName, MeshId, TenantPath
+from mesh.core.resources import ResourceSet
 
+#: Tenant, priority and slot of stages.
+StageKind = tuple[TenantPath, int, ResourceSet]
 _SAME_MS = 1_000  #: Smaller differences are not written.
 
 
@@ -22,6 +25,11 @@ class OpenQuotaDemand:
     slots: int
     since: int  #: On the lease clock.
     beyond: int
+
+
+def stage_kind(demand: QuotaDemand) -> StageKind:
+    """Return the kind of the stages behind the demand."""
+    return demand.tenant, demand.priority, demand.whole or demand.slot
 
 
 @dataclass(slots=True)
@@ -42,6 +50,16 @@ class MemoryDemands:
         """Return the flavors that the mesh wants."""
         return {row.demand.flavor for row in self.of(mesh).values()}
 
+    def others_want(self, flavor: FlavorName, tenant: TenantPath) -> bool:
+        """Return whether another tenant wants the flavor, on any mesh."""
+        rows = (row.demand for of_mesh in self._rows.values() for row in of_mesh.values())
+        return any(demand.flavor == flavor and demand.tenant != tenant for demand in rows)
+
+    def slots_of(self, mesh: MeshId, demand: QuotaDemand) -> int:
+        """Return the recorded slots of this want."""
+        row = self.of(mesh).get(demand_field(demand))
+        return row.slots if row is not None else 0
+
     def drop(self, mesh: MeshId) -> None:
         """Drop all wants of the mesh."""
         self._rows.pop(mesh, None)
@@ -56,6 +74,26 @@ class MemoryDemands:
             if demand.slots > 0
         }
 
+    def bound(self, mesh: MeshId, kind: StageKind, most: int, newest: str = "") -> None:
+        """Reduce the wants for stages of this kind to this many slots of each flavor. See `lua/lib_queue.lua`.
+
+        Args:
+            newest: Field of the want that was recorded last; empty: none.
+        """
+        rows = self.of(mesh)
+        for flavor in self.flavors_of(mesh):
+            found = [name for name, row in rows.items() if row.demand.flavor == flavor and stage_kind(row.demand) == kind]
+            names = sorted(found, key=lambda name: (name != newest, not rows[name].demand.whole, name))
+            left = most
+            for name in names:
+                rows[name].slots = min(rows[name].slots, left)
+                left -= rows[name].slots
+            for name in names:
+                rows[name].beyond = min(rows[name].beyond, left)
+                left -= rows[name].beyond
+                if not rows[name].slots:
+                    del rows[name]
+
     def settle(self, mesh: MeshId, demand: QuotaDemand, granted: int, missing: int, now: int) -> bool:
         """Update a want after `acquire`: remove granted slots, record missing ones. Return whether the want was unknown."""
         rows = self._rows.setdefault(mesh, {})
@@ -67,9 +105,9 @@ class MemoryDemands:
         if slots:
             beyond = before.beyond if before is not None else 0
             since = _since(demand, before, now)  # The oldest work behind the want counts.
-            rows[name] = OpenQuotaDemand(
-                demand=demand, slots=slots, since=min(since, before.since) if before is not None else since, beyond=beyond
-            )
+            if before is not None:
+                since, demand = min(since, before.since), replace(demand, created_ms=min(demand.created_ms, before.demand.created_ms))
+            rows[name] = OpenQuotaDemand(demand=demand, slots=slots, since=since, beyond=beyond)
         else:
             del rows[name]
         return before is None
@@ -105,8 +143,10 @@ class MemoryDemands:
                     slot=demand.slot,
                     slots=row.slots,
                     priority=demand.priority,
+                    whole=demand.whole,
                     waiting_ms=max(0, now - row.since),
                     beyond=row.beyond,
+                    created_ms=demand.created_ms,
                 )
 
 

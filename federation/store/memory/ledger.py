@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from federation.auditing import Mismatch, mismatches
 from federation.errors import LedgerRecovering, PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
 from federation.leases import (
+    CONTESTED_MS,
     ROWS_MAX,
     Acquired,
     Granted,
@@ -27,8 +29,9 @@ from federation.leases import (
     TargetUpdate,
 )
 from federation.snapshot import FederationSnapshot, LeaseView
-from federation.store.lease_rows import EARLIER, holder_of, refuse_unfit, view_of
-from federation.store.memory.rows import Row, bounded
+from federation.store.lease_rows import EARLIER, demand_field, holder_of, refuse_unfit, view_of
+from federation.store.memory.demands import stage_kind
+from federation.store.memory.rows import LeaseKey, Row, bounded
 from federation.store.memory.sessions import MemorySessions
 from mesh.core.counting import counted
 from mesh.core.ids import FlavorName, MeshId, StageId, TenantPath
@@ -36,6 +39,15 @@ from mesh.core.reasons import Reason
 from mesh.errors import AmountError
 
 _FORGET_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Grant:
+    """Result of one want."""
+
+    answer: Granted | LookAgain | LeaseRefused
+    lacks: bool = False  #: Less is free than it asks for, so other meshes have to return quota.
+    is_contested: bool = False  #: More is free than was granted, and the planner decides who gets it.
 
 
 class MemoryLedger(MemorySessions):
@@ -47,32 +59,64 @@ class MemoryLedger(MemorySessions):
         for demand in bounded(demands, ROWS_MAX):
             if demand.slots < 1:
                 raise AmountError(f"{counted(demand.slots, 'slot was', 'slots were')} asked for; ask for at least 1")
-            refuse_unfit(demand.tenant, demand.flavor, demand.slot)
+            refuse_unfit(demand.tenant, demand.flavor, demand.slot, demand.whole)
         with self._changed:
             self._admit(session)
             self._session_row(session, live=True)
-            answers = tuple(self._grant(session.mesh, demand) for demand in demands)
-            self._settle(session.mesh, zip(demands, answers, strict=True))
-            return Acquired(answers=answers, response=self._response(session))
+            borrowers = self._borrowers(session.mesh, demands)
+            grants = [self._grant(session.mesh, demand, borrowers) for demand in demands]
+            self._settle(session.mesh, zip(demands, grants, strict=True))
+            if any(grant.is_contested for grant in grants) and self._lt - self._notified_of_contest >= CONTESTED_MS:
+                self._notified_of_contest = self._lt
+                self._notify_of_contest()
+            return Acquired(answers=tuple(grant.answer for grant in grants), response=self._response(session))
 
-    def _grant(self, mesh: MeshId, demand: QuotaDemand) -> Granted | LookAgain | LeaseRefused:
+    def _borrowers(self, mesh: MeshId, demands: tuple[QuotaDemand, ...]) -> set[LeaseKey]:
+        """Return the tenants that would borrow in this call, with the flavors."""
+        known = [demand for demand in demands if demand.tenant in self._configured.tenants]
+        rows = {(demand.tenant, demand.flavor): self._row_of(mesh, (demand.tenant, demand.flavor)) for demand in known}
+        return {
+            (demand.tenant, demand.flavor)
+            for demand in known
+            for resource, units in demand.slot.items()
+            if demand.slots * units > self._owned(rows[demand.tenant, demand.flavor], resource)
+        }
+
+    def _owned(self, row: Row, resource: str) -> int:
+        """Return the units that the lease could grow by without borrowing: what a plan has promised, and what is left of the own quota."""
+        key = row.tenant, row.flavor, resource
+        own = self._tree.own_quota(row.tenant, (row.flavor, resource))
+        used = max(self._usage.get(key, 0), self._target_updates.get(key, 0))
+        return max(0, row.target.get(resource, 0) - row.held.get(resource, 0)) + max(0, own - used)
+
+    def _grant(self, mesh: MeshId, demand: QuotaDemand, borrowers: set[LeaseKey]) -> _Grant:
         if self._recovery_left():
-            return LeaseRefused(reason=Reason.LEDGER_RECOVERING, tenant=demand.tenant, flavor=demand.flavor)
+            return _Grant(LeaseRefused(reason=Reason.LEDGER_RECOVERING, tenant=demand.tenant, flavor=demand.flavor))
         if demand.tenant not in self._configured.tenants:
-            return LeaseRefused(reason=Reason.TENANT_UNKNOWN, tenant=demand.tenant, flavor=demand.flavor)
+            return _Grant(LeaseRefused(reason=Reason.TENANT_UNKNOWN, tenant=demand.tenant, flavor=demand.flavor))
         row = self._row_of(mesh, (demand.tenant, demand.flavor))
         if row.version != demand.version:
-            return LookAgain()
+            return _Grant(LookAgain())
         free = {resource: self._free_for(row, resource) for resource in demand.slot}
-        slots = min([demand.slots, *(free[resource] // units for resource, units in demand.slot.items())])
+        slots = most = _slots_in(free, demand)
         if slots == 0:
-            return self._refusal(demand, free)
+            return _Grant(self._refusal(demand, free), lacks=True)
+        owned = {resource: min(units, self._owned(row, resource)) for resource, units in free.items()}
+        if _slots_in(owned, demand) < slots and self._is_contested(demand, borrowers):
+            slots = _slots_in(owned, demand)
+            if slots == 0:
+                return _Grant(_contested(demand, owned), lacks=most < demand.slots, is_contested=True)
         for resource, units in demand.slot.items():
             held = row.held.get(resource, 0) + slots * units
             self._set(row, resource, held, max(held, row.target.get(resource, 0)))
         row.priority = demand.priority if demand.pays_for is None else demand.pays_for
         self._keep(mesh, row, "grant")
-        return Granted(slots=slots)
+        return _Grant(Granted(slots=slots), lacks=most < demand.slots, is_contested=slots < most)
+
+    def _is_contested(self, demand: QuotaDemand, borrowers: set[LeaseKey]) -> bool:
+        """Return whether another tenant wants quota of the flavor. Tenants of other trees count as well: see lua/acquire.lua."""
+        asks = any(flavor == demand.flavor and tenant != demand.tenant for tenant, flavor in borrowers)
+        return asks or self._demands.others_want(demand.flavor, demand.tenant)
 
     def _free_for(self, row: Row, resource: str) -> int:
         """Return the units that could be added: capacity is free, and no plan has reserved it for others."""
@@ -87,8 +131,9 @@ class MemoryLedger(MemorySessions):
         short = [resource for resource in sorted(demand.slot) if free[resource] < demand.slot[resource]]
         never = [resource for resource in short if self._tree.potential(demand.tenant, (demand.flavor, resource)) < demand.slot[resource]]
         resource = (never or short)[0]
+        too_small = Reason.QUOTA_TOO_SMALL if demand.flavor in self._tree.open_flavors(demand.tenant) else Reason.FLAVOR_CLOSED
         return LeaseRefused(
-            reason=Reason.QUOTA_TOO_SMALL if never else Reason.QUOTA_EXHAUSTED,
+            reason=too_small if never else Reason.QUOTA_EXHAUSTED,
             tenant=demand.tenant,
             flavor=demand.flavor,
             resource=resource,
@@ -96,13 +141,18 @@ class MemoryLedger(MemorySessions):
             available=free[resource],
         )
 
-    def _settle(self, mesh: MeshId, answers: Iterable[tuple[QuotaDemand, Granted | LookAgain | LeaseRefused]]) -> None:
-        """Record remaining wants. If a want is new, ask other meshes for idle leases."""
+    def _settle(self, mesh: MeshId, grants: Iterable[tuple[QuotaDemand, _Grant]]) -> None:
+        """Record remaining wants. If a want is new and not all of its quota is free, ask other meshes for idle leases."""
         is_change = False
-        for demand, answer in answers:
+        for demand, grant in grants:
+            answer = grant.answer
             granted = answer.slots if isinstance(answer, Granted) else 0
-            if granted or (isinstance(answer, LeaseRefused) and answer.reason is Reason.QUOTA_EXHAUSTED):
-                is_change = self._demands.settle(mesh, demand, granted, demand.slots - granted, self._lt) or is_change
+            if granted or (isinstance(answer, LeaseRefused) and answer.reason in (Reason.QUOTA_EXHAUSTED, Reason.QUOTA_CONTESTED)):
+                known = self._demands.slots_of(mesh, demand)
+                is_new = self._demands.settle(mesh, demand, granted, demand.slots - granted, self._lt)
+                is_change = is_change or (is_new and grant.lacks)
+                if self._demands.slots_of(mesh, demand) > known and (queued := self._queued_slots(mesh, stage_kind(demand))):
+                    self._demands.bound(mesh, stage_kind(demand), queued, demand_field(demand))  # A stage wants a slot or a part, not both.
         if is_change:
             for other in self._session_rows:
                 if other != mesh and any(row.version for row in self._rows.get(other, {}).values()):
@@ -121,7 +171,8 @@ class MemoryLedger(MemorySessions):
                     for resource, before in tuple(row.held.items()):
                         held = min(before, part.amounts[resource])
                         self._set(row, resource, held, min(held, row.target[resource]))
-                    row.cut = row.cut if row.shrinks else 0
+                    if not row.shrinks:
+                        row.end_shrinking()
                     self._keep(session.mesh, row, "release")
                     freed = True
             if freed:
@@ -191,9 +242,12 @@ class MemoryLedger(MemorySessions):
                 raise LedgerRecovering(f"the ledger recovers for another {self._recovery_left()} ms; plan then")
             target_updates = tuple([target_update.from_now(self._target_at(target_update)) for target_update in target_updates])
             self._check_plan(target_updates)
+            growing = {target_update.mesh for target_update in target_updates if self._can_grow(target_update)}
             shrinking = {target_update.mesh for target_update in target_updates if self._set_target(target_update)}
             for mesh in sorted(shrinking):
                 self._notify_of_plan(mesh)
+            for mesh in sorted(growing):
+                self._wake(mesh)
             self._plans += 1
             return self._plans
 
@@ -223,14 +277,23 @@ class MemoryLedger(MemorySessions):
         row = self._rows.get(target_update.mesh, {}).get((target_update.tenant, target_update.flavor))
         return row.target if row is not None else {}
 
+    def _can_grow(self, target_update: TargetUpdate) -> bool:
+        """Return whether the plan raises the lease and part of it can be granted at once."""
+        row = self._row_of(target_update.mesh, (target_update.tenant, target_update.flavor))
+        raised = [resource for resource, units in target_update.target.items() if units > row.target.get(resource, 0)]
+        return any(self._room(self._usage, row, resource) > 0 for resource in raised)
+
     def _set_target(self, target_update: TargetUpdate) -> bool:
-        """Set the target of a lease; return whether its mesh must give up part of it."""
+        """Set the target of a lease, and name victims; return whether its mesh must stop some of its work."""
         row = self._row_of(target_update.mesh, (target_update.tenant, target_update.flavor))
         before = {resource: units for resource, units in row.target.items() if units}
         expires = self._session_rows[target_update.mesh].expires
         is_hurried = target_update.wait_ms == 0 and row.cut > expires
-        if before == dict(target_update.target.items()) and not is_hurried:
+        is_moved = before != dict(target_update.target.items())
+        is_named = row.version > 0 and row.with_victims(target_update.victims) != row.victims
+        if not is_moved and not is_hurried and not is_named:
             return False
+        is_new = not row.cut
         is_lowered = any(target_update.target[resource] < units for resource, units in before.items())
         for resource in sorted({*row.target, *target_update.target}):
             self._set(row, resource, row.held.get(resource, 0), target_update.target[resource])
@@ -239,8 +302,10 @@ class MemoryLedger(MemorySessions):
         row.shrink_by(latest if is_lowered or is_hurried or not row.cut else row.cut)
         if row.grows:
             self._growing.add(target_update.mesh)
+        row.victims = () if is_moved and is_new else row.victims
+        row.victims = row.with_victims(target_update.victims)
         self._keep(target_update.mesh, row, "plan")
-        return row.shrinks
+        return row.shrinks or bool(row.victims)
 
     def revoke(
         self, *, mesh: MeshId | None = None, tenant: TenantPath | None = None, flavor: FlavorName | None = None, hard: bool = False
@@ -285,3 +350,21 @@ class MemoryLedger(MemorySessions):
         for holder, rows in self._rows.items():
             mesh, incarnation = holder_of(holder)
             yield from (view_of(self._lease(mesh, row), incarnation) for row in rows.values() if row.version)
+
+
+def _slots_in(free: Mapping[str, int], demand: QuotaDemand) -> int:
+    """Return how many of the wanted slots fit."""
+    return min([demand.slots, *(free[resource] // units for resource, units in demand.slot.items())])
+
+
+def _contested(demand: QuotaDemand, owned: Mapping[str, int]) -> LeaseRefused:
+    """Return the refusal; it names the first resource of which the tenant would have to borrow."""
+    resource = next(resource for resource in sorted(demand.slot) if owned[resource] < demand.slot[resource])
+    return LeaseRefused(
+        reason=Reason.QUOTA_CONTESTED,
+        tenant=demand.tenant,
+        flavor=demand.flavor,
+        resource=resource,
+        wanted=demand.slot[resource],
+        available=owned[resource],
+    )

@@ -11,9 +11,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from federation.errors import EpochChanged, ForeignLedger, FutureToken, SessionExpired, SessionSuperseded, SessionUnknown
-from federation.leases import Lease, LeaseEvent, LeaseTerms, LedgerResponse, Session
+from federation.leases import CONTESTED_MS, Lease, LeaseEvent, LeaseTerms, LedgerResponse, Session
 from federation.store.lease_rows import holder_of
-from federation.store.memory.demands import MemoryDemands
+from federation.store.memory.demands import MemoryDemands, StageKind
 from federation.store.memory.rows import LeaseKey, Row, SessionRow, by_field
 from federation.tenants import FlavorResource, TenantTree
 from mesh.core.clock import Clock
@@ -64,6 +64,7 @@ class MemoryLedgerState(ABC):
         self._demands = MemoryDemands()
         self._planner: tuple[str, int, int] | None = None  #: Name, token, end of the term.
         self._plans = 0
+        self._notified_of_contest = -CONTESTED_MS  #: Last time on the lease clock.
         self._log: list[tuple[LeaseEvent, MeshId | None]] = []
 
     # ---- hooks of the stage queue
@@ -95,6 +96,14 @@ class MemoryLedgerState(ABC):
     @abstractmethod
     def _notify_of_plan(self, mesh: MeshId) -> None:
         """Notify the mesh that a plan reclaims part of its leases."""
+
+    @abstractmethod
+    def _notify_of_contest(self) -> None:
+        """Notify the coordinator that tenants compete for quota which they would borrow."""
+
+    @abstractmethod
+    def _queued_slots(self, mesh: MeshId, kind: StageKind) -> int:
+        """Return the slots that the mesh's queued stages of this kind could use together."""
 
     # ---- clock, tokens, epochs: see lua/lib_clock.lua
 
@@ -239,6 +248,7 @@ class MemoryLedgerState(ABC):
             version=row.version,
             priority=row.priority,
             shrink_ms=max(0, row.cut - self._lt) if row.cut else None,
+            victims=row.victims,
         )
 
     def _response(self, session: Session) -> LedgerResponse:
@@ -277,5 +287,5 @@ class MemoryLedgerState(ABC):
     def _cut_down(self, holder: str, row: Row, verb: str) -> None:
         for resource, held in tuple(row.held.items()):
             self._set(row, resource, min(held, row.target[resource]), row.target[resource])
-        row.cut = 0
+        row.end_shrinking()
         self._keep(holder, row, verb)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from federation.errors import BatchTooLarge
+from federation.leases import VICTIMS_MAX
 from federation.snapshot import MeshRecord
 from federation.tenants import SEPARATOR
 from mesh.core.counting import counted
@@ -40,6 +41,7 @@ class Row:
     cut: int = 0  #: Time on the lease clock until which amounts above the target stay usable; 0: there are none.
     held: dict[str, int] = field(default_factory=dict)
     target: dict[str, int] = field(default_factory=dict)
+    victims: tuple[int, ...] = ()  #: Claim tokens of stages that plans stop.
 
     @property
     def is_empty(self) -> bool:
@@ -58,7 +60,19 @@ class Row:
 
     def shrink_by(self, latest: int) -> None:
         """Set the deadline for amounts above the target; a running deadline is never extended."""
-        self.cut = min(self.cut or latest, latest) if self.shrinks else 0
+        if self.shrinks:
+            self.cut = min(self.cut or latest, latest)
+        else:
+            self.end_shrinking()
+
+    def end_shrinking(self) -> None:
+        """Note that the lease need not shrink any more. The victims of the reduction go on."""
+        if self.cut:
+            self.cut, self.victims = 0, ()
+
+    def with_victims(self, more: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the victims with more of them: the last `VICTIMS_MAX`, since the first have most likely ended."""
+        return tuple(dict.fromkeys((*self.victims, *more[:VICTIMS_MAX])))[-VICTIMS_MAX:]
 
 
 def by_field(item: tuple[LeaseKey, Row]) -> str:

@@ -170,7 +170,7 @@ class MemorySessions(MemoryLedgerState):
         if row.version < claim.version:
             for resource in {*row.held, *claim.held}:
                 self._set(row, resource, claim.held[resource], claim.held[resource])
-            row.token, row.priority, row.cut = claim.token, claim.priority, 0
+            row.token, row.priority, row.cut, row.victims = claim.token, claim.priority, 0, ()
             self._keep(mesh, row, "restore")  # A new version, so the lease is reported: the mesh may know it with another target.
 
     def _obey(self, mesh: MeshId, ack: LeaseAck) -> bool:
@@ -230,7 +230,7 @@ class MemorySessions(MemoryLedgerState):
 def _check_heartbeat(heartbeat_report: HeartbeatReport) -> None:
     bounded(heartbeat_report.acks, ROWS_MAX)
     for demand in bounded(heartbeat_report.demands or (), ROWS_SENT_MAX):
-        refuse_unfit(demand.tenant, demand.flavor, demand.slot)
+        refuse_unfit(demand.tenant, demand.flavor, demand.slot, demand.whole)
     for lease_uses in bounded(heartbeat_report.lease_uses, ROWS_SENT_MAX):
         refuse_unfit(lease_uses.tenant, lease_uses.flavor)
     for claim in bounded(heartbeat_report.claims or (), ROWS_SENT_MAX):

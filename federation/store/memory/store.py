@@ -7,11 +7,13 @@ cannot be stored there cannot be stored here.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from federation.dispatch import (
     CLAIMS_PER_UNIT,
+    CONTESTED,
     STAGE_MESSAGES,
     Claim,
     ClaimedStage,
@@ -28,7 +30,7 @@ from federation.dispatch import (
 )
 from federation.errors import EarlierReportsLost, LeaseLost, LedgerRecovering, StaleFence, TooManyClaims
 from federation.leases import Lease, LeaseTerms, Session
-from federation.snapshot import FederationSnapshot, MeshView
+from federation.snapshot import FederationSnapshot, MeshView, RunningView
 from federation.store.inbox_entries import (
     GONE,
     UNKNOWN,
@@ -41,11 +43,14 @@ from federation.store.inbox_entries import (
     refuse_many,
     waiting_for,
 )
+from federation.store.lease_rows import marked_leaving
+from federation.store.memory.demands import StageKind
 from federation.store.memory.ledger import MemoryLedger
 from federation.store.memory.rows import SessionRow
 from mesh.core.clock import Clock
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 from mesh.core.values import StoredValue
 from mesh.core.wire import decode, encode
 from mesh.stages.messages import StageMessage
@@ -65,12 +70,19 @@ class _Stage:
     state: str = "queued"  #: `queued`, `claimed`, `ended`, `lost`, `cancelled`.
     claim: Claim | None = None  #: The last claim; a stage has at most one in its life.
     paid_by: Lease | None = None  #: The lease that the claim was made under.
+    slots: int = 0  #: Slots with which the stage has started.
     batch: int = 0  #: The last batch accepted under the claim.
     cancelled: bool = False
-    since_ms: int = 0  #: When the stage came into its present state and queue, on the wall clock: for display.
+    since_ms: int = 0  #: When the stage came into its present state and queue, on the wall clock.
+    created_ms: int = 0  #: When it was queued, on the wall clock.
     deadline_ms: int | None = None  #: Limit from the claim to the take-back.
     overdue: int | None = None  #: Time of the take-back on the lease clock; None if the stage is not claimed or has no deadline.
     inputs: dict[NodeId, bytes] = field(default_factory=dict)
+
+    @property
+    def takes(self) -> ResourceSet:
+        """Amounts that the claim takes of its lease."""
+        return self.head.slot.times(self.slots)
 
 
 class MemoryStore(MemoryLedger):
@@ -98,13 +110,15 @@ class MemoryStore(MemoryLedger):
     def snapshot(self) -> FederationSnapshot:
         with self._changed:
             self._tick()
+            leases = tuple(sorted(self._lease_views(), key=lambda view: view.token))
             return FederationSnapshot(
                 at_ms=self._clock.wall_ms(),
                 tree=self._configured.with_vanished(self._vanished, {**self._usage, **self._target_updates}),
                 usage=dict(self._usage),
                 meshes=tuple(self._view(session_row) for _, session_row in sorted(self._session_rows.items())),
-                leases=tuple(sorted(self._lease_views(), key=lambda view: view.token)),
+                leases=leases,
                 demands=tuple(self._demands.views(self._lt)),
+                running=marked_leaving(self._running_views(), leases),
                 version=self._version,
                 epoch=self._epoch,
                 recovery_ms=self._recovery_left(),
@@ -120,6 +134,24 @@ class MemoryStore(MemoryLedger):
             waiting=sum(stage.mesh == mesh and stage.state == "queued" for stage in self._stages.values()),
             claimed=len(self._claims[mesh]),
         )
+
+    def _running_views(self) -> Iterator[RunningView]:
+        for mesh in sorted(self._session_rows):
+            for claim in sorted(self._claims[mesh].values(), key=attrgetter("token")):
+                record = self._stages[claim.stage]
+                if record.paid_by is not None:
+                    yield RunningView(
+                        stage=claim.stage,
+                        mesh=mesh,
+                        tenant=record.paid_by.tenant,
+                        flavor=record.paid_by.flavor,
+                        amounts=record.takes,
+                        priority=record.head.priority,
+                        token=claim.token,
+                        since_ms=record.since_ms,
+                        created_ms=record.head.created_ms or record.created_ms,
+                        is_leaving=record.cancelled,
+                    )
 
     def _lose_stages(self, session_row: SessionRow, reason: Reason = Reason.LEASE_EXPIRED) -> tuple[StageId, ...]:
         stages = tuple(sorted(self._claims[session_row.record.mesh]))
@@ -150,12 +182,14 @@ class MemoryStore(MemoryLedger):
         with self._changed:
             if spec.stage in self._stages or spec.run in self._forgotten:
                 return False
+            now_ms = self._clock.wall_ms()
             self._stages[spec.stage] = _Stage(
                 mesh=mesh,
                 head=head_of(spec),
                 spec=encode(spec),
                 arrival=self._next_entry(),
-                since_ms=self._clock.wall_ms(),
+                since_ms=now_ms,
+                created_ms=now_ms,
                 deadline_ms=spec.deadline_ms,
             )
             self._post_notification(mesh, NotificationKind.STAGE, spec.stage)
@@ -192,7 +226,7 @@ class MemoryStore(MemoryLedger):
                     record.head = replace(record.head, reason=reason)
                     self.post(record.head.run, "stage", waiting_for(stage, reason, detail))
 
-    def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
+    def claim(self, session: Session, stage: StageId, lease: Lease | None, slots: int = 1) -> ClaimedStage | None:
         with self._changed:
             self._admit(session)
             self._session_row(session, live=True)
@@ -206,18 +240,28 @@ class MemoryStore(MemoryLedger):
                     raise LedgerRecovering(f"the ledger recovers for another {self._recovery_left()} ms; claim then")
                 if not self._is_paid_by(session.mesh, lease) and (lease is not None or record.head.slot):
                     raise LeaseLost(f"mesh {session.mesh} does not hold the lease for {stage}")
-                self._check_claims(session.mesh, record, lease)
+                self._check_claims(session.mesh, record, lease, slots)
                 claim = Claim(stage=stage, mesh=session.mesh, incarnation=session.incarnation, token=self._next_token())
-                self._make_claim(claim, record, lease)
+                self._make_claim(claim, record, lease, slots)
             return _claimed(claims[stage], record)
 
-    def _make_claim(self, claim: Claim, record: _Stage, lease: Lease | None) -> None:
-        record.state, record.claim, record.paid_by, record.batch = "claimed", claim, lease, 0
+    def _leave_queue(self, record: _Stage) -> None:
+        """Withdraw what the mesh wanted for this stage alone; the caller has changed the record's state. See `lua/lib_queue.lua`."""
+        if record.head.slot and self._demands.of(record.mesh):
+            self._demands.bound(record.mesh, _kind_of(record.head), self._queued_slots(record.mesh, _kind_of(record.head)))
+
+    def _queued_slots(self, mesh: MeshId, kind: StageKind) -> int:
+        queued = (stage.head for stage in self._stages.values() if stage.mesh == mesh and stage.state == "queued")
+        return sum(head.width for head in queued if _kind_of(head) == kind)
+
+    def _make_claim(self, claim: Claim, record: _Stage, lease: Lease | None, slots: int) -> None:
+        record.state, record.claim, record.paid_by, record.batch, record.slots = "claimed", claim, lease, 0, slots
         record.since_ms = self._clock.wall_ms()
         record.overdue = None if record.deadline_ms is None else self._lt + record.deadline_ms
         self._claims[claim.mesh][claim.stage] = claim
+        self._leave_queue(record)
 
-    def _check_claims(self, mesh: MeshId, record: _Stage, lease: Lease | None) -> None:
+    def _check_claims(self, mesh: MeshId, record: _Stage, lease: Lease | None, slots: int) -> None:
         """Raises TooManyClaims."""
         if lease is None:
             return
@@ -225,8 +269,8 @@ class MemoryStore(MemoryLedger):
         others = (self._stages[stage] for stage in self._claims[mesh])
         paid_alike = [other for other in others if other.paid_by is not None and (other.paid_by.tenant, other.paid_by.flavor) == key]
         held = self._rows[mesh][key].held
-        for resource, units in record.head.slot.items():
-            taken = sum(other.head.slot.get(resource, 0) for other in paid_alike)
+        for resource, units in record.head.slot.times(slots).items():
+            taken = sum(other.takes[resource] for other in paid_alike)
             if taken + units > CLAIMS_PER_UNIT * held.get(resource, 0):
                 raise TooManyClaims(f"mesh {mesh} has claimed {CLAIMS_PER_UNIT} times what its lease holds; end some of it")
 
@@ -259,16 +303,16 @@ class MemoryStore(MemoryLedger):
             return GONE
         if claim.token >= self._epoch or digest_of(decode(StageSpec, record.spec)) != held.spec:
             return GONE
-        if not held.has_ended and not self._may_pay(session.mesh, record, held.lease):
+        if not held.has_ended and not self._may_pay(session.mesh, record, held):
             return GONE
-        self._make_claim(claim, record, None if held.has_ended else held.lease)
+        self._make_claim(claim, record, None if held.has_ended else held.lease, held.slots)
         return 0
 
-    def _may_pay(self, mesh: MeshId, record: _Stage, lease: Lease | None) -> bool:
-        if not self._is_paid_by(mesh, lease) and (lease is not None or record.head.slot):
+    def _may_pay(self, mesh: MeshId, record: _Stage, held: HeldClaim) -> bool:
+        if not self._is_paid_by(mesh, held.lease) and (held.lease is not None or record.head.slot):
             return False
         try:
-            self._check_claims(mesh, record, lease)
+            self._check_claims(mesh, record, held.lease, held.slots)
         except TooManyClaims:
             return False
         return True
@@ -310,6 +354,7 @@ class MemoryStore(MemoryLedger):
             record = self._stages.get(stage)
             if record is not None and record.state == "queued":
                 self._close(record, "cancelled")
+                self._leave_queue(record)
                 self.post(record.head.run, "stage", ended(stage))
             elif record is not None and record.state == "claimed":
                 record.cancelled = True
@@ -376,6 +421,8 @@ class MemoryStore(MemoryLedger):
                 record = self._stages.pop(stage)
                 if record.state == "claimed":
                     self._claims[record.mesh].pop(stage, None)
+                elif record.state == "queued":
+                    self._leave_queue(record)
             self._forgotten.add(run)
             for mesh in meshes:
                 self._post_notification(mesh, NotificationKind.FORGET, run)
@@ -422,6 +469,9 @@ class MemoryStore(MemoryLedger):
             if mesh in waiting:
                 self._wake(mesh)
 
+    def _notify_of_contest(self) -> None:
+        self.post(RunId(""), CONTESTED, b"")
+
     def _wake(self, mesh: MeshId) -> None:
         self._post_notification(mesh, NotificationKind.STAGE, "")
 
@@ -453,6 +503,10 @@ class MemoryStore(MemoryLedger):
     def keep_only(self, run: RunId, hashes: tuple[str, ...]) -> None:
         with self._changed:
             self._blobs[run] = self.get(run, hashes)
+
+
+def _kind_of(head: QueuedStage) -> StageKind:
+    return head.tenant, head.priority, head.slot
 
 
 def _claimed(claim: Claim, record: _Stage) -> ClaimedStage:

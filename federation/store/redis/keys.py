@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from mesh.core.ids import MeshId, RunId, StageId
 
 #: Version of the stored layout: increases with each change that an older program would misread.
-SCHEMA = 6
+SCHEMA = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Keys:
 
     @property
     def plan(self) -> str:
-        """Hash: the leading planner, its token and term; the number of the last plan."""
+        """Hash: the leading planner, its token and term; the number of the last plan; `contested`: LT of the last inbox entry."""
         return self._key("plan")
 
     @property
@@ -93,6 +93,11 @@ class Keys:
     def demands(self, mesh: MeshId | str) -> str:
         """Hash: `tenant|flavor` to the mesh's want, as JSON."""
         return self._key("demands", mesh)
+
+    @property
+    def demand_counts(self) -> str:
+        """Hash: `tenant|flavor` to the number of its wants, flavor to the number of tenants with wants; see `lua/lib_lease.lua`."""
+        return self._key("demand-counts")
 
     def stage(self, stage: StageId | str) -> str:
         """Hash: the record of a stage."""
@@ -129,8 +134,16 @@ class Keys:
         return self._key("overdue")
 
     def taken(self, mesh: MeshId | str) -> str:
-        """Hash: `tenant|flavor|resource` to the units that the mesh's claims use of its lease, one slot per stage."""
+        """Hash: `tenant|flavor|resource` to the units that the mesh's claims use of its lease, with all slots of each stage."""
         return self._key("taken", mesh)
+
+    def running(self, mesh: MeshId | str) -> str:
+        """Hash: stage that the mesh's session has claimed under a lease, to its row for planners; see `lua/lib_stage.lua`."""
+        return self._key("running", mesh)
+
+    def queued_slots(self, mesh: MeshId | str) -> str:
+        """Hash: kind of queued stages to the slots that they could use together; see `lua/lib_queue.lua`."""
+        return self._key("queued-slots", mesh)
 
     @property
     def scripted(self) -> tuple[str, ...]:
@@ -140,7 +153,10 @@ class Keys:
         single = (self.meta, self.tree, self.sessions, self.meshes, self.inbox)
         ledger = (self.due, self.cuts, self.marks, self.waiting_leases, self.plan, self.lease_log)
         families = (self.leases, self.demands, self.stage, self.inputs, self.ready, self.claimed, self.stages_of, self.notifications)
-        return (*single, *ledger, *(family("") for family in families), self.overdue, self.taken(""), self.use, self.gone, self.draft(""))
+        of_claims = (self.overdue, self.taken(""))
+        of_trees = (self.use, self.gone, self.draft(""), self.demand_counts)
+        of_stages = (self.running(""), self.queued_slots(""))
+        return (*single, *ledger, *(family("") for family in families), *of_claims, *of_trees, *of_stages)
 
     def blobs(self, run: RunId | str) -> str:
         """Hash: SHA-256 to bytes."""

@@ -25,6 +25,7 @@ from federation.errors import (
 from federation.leases import (
     ROWS_MAX,
     ROWS_SENT_MAX,
+    VICTIMS_MAX,
     Acquired,
     Configured,
     Granted,
@@ -53,6 +54,7 @@ from federation.store.lease_rows import (
     lease_of,
     lease_use_row,
     lines_of,
+    marked_leaving,
     refuse_unfit,
     response_leases,
 )
@@ -285,25 +287,27 @@ class RedisLedger:
 
     def snapshot(self) -> FederationSnapshot:
         for _ in range(LOOKS_MAX):
-            _, epoch, recovery_ms, lt, now_ms, version, name, gone, use, meshes, leases, demands = self._call("snapshot")
+            _, epoch, recovery_ms, lt, now_ms, version, name, gone, use, meshes, leases, demands, running = self._call("snapshot")
             configured = self._tree.named(name)
             if configured is not None:
                 break
         else:
             raise not_whole()
         usage, targeted = self._rows.charged(use)
+        held = self._rows.leases(leases)
         vanished = gone_of(pairs(gone))
         return FederationSnapshot(
             at_ms=int(now_ms),
             tree=self._tree.extended(configured, vanished, {**usage, **targeted}) if vanished else configured,
             usage=usage,
             meshes=self._rows.meshes(meshes),
-            leases=self._rows.leases(leases),
+            leases=held,
             demands=tuple(
                 demand_view(MeshId(mesh.decode()), field, row, int(lt))
                 for mesh, flat_demands in sorted(demands)
                 for field, row in sorted(_texts(pairs(flat_demands)).items())
             ),
+            running=marked_leaving(self._rows.running(running), held),
             version=int(version),
             epoch=int(epoch),
             recovery_ms=int(recovery_ms),
@@ -375,14 +379,16 @@ def _nothing_new(epoch: bytes, recovery_ms: bytes, mark: bytes, others_wait: byt
 
 
 def _target_row(target_update: TargetUpdate) -> list[object]:
-    """Format for `lua/plan_apply.lua`."""
-    amounts = [dict(some.items()) for some in (target_update.target, target_update.before) if some is not None]
+    """Format for `lua/plan_apply.lua`. The victims are text, since cjson rounds numbers."""
+    before = target_update.before
     return [
         target_update.mesh,
         target_update.tenant,
         target_update.flavor,
         -1 if target_update.wait_ms is None else target_update.wait_ms,
-        *amounts,
+        dict(target_update.target.items()),
+        before is not None and dict(before.items()),
+        "".join(f",{token}" for token in target_update.victims[:VICTIMS_MAX]),
     ]
 
 

@@ -25,6 +25,7 @@ from federation.dispatch import (
 from federation.errors import EarlierReportsLost, LeaseLost, LedgerRecovering, LedgerUninitialised, StaleFence, TooManyClaims
 from federation.leases import Lease, Session
 from federation.store.inbox_entries import claim_status_of, closing_state, ended, head_of, refuse_foreign, refuse_many, waiting_for
+from federation.store.lease_rows import kind_of
 from federation.store.redis.client import answer_s_max
 from federation.store.redis.keys import Keys
 from federation.store.redis.scripts import Scripts, pairs, redis_responses
@@ -62,8 +63,9 @@ class RedisStageQueue:
 
     def submit(self, mesh: MeshId, spec: StageSpec) -> bool:
         deadline = "" if spec.deadline_ms is None else spec.deadline_ms
-        queued = self._scripts.call("submit", mesh, spec.stage, spec.run, encode(spec), encode(head_of(spec)), -spec.priority, deadline)
-        return bool(queued == 1)
+        head = head_of(spec)
+        about = spec.stage, spec.run, encode(spec), encode(head), -spec.priority, deadline, kind_of(head), spec.width
+        return bool(self._scripts.call("submit", mesh, *about) == 1)
 
     def waiting(self, mesh: MeshId, limit: int = 64) -> tuple[QueuedStage, ...]:
         return _heads(self._scripts.call("waiting", mesh, limit))
@@ -83,9 +85,9 @@ class RedisStageQueue:
         with contextlib.suppress(LedgerUninitialised):
             self._scripts.call("explain", session.mesh, session.incarnation, reason.value, *arguments)
 
-    def claim(self, session: Session, stage: StageId, lease: Lease | None) -> ClaimedStage | None:
+    def claim(self, session: Session, stage: StageId, lease: Lease | None, slots: int = 1) -> ClaimedStage | None:
         paid = (lease.tenant, lease.flavor, lease.token) if lease is not None else ("", "", 0)
-        reply = self._scripts.call("claim", *of_session(session), stage, *paid, CLAIMS_PER_UNIT)
+        reply = self._scripts.call("claim", *of_session(session), stage, *paid, CLAIMS_PER_UNIT, slots)
         raise_named(reply, session.mesh)
         if reply[0] == b"NO_LEASE":
             raise LeaseLost(f"mesh {session.mesh} does not hold the lease for {stage}")
@@ -216,7 +218,7 @@ def _claimed(session: Session, row: list[bytes | list[bytes]]) -> ClaimedStage:
 def _claim_arguments(held: HeldClaim) -> tuple[str | int, ...]:
     """Return a claim as arguments of `lua/resume.lua`."""
     paid = (held.lease.tenant, held.lease.flavor, held.lease.token) if held.lease is not None else ("", "", 0)
-    return (held.claim.stage, held.claim.token, *paid, held.spec, int(held.is_whole), int(held.has_ended))
+    return (held.claim.stage, held.claim.token, *paid, held.spec, int(held.is_whole), int(held.has_ended), held.slots)
 
 
 def _heads(rows: list[tuple[bytes, bytes]]) -> tuple[QueuedStage, ...]:

@@ -6,19 +6,30 @@ cache as a whole, and an update lost to another thread costs only work.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from federation.snapshot import LeaseView, MeshRecord, MeshView
-from federation.store.lease_rows import holder_of, lease_of, mesh_view, view_of
+from federation.snapshot import LeaseView, MeshRecord, MeshView, RunningView
+from federation.store.lease_rows import holder_of, lease_of, mesh_view, running_view, view_of
 from federation.store.redis.scripts import pairs
 from federation.store.tree_rows import charged_of
 from federation.tenants import SEPARATOR
-from mesh.core.ids import FlavorName, TenantPath
+from mesh.core.ids import FlavorName, MeshId, TenantPath
 from mesh.core.wire import decode
 
 Charged = dict[tuple[TenantPath, FlavorName, str], int]
+View = TypeVar("View", LeaseView, RunningView)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ParsedRows(Generic[View]):
+    """Rows of one hash."""
+
+    flat: list[bytes]  #: Raw fields and rows.
+    rows: dict[bytes, tuple[bytes, View]]  #: By field.
+    views: tuple[View, ...]  #: By token.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,17 +46,24 @@ class RowCache:
     """Cache of the rows of one ledger."""
 
     def __init__(self) -> None:
-        self._holders: dict[bytes, tuple[list[bytes], dict[bytes, tuple[bytes, LeaseView]]]] = {}  #: Raw and parsed rows by holder.
+        self._holders: dict[bytes, _ParsedRows[LeaseView]] = {}
+        self._running: dict[bytes, _ParsedRows[RunningView]] = {}  #: By mesh.
         self._charged = _ChargedRows(flat=[], nodes={}, held={}, targeted={})
         self._records: dict[bytes, MeshRecord] = {}
 
     def leases(self, holders: list[Any]) -> tuple[LeaseView, ...]:
         """Return the leases of all holders, in the order of their grants."""
         before = self._holders
-        now = {name: _views(name, flat, before.get(name)) for name, flat in holders}
+        now = {name: _parsed(flat, before.get(name), _lease_parser(name)) for name, flat in holders}
         self._holders = now
-        views = (view for _, of_holder in now.values() for _, view in of_holder.values())
-        return tuple(sorted(views, key=attrgetter("token")))
+        return tuple(sorted((view for of_holder in now.values() for view in of_holder.views), key=attrgetter("token")))
+
+    def running(self, meshes: list[Any]) -> tuple[RunningView, ...]:
+        """Return the running stages by mesh, in the order of the claims; leaving ones only if cancelled."""
+        before = self._running
+        now = {name: _parsed(flat, before.get(name), _running_parser(name)) for name, flat in meshes}
+        self._running = now
+        return tuple(view for name in sorted(now) for view in now[name].views)
 
     def charged(self, flat: list[bytes]) -> tuple[Charged, Charged]:
         """Return the charged use of each node, and nodes without use that have a target."""
@@ -78,19 +96,28 @@ def _charged(flat: list[bytes], before: dict[bytes, tuple[bytes, Charged, Charge
     return _ChargedRows(flat=flat, nodes=now, held=held, targeted=targeted)
 
 
-def _views(
-    holder: bytes, flat: list[bytes], known: tuple[list[bytes], dict[bytes, tuple[bytes, LeaseView]]] | None
-) -> tuple[list[bytes], dict[bytes, tuple[bytes, LeaseView]]]:
-    """Return the leases of a holder, by the names of their rows."""
-    if known is not None and known[0] == flat:
+def _parsed(flat: list[bytes], known: _ParsedRows[View] | None, parse: Callable[[bytes, bytes], View]) -> _ParsedRows[View]:
+    """Return the rows of a hash; only rows that are not known are parsed."""
+    if known is not None and known.flat == flat:
         return known
-    before = known[1] if known is not None else {}
-    mesh, incarnation = holder_of(holder.decode())
-    views: dict[bytes, tuple[bytes, LeaseView]] = {}
+    before = known.rows if known is not None else {}
+    rows: dict[bytes, tuple[bytes, View]] = {}
     for field, row in pairs(flat).items():
         kept = before.get(field)
-        if kept is None or kept[0] != row:
-            tenant, _, flavor = field.decode().rpartition(SEPARATOR)
-            kept = row, view_of(lease_of(mesh, tenant, flavor, row.decode()), incarnation)
-        views[field] = kept
-    return flat, views
+        rows[field] = kept if kept is not None and kept[0] == row else (row, parse(field, row))
+    return _ParsedRows(flat=flat, rows=rows, views=tuple(sorted((view for _, view in rows.values()), key=attrgetter("token"))))
+
+
+def _lease_parser(holder: bytes) -> Callable[[bytes, bytes], LeaseView]:
+    mesh, incarnation = holder_of(holder.decode())
+
+    def parse(field: bytes, row: bytes) -> LeaseView:
+        tenant, _, flavor = field.decode().rpartition(SEPARATOR)
+        return view_of(lease_of(mesh, tenant, flavor, row.decode()), incarnation)
+
+    return parse
+
+
+def _running_parser(name: bytes) -> Callable[[bytes, bytes], RunningView]:
+    mesh = MeshId(name.decode())
+    return lambda stage, row: running_view(mesh, stage.decode(), row.decode())

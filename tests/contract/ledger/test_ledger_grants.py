@@ -4,13 +4,13 @@ import threading
 from dataclasses import replace
 
 import pytest
-from two_teams import A100, ACME, LAB, ONE_GPU, SHOP, ask, gpu, gpus, record, tree
+from two_teams import A100, ACME, LAB, ONE_GPU, SHOP, ask, gpu, gpus, record, target_update, tree
 
-from federation.errors import BatchTooLarge, ForgedReceipt, LinkRefused, UnfitName
+from federation.errors import BatchTooLarge, ForgedReceipt, LinkRefused, QuotaExceeded, UnfitName
 from federation.leases import ROWS_MAX, Granted, LeaseAck, LeaseRefused, QuotaDemand
 from federation.manual_mesh import ManualMesh
 from federation.tenants import Quota, Tenant, TenantTree
-from mesh.core.ids import FlavorName
+from mesh.core.ids import FlavorName, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import AMOUNT_MAX, ResourceSet
 from mesh.errors import AmountError
@@ -109,7 +109,55 @@ def test_request_beyond_the_borrowing_limit_is_named_so(store):
 def test_a_resource_without_quota_can_never_be_held(west):
     refused = ask(west, slot=ResourceSet.of({"gpu": 1, "cpu": 1}))
     assert (refused.reason, refused.resource, refused.available) == (Reason.QUOTA_TOO_SMALL, "cpu", 0)
-    assert ask(west, flavor=FlavorName("h100")).reason is Reason.QUOTA_TOO_SMALL
+    assert ask(west, flavor=FlavorName("h100")).reason is Reason.FLAVOR_CLOSED
+
+
+def with_tenants(**quotas: dict) -> TenantTree:
+    """Return `acme` and tenants below it with these quotas of GPUs."""
+    acme = Tenant(path=ACME, parent=None, quotas=quotas.pop("acme", {}))
+    return TenantTree([acme, *(Tenant(path=TenantPath(f"acme/{name}"), parent=ACME, quotas=own) for name, own in quotas.items())])
+
+
+def test_a_flavor_that_only_a_sibling_names_is_closed(store):
+    store.ledger.configure(with_tenants(lab={}, shop={(A100, "gpu"): Quota(nominal=40_000)}))
+    refused = ask(ManualMesh(store.ledger, record()))
+    assert refused == LeaseRefused(reason=Reason.FLAVOR_CLOSED, tenant=LAB, flavor=A100, resource="gpu", wanted=10_000, available=0)
+    assert "tenant acme/lab names no quota of flavor a100" in refused.in_words()
+    assert "`quotas: {a100: {gpu: {nominal: 0}}}`" in refused.in_words()
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        pytest.param({"lab": {(A100, "gpu"): Quota()}}, id="the tenant"),
+        pytest.param({"lab": {(A100, "memory"): Quota()}}, id="the tenant with another resource"),
+        pytest.param({"lab": {}, "acme": {(A100, "gpu"): Quota()}}, id="a tenant above it"),
+    ],
+)
+def test_a_nominal_quota_of_0_opens_a_flavor_at(store, opening):
+    store.ledger.configure(with_tenants(**opening, shop={(A100, "gpu"): Quota(nominal=40_000)}))
+    assert ask(ManualMesh(store.ledger, record()), 9).slots == 4
+
+
+def test_what_a_tenant_lends_upwards_opens_no_flavor_there(store):
+    west = ManualMesh(store.ledger, record())
+    store.ledger.configure(with_tenants(lab={(A100, "gpu"): Quota(nominal=10_000)}, shop={(A100, "gpu"): Quota(nominal=40_000)}))
+    assert ask(west, tenant=ACME).reason is Reason.FLAVOR_CLOSED
+    assert ask(west, 9).slots == 5
+
+
+@pytest.mark.every_form
+def test_a_closed_flavor_keeps_its_leases_and_grants_no_more(store):
+    shop = {(A100, "gpu"): Quota(nominal=40_000)}
+    store.ledger.configure(with_tenants(lab={(A100, "gpu"): Quota()}, shop=shop))
+    west = ManualMesh(store.ledger, record())
+    ask(west, 2)
+    store.ledger.configure(with_tenants(lab={}, shop=shop))
+    assert (gpus(store.ledger, LAB), ask(west).reason) == (2, Reason.FLAVOR_CLOSED)
+    with pytest.raises(QuotaExceeded):
+        target_update(store.ledger, ("west", LAB, 3))
+    store.ledger.configure(with_tenants(lab={}, acme={(A100, "gpu"): Quota()}, shop=shop))
+    assert ask(west, 9).slots == 2
 
 
 def test_the_tightest_resource_of_the_slot_decides(store):

@@ -19,7 +19,7 @@ from federation.store.redis.fixtures import ANSWER_MS_MAX, servers
 from federation.store.redis.keys import Keys
 from federation.store.redis.ledger import RedisLedger
 from federation.store.redis.queue import RedisStageQueue
-from federation.tenants import Tenant, TenantTree
+from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.errors import RuntimeAdapterError
@@ -140,8 +140,8 @@ def test_shards_do_not_see_each_other(redis_server: redis.Redis):
 
 def test_the_log_is_bounded_by_changes_and_not_by_calls(redis_server: redis.Redis):
     ledger = RedisLedger(redis_server, Keys("log"), terms=TERMS, founding=True)
-    teams = [TenantPath(f"acme/t{number}") for number in range(23)]
-    ledger.configure(TenantTree([tree(own=23).tenants[ACME], *(Tenant(path=path, parent=ACME) for path in teams)]))
+    teams, own = [TenantPath(f"acme/t{number}") for number in range(23)], {(A100, "gpu"): Quota(nominal=10_000)}
+    ledger.configure(TenantTree([tree().tenants[ACME], *(Tenant(path=path, parent=ACME, quotas=own) for path in teams)]))
     west = ManualMesh(ledger, record())
     ledger.acquire(west.session, tuple(QuotaDemand(tenant=path, flavor=A100, slot=ONE_GPU, slots=1) for path in teams))
     entries = redis_server.xrange(Keys("log").lease_log)

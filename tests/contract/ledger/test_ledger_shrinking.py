@@ -21,7 +21,7 @@ def test_lowered_lease_stays_charged_until_acknowledged(ledger, west):
 
 
 def test_plan_notifies_only_meshes_that_lose_quota(ledger, west, east, store):
-    ask(west, 4)
+    ask(west, 8)
     cursors = {mesh: store.queue.notifications(MeshId(mesh), "", 0)[0] for mesh in ("west", "east")}
     target_update(ledger, ("west", LAB, 1), ("east", SHOP, 2))
     notifications = {mesh: store.queue.notifications(MeshId(mesh), cursor, 0)[1] for mesh, cursor in cursors.items()}

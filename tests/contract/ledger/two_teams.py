@@ -45,8 +45,8 @@ def gpus(ledger, tenant) -> int:
     return ledger.snapshot().usage.get((tenant, A100, "gpu"), 0) // 10_000
 
 
-def target_update(ledger, *target_updates, wait_ms=None):
-    """Apply a plan of (mesh, tenant, whole GPUs[, GPUs the plan saw])."""
+def target_update(ledger, *target_updates, wait_ms=None, victims=()):
+    """Apply a plan of (mesh, tenant, whole GPUs[, GPUs the plan saw]), which stops these victims."""
     planner = ledger.elect("planner", 10**9)
     version = ledger.snapshot().version
     return ledger.plan_apply(
@@ -54,7 +54,13 @@ def target_update(ledger, *target_updates, wait_ms=None):
         version,
         tuple(
             TargetUpdate(
-                mesh=MeshId(mesh), tenant=tenant, flavor=A100, target=gpu(count), before=gpu(seen[0]) if seen else None, wait_ms=wait_ms
+                mesh=MeshId(mesh),
+                tenant=tenant,
+                flavor=A100,
+                target=gpu(count),
+                before=gpu(seen[0]) if seen else None,
+                wait_ms=wait_ms,
+                victims=victims,
             )
             for mesh, tenant, count, *seen in target_updates
         ),
