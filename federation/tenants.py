@@ -13,6 +13,9 @@ never lends.
     potential(root)    = own quota
     potential(n)       = min(kept + potential(parent), own quota + borrowing limit)    # no second term without a limit
 
+A flavor is closed to a tenant if neither the tenant nor one of its ancestors names a quota of it, as a ClusterQueue of Kueue uses only the
+flavors that it lists. The tenant's own work is granted nothing of a closed flavor; tenants below it that name the flavor are not affected.
+
 A deficit above, after a quota reduction, takes nothing that a node keeps and does not use (ADR 0018, `keeps_local`). The planner's
 `quota/ledger.py` computes the same, and a test compares the two.
 
@@ -97,7 +100,7 @@ class TenantTree:
             The message has one line per problem.
     """
 
-    __slots__ = ("_children", "_kept", "_keys", "_own", "_tenants", "_top", "_vanished")
+    __slots__ = ("_children", "_kept", "_keys", "_open", "_own", "_tenants", "_top", "_vanished")
 
     def __init__(self, tenants: Iterable[Tenant] = ()) -> None:
         listed = sorted(tenants, key=lambda tenant: tenant.path)
@@ -110,6 +113,7 @@ class TenantTree:
         self._kept: dict[tuple[TenantPath, FlavorName, str], int] = {}
         self._vanished: frozenset[TenantPath] = frozenset()  #: Removed tenants, added back without quota because they are charged.
         self._top: tuple[TenantPath, ...] | None = None
+        self._open: dict[TenantPath, frozenset[FlavorName]] = {}  #: Cache of `open_flavors`.
         self._count_quotas()
 
     def _count_quotas(self) -> None:
@@ -194,6 +198,20 @@ class TenantTree:
         """Return every (flavor, resource) that some tenant has a quota for."""
         return self._keys
 
+    def open_flavors(self, path: TenantPath) -> frozenset[FlavorName]:
+        """Return the flavors that the tenant's own work may use: those of which it or an ancestor names a quota. Raises UnknownTenant."""
+        known = self._open.get(path)
+        if known is not None:
+            return known
+        found: frozenset[FlavorName] = frozenset()
+        for node in reversed(tuple(self._way_up(path))):
+            known = self._open.get(node)
+            if known is None:
+                own = {flavor for flavor, _ in self._tenants[node].quotas}
+                known = self._open[node] = found if own <= found else found | own  # Tenants below share the set.
+            found = known
+        return found
+
     def quota(self, path: TenantPath, key: FlavorResource) -> Quota:
         """Return the limits as configured; nominal 0 and no limits by default. Raises UnknownTenant."""
         return self.tenant(path).quotas.get(key, Quota())
@@ -208,6 +226,7 @@ class TenantTree:
 
     def available(self, usage: Mapping[tuple[TenantPath, FlavorName, str], int], path: TenantPath, key: FlavorResource) -> int:
         """Return the units that the node could still be granted; negative after a quota reduction. Raises UnknownTenant."""
+        is_open = key[0] in self.open_flavors(path)
         root, *below = reversed(tuple(self._way_up(path)))
         room = self.own_quota(root, key) - usage.get((root, *key), 0)
         for node in below:
@@ -217,7 +236,7 @@ class TenantTree:
                 room = min(room, (own - kept) - max(0, use - kept) + borrowing_limit)
             if kept > use:
                 room = max(0, room) + kept - use
-        return room
+        return room if is_open else min(0, room)
 
     def borrowing_level(
         self, usage: Mapping[tuple[TenantPath, FlavorName, str], int], path: TenantPath, key: FlavorResource, units: int
@@ -247,6 +266,8 @@ class TenantTree:
 
     def potential(self, path: TenantPath, key: FlavorResource) -> int:
         """Return the units that the node could hold if no other tenant held any. Raises UnknownTenant."""
+        if key[0] not in self.open_flavors(path):
+            return 0
         root, *below = reversed(tuple(self._way_up(path)))
         most = self.own_quota(root, key)
         for node in below:
@@ -333,7 +354,7 @@ class TenantTree:
         tree = copy(self)
         tree._tenants = dict(sorted([*self._tenants.items(), *((tenant.path, tenant) for tenant in vanished)], key=itemgetter(0)))  # noqa: SLF001  same class
         tree._children = {**self._children, **{path: tuple(sorted(below)) for path, below in children.items()}}  # noqa: SLF001  same class
-        tree._top = self.top_level  # noqa: SLF001  same class
+        tree._top, tree._open = self.top_level, {}  # noqa: SLF001  same class
         tree._vanished = self._vanished | {tenant.path for tenant in vanished}  # noqa: SLF001  same class
         return tree
 
@@ -354,7 +375,7 @@ class TenantTree:
             raise ConfigError("\n".join(problems))
         tree = copy(self)
         tree._tenants = {**self._tenants, path: tenant}  # noqa: SLF001  same class
-        tree._own, tree._kept = dict(self._own), dict(self._kept)  # noqa: SLF001  same class
+        tree._own, tree._kept, tree._open = dict(self._own), dict(self._kept), {}  # noqa: SLF001  same class
         tree._children = children = dict(self._children)  # noqa: SLF001  same class
         if before.parent is not None:
             children[before.parent] = tuple(child for child in children[before.parent] if child != path)

@@ -21,7 +21,7 @@ class LeaseVictim:
     flavor: FlavorName
     amounts: ResourceSet  #: The reclaimed part.
     reason: Reason
-    stages: tuple[StageId, ...] = ()  #: Stages that would stop, if known: those of the piece's own tenant on its own mesh.
+    stages: tuple[StageId, ...] = ()  #: Stages that would stop, if known.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,9 +36,11 @@ from mesh.core.ids import MeshId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
 
-_QUOTA_LACKS = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL})
+_QUOTA_LACKS = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL, Reason.FLAVOR_CLOSED})
 #: Reasons of a mesh that knows only its own part: its room, its leases, or not even that. The quota tree and the plans may know more.
-SAID_IN_PART = frozenset({Reason.POOL_BUSY, Reason.QUOTA_EXHAUSTED, Reason.WAITING_IN_QUEUE})
+SAID_IN_PART = frozenset({Reason.POOL_BUSY, Reason.QUOTA_EXHAUSTED, Reason.QUOTA_CONTESTED, Reason.WAITING_IN_QUEUE})
+#: Reasons that only a plan's promise may replace: the quota tree knows no more.
+_SAID_BY_LEDGER = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_CONTESTED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +153,7 @@ class Forecasts:
         if pending is None:
             return None
         said = self._reported[stage]
-        if said not in SAID_IN_PART or (said is Reason.QUOTA_EXHAUSTED and self._promises.to(pending) is None):
+        if said not in SAID_IN_PART or (said in _SAID_BY_LEDGER and self._promises.to(pending) is None):
             return WaitReason(reason=said)
         line = self._precedence.line_before(pending)
         alike = (pending.mesh, pending.tenant, pending.slot, pending.priority, bool(line))
@@ -225,6 +227,8 @@ class Forecasts:
         If room and quota are both missing, quota comes first: more room alone would not help.
         """
         said = self._reported[stage]
+        if said is Reason.POOL_BUSY and explanation.reason is Reason.WAITING_FOR_VICTIMS:
+            return Reason.QUOTA_EXHAUSTED  # Others would have to return quota, and no plan has told them to.
         if said is Reason.POOL_BUSY and explanation.reason in _QUOTA_LACKS:
             return explanation.reason
         return explanation.reason or said if said is Reason.WAITING_IN_QUEUE else said

@@ -21,11 +21,12 @@ class PendingStage:
     width: int = 1  #: Slots that it could use.
     priority: int = 0
     user: str = ""
-    created_ms: int = 0  #: Among equals the earlier one goes first.
+    arrival: int = 0  #: Position in the queue of its mesh; among equals the lower one goes first.
+    created_ms: int = 0  #: See `StageSpec.created_ms`.
 
 
 def pending_stages_in(queues: Mapping[MeshId, Sequence[QueuedStage]]) -> Iterator[PendingStage]:
-    """Yield the pieces of all queues. Queues carry no times, so a piece's position stands for its time."""
+    """Yield the pieces of all queues."""
     for mesh, queued in queues.items():
         for place, stage in enumerate(queued):
             yield PendingStage(
@@ -35,5 +36,6 @@ def pending_stages_in(queues: Mapping[MeshId, Sequence[QueuedStage]]) -> Iterato
                 slot=stage.slot,
                 width=stage.width,
                 priority=stage.priority,
-                created_ms=place,
+                arrival=place,
+                created_ms=stage.created_ms,
             )

@@ -79,14 +79,14 @@ class PlannedGrants:
         if not self._giving:
             return {}
         growing = {
-            (lease.mesh, lease.tenant, lease.flavor): (lease.target, on_its_way(lease))
+            (lease.mesh, lease.tenant, lease.flavor): (lease.target, on_its_way(lease, ()))
             for lease in self._snapshot.leases
             if lease.incarnation is None and not lease.target <= lease.amounts
         }
         whose = {(mesh, tenant) for mesh, tenant, _ in growing}
         waiting = [pending for pending in self._pending if (pending.mesh, pending.tenant) in whose]
         found: dict[str, FlavorName] = {}
-        for pending in sorted(waiting, key=lambda pending: (-pending.priority, pending.created_ms)):
+        for pending in sorted(waiting, key=lambda pending: (-pending.priority, pending.arrival)):
             for flavor in self._reach.at_mesh(pending):
                 target, coming = growing.get((pending.mesh, pending.tenant, flavor), (None, {}))
                 if target is not None and pending.slot <= target and any(coming.get(name, 0) > 0 for name in pending.slot):

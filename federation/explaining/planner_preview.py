@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from federation.child.lease_accounting import sum_of
 from federation.explaining.flavor_reach import FlavorReach
 from federation.explaining.forecast import LeaseVictim
 from federation.explaining.pending_stages import PendingStage
@@ -29,6 +30,7 @@ class PlannerPreview:
         self._reach = reach
         self._demands = demands_of(snapshot)
         self._free = free_room(snapshot)
+        self._running = {view.token: view for view in snapshot.running}
 
     def unmet(self) -> tuple[Unmet, ...]:
         """Return the wants that the planner would not fulfil now, each with its reason."""
@@ -38,7 +40,7 @@ class PlannerPreview:
         """Return the reclaims for a waiting piece; its mesh's equally or less urgent demand for the tenant is left out.
 
         Args:
-            told: The quota scheduler's explanation of it.
+            explanation: The quota scheduler's explanation of it.
         """
         others = [
             demand
@@ -74,9 +76,9 @@ class PlannerPreview:
         """Return the reclaims for this piece: the difference between the plans with and without it."""
         if explanation.reason in (None, Reason.BEHIND_HEAD) or explanation.gate is not None or not self._reach.at_mesh(pending):
             return ()
-        usual = {_key(target): target for target in self._plan(others).lowered}
-        with_it = self._plan((*others, self._demand(pending))).lowered
-        return tuple(self._difference(target, usual.get(_key(target))) for target in with_it if target != usual.get(_key(target)))
+        usual = _victims_by_lease(self._plan(others))
+        with_it = _victims_by_lease(self._plan((*others, self._demand(pending))))
+        return tuple(self._difference(target, usual.get(key)) for key, target in with_it.items() if target != usual.get(key))
 
     def _demand(self, pending: PendingStage) -> PlannerDemand:
         flavor = self._reach.at_mesh(pending)[0]
@@ -88,21 +90,31 @@ class PlannerPreview:
             slots=1,
             priority=pending.priority,
             since_ms=self._snapshot.at_ms,
+            created_ms=pending.created_ms,
             is_crowded=not has_room(self._free, pending.mesh, flavor, pending.slot),
             free=left_over(self._free, pending.mesh, flavor, pending.slot),
         )
 
     def _difference(self, target: Target, usual: Target | None) -> LeaseVictim:
-        target_at = next(dict(lease.target.items()) for lease in self._snapshot.leases if _key(lease) == _key(target))
+        current = (lease for lease in self._snapshot.leases if lease.incarnation is None and _key(lease) == _key(target))
+        target_at = next(dict(lease.target.items()) for lease in current)
         before = usual.amounts if usual is not None else target_at
-        part = {name: units - target.amounts.get(name, 0) for name, units in before.items()}
+        stopped = [self._running[token] for token in target.victims if usual is None or token not in usual.victims]
+        stopping = sum_of(view.amounts for view in stopped)
+        part = {name: max(stopping[name], units - target.amounts.get(name, 0)) for name, units in before.items()}
         return LeaseVictim(
             mesh=target.mesh,
             tenant=target.tenant,
             flavor=target.flavor,
             amounts=ResourceSet({name: units for name, units in part.items() if units > 0}),
             reason=target.reason,
+            stages=tuple(view.stage for view in stopped),
         )
+
+
+def _victims_by_lease(plan: Plan) -> dict[tuple[MeshId, TenantPath, FlavorName], Target]:
+    """Return the targets for which something stops, those included that grow by more than their own victims free."""
+    return {_key(target): target for target in (*plan.lowered, *plan.raised) if target in plan.lowered or target.victims}
 
 
 def _key(one: Target | LeaseView) -> tuple[MeshId, TenantPath, FlavorName]:

@@ -73,9 +73,9 @@ class Precedence:
         return tuple(one for one in others if one.stage != pending.stage and self._turn_of(one) < turn)
 
     def own_before(self, pending: PendingStage) -> list[PendingStage]:
-        """Return the earlier pieces of the same tenant on the same mesh, the next one first; without those that need no room."""
+        """Return the pieces of the same tenant that preempt before it on its mesh, the next one first; without those that need no room."""
         others = (one for one in self._waiting_at.get((pending.mesh, pending.tenant), ()) if one.slot)
-        order = {one.stage: (-one.priority, one.created_ms) for one in (pending, *others)}
+        order = {one.stage: (-one.priority, one.created_ms, one.arrival) for one in (pending, *others)}
         return sorted((self._pending[name] for name in order if order[name] < order[pending.stage]), key=lambda one: order[one.stage])
 
     def _take_place(self, pending: PendingStage) -> int:
@@ -114,4 +114,4 @@ class Precedence:
 
     def _turn_of(self, pending: PendingStage) -> tuple[bool, int, int]:
         """Return the sort key of the start: preemptors that wait for their victims first, then the most urgent."""
-        return self._reported.get(pending.stage) is not Reason.WAITING_FOR_VICTIMS, -pending.priority, pending.created_ms
+        return self._reported.get(pending.stage) is not Reason.WAITING_FOR_VICTIMS, -pending.priority, pending.arrival

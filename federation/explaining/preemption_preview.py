@@ -28,6 +28,7 @@ class StartedStage:
     slots: int
     priority: int
     started_ms: int  #: Since the epoch.
+    created_ms: int = 0  #: See `StageSpec.created_ms`.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ def preview_preemption(
     rules: PreemptionPolicy,
     now_ms: int,
 ) -> PreviewedPreemption | None:
-    """Return the stages that would be preempted so that the stage can start; None: none is needed, or all candidates free too little.
+    """Return the stages that the mesh would preempt so that the stage has room; None: it has, or all candidates free too little.
 
     Args:
         pending: The waiting stage; one slot of it counts.
@@ -71,9 +72,10 @@ def preview_preemption(
         room = short_of(pending.slot, {name: pool.capacity[name] - pool.used[name] for name in pending.slot})
         lease = held.get(pool.flavor, NOTHING)
         quota = {} if is_quota_free else short_of(pending.slot, {name: lease[name] - spent[name] for name in pending.slot})
-        if not room and not quota:
-            return None
-        preemptor = preemptor_of(StageId(pending.stage), pending.tenant, pending.priority, pool.pool)
+        if not room:
+            return None  # Missing quota alone is the planner's to reclaim.
+        newer_than_ms = rules.newer_than_ms(pending.created_ms)
+        preemptor = preemptor_of(StageId(pending.stage), pending.tenant, pending.priority, pool.pool, newer_than_ms)
         victims = select_victims(preemptor, alike, room=room, quota=quota, min_run_ms=rules.min_run_ms, now_ms=now_ms)
         chosen += [victims] if victims else []
     best = min(chosen, key=lambda victims: harm_of(victims, now_ms), default=None)
@@ -88,4 +90,12 @@ def _occupant(one: StartedStage, pools: Sequence[PoolRecord]) -> Occupant | None
     pool = next((pool.pool for pool in pools if amounts <= pool.capacity), None)
     if pool is None:
         return None
-    return Occupant(stage=one.stage, tenant=one.tenant, priority=one.priority, pool=pool, amounts=amounts, started_ms=one.started_ms)
+    return Occupant(
+        stage=one.stage,
+        tenant=one.tenant,
+        priority=one.priority,
+        pool=pool,
+        amounts=amounts,
+        started_ms=one.started_ms,
+        created_ms=one.created_ms,
+    )

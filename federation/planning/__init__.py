@@ -1,7 +1,6 @@
 """Planning: which lease shall grow and which shall shrink, over all meshes at once.
 
-values      input and output of the planner                 planning_state  leases and their sums in a round
-tournament  order among claims that want to borrow          reclaim_candidates  order among leases that may be reclaimed
-reclaiming  choice of victims, and how much each gives      planner     one round
-planner_inputs  holdings and wants of a snapshot                planner_loop  loop: read the ledger, plan, apply
+values          input and output of the planner         planning_state  leases, their work and their sums in a round
+planner_inputs  holdings and demands of a snapshot      victim_search   work that stops for a claim
+planner_loop    loop: read the ledger, plan, apply      planner         one round
 """

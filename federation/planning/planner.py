@@ -1,13 +1,19 @@
 """The planner: the share of each tenant over all meshes, as targets for their leases.
 
-A round sees all leases and all wants at one instant. The round gives free quota in fair order, and reclaims borrowed quota for tenants
-that are entitled to more. Both are targets only: the ledger grows a lease when there is room, and shrinks a lease when its mesh has
-released the quota. No other tenant can take quota freed for a claim, since no other target rises. Two planners at once waste work and
-break nothing: the ledger compares versions and checks every sum again.
+A round sees all leases, the work that they pay for, and all demands at one instant. It gives free quota in the order of the rules, and
+reclaims quota by stopping work that the rules let a claimant preempt. Both are targets only: the ledger grows a lease when there is room,
+and shrinks a lease when its mesh has released the quota. No other tenant can take quota freed for a claim, since no other target rises.
+Two planners at once waste work and break nothing: the ledger compares versions and checks every sum again.
 
-The order: first the wants that tenants' own quotas cover, the most urgent first, with reclaim where others have borrowed. Then,
-priority by priority, the quota that may be borrowed, each time to the claim with the least dominant share, or the least past use where
-past use counts (`tournament` explains how both combine).
+The order: first the demands that tenants' own quotas cover, the most urgent first, with reclaim where others have borrowed. Then the
+quota that may be borrowed: with fair sharing to the claim with the least dominant share, otherwise to the one that borrows from the lowest
+subtree, then by priority (`federation.quota.order`). `federation.quota.preemption` chooses the victims. On a full mesh, missing room comes
+from work on this mesh first; then missing quota comes from any work.
+
+Two tenants cannot take from each other for ever. An entitled claimant takes only borrowed quota and is within its own quota afterwards.
+Of two borrowers, the taker ends below what the giver had, or the taker is more urgent. Within a tenant (priority, age) decides strictly.
+
+Source: ADR 0018, ADR 0036; Kueue's scheduler.
 """
 
 from __future__ import annotations
@@ -16,13 +22,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from federation.planning.planning_state import PlannedDemand, PlanningState
-from federation.planning.reclaim_candidates import ReclaimCandidates
-from federation.planning.reclaiming import Reclaiming
-from federation.planning.tournament import Tournament
 from federation.planning.values import Holding, Plan, PlannerDemand, Unmet
+from federation.planning.victim_search import VictimSearch
 from federation.quota.forest import QuotaForest
+from federation.quota.order import Head, ShareOrder
 from federation.quota.past_use import NO_PAST, PastUse
-from federation.quota.policies import MESH, OnQuotaReduction, QueueSettings, Rules, Stop
+from federation.quota.policies import MESH, QueueSettings, Rules, Stop
+from federation.quota.preemption.quota_reductions import reduction_victims
 from federation.tenants import FlavorResource
 from mesh.core.reasons import Reason
 from mesh.core.resources import format_units
@@ -48,25 +54,23 @@ def plan(
     Args:
         forest: The tenants' limits and weights.
         holdings: Every lease with something held or promised, one per (mesh, tenant, flavor).
-        wants: Demand beyond the holdings; any number per (mesh, tenant, flavor).
-        now_ms: On the ledger's clock, as are all times of holdings and wants.
-        rules: Minimum run time, shares, weighing of lost work.
-        settings: Settings by path, of tenants that are held or drained, are evicted on a quota reduction, or have a longest wait.
+        demands: Demand beyond the holdings; any number per (mesh, tenant, flavor).
+        now_ms: On the ledger's clock, as are all times of holdings and demands.
+        rules: Order, strategies, minimum run time, weighing of lost work.
+        settings: Settings by path. A tenant without settings reclaims from any borrower and preempts its own less urgent work.
         past: Past use of the tenants, by leaves of the forest.
-        tells_young: Explain unmet wants that wait only for victims within their minimum run time. This doubles the cost of an unmet want,
-            and is for people.
+        tells_young: Explain unmet demands that wait only for victims within their minimum run time. This doubles the cost of an unmet
+            demand, and is for people.
 
     Raises:
-        UnknownTenant: A holding or a want names a tenant that is not in the forest.
+        UnknownTenant: A holding or a demand names a tenant that is not in the forest.
     """
-    planning_state = PlanningState(forest, holdings, keeps_local=rules.keeps_local)
+    planning_state = PlanningState(forest, holdings, rules=rules, settings=settings, now_ms=now_ms)
     stopped = _Stopped(forest, settings)
-    reclaim_candidates = ReclaimCandidates(planning_state, rules, now_ms, settings)
+    planning_state.withdraw_promises()
     _drain(planning_state, stopped)
-    _cut(planning_state, reclaim_candidates, settings)
-    return _Round(
-        planning_state, Reclaiming(planning_state, rules, reclaim_candidates, settings), settings, now_ms, past, tells_young=tells_young
-    ).run(demands, stopped)
+    _reduce(planning_state)
+    return _Round(planning_state, settings, past, tells_young=tells_young).run(demands, stopped)
 
 
 class _Stopped:
@@ -91,41 +95,25 @@ class _Stopped:
 
 def _drain(planning_state: PlanningState, stopped: _Stopped) -> None:
     for lease in planning_state.leases.values() if stopped.is_any else ():
-        if stopped.of(lease.key[1]) is Stop.DRAIN:
-            planning_state.lower(lease, dict(lease.target))
-            lease.reason = Reason.TENANT_DRAINED
+        if stopped.of(lease.key[1]) is Stop.DRAIN and not lease.holding.is_fixed:
+            planning_state.drain(lease)
 
 
-def _cut(planning_state: PlanningState, reclaim_candidates: ReclaimCandidates, settings: Mapping[str, QueueSettings]) -> None:
-    """Evict the part above reduced limits, per resource, of tenants that chose eviction; leave the other tenants to reclaim."""
-    choice = {tenant for tenant, known in settings.items() if known.on_quota_reduction is OnQuotaReduction.EVICT}
-    by_choice = (
-        [lease for lease in planning_state.leases.values() if lease.key[1] in choice and not lease.holding.is_fixed] if choice else ()
-    )
-    for lease in sorted(by_choice, key=lambda lease: reclaim_candidates.rank(lease, planning_state.forest.root(lease.node))):
-        above = {name: min(units, planning_state.ledger.deficit(lease.node, (lease.key[2], name))) for name, units in lease.target.items()}
-        if any(above.values()):
-            planning_state.lower(lease, above)
-            lease.reason = Reason.QUOTA_REDUCED
+def _reduce(planning_state: PlanningState) -> None:
+    """Evict the work above reduced limits of tenants that chose eviction; leave the other tenants to reclaim."""
+    victims = reduction_victims(planning_state.quota)
+    planning_state.evict(victims, Reason.QUOTA_REDUCED)
+    planning_state.give_back_all(victims)
 
 
 class _Round:
-    def __init__(
-        self,
-        planning_state: PlanningState,
-        reclaiming: Reclaiming,
-        settings: Mapping[str, QueueSettings],
-        now_ms: int,
-        past: PastUse,
-        *,
-        tells_young: bool,
-    ) -> None:
+    def __init__(self, planning_state: PlanningState, settings: Mapping[str, QueueSettings], past: PastUse, *, tells_young: bool) -> None:
         self._planning_state = planning_state
-        self._reclaiming = reclaiming
+        self._quota = planning_state.quota
+        self._search = VictimSearch(planning_state)
         self._settings = settings
-        self._now_ms = now_ms
         self._past = past
-        self._with_the_young = reclaiming.with_the_young() if tells_young else None
+        self._tells_young = tells_young
         self._unmet: list[Unmet] = []
 
     def run(self, demands: Iterable[PlannerDemand], stopped: _Stopped) -> Plan:
@@ -143,12 +131,7 @@ class _Round:
         kept = self._serve_overdue(claims)
         for claim in claims:
             self._cover(claim)
-        equals: defaultdict[int, list[PlannedDemand]] = defaultdict(list)  # The most urgent first, in the order of the claims.
-        for claim in claims:
-            if claim.slots:
-                equals[claim.demand.priority].append(claim)
-        for some in equals.values():
-            self._lend(some)
+        self._lend([claim for claim in claims if claim.slots])
         for claim, amounts in kept:
             self._planning_state.charge(claim.node, {key: -units for key, units in amounts.items()})
         lowered, raised = self._planning_state.targets()
@@ -186,7 +169,7 @@ class _Round:
 
     def _is_overdue(self, demand: PlannerDemand) -> bool:
         known = self._settings.get(demand.tenant)
-        return known is not None and known.max_wait_ms is not None and self._now_ms - demand.since_ms >= known.max_wait_ms
+        return known is not None and known.max_wait_ms is not None and self._quota.now_ms - demand.since_ms >= known.max_wait_ms
 
     def _could_hold(self, claim: PlannedDemand) -> bool:
         slots = claim.demand.slots_min
@@ -205,39 +188,67 @@ class _Round:
             self._reclaim(claim, own)
 
     def _lend(self, claims: list[PlannedDemand]) -> None:
-        """Lend among claims of one priority: in full, or pick by pick where there is not enough for all."""
+        """Lend: in full where there is enough for all, otherwise in the order of the rules."""
         opposed = self._planning_state.raise_unopposed(claims, Reason.QUOTA_FREE)
-        tournament = Tournament(self._planning_state, opposed, self._past, is_by_shares=self._reclaiming.rules.fair_sharing)
-        while (claim := tournament.next()) is not None:
+        if self._quota.rules.fair_sharing:
+            self._lend_by_shares(opposed)
+        else:
+            for claim in sorted(opposed, key=self._level):
+                slots = min(claim.slots, self._planning_state.slots_free(claim))
+                if slots >= claim.least and not claim.demand.is_crowded:
+                    self._planning_state.raise_for(claim, slots, Reason.QUOTA_FREE)
+                if claim.slots:
+                    self._reclaim(claim, claim.slots)
+                if claim.slots:
+                    self._unmet.append(self._explain(claim))
+
+    def _level(self, claim: PlannedDemand) -> tuple[object, ...]:
+        """Return the classical order: the lowest subtree that holds a slot, past use, urgency."""
+        ledger = self._quota.ledger
+        level = max((ledger.height_that_holds(claim.node, key, units)[0] for key, units in claim.slot.items()), default=0)
+        return level, self._past.of(claim.node), *_urgency(claim)
+
+    def _lend_by_shares(self, claims: list[PlannedDemand]) -> None:
+        """Lend portion by portion, each to the claim with the least share."""
+        lines: defaultdict[int, list[PlannedDemand]] = defaultdict(list)
+        for claim in reversed(claims):  # The most urgent last.
+            lines[claim.node].append(claim)
+        order = ShareOrder(self._quota, [_head(line[-1]) for line in lines.values()], self._past)
+        while (head := order.next()) is not None:
+            claim, line = head.item, lines[head.queue]
             slots = min(self._planning_state.slots_free(claim), max(claim.least, -(-claim.slots // PORTIONS)))
             if slots >= claim.least and not claim.demand.is_crowded:
                 self._planning_state.raise_for(claim, slots, Reason.QUOTA_FREE)
-                tournament.settle(claim, is_over=claim.slots == 0)
+                leaves: set[int] = set()
             else:
-                victim_leases = self._reclaim(claim, claim.slots)
+                leaves = self._reclaim(claim, claim.slots)
                 if claim.slots:
                     self._unmet.append(self._explain(claim))
-                tournament.settle(claim, is_over=True)
-                tournament.refresh(victim_leases)
+                    claim.slots = 0
+            if not claim.slots:
+                line.pop()
+            order.settle(head, _head(line[-1]) if line else None)
+            order.refresh(leaves)
 
     def _reclaim(self, claim: PlannedDemand, slots: int) -> set[int]:
         """Reclaim as many of these slots as possible, if at least the fewest that are of use; return the leaves that lose quota.
 
         The first attempt is for all slots. If that is too many, each further attempt is for half of the rest: with fewer slots the
-        claimant's share is lower, and more leases have a greater one. Nothing is reclaimed for slots whose room on the mesh has gone to
+        claimant's share is lower, and more work has a greater one. Nothing is reclaimed for slots whose room on the mesh has gone to
         another claim.
         """
         leaves: set[int] = set()
-        ask = slots = min(slots, self._reclaiming.most(claim), self._planning_state.slots_in_room(claim))
+        ask = slots = min(slots, self._planning_state.slots_in_room(claim))
         while slots >= max(1, claim.least):
-            freed, victim_leases = self._reclaiming.free(claim, ask)
-            slots = slots - freed if freed == ask else ask - freed - 1
-            if freed:
-                for lease in victim_leases:
-                    if lease.reason is not Reason.QUOTA_REDUCED:  # No part of a quota reduction may wait.
-                        lease.reason = Reason.QUOTA_RECLAIMED
-                    leaves.add(lease.node)
-                self._planning_state.raise_for(claim, freed, Reason.QUOTA_FREED)
+            victims = self._search.victims(claim, ask)
+            if victims is None:
+                slots = ask - 1
+            else:
+                slots -= ask
+                needed = claim.amounts(ask)
+                leaves |= self._planning_state.evict(victims)
+                self._planning_state.give_back(victims, claim, needed)
+                self._planning_state.raise_for(claim, ask, Reason.QUOTA_FREED)
             ask = max(claim.least, -(-slots // 2))
         return leaves
 
@@ -262,11 +273,23 @@ class _Round:
 
     def _not_yet(self, claim: PlannedDemand) -> str:
         """Return the end of the sentence that no work may be preempted."""
-        if self._with_the_young is None or not self._with_the_young.needs_the_young(claim):
+        if not self._tells_young or not self._search.needs_the_young(claim):
             return ""
         return " yet: candidates are within their `min_run`"
 
 
 def _urgency(claim: PlannedDemand) -> tuple[int, int, str, str, str]:
     demand = claim.demand
-    return -demand.priority, demand.since_ms, demand.mesh, demand.tenant, demand.flavor
+    return -demand.priority, demand.created_ms or demand.since_ms, demand.mesh, demand.tenant, demand.flavor
+
+
+def _head(claim: PlannedDemand) -> Head[PlannedDemand]:
+    demand = claim.demand
+    return Head(
+        queue=claim.node,
+        amounts=claim.amounts(max(1, claim.least)),
+        priority=demand.priority,
+        created_ms=demand.created_ms or demand.since_ms,
+        name=f"{demand.mesh}|{demand.tenant}|{demand.flavor}",
+        item=claim,
+    )

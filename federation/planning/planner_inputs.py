@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from federation.planning.values import Holding, PlannerDemand
-from federation.snapshot import DemandView, FederationSnapshot, LeaseView, PoolRecord
+from federation.snapshot import DemandView, FederationSnapshot, LeaseView, PoolRecord, RunningView
 from mesh.core.ids import FlavorName, MeshId, TenantPath
+from mesh.core.resources import ResourceSet
 
 #: By mesh, flavor and tenant: the mesh's room that is not yet assigned to a want of the tenant.
 _Left = dict[tuple[MeshId, FlavorName, TenantPath], dict[str, int]]
+_LeaseKey = tuple[MeshId, TenantPath, FlavorName]
 #: The ledger's tokens are the microseconds of its clock at their creation.
 _TOKENS_A_MS = 1_000
 
@@ -32,15 +35,17 @@ def granted_ms(lease: LeaseView) -> int:
 
 
 def holdings_of(snapshot: FederationSnapshot) -> list[Holding]:
-    """Return every lease as a holding."""
-    return [_holding(lease) for lease in snapshot.leases]
+    """Return every lease as a holding, with the stages that it pays for."""
+    running = _running_by_lease(snapshot)
+    wanted = {(view.mesh, view.tenant, view.flavor) for view in snapshot.demands}
+    return [_holding(lease, running.get(_key(lease), ()), is_wanted=_key(lease) in wanted) for lease in snapshot.leases]
 
 
 def demands_of(snapshot: FederationSnapshot) -> list[PlannerDemand]:
     """Return the wants of all meshes that can start work, for tenants that exist."""
     able = {view.record.mesh for view in snapshot.meshes if view.can_start}
-    promised = {(lease.mesh, lease.tenant, lease.flavor): lease for lease in snapshot.leases if lease.incarnation is None}
-    coming = {key: on_its_way(lease) for key, lease in promised.items()}
+    running = _running_by_lease(snapshot)
+    coming = {_key(lease): on_its_way(lease, running.get(_key(lease), ())) for lease in snapshot.leases if lease.incarnation is None}
     free = free_room(snapshot)
     left: _Left = {}
     demands: list[PlannerDemand] = []
@@ -84,23 +89,57 @@ def left_over(free: FreeRoom, mesh: MeshId, flavor: FlavorName, slot: Mapping[st
     return {name: max(0, units - free.promised.get((mesh, flavor, name), 0)) for name, units in nearest.items()}
 
 
-def on_its_way(lease: LeaseView) -> dict[str, int]:
-    """Return the amounts that a plan has promised to the lease and the lease does not hold yet."""
-    return {name: more for name, units in lease.target.items() if (more := units - lease.amounts[name]) > 0}
+def on_its_way(lease: LeaseView, running: Sequence[RunningView]) -> dict[str, int]:
+    """Return the amounts that come free for the lease's tenant there: promised growth, and what stages return that are stopping.
+
+    Args:
+        running: Stages that the lease pays for.
+    """
+    leaving = _sum(view.amounts for view in running if view.is_leaving)
+    free = {name: units - lease.amounts[name] + leaving.get(name, 0) for name, units in lease.target.items()}
+    return {name: units for name, units in free.items() if units > 0}
 
 
-def _holding(lease: LeaseView) -> Holding:
-    """Return the holding. A lease that ends with its session (it has an `incarnation`) stays charged and cannot be reclaimed."""
+def _running_by_lease(snapshot: FederationSnapshot) -> Mapping[_LeaseKey, list[RunningView]]:
+    running: defaultdict[_LeaseKey, list[RunningView]] = defaultdict(list)
+    for view in snapshot.running:
+        running[view.mesh, view.tenant, view.flavor].append(view)
+    return running
+
+
+def _key(lease: LeaseView) -> _LeaseKey:
+    return lease.mesh, lease.tenant, lease.flavor
+
+
+def _sum(amounts: Iterable[ResourceSet]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for each in amounts:
+        for name, units in each.items():
+            total[name] = total.get(name, 0) + units
+    return total
+
+
+def _holding(lease: LeaseView, running: Sequence[RunningView], *, is_wanted: bool) -> Holding:
+    """Return the holding. A lease that ends with its session (it has an `incarnation`) stays charged and cannot be reclaimed.
+
+    Stages that stop for their own tenant free quota for it alone, and so do cancelled stages if it demands any there.
+    """
+    if lease.incarnation is not None:
+        mesh = MeshId(f"{lease.mesh}#{lease.incarnation}")
+        return Holding(mesh=mesh, tenant=lease.tenant, flavor=lease.flavor, target=dict(lease.amounts.items()), is_fixed=True)
+    paid = _sum(view.amounts for view in running)
     return Holding(
-        mesh=lease.mesh if lease.incarnation is None else MeshId(f"{lease.mesh}#{lease.incarnation}"),
+        mesh=lease.mesh,
         tenant=lease.tenant,
         flavor=lease.flavor,
-        target=dict(lease.target.items()) if lease.incarnation is None else dict(lease.amounts.items()),
+        target=dict(lease.target.items()),
         token=lease.token,
         priority=lease.priority,
         since_ms=granted_ms(lease),
-        is_giving=lease.incarnation is None and not lease.amounts <= lease.target,
-        is_fixed=lease.incarnation is not None,
+        is_giving=not lease.amounts <= lease.target,
+        running=tuple(view for view in running if view.token not in lease.victims and not (view.is_leaving and is_wanted)),
+        promised={name: units - lease.amounts[name] for name, units in lease.target.items() if units > lease.amounts[name]},
+        idle={name: units - paid.get(name, 0) for name, units in lease.amounts.items()},
     )
 
 
@@ -134,6 +173,7 @@ def _parts(view: DemandView, slots: int, at_ms: int, free: FreeRoom, left: _Left
                 priority=view.priority,
                 beyond=view.beyond if is_crowded or some == slots else 0,
                 since_ms=at_ms - view.waiting_ms,
+                created_ms=view.created_ms,
                 is_crowded=is_crowded,
                 free=left_over(free, *key, view.slot) if is_crowded else {},
                 room=None if is_crowded else room,

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import structlog
 
 from federation.errors import LedgerRecovering, PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
-from federation.leases import ROWS_MAX, LeaseLedger, TargetUpdate
+from federation.leases import CONTESTED_MS, ROWS_MAX, VICTIMS_MAX, LeaseLedger, TargetUpdate
 from federation.planning.planner import plan
 from federation.planning.planner_inputs import demands_of, holdings_of
 from federation.planning.values import Plan, Target
@@ -27,6 +28,8 @@ from mesh.core.resources import NOTHING, ResourceSet
 
 log = structlog.get_logger(__name__)
 
+#: Reasons of reductions that wait for the minimum run time.
+_PATIENT = frozenset({Reason.QUOTA_RECLAIMED, Reason.PREEMPTED_WITHIN_TENANT})
 #: Reasons of reductions that no minimum run time delays.
 _AT_ONCE = frozenset({Reason.QUOTA_REDUCED, Reason.TENANT_DRAINED})
 
@@ -57,8 +60,46 @@ def _loads(snapshot: FederationSnapshot, forest: QuotaForest) -> dict[int, int]:
     return {leaf: load_of(forest, leaf, units) for leaf, units in used.items()}
 
 
+@dataclass(slots=True)
+class TickTimes:
+    """Times at which a root plans, ms on its clock: every `tick_ms`, and sooner when quota is contested.
+
+    A plan for contested quota waits for `CONTESTED_MS`, in which more demand is recorded. Such plans take at most half of the time,
+    however large the federation.
+    """
+
+    tick_ms: int
+    _regular_ms: int = 0  #: Time of the next regular tick.
+    _contest_ms: int | None = None  #: When quota was first contested since the last tick.
+    _rested_ms: int = 0  #: No plan for contested quota before.
+
+    def note_contest(self, now_ms: int) -> None:
+        """Note that quota is contested."""
+        self._contest_ms = now_ms if self._contest_ms is None else self._contest_ms
+
+    def due_ms(self) -> int:
+        """Return when the next tick is due."""
+        return (
+            self._regular_ms if self._contest_ms is None else min(self._regular_ms, max(self._contest_ms + CONTESTED_MS, self._rested_ms))
+        )
+
+    def is_regular(self, now_ms: int) -> bool:
+        """Return whether the regular tick is due, and not only a plan for contested quota."""
+        return now_ms >= self._regular_ms
+
+    def begin(self) -> None:
+        """Note that a tick begins: it will know all demand recorded so far."""
+        self._contest_ms = None
+
+    def end(self, began_ms: int, now_ms: int) -> None:
+        """Note that a tick has ended."""
+        self._rested_ms = now_ms + now_ms - began_ms
+        if self.is_regular(began_ms):
+            self._regular_ms = now_ms + self.tick_ms
+
+
 class PlannerLoop:
-    """Planner loop of one root; `tick` is called about once a second.
+    """Planner loop of one root; `tick` is called about once a second, and when quota is contested: see `TickTimes`.
 
     Args:
         name: Name of this root, unique among all roots.
@@ -169,8 +210,9 @@ def _slices(targets: Iterable[Target], snapshot: FederationSnapshot, filed: Tena
             flavor=flavor,
             target=ResourceSet(amounts),
             before=before.get((mesh, tenant, flavor), NOTHING),
-            wait_ms=filed.min_run_of(tenant) if reason is Reason.QUOTA_RECLAIMED else 0 if reason in _AT_ONCE else None,
+            victims=victims[:VICTIMS_MAX],
+            wait_ms=filed.min_run_of(tenant) if reason in _PATIENT else 0 if reason in _AT_ONCE else None,
         )
-        for mesh, tenant, flavor, amounts, reason in targets
+        for mesh, tenant, flavor, amounts, reason, victims in targets
     ]
     return (tuple(target_updates[start : start + ROWS_MAX]) for start in range(0, len(target_updates), ROWS_MAX))

@@ -1,25 +1,42 @@
-"""Planning state of a round: every lease with its target so far, over a ledger with the sums of all targets."""
+"""Planning state of a round: every lease with its target so far and the work that it pays for, over a ledger of all targets."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from operator import attrgetter
 
 from federation.planning.values import Holding, PlannerDemand, Target, Units
 from federation.quota.forest import QuotaForest
-from federation.quota.ledger import QuotaLedger
-from federation.quota.share_ranks import ShareRanks
+from federation.quota.ledger import Amounts
+from federation.quota.policies import UNNAMED, QueueSettings, Rules
+from federation.quota.preemption.candidates import Victim
+from federation.quota.snapshot import QuotaSnapshot
+from federation.quota.workloads import Running, Workload
+from federation.snapshot import RunningView
 from federation.tenants import FlavorResource
 from mesh.core.ids import FlavorName, MeshId, TenantPath
 from mesh.core.reasons import Reason
+from mesh.core.resources import AMOUNT_MAX
 
 LeaseKey = tuple[MeshId, TenantPath, FlavorName]
 _PLACE = attrgetter("mesh", "tenant", "flavor")
 #: Holding of a lease made in the round; the lease's key names its mesh, tenant and flavor.
 _UNHELD = Holding(mesh=MeshId(""), tenant=TenantPath(""), flavor=FlavorName(""), target={})
+
+
+#: Idle quota goes before any work.
+_IDLE_PRIORITY = -(2**53)
+#: Of several reasons for one lowered lease the gravest counts; no part of a quota reduction may wait.
+_GRAVITY = {Reason.PREEMPTED_WITHIN_TENANT: 1, Reason.QUOTA_RECLAIMED: 2, Reason.QUOTA_REDUCED: 3}
+
+
+class _Settings(dict[int, QueueSettings]):
+    """Settings by leaf."""
+
+    def __missing__(self, node: int) -> QueueSettings:
+        return UNNAMED
 
 
 @dataclass(slots=True)
@@ -34,6 +51,7 @@ class PlannedLease:
     reason: Reason = Reason.QUOTA_FREE
     has_grown: bool = False  #: In this round.
     has_given: bool = False  #: Lowered in this round, even if raised again later.
+    victims: list[int] = field(default_factory=list)  #: Claims of the stages that this round stops.
 
 
 @dataclass(slots=True)
@@ -57,30 +75,145 @@ class PlanningState:
     """Planning state of one round.
 
     Args:
-        keeps_local: As in `QuotaLedger`.
+        settings: Settings by path.
     """
 
-    def __init__(self, forest: QuotaForest, holdings: Iterable[Holding], *, keeps_local: bool) -> None:
+    def __init__(
+        self,
+        forest: QuotaForest,
+        holdings: Iterable[Holding],
+        *,
+        rules: Rules,
+        settings: Mapping[str, QueueSettings],
+        now_ms: int,
+    ) -> None:
         self.forest = forest
-        self.ledger = QuotaLedger(forest, keeps_local=keeps_local)
+        by_leaf = _Settings({forest.queue_of(path): known for path, known in settings.items() if path in forest.index})
+        self.quota = QuotaSnapshot(forest, rules, by_leaf, now_ms=now_ms)
+        self.ledger, self.shares = self.quota.ledger, self.quota.shares
         self.leases: dict[LeaseKey, PlannedLease] = {}
-        self.held_by: defaultdict[tuple[int, FlavorName], list[PlannedLease]] = defaultdict(list)  #: By leaf, before the round.
-        self.moved: dict[int, set[int]] = {}  #: Watched nodes to their children whose use has changed; the reader clears the set.
         self.grown: defaultdict[tuple[MeshId, FlavorName], defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
-        self.shares = ShareRanks(self.ledger)
+        self._payers: dict[str, PlannedLease] = {}  #: By id of the running work.
         leases = [
             self._add(forest.queue_of(holding.tenant), _PLACE(holding), holding, dict(holding.target))
             for holding in sorted(holdings, key=_PLACE)
         ]
-        for lease in leases:
-            self.held_by[lease.node, lease.key[2]].append(lease)
         self.ledger.charge_all((lease.node, lease.key[2], lease.target, 1) for lease in leases)
+        for lease in leases:
+            if not lease.holding.is_fixed:
+                self._list(lease)
 
     def _add(self, node: int, key: LeaseKey, holding: Holding, target: dict[str, int]) -> PlannedLease:
         """Add a lease without charging it."""
         mesh, _, flavor = key
         self.leases[key] = lease = PlannedLease(key, node, holding, target, self.grown[mesh, flavor])
         return lease
+
+    def _list(self, lease: PlannedLease) -> None:
+        """List the work that the lease's target covers; the rest of the target is idle. Other work of the lease is stopping already."""
+        left, flavor = lease.target, lease.key[2]
+        for view in _kept_first(lease.holding):
+            amounts = view.amounts
+            if any(units > left.get(name, 0) for name, units in amounts.items()):
+                continue
+            left = {name: units - amounts[name] for name, units in left.items()}
+            self._pay(lease, _running(view, self.forest.names[lease.node], lease.holding.since_ms))
+        idle = lease.holding.idle
+        unused = left if idle is None else {name: min(units, idle.get(name, 0)) for name, units in left.items()}
+        self._list_idle(lease, {(flavor, name): units for name, units in unused.items() if units > 0})
+
+    def _list_idle(self, lease: PlannedLease, amounts: Amounts) -> None:
+        """List quota that is charged and pays for nothing; it joins what is idle of the lease already."""
+        if not amounts:
+            return
+        mesh, tenant, flavor = lease.key
+        name, since_ms = f"{mesh}|{tenant}|{flavor}", lease.holding.since_ms
+        known = self.quota.running.get(lease.node, {}).get(name)
+        if known is not None:
+            amounts = {key: known.amounts.get(key, 0) + amounts.get(key, 0) for key in {*known.amounts, *amounts}}
+        workload = Workload(workload=name, queue=self.forest.names[lease.node], created_ms=since_ms, priority=_IDLE_PRIORITY)
+        self._pay(lease, Running(workload=workload, amounts=amounts, since_ms=since_ms, mesh=mesh, is_divisible=True))
+
+    def _pay(self, lease: PlannedLease, running: Running) -> None:
+        self._payers[running.workload.workload] = lease
+        self.quota.list_running(running)
+
+    def withdraw_promises(self) -> None:
+        """Lower the targets that promise growth beyond reduced limits: nobody could grant it, and it would block the room of its mesh."""
+        for lease in self.leases.values():
+            for name, units in lease.holding.promised.items():
+                beyond = min(units, self.ledger.deficit(lease.node, (lease.key[2], name)))
+                if beyond > 0:
+                    self.charge(lease.node, {(lease.key[2], name): beyond}, -1)
+                    lease.target[name] -= beyond
+                    lease.grown[name] -= beyond
+                    lease.has_given, lease.reason = True, Reason.QUOTA_REDUCED
+
+    # ---- victims
+
+    def evict(self, victims: Iterable[Victim], reason: Reason | None = None) -> set[int]:
+        """Lower the targets of the victims' leases; return their leaves. `reason` overrides the victims' own."""
+        listed = list(victims)
+        for victim in listed:
+            self.quota.remove(victim.running)
+            self._lower(victim, reason or _reason_of(victim))
+        return {self._payers[victim.running.workload.workload].node for victim in listed}
+
+    def give_back(self, victims: Iterable[Victim], claim: PlannedDemand, needed: Amounts) -> None:
+        """Return what the claim does not need, the last victim first: idle quota, and what its own lease gets back with its own victims."""
+        demand = claim.demand
+        own = self.leases.get((demand.mesh, demand.tenant, demand.flavor))
+        for victim in reversed(list(victims)):
+            running = victim.running
+            if running.is_divisible or self._payers[running.workload.workload] is own:
+                room = self.grown_room(claim) if demand.is_crowded else {}
+                free = {key: min(self.ledger.room(claim.node, key), room.get(key, AMOUNT_MAX)) - units for key, units in needed.items()}
+                self._return(victim, {key: min(units, free.get(key, units)) for key, units in running.amounts.items()})
+
+    def give_back_all(self, victims: Iterable[Victim]) -> None:
+        """Return the idle quota of victims that fits within the limits, the last victim first."""
+        for victim in reversed(list(victims)):
+            if victim.running.is_divisible:
+                node = self.quota.node_of(victim.running)
+                self._return(victim, {key: min(units, self.ledger.available(node, key)) for key, units in victim.running.amounts.items()})
+
+    def _return(self, victim: Victim, amounts: Amounts) -> None:
+        kept = {key: units for key, units in amounts.items() if units > 0}
+        lease = self._payers[victim.running.workload.workload]
+        self.charge(lease.node, kept)
+        self._list_idle(lease, kept)
+        for (_, name), units in kept.items():
+            lease.target[name] += units
+            lease.grown[name] += units
+
+    def _lower(self, victim: Victim, reason: Reason) -> None:
+        running = victim.running
+        lease = self._payers[running.workload.workload]
+        for (_, name), units in running.amounts.items():
+            lease.target[name] -= units
+            lease.grown[name] -= units
+        lease.has_given = True
+        if _GRAVITY.get(reason, 0) >= _GRAVITY.get(lease.reason, 0):
+            lease.reason = reason
+        if running.claim:
+            lease.victims.append(running.claim)
+
+    def drain(self, lease: PlannedLease) -> None:
+        """Lower the target to nothing."""
+        queue = self.quota.running.get(lease.node, {})
+        for running in [running for name, running in queue.items() if self._payers[name] is lease]:
+            self.quota.remove(running)
+            for (_, name), units in running.amounts.items():
+                lease.target[name] -= units
+                lease.grown[name] -= units
+        rest = {(lease.key[2], name): units for name, units in lease.target.items()}  # Promised, or of stages that are stopping.
+        self.charge(lease.node, rest, -1)
+        for name, units in lease.target.items():
+            lease.grown[name] -= units
+        lease.target.clear()
+        lease.has_given, lease.reason = True, Reason.TENANT_DRAINED
+
+    # ---- claims
 
     def claim(self, demand: PlannerDemand) -> PlannedDemand:
         """Return the claim of the want.
@@ -141,16 +274,15 @@ class PlanningState:
     def _charge_all(self, claims: Sequence[PlannedDemand], times: int) -> None:
         """Charge all wants, `times` times."""
         self.ledger.charge_all((claim.node, claim.demand.flavor, claim.demand.slot, claim.slots * times) for claim in claims)
-        for node in {claim.node for claim in claims} if self.moved else ():
-            self._send(node)
+        for node in {claim.node for claim in claims}:
+            self.quota.rows.note(node)
 
     def _has_limits(self, leaf: int, key: FlavorResource) -> bool:
         """Return whether the leaf can exceed its limits while its parent does not."""
         return self.forest.parents[leaf] < 0 or leaf in self.forest.rows(key).narrow[leaf]
 
     def _is_within_limits(self, node: int, key: FlavorResource) -> bool:
-        """Return whether the node's charges are within its limits. Room alone does not show this: a deficit above may count as 0 for it."""
-        return node < 0 or (self.ledger.deficit(node, key) == 0 and (self.ledger.keeps_local or self.ledger.room(node, key) >= 0))
+        return node < 0 or self.ledger.is_within_limits(node, (key,))
 
     def _give(self, claim: PlannedDemand, slots: int, reason: Reason) -> None:
         demand, lease = claim.demand, claim.lease
@@ -168,26 +300,15 @@ class PlanningState:
         claim.slots -= slots
         claim.least = min(claim.slots, demand.slots_min)
 
-    def lower(self, lease: PlannedLease, part: Units) -> None:
-        """Lower the lease's target by the part; a negative part raises it again."""
-        for name, units in part.items():
-            lease.target[name] = lease.target.get(name, 0) - units
-            lease.grown[name] -= units
-        lease.has_given = True
-        self.charge(lease.node, named(lease.key[2], part), -1)
-
     def charge(self, node: int, amounts: Mapping[FlavorResource, int], times: int = 1) -> None:
         """Charge the amounts to the leaf, `times` times, whichever lease holds them."""
         self.ledger.charge(node, amounts, times)
-        if self.moved:
-            self._send(node)
+        self.quota.rows.note(node)
 
-    def _send(self, node: int) -> None:
-        """Record that the use of the leaf and its ancestors has changed."""
-        for below, above in pairwise(self.forest.paths[node]):
-            watched = self.moved.get(above)
-            if watched is not None:
-                watched.add(below)
+    def grown_room(self, claim: PlannedDemand) -> dict[FlavorResource, int]:
+        """Return the room that a crowded mesh has for the claim, with what this round has freed and given there."""
+        demand, grown = claim.demand, self.grown[claim.demand.mesh, claim.demand.flavor]
+        return {key: max(0, demand.free.get(key[1], 0) - grown[key[1]]) for key in claim.slot}
 
     def slots_free(self, claim: PlannedDemand, steps: int | None = None) -> int:
         """Return how many of the missing slots have free quota; `steps` as in `QuotaLedger.room`."""
@@ -231,10 +352,10 @@ class PlanningState:
                 continue
             before, after = _without_zeros(lease.holding.target), _without_zeros(lease.target)
             is_hurried = lease.reason is Reason.TENANT_DRAINED and lease.holding.is_giving
-            if after != before or is_hurried:
+            if after != before or is_hurried or lease.victims:
                 has_less = is_hurried or (lease.has_given and any(after.get(name, 0) < units for name, units in before.items()))
                 side = lowered if has_less else raised
-                side.append(Target(*lease.key, after, lease.reason))
+                side.append(Target(*lease.key, after, lease.reason, tuple(lease.victims)))
         return tuple(lowered), tuple(raised)
 
 
@@ -242,6 +363,27 @@ def _without_zeros(units: Units) -> Units:
     return units if 0 not in units.values() else {name: amount for name, amount in units.items() if amount}
 
 
-def named(flavor: FlavorName, units: Units) -> dict[FlavorResource, int]:
-    """Return the amounts with each resource named by flavor and resource."""
-    return {(flavor, name): amount for name, amount in units.items()}
+def _kept_first(holding: Holding) -> Sequence[RunningView]:
+    """Return the work of a lease, the stages first that its mesh would stop last; in any order if the target covers them all."""
+    for name, units in holding.target.items():
+        if sum(view.amounts[name] for view in holding.running) > units:
+            return sorted(holding.running, key=lambda view: (view.is_leaving, -view.priority, view.token))
+    return holding.running
+
+
+def _running(view: RunningView, queue: str, granted_ms: int) -> Running:
+    workload = Workload(workload=view.stage, queue=queue, created_ms=view.created_ms, priority=view.priority)
+    return Running(
+        workload=workload,
+        amounts={(view.flavor, name): units for name, units in view.amounts.items()},
+        since_ms=view.since_ms,
+        saved_ms=view.saved_ms,
+        is_leaving=view.is_leaving,
+        mesh=view.mesh,
+        claim=view.token,
+        granted_ms=granted_ms,
+    )
+
+
+def _reason_of(victim: Victim) -> Reason:
+    return victim.reason if victim.reason is Reason.PREEMPTED_WITHIN_TENANT else Reason.QUOTA_RECLAIMED

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from federation.snapshot import RunningView
 from mesh.core.ids import FlavorName, MeshId, TenantPath
 from mesh.core.reasons import Reason
 
@@ -21,11 +22,13 @@ class Holding:
     flavor: FlavorName
     target: Units  #: Amounts the lease is to have; what it holds above them is on its way back. Only the mesh knows the stages.
     token: int = 0  #: Later grants have greater tokens.
-    priority: int = 0  #: Priority of the most urgent stage that it pays for.
-    since_ms: int = 0  #: When it was first granted; the minimum run time counts from there.
+    priority: int = 0  #: Priority of its idle part: that of the most urgent stage that it last paid for.
+    since_ms: int = 0  #: When it was first granted; the minimum run time of its idle part counts from there.
     is_giving: bool = False  #: It holds more than its target.
     is_fixed: bool = False  #: It cannot be reclaimed: it expires with a silent session.
-    saved_ms: int | None = None  #: The oldest of the last checkpoints of its work; None: no work of it keeps state.
+    running: tuple[RunningView, ...] = ()  #: Stages that it pays for, without those that stop for others of its tenant.
+    promised: Units = field(default_factory=dict)  #: Part of the target that is not granted yet.
+    idle: Units | None = None  #: Amounts that it holds and that pay for nothing; None: all of the target that `running` leaves.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,7 @@ class PlannerDemand:
     slots_min: int = 1  #: Fewer are of no use, as for a gang.
     priority: int = 0
     since_ms: int = 0  #: When it began to wait.
+    created_ms: int = 0  #: When the oldest of this work was submitted; 0: unknown.
     beyond: int = 0  #: Further waiting slots, beyond what the mesh could hold; for people only.
     is_crowded: bool = False  #: The mesh has no room for a slot: the missing room has to be reclaimed on this mesh.
     free: Units = field(default_factory=dict)  #: On a crowded mesh: the room that is left and not promised.
@@ -54,6 +58,7 @@ class Target(NamedTuple):
     flavor: FlavorName
     amounts: Units
     reason: Reason
+    victims: tuple[int, ...] = ()  #: Claims of the stages that the mesh shall stop; it falls back to its own order if they have ended.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

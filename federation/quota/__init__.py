@@ -5,6 +5,7 @@ The tree and its use:
     forest       limits of a tree of tenants, counted once        ledger        use of every node, and the rest
     shares       dominant shares, exact                           share_ranks   the same order in whole numbers, for thousands
     past_use     past use of queues, fading by half-lives         snapshot      running work over a ledger, with an undo log
+    share_rows   children of nodes, ordered by share
     policies     preemption policies and rules of a queue         tenant_policies  settings and stops of tenants, beside their limits
 
 Waiting work:
@@ -14,10 +15,10 @@ Waiting work:
 
 One round:
 
-    scheduler    the state machine around all of these            cycle         one round over the heads of all queues
+    scheduler    the state machine around all of these            cycle         one pass over the heads of all queues
     nomination   flavors and victims for one head                 flavors       which flavor a workload gets
-    order        order among the nominated heads                  reservations  a start date for a big one, and backfilling
-    decisions    the decisions of a round                         explain       why a workload waits, in numbers
+    order        order among the nominated heads                  decisions     the decisions of a round
+    explain      why a workload waits, in numbers
 
 Preemption:
 

@@ -14,7 +14,7 @@ Source: Kueue `scheduler/scheduler.go`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from federation.quota.decisions import Admit, Preempt, QuotaDecision, Wait
 from federation.quota.flavors import Mode
@@ -29,20 +29,12 @@ from federation.quota.workloads import Running, Workload
 from federation.tenants import FlavorResource
 from mesh.core.reasons import Reason
 
-Delays = Callable[[Nomination], bool]  #: Whether an admission now would delay other work that has a reservation.
-
-
-def delays_nobody(one: Nomination) -> bool:
-    """Return False: there is no reservation."""
-    del one
-    return False
-
 
 class QuotaCycle:
     """One pass. Afterwards the snapshot is charged with the decisions, and its running work is unchanged."""
 
-    def __init__(self, snapshot: QuotaSnapshot, past: PastUse = NO_PAST, delays: Delays = delays_nobody) -> None:
-        self._snapshot, self._past, self._delays = snapshot, past, delays
+    def __init__(self, snapshot: QuotaSnapshot, past: PastUse = NO_PAST) -> None:
+        self._snapshot, self._past = snapshot, past
         self._gone: dict[str, Running] = {}  #: Victims of this pass, by id.
         self._promised: list[tuple[int, Amounts]] = []  #: Charges of this pass for workloads that do not start in it.
 
@@ -65,8 +57,6 @@ class QuotaCycle:
             return self._park(one)
         if not self._fits(one.workload, assignment.amounts, one.victims):
             return Wait(workload=one.workload.workload, reason=Reason.LOST_TO_EARLIER_WORK, refusals=assignment.refusals)
-        if assignment.mode is Mode.FIT and self._delays(one):
-            return Wait(workload=one.workload.workload, reason=Reason.CAPACITY_RESERVED, refusals=assignment.refusals)
         if assignment.mode is Mode.FIT:
             if not self._fits_beside_victims(one):
                 return self._wait_for_others(one)
@@ -146,7 +136,13 @@ class QuotaCycle:
 def worst_reason(one: Nomination) -> Reason:
     """Return the reason why the workload does not fit: that of the flavor that comes nearest."""
     reasons = {refusal.reason for refusal in one.assignment.refusals}
-    for reason in (Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL, Reason.FLAVOR_UNKNOWN, Reason.FLAVOR_EXCLUDED):
-        if reason in reasons:
-            return reason
-    return Reason.QUOTA_EXHAUSTED
+    return next((reason for reason in _NEAREST_FIRST if reason in reasons), Reason.QUOTA_EXHAUSTED)
+
+
+_NEAREST_FIRST = (
+    Reason.QUOTA_EXHAUSTED,
+    Reason.QUOTA_TOO_SMALL,
+    Reason.FLAVOR_CLOSED,
+    Reason.FLAVOR_UNKNOWN,
+    Reason.FLAVOR_EXCLUDED,
+)

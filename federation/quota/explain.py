@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from federation.quota.cycle import worst_reason
-from federation.quota.flavors import Assignment, Mode, Refusal
+from federation.quota.flavors import Assignment, Mode, Refusal, assignment_without
 from federation.quota.ledger import QuotaLedger
 from federation.quota.limits import Gate, queue_gate, running_gate
 from federation.quota.nomination import nominate
 from federation.quota.preemption.candidates import Victim
-from federation.quota.reservations import BackfillReservation, earliest_start
 from federation.quota.scheduler import QuotaScheduler
+from federation.quota.snapshot import QuotaSnapshot
 from federation.quota.workloads import Running, Workload
 from federation.tenants import FlavorResource
 from mesh.core.ids import FlavorName
@@ -61,6 +61,15 @@ class WorkloadExplanation:
     overdue_ms: int = 0  #: Work that has to end first has run so much longer than expected, and counts as ending now.
     assignment: Assignment | None = None  #: The flavors and amounts that it would get.
     victims: tuple[Victim, ...] = ()  #: The work that would be preempted for it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _EarliestStart:
+    """Future assignment of a workload, and its start."""
+
+    start_ms: int
+    assignment: Assignment
+    ended: tuple[Running, ...]  #: Work that should have ended by then.
 
 
 def explain(scheduler: QuotaScheduler, workload: str, first: Collection[str] = ()) -> WorkloadExplanation:
@@ -185,7 +194,7 @@ def _estimate(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload], 
     latest_ms = snapshot.now_ms
     overdue_ms: dict[str, int] = {}
     for other in ahead:
-        found = earliest_start(snapshot, other)
+        found = _earliest_start(snapshot, other)
         if found is None and other.workload in first:
             return None, 0
         if found is None:
@@ -197,7 +206,7 @@ def _estimate(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload], 
         ends = None if expected is None else found.start_ms + expected - snapshot.now_ms
         stand_in = replace(other, expected_run_ms=ends)
         snapshot.add(Running(workload=stand_in, amounts=found.assignment.amounts, since_ms=snapshot.now_ms))
-    found = earliest_start(snapshot, work)
+    found = _earliest_start(snapshot, work)
     if found is None:
         return None, 0
     return max(latest_ms, found.start_ms), max(
@@ -205,10 +214,39 @@ def _estimate(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload], 
     )
 
 
-def _overdue_ms(found: BackfillReservation, known: Mapping[str, int], now_ms: int) -> int:
+def _earliest_start(snapshot: QuotaSnapshot, workload: Workload) -> _EarliestStart | None:
+    """Return when the workload would fit if nothing else started and all work ended as expected; None if that is unknown.
+
+    Overdue and stopping work counts as ending now.
+    """
+    now_ms = snapshot.now_ms
+    ending = sorted(
+        (max(now_ms, _due_ms(running, now_ms)), running.workload.workload, running)
+        for running in snapshot.running_below(snapshot.forest.root(snapshot.forest.index[workload.queue]))
+        if running.is_leaving or running.ends_ms is not None
+    )
+    low, high = 0, len(ending) + 1
+    best: Assignment | None = None
+    while low < high:
+        middle = (low + high) // 2
+        assignment = assignment_without(snapshot, workload, [running for _, _, running in ending[:middle]])
+        if assignment.mode is Mode.FIT:
+            best, high = assignment, middle
+        else:
+            low = middle + 1
+    if best is None:
+        return None
+    start_ms = now_ms if low == 0 else ending[low - 1][0]
+    return _EarliestStart(start_ms=start_ms, assignment=best, ended=tuple(running for _, _, running in ending[:low]))
+
+
+def _due_ms(running: Running, now_ms: int) -> int:
+    return now_ms if running.is_leaving or running.ends_ms is None else running.ends_ms
+
+
+def _overdue_ms(found: _EarliestStart, known: Mapping[str, int], now_ms: int) -> int:
     """Return by how much the last work that has to end first is overdue; `known` holds the values of workloads that have not started."""
     if not found.ended:
         return 0
     last = found.ended[-1]
-    due_ms = now_ms if last.is_leaving or last.ends_ms is None else last.ends_ms
-    return known.get(last.workload.workload, max(0, now_ms - due_ms))
+    return known.get(last.workload.workload, max(0, now_ms - _due_ms(last, now_ms)))

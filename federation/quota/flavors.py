@@ -15,14 +15,14 @@ Source: Kueue `scheduler/flavorassigner`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
 from federation.quota.policies import Fungibility, PreemptionMode, Preference, ResourceGroup, TryOn
 from federation.quota.preemption.choice import victims_for
 from federation.quota.snapshot import Ask, QuotaSnapshot
-from federation.quota.workloads import ReplicaSet, Workload
+from federation.quota.workloads import ReplicaSet, Running, Workload
 from federation.tenants import FlavorResource
 from mesh.core.ids import FlavorName
 from mesh.core.reasons import Reason
@@ -116,6 +116,25 @@ def goes_on(grade: Grade, fungibility: Fungibility) -> bool:
     if grade.mode < Mode.FIT and fungibility.on_preempt is TryOn.NEXT:
         return True
     return grade.level > 0 and fungibility.on_borrow is TryOn.NEXT
+
+
+def may_preempt(snapshot: QuotaSnapshot, node: int, key: FlavorResource, units: int) -> bool:
+    """Return whether the queue may preempt for a request: its own quota or that of a subtree could hold it, or it may preempt while it
+    borrows.
+    """
+    if snapshot.forest.rows(key).nominal[node] >= units or snapshot.ledger.height_that_holds(node, key, units)[1]:
+        return True
+    policies = snapshot.settings[node].policies
+    return policies.borrow is not PreemptionMode.NEVER or (snapshot.rules.fair_sharing and policies.reclaim is not PreemptionMode.NEVER)
+
+
+def assignment_without(snapshot: QuotaSnapshot, workload: Workload, gone: Iterable[Running]) -> Assignment:
+    """Return the assignment by free quota alone, as if this running work were gone."""
+    mark = snapshot.mark()
+    snapshot.remove_all(gone)
+    assignment = FlavorAssigner(snapshot, workload, may_preempt=False).assign()
+    snapshot.undo(mark)
+    return assignment
 
 
 class FlavorAssigner:
@@ -247,22 +266,17 @@ class FlavorAssigner:
         most = rows.potential[node]
         if units > most:
             available = ledger.available(node, key)
-            refusal = Refusal(flavor=key[0], resource=key[1], reason=Reason.QUOTA_TOO_SMALL, wanted=units, available=available, most=most)
+            reason = Reason.FLAVOR_CLOSED if rows.is_closed[node] else Reason.QUOTA_TOO_SMALL
+            refusal = Refusal(flavor=key[0], resource=key[1], reason=reason, wanted=units, available=available, most=most)
             return WORST, refusal
-        level, is_below_root = ledger.height_that_holds(node, key, units)
+        level, _ = ledger.height_that_holds(node, key, units)
         available = ledger.available(node, key)
         if units <= available:
             return Grade(Mode.FIT, level), None
         refusal = Refusal(flavor=key[0], resource=key[1], reason=Reason.QUOTA_EXHAUSTED, wanted=units, available=available, most=most)
-        if self._may_preempt and (rows.nominal[node] >= units or is_below_root or self._preempts_while_borrowing()):
+        if self._may_preempt and may_preempt(self._snapshot, node, key, units):
             return self._preempting(key, units), refusal
         return Grade(Mode.NO_FIT, level), refusal
-
-    def _preempts_while_borrowing(self) -> bool:
-        policies = self._settings.policies
-        return policies.borrow is not PreemptionMode.NEVER or (
-            self._snapshot.rules.fair_sharing and policies.reclaim is not PreemptionMode.NEVER
-        )
 
     def _preempting(self, key: FlavorResource, units: int) -> Grade:
         """Return the grade with preemption for this (flavor, resource) alone."""

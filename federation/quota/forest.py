@@ -15,15 +15,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import lcm
 
 from federation.errors import ConfigError, UnknownTenant
 from federation.tenants import FlavorResource, Quota, TenantTree
+from mesh.core.ids import FlavorName
 
 UNLIMITED = 2**63 - 1  #: Amounts from here on are endless; Kueue's largest integer.
 UNITS_MAX = 2**128  #: More than any ledger holds; a borrower with a weight of 0 ranks above all that hold less.
+_NONE, _CLOSED = Quota(), Quota(borrowing_limit=0)
 OWN_LEAF = "/*"  #: Suffix of the leaf for a tenant's own work; no part of a path can be `*`.
 
 
@@ -36,6 +38,7 @@ class ForestNode:
     quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
     weight: Fraction = Fraction(1)
     is_queue: bool = False  #: Work is queued here; the node then has no children.
+    closed: frozenset[FlavorName] = frozenset()  #: Flavors that a queue may not use at all.
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class Rows:
     nominal: tuple[int, ...]
     idle: tuple[int, ...]  #: Excess of each node (use less own) while nothing is in use.
     is_declared: tuple[bool, ...]  #: By the node, or by one below it.
+    is_closed: tuple[bool, ...]  #: To work queued at the node.
     narrow: tuple[tuple[int, ...], ...]  #: For each node, the nodes of its path that keep or limit something; without the root.
 
 
@@ -107,7 +111,8 @@ class QuotaForest:
         keys = sorted({key for node in listed for key in node.quotas})
         self._rows = {key: _rows(key, listed, self.parents, roots_first) for key in keys}
         zeros = (0,) * len(listed)
-        self._none = Rows(zeros, zeros, zeros, (None,) * len(listed), zeros, zeros, zeros, (False,) * len(listed), ((),) * len(listed))
+        never = (False,) * len(listed)
+        self._none = Rows(zeros, zeros, zeros, (None,) * len(listed), zeros, zeros, zeros, never, never, ((),) * len(listed))
         leaves = {self.tenant_of(node): node for node, name in enumerate(self.names) if name.endswith(OWN_LEAF)}
         self._queues = self.index | leaves
         self._lendable: dict[int, dict[str, int]] = {}
@@ -115,15 +120,19 @@ class QuotaForest:
 
     @classmethod
     def of_tenants(cls, tree: TenantTree, weights: Mapping[str, Fraction] | None = None) -> QuotaForest:
-        """Return the forest of a tenant tree. Every tenant declares every flavor of the tree, since it may borrow any of them."""
+        """Return the forest of a tenant tree. Every tenant declares every flavor; `TenantTree.open_flavors` says which its work may use."""
         keys = dict.fromkeys(sorted(tree.flavor_resources()), Quota())
+        flavors = frozenset(flavor for flavor, _ in keys)
         nodes: list[ForestNode] = []
         for path, tenant in tree.tenants.items():
             is_leaf = not tree.children(path)
             weight = (weights or {}).get(path, Fraction(1))
-            nodes.append(ForestNode(name=path, parent=tenant.parent, quotas={**keys, **tenant.quotas}, weight=weight, is_queue=is_leaf))
-            if not is_leaf:
-                nodes.append(ForestNode(name=path + OWN_LEAF, parent=path, quotas=keys, is_queue=True))
+            closed = flavors - tree.open_flavors(path)
+            node = ForestNode(name=path, parent=tenant.parent, quotas={**keys, **tenant.quotas}, weight=weight, is_queue=is_leaf)
+            if is_leaf:
+                nodes.append(replace(node, closed=closed))
+            else:
+                nodes += [node, ForestNode(name=path + OWN_LEAF, parent=path, quotas=keys, is_queue=True, closed=closed)]
         return cls(nodes)
 
     def node(self, name: str) -> int:
@@ -228,7 +237,8 @@ def _refuse_nonsense(nodes: list[ForestNode], index: Mapping[str, int]) -> None:
 
 
 def _rows(key: FlavorResource, nodes: list[ForestNode], parents: tuple[int, ...], roots_first: list[int]) -> Rows:
-    quotas = [node.quotas.get(key, Quota()) for node in nodes]
+    closed = tuple(key[0] in node.closed for node in nodes)
+    quotas = [_CLOSED if is_closed else node.quotas.get(key, _NONE) for node, is_closed in zip(nodes, closed, strict=True)]
     own = [min(UNLIMITED, quota.nominal) for quota in quotas]
     lent, kept, potential = [0] * len(nodes), [0] * len(nodes), [0] * len(nodes)
     narrow: list[tuple[int, ...]] = [()] * len(nodes)
@@ -250,4 +260,4 @@ def _rows(key: FlavorResource, nodes: list[ForestNode], parents: tuple[int, ...]
     limits = tuple(None if parents[number] < 0 else quota.borrowing_limit for number, quota in enumerate(quotas))
     nominal = tuple(min(UNLIMITED, quota.nominal) for quota in quotas)
     idle = tuple(-units for units in own)
-    return Rows(tuple(own), tuple(kept), tuple(lent), limits, tuple(potential), nominal, idle, tuple(declared), tuple(narrow))
+    return Rows(tuple(own), tuple(kept), tuple(lent), limits, tuple(potential), nominal, idle, tuple(declared), closed, tuple(narrow))

@@ -189,10 +189,6 @@ class QuotaLedger:
         """Return what every node borrows of a resource, by index; a view that follows each charge."""
         return self._borrowed.setdefault(resource, [0] * len(self.forest.names))
 
-    def excess_by_node(self, key: FlavorResource) -> tuple[Sequence[int], Sequence[bool]]:
-        """Return the excess of every node by index, and whether the node declares the key; views that follow each charge."""
-        return self._columns[key].excess, self._columns[key].rows.is_declared
-
     def borrows(self, node: int) -> bool:
         """Return whether the node uses more than its own of anything."""
         return self.over_keys[node] > 0
@@ -205,10 +201,6 @@ class QuotaLedger:
         """Return the nodes that use more than their own of at least one of these keys."""
         return set().union(*(self._columns[key].over for key in keys if key in self._columns))
 
-    def over(self, keys: Iterable[FlavorResource]) -> dict[FlavorResource, set[int]]:
-        """Return for each key the nodes that use more than their own of it; views that follow each charge."""
-        return {key: self._columns[key].over for key in keys}
-
     def is_over(self, node: int, keys: Iterable[FlavorResource]) -> bool:
         """Return whether the node uses more than its own of one of these keys."""
         for key in keys:
@@ -217,25 +209,9 @@ class QuotaLedger:
                 return True
         return False
 
-    def borrowed_by_all(self, nodes: Iterable[int], key: FlavorResource, most: int) -> int:
-        """Return the units that each of the nodes uses beyond its own, at most `most`; negative if one of them has room within its own."""
-        excess = self._columns[key].excess
-        for node in nodes:
-            if (beyond := excess[node]) < most:
-                most = beyond
-        return most
-
     def would_borrow(self, node: int, key: FlavorResource, units: int) -> bool:
         """Return whether the node would use more than its own with `units` more."""
         return self.excess(node, key) + units > 0
-
-    def stays_within_own(self, node: int, amounts: Amounts) -> bool:
-        """Return whether the node would stay within its own for all keys with these amounts more."""
-        for key, units in amounts.items():
-            excess = self._columns[key].excess
-            if excess[node] + units > 0:
-                return False
-        return True
 
     def local_room(self, node: int, key: FlavorResource) -> int:
         """Return the units that the node can use from what it keeps."""
@@ -307,6 +283,10 @@ class QuotaLedger:
                 return worst
         return worst if rows.own[root] == UNLIMITED else max(worst, column.excess[root])
 
+    def is_within_limits(self, node: int, keys: Iterable[FlavorResource]) -> bool:
+        """Return whether what the node has been charged is within all limits on which it draws."""
+        return all(self.deficit(node, key) == 0 and (self.keeps_local or self.room(node, key) >= 0) for key in keys)
+
     def fits(self, node: int, amounts: Amounts, steps: int | None = None) -> bool:
         """Return whether there is room for all amounts at once; `steps` as in `room`."""
         for key, units in amounts.items():
@@ -314,6 +294,22 @@ class QuotaLedger:
             if units > room and units > 0:
                 return False
         return True
+
+    def arriving(self, leaf: int, node: int, amounts: Amounts) -> Amounts:
+        """Return the change of the node's use if the amounts were charged to a leaf below it, or returned if they are negative."""
+        if leaf == node:
+            return amounts
+        arriving = dict(amounts)
+        for key, units in amounts.items():
+            rows = self._columns[key].rows
+            for step in rows.narrow[leaf]:
+                if step == node:
+                    break
+                if rows.kept[step] and len(self._paths[step]) > len(self._paths[node]):
+                    beyond = self.use(step, key) - rows.kept[step]
+                    units = max(0, beyond + units) - max(0, beyond)  # noqa: PLW2901  the part that passes each step
+            arriving[key] = units
+        return arriving
 
     def height_that_holds(self, node: int, key: FlavorResource, units: int) -> tuple[int, bool]:
         """Return the height of the lowest subtree that holds `units` more within its own, and whether there is more of the tree above.

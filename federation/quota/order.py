@@ -13,17 +13,31 @@ Source: Kueue `scheduler.go`, `fair_sharing_iterator.go`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from heapq import heapify, heappop, heapreplace
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from itertools import pairwise
+from typing import Generic, TypeVar
 
 from federation.quota.ledger import Amounts
 from federation.quota.nomination import Nomination
 from federation.quota.past_use import PastUse
-from federation.quota.shares import ShareKey, dominant_share
 from federation.quota.snapshot import QuotaSnapshot
-from federation.tenants import FlavorResource
 
-_Standing = tuple[bool, ShareKey, int, int, int, str]
+T = TypeVar("T")
+#: Borrows with the request, share with the request, past use, priority with the sign turned, creation, name; and the node.
+_Standing = tuple[bool, int, int, int, int, str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head(Generic[T]):
+    """First request of a queue, as the order sees it."""
+
+    queue: int
+    amounts: Amounts
+    priority: int
+    created_ms: int
+    name: str  #: Decides between equals.
+    item: T
 
 
 def by_priority(snapshot: QuotaSnapshot, nominated: Iterable[Nomination], past: PastUse) -> Iterator[Nomination]:
@@ -37,91 +51,113 @@ def by_priority(snapshot: QuotaSnapshot, nominated: Iterable[Nomination], past: 
     return iter(sorted(nominated, key=place))
 
 
-class FairOrder:
-    """Order by shares; each `next` reads the snapshot as it is then."""
+def by_shares(snapshot: QuotaSnapshot, nominated: Iterable[Nomination], past: PastUse) -> Iterator[Nomination]:
+    """Yield the heads by shares; each `next` reads the snapshot as it is then."""
+    index = snapshot.forest.index
+    heads = [
+        Head(
+            queue=index[one.workload.queue],
+            amounts=one.assignment.amounts,
+            priority=one.workload.priority,
+            created_ms=one.workload.created_ms,
+            name=one.workload.workload,
+            item=one,
+        )
+        for one in nominated
+    ]
+    order = ShareOrder(snapshot, heads, past)
+    while (head := order.next()) is not None:
+        yield head.item
+        order.settle(head)
 
-    def __init__(self, snapshot: QuotaSnapshot, nominated: Iterable[Nomination], past: PastUse) -> None:
-        self._snapshot, self._past = snapshot, past
-        self._heads = {snapshot.forest.index[one.workload.queue]: one for one in nominated}
+
+class ShareOrder(Generic[T]):
+    """Order by shares among one head of each queue. Trees come one after the other, since they share nothing."""
+
+    def __init__(self, snapshot: QuotaSnapshot, heads: Iterable[Head[T]], past: PastUse) -> None:
+        self._forest, self._ledger, self._shares, self._past = snapshot.forest, snapshot.ledger, snapshot.shares, past
+        self._heads = {head.queue: head for head in heads}
         self._winner: dict[int, int] = {}  #: Node to the queue that stands for it.
-        self._heaps: dict[int, list[tuple[_Standing, int]]] = {}  #: Cohort to its children, best first.
+        self._heaps: dict[int, list[_Standing]] = {}  #: Cohort to its children, best first. Outdated standings are skipped at the top.
+        self._standings: dict[int, _Standing] = {}  #: Present standing of each child that takes part.
         self._roots: list[int] = []
-        self._last: int | None = None
         self._build()
 
-    def __iter__(self) -> Iterator[Nomination]:
-        return self
-
-    def __next__(self) -> Nomination:
-        if self._last is not None:
-            self._settle(self._last)
-            self._last = None
-        while self._roots and self._roots[-1] not in self._winner:
+    def next(self) -> Head[T] | None:
+        """Return the head that is next; None if none is left."""
+        while self._roots:
+            queue = self._winner.get(self._roots[-1])
+            if queue is not None:
+                return self._heads[queue]
             self._roots.pop()
-        if not self._roots:
-            raise StopIteration
-        queue = self._winner[self._roots[-1]]
-        self._last = queue
-        return self._heads[queue]
+        return None
+
+    def settle(self, head: Head[T], following: Head[T] | None = None) -> None:
+        """Rank anew after the head's decision, with the next head of its queue; None: the queue takes part no longer."""
+        queue = head.queue
+        if following is not None:
+            self._heads[queue] = following
+        else:
+            del self._heads[queue], self._winner[queue]
+        self._rank_above(queue)
+
+    def refresh(self, queues: Iterable[int]) -> None:
+        """Rank these queues and the nodes above them anew, since their use has changed outside of `settle`."""
+        for queue in queues:
+            self._rank_above(queue)
 
     def _build(self) -> None:
-        forest = self._snapshot.forest
+        forest = self._forest
         nodes = {step for queue in self._heads for step in forest.paths[queue]}
         children: dict[int, list[int]] = {}
         for node in sorted(nodes, key=lambda node: -len(forest.paths[node])):  # leaves first
             if node in self._heads:
                 self._winner[node] = node
             elif node in children:
-                self._heaps[node] = [(self._standing(child), child) for child in children[node]]
-                heapify(self._heaps[node])
-                self._winner[node] = self._winner[self._heaps[node][0][1]]
+                self._heaps[node] = heap = [self._standing(child) for child in children[node]]
+                heapify(heap)
+                self._winner[node] = self._winner[heap[0][-1]]
             if forest.parents[node] < 0:
                 self._roots.append(node)
             else:
                 children.setdefault(forest.parents[node], []).append(node)
         self._roots.sort(key=lambda node: forest.names[node], reverse=True)
 
-    def _settle(self, queue: int) -> None:
-        """Remove the queue's head, which has been decided, and rank the nodes above it anew."""
-        forest = self._snapshot.forest
-        del self._winner[queue]
-        for below, cohort in pairwise(forest.paths[queue]):
-            heap = self._heaps[cohort]  # The node below is first, since it won.
+    def _rank_above(self, queue: int) -> None:
+        for below, cohort in pairwise(self._forest.paths[queue]):
+            heap = self._heaps.get(cohort)
+            if heap is None:
+                return  # No head of this part of the tree ever took part.
+            before = self._standings.pop(below, None)
             if below in self._winner:
-                heapreplace(heap, (self._standing(below), below))
-            else:
+                after = self._standing(below)
+                if after == before:
+                    self._standings[below] = before
+                else:
+                    heappush(heap, after)
+            while heap and self._standings.get(heap[0][-1]) is not heap[0]:
                 heappop(heap)
-            if not heap:
-                self._winner.pop(cohort, None)
+            if heap:
+                self._winner[cohort] = self._winner[heap[0][-1]]
             else:
-                self._winner[cohort] = self._winner[heap[0][1]]
+                self._winner.pop(cohort, None)
 
     def _standing(self, child: int) -> _Standing:
-        """Return the rank of the child among its siblings, including its winner's request."""
+        """Record and return the rank of the child among its siblings, including its winner's request."""
         queue = self._winner[child]
-        head, ledger = self._heads[queue], self._snapshot.ledger
-        extra = self._arriving(queue, child, head.assignment.amounts)
-        asked = [key for key, units in head.assignment.amounts.items() if units > 0]  # A resource that is not requested is not borrowed.
-        borrows = any(ledger.excess(child, key) + extra.get(key, 0) > 0 for key in asked)
-        share = dominant_share(ledger, child, extra)
-        work = head.workload
-        return borrows, share.key, self._past.of(queue), -work.priority, work.created_ms, work.workload
-
-    def _arriving(self, queue: int, node: int, amounts: Amounts) -> dict[FlavorResource, int]:
-        """Return the use that charging `amounts` to the queue would add at `node`."""
-        forest, ledger = self._snapshot.forest, self._snapshot.ledger
-        arriving = dict(amounts)
-        for step in forest.paths[queue]:
-            if step == node:
+        head, ledger = self._heads[queue], self._ledger
+        extra = ledger.arriving(queue, child, head.amounts)
+        borrows = False
+        for key, units in head.amounts.items():  # A resource that is not requested is not borrowed.
+            if units > 0 and ledger.excess(child, key) + extra.get(key, 0) > 0:
+                borrows = True
                 break
-            for key, units in arriving.items():
-                kept = forest.rows(key).kept[step]
-                if kept:
-                    use = ledger.use(step, key)
-                    arriving[key] = max(0, use + units - kept) - max(0, use - kept)
-        return arriving
+        share = self._shares.rank_adding(child, extra) if borrows or ledger.over_keys[child] else 0
+        found = borrows, share, self._past.of(queue), -head.priority, head.created_ms, head.name, child
+        self._standings[child] = found
+        return found
 
 
 def in_order(snapshot: QuotaSnapshot, nominated: Iterable[Nomination], past: PastUse) -> Iterator[Nomination]:
     """Return the heads in the order of the snapshot's rules."""
-    return FairOrder(snapshot, nominated, past) if snapshot.rules.fair_sharing else by_priority(snapshot, nominated, past)
+    return by_shares(snapshot, nominated, past) if snapshot.rules.fair_sharing else by_priority(snapshot, nominated, past)

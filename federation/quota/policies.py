@@ -115,6 +115,7 @@ class QueueSettings:
     groups: tuple[ResourceGroup, ...] = ()
     is_strict: bool = False  #: StrictFIFO: nothing behind a waiting head is tried.
     stop: Stop = Stop.NONE
+    priority_max: int | None = None  #: Highest priority that users may ask for; the lowest of the tenant's and its ancestors'.
     running_max: int | None = None  #: Maximum of workloads at a time.
     running_max_per_user: int | None = None
     max_wait_ms: int | None = None  #: A head that waited longer gets all room that comes free in its queue's reach.
@@ -131,6 +132,8 @@ class QueueSettings:
 
 #: Settings of tenants that no file names.
 NO_SETTINGS = QueueSettings()
+#: How these tenants preempt: they reclaim from any borrower, and preempt their own less urgent work.
+UNNAMED = QueueSettings(policies=Policies(within_queue=PreemptionMode.LOWER_PRIORITY, reclaim=PreemptionMode.ANY))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,8 +152,6 @@ class Rules:
     counts_leaving: bool = True  #: A new workload must fit beside the victims of its round until they have stopped.
     min_run_ms: int = 60_000  #: Work that has held its quota for less is not evicted.
     reservation_timeout_ms: int = 60_000  #: How long freed room is held for its preemptor; 0: not at all.
-    heads_max: int = 16  #: Workloads of one queue that are decided in a round.
-    backfills: bool = True  #: A big waiting workload gets a start date; smaller ones run before it only if they do not delay it.
     history_half_life_ms: int = 0  #: Queues with less past use go first; 0: past use does not count.
 
     def min_run_of(self, own: QueueSettings | None) -> int:
@@ -167,8 +168,6 @@ KUEUE = Rules(
     counts_leaving=False,
     min_run_ms=0,
     reservation_timeout_ms=0,
-    heads_max=1,
-    backfills=False,
 )
 MESH = Rules()
 
@@ -194,6 +193,7 @@ class TenantPolicies:
         own = self.settings.get(tenant)
         return PreemptionPolicy(
             takes=own is None or own.policies.within_queue is not PreemptionMode.NEVER,
+            takes_newer=own is not None and own.policies.within_queue is PreemptionMode.LOWER_OR_NEWER,
             min_run_ms=self.rules.min_run_of(own),
             reservation_timeout_ms=self.rules.reservation_timeout_ms,
             flavors=own.flavors if own is not None else (),

@@ -6,12 +6,10 @@ A round, at `now_ms`:
 
 1. Drop expired holds. Admit the workloads with a hold whose victims are gone.
 2. Decide first about workloads beyond their queue's `max_wait`, and reserve all room that comes free for them.
-3. Pass over the heads of all queues (`QuotaCycle`), until no queue has another head, or `heads_max` of each were decided.
-4. Give the first workload that waits for room, and has a known start, a date that no other workload may delay.
+3. Pass over the heads of all queues (`QuotaCycle`).
 
 Room freed by an eviction is charged to the preemptor from the decision on (`Hold`), so that no other workload gets it; after
-`reservation_timeout_ms`
-the room is free for all.
+`reservation_timeout_ms` the room is free for all.
 """
 
 from __future__ import annotations
@@ -23,18 +21,16 @@ from dataclasses import dataclass, replace
 from federation.errors import UnknownTenant
 from federation.quota.cycle import QuotaCycle
 from federation.quota.decisions import Admit, Evict, Preempt, QuotaDecision, Wait
-from federation.quota.flavors import Assignment, Mode
+from federation.quota.flavors import Assignment, Mode, assignment_without
 from federation.quota.forest import OWN_LEAF, QuotaForest
 from federation.quota.ledger import Amounts
 from federation.quota.limits import Gate, RunningCounts, queue_gate, running_gate
-from federation.quota.nomination import Nomination
 from federation.quota.past_use import PastUse
 from federation.quota.pending import PendingQueue
 from federation.quota.policies import MESH, QueueSettings, Rules
 from federation.quota.preemption.candidates import Victim
 from federation.quota.preemption.eviction_order import EvictionOrder
 from federation.quota.preemption.quota_reductions import reduction_victims
-from federation.quota.reservations import BackfillReservation, earliest_start, on_empty_tree, would_delay
 from federation.quota.snapshot import QuotaSnapshot
 from federation.quota.workloads import Running, Workload
 from mesh.core.reasons import Reason
@@ -62,13 +58,11 @@ class QuotaScheduler:
         self.order = EvictionOrder()
         self.past = PastUse(half_life_ms=rules.history_half_life_ms)
         self.holds: dict[str, Hold] = {}
-        self.reservations: dict[int, BackfillReservation] = {}  #: By root.
         self.gates: dict[str, Gate] = {}  #: Of workloads that the last round did not try.
         self.waits: dict[str, Wait] = {}  #: Last decision about each waiting workload.
         self._queues: defaultdict[int, PendingQueue] = defaultdict(PendingQueue)
         self._where: dict[str, int] = {}  #: Workload to its queue, waiting or running.
         self._freed: set[int] = set()  #: Roots where room may have come free since the last round.
-        self._asked: set[int] = set()  #: Roots where this round has looked for a date.
         self._blocked: list[tuple[int, Amounts]] = []  #: Charges for overdue workloads, in this round only.
         self._ripe: list[tuple[int, int]] = []  #: When running work stops being protected, and its root.
         self._adopt(forest, settings)
@@ -130,17 +124,10 @@ class QuotaScheduler:
         self._stop(running)
         self._queues[node].add(running.workload)
 
-    def saved(self, workload: str, now_ms: int) -> None:
-        """Record a checkpoint: work before it is not lost when the workload stops. Raises LedgerError if the workload is not running."""
-        running = self.snapshot.running.get(self._node_of(workload), {}).get(workload)
-        if running is None:
-            raise LedgerError(f"workload {workload} is not running")
-        self._swap(running, replace(running, saved_ms=now_ms))
-
     def reshape(self, forest: QuotaForest, settings: Mapping[int, QueueSettings], now_ms: int) -> list[QuotaDecision]:
         """Apply other limits, parents and tenants. Running work continues, unless its queue evicts on a quota reduction.
 
-        Holds and dates are dropped, since they were computed from the old limits.
+        Holds are dropped, since they were computed from the old limits.
 
         Raises:
             UnknownTenant: A tenant with work is not in the new forest. Nothing has changed.
@@ -159,7 +146,6 @@ class QuotaScheduler:
         self._where.clear()
         self._ripe.clear()
         self.holds.clear()
-        self.reservations.clear()
         for running in works:
             self.restore(replace(running, workload=replace(running.workload, queue=renamed[running.workload.queue])))
         for workload in waiting:
@@ -174,34 +160,14 @@ class QuotaScheduler:
         decisions: list[QuotaDecision] = [*self._drained(), *self._expired(), *self._kept_holds()]
         self._unpark()
         self.gates.clear()
-        self._asked.clear()
-        self._refresh_reservations()
-        seen: set[str] = set()
-        decisions += self._overdue(seen)
-        for _ in range(self.rules.heads_max):
-            heads = list(self._heads(seen))
-            if not heads:
-                break
-            decisions += self._pass(heads, seen)
+        first = self._overdue()
+        decisions += first
+        decisions += self._pass(list(self._heads({decision.workload for decision in first})))
         for node, amounts in self._blocked:
             self.snapshot.discharge(node, amounts)
         self._blocked.clear()
         self.snapshot.forget_log()
         return decisions
-
-    def next_round_ms(self) -> int | None:
-        """Return when time alone may change something: a hold expires, protection ends, a window opens; None: never."""
-        times = [hold.until_ms for hold in self.holds.values()]
-        times += [at_ms for at_ms, _ in self._ripe]
-        times += [gate.opens_ms for gate in self.gates.values() if gate.opens_ms is not None]
-        times += [
-            workload.created_ms + longest_ms
-            for node, queue in self._queues.items()
-            if (longest_ms := self.settings[node].max_wait_ms) is not None
-            for workload in queue
-            if workload.created_ms + longest_ms > self.snapshot.now_ms
-        ]
-        return min(times, default=None)
 
     def waiting(self, queue: str) -> Iterator[Workload]:
         """Return the waiting workloads of a queue, in order. Raises UnknownTenant."""
@@ -249,9 +215,9 @@ class QuotaScheduler:
         for workload in queue:
             self.gates[workload.workload] = gate
 
-    def _pass(self, heads: list[Workload], seen: set[str]) -> list[QuotaDecision]:
+    def _pass(self, heads: list[Workload]) -> list[QuotaDecision]:
         mark = self.snapshot.mark()
-        decided = QuotaCycle(self.snapshot, self.past, self._would_delay).run(heads)
+        decided = QuotaCycle(self.snapshot, self.past).run(heads)
         self.snapshot.undo(mark)
         decisions: list[QuotaDecision] = []
         for decision in decided:
@@ -259,7 +225,6 @@ class QuotaScheduler:
             if gate is not None and not isinstance(decision, Wait):  # Other admissions of this pass have reached the limit.
                 self.gates[decision.workload] = gate
                 continue
-            seen.add(decision.workload)
             decisions.append(self._carried_out(decision))
         return decisions
 
@@ -272,7 +237,6 @@ class QuotaScheduler:
             self._preempt(queue, decision)
         elif isinstance(decision, Wait):
             self.waits[decision.workload] = decision
-            self._reserve(queue.get(decision.workload), decision.reason)
             if decision.is_parked or decision.has_untried:  # Kueue goes on with the untried flavors; here a search starts anew.
                 queue.park(decision.workload, with_shape=True)
         return decision
@@ -348,16 +312,17 @@ class QuotaScheduler:
                 decisions.append(self._carried_out(Admit(workload=name, assignment=hold.assignment)))
         return decisions
 
-    def _overdue(self, seen: set[str]) -> list[QuotaDecision]:
+    def _overdue(self) -> list[QuotaDecision]:
         """Decide first about each tree's longest overdue workload, and reserve all room that comes free for it."""
         decisions: list[QuotaDecision] = []
         for workload in self._longest_overdue():
-            decided = self._pass([workload], seen)
+            decided = self._pass([workload])
             decisions += decided
             if decided and isinstance(decided[0], Wait):
-                assignment = on_empty_tree(self.snapshot, workload)
+                node = self._where[workload.workload]
+                assignment = assignment_without(self.snapshot, workload, list(self.snapshot.running_below(self.forest.root(node))))
                 if assignment.mode is Mode.FIT:
-                    self._blocked.append((self._where[workload.workload], assignment.amounts))
+                    self._blocked.append((node, assignment.amounts))
                     self.snapshot.charge(*self._blocked[-1])
         return decisions
 
@@ -378,32 +343,6 @@ class QuotaScheduler:
                 if before is None or (workload.created_ms, workload.workload) < (before.created_ms, before.workload):
                     longest[root] = workload
         return [longest[root] for root in sorted(longest)]
-
-    def _refresh_reservations(self) -> None:
-        """Compute the dates anew, since work ends earlier or later than expected; drop dates of workloads that no longer wait."""
-        for root, old in list(self.reservations.items()):
-            name = old.workload.workload
-            still = name in self._where and not self._runs(name) and name not in self.holds
-            fresh = earliest_start(self.snapshot, old.workload) if still else None
-            if fresh is None:
-                del self.reservations[root]
-            else:
-                self.reservations[root] = fresh
-
-    def _reserve(self, workload: Workload, reason: Reason) -> None:
-        if not self.rules.backfills or reason not in (Reason.QUOTA_EXHAUSTED, Reason.NO_RECLAIM_CANDIDATES):
-            return
-        root = self.forest.root(self._where[workload.workload])
-        if root not in self.reservations and root not in self._asked:
-            self._asked.add(root)
-            found = earliest_start(self.snapshot, workload)
-            if found is not None:
-                self.reservations[root] = found
-
-    def _would_delay(self, one: Nomination) -> bool:
-        root = self.forest.root(self.forest.index[one.workload.queue])
-        reservation = self.reservations.get(root)
-        return reservation is not None and would_delay(self.snapshot, reservation, one)
 
     # -- the books -------------------------------------------------------------------------------------------------------
 

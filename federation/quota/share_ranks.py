@@ -12,12 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from federation.quota.ledger import QuotaLedger
-from mesh.core.ids import FlavorName
+from federation.quota.ledger import Amounts, QuotaLedger
 
 _Factor = tuple[str, Sequence[int], int]  #: Resource, what every node has borrowed of it, and the factor that turns that into a share.
-#: A factor with every node's excess of one flavor of the resource, and which nodes declare that flavor.
-_Scale = tuple[str, Sequence[int], int, Sequence[int], Sequence[bool]]
 
 
 class ShareRanks:
@@ -27,7 +24,6 @@ class ShareRanks:
         self._ledger, self._forest = ledger, ledger.forest
         self._over_keys, self._parents = ledger.over_keys, ledger.forest.parents
         self._factors: dict[int, tuple[tuple[_Factor, ...], Mapping[int, int]]] = {}  #: By parent; with the factors of weights.
-        self._scales: dict[tuple[int, FlavorName], list[_Scale]] = {}  #: By parent and flavor.
 
     def rank(self, node: int) -> int:
         """Return the rank of a node's share; 0 at a root, and if nothing is borrowed.
@@ -49,36 +45,18 @@ class ShareRanks:
             return False
         return self.rank(node) > 0 or self._ledger.has_borrowed(node)
 
-    def rank_with(self, node: int, flavor: FlavorName, extra: Mapping[str, int]) -> int:
-        """Return the rank with `extra` more (or less) of a flavor's resources in use at the node itself."""
-        parent, ratio = self._parents[node], 0
-        for name, borrowed, factor, excess, is_declared in self._scales.get((parent, flavor)) or self._scales_below(parent, flavor):
-            units, amount = extra.get(name), borrowed[node]
-            if units and is_declared[node]:
-                before = excess[node]
-                if before > 0:
-                    amount -= before
-                if before + units > 0:
-                    amount += before + units
-            if (part := amount * factor) > ratio:
-                ratio = part
-        return ratio * self._factors[parent][1][node] if ratio else 0
-
-    def ranks_with(self, node: int, flavor: FlavorName, extra: Mapping[str, int]) -> list[int]:
-        """Return the rank of every resource with `extra`, the dominant one first: between equal shares the next resource decides."""
+    def rank_adding(self, node: int, amounts: Amounts) -> int:
+        """Return the rank with these amounts more in use at the node itself, of whichever flavors."""
         factors, weights = self._factors.get(self._parents[node]) or self._factors_below(self._parents[node])
-        more = self._ledger.borrowed_more
-        ranks = [
-            (borrowed[node] + more(node, (flavor, name), extra.get(name, 0))) * factor * weights[node] for name, borrowed, factor in factors
-        ]
-        return sorted(ranks, reverse=True)
-
-    def _scales_below(self, parent: int, flavor: FlavorName) -> list[_Scale]:
-        factors, _ = self._factors.get(parent) or self._factors_below(parent)
-        self._scales[parent, flavor] = found = [
-            (name, borrowed, factor, *self._ledger.excess_by_node((flavor, name))) for name, borrowed, factor in factors
-        ]
-        return found
+        ratio, more = 0, self._ledger.borrowed_more
+        for name, borrowed, factor in factors:
+            part = borrowed[node]
+            for key, units in amounts.items():
+                if key[1] == name and units:
+                    part += more(node, key, units)
+            if (part := part * factor) > ratio:
+                ratio = part
+        return ratio * weights[node] if ratio else 0
 
     def _factors_below(self, parent: int) -> tuple[tuple[_Factor, ...], Mapping[int, int]]:
         scale = self._forest.share_scale(parent)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from federation.quota.forest import QuotaForest
 from federation.quota.ledger import Amounts, QuotaLedger
 from federation.quota.policies import QueueSettings, Rules
 from federation.quota.share_ranks import ShareRanks
+from federation.quota.share_rows import ShareRows
 from federation.quota.workloads import Running, Workload
 from federation.tenants import FlavorResource
 
@@ -21,6 +22,7 @@ class Ask:
     node: int
     amounts: Amounts
     needed: frozenset[FlavorResource]  #: Keys that did not fit; a victim has to use one of them.
+    mesh: str = ""  #: Mesh without room for the request, whatever quota says: only work there helps. Empty: quota is short.
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,21 @@ class QuotaSnapshot:
     `displaces(a, b)` returns whether `a` may not evict `b`, because `b` evicted `a` before (`precedence`).
     """
 
-    __slots__ = ("_log", "displaces", "forest", "ledger", "now_ms", "rules", "running", "settings", "shares")
+    __slots__ = (
+        "_log",
+        "by_mesh",
+        "displaces",
+        "forest",
+        "ledger",
+        "now_ms",
+        "protects_young",
+        "rooms",
+        "rows",
+        "rules",
+        "running",
+        "settings",
+        "shares",
+    )
 
     def __init__(
         self,
@@ -64,8 +80,12 @@ class QuotaSnapshot:
         self.settings = settings  #: By queue.
         self.ledger = QuotaLedger(forest, keeps_local=rules.keeps_local)
         self.shares = ShareRanks(self.ledger)
+        self.rows = ShareRows(self.ledger, self.shares)
         self.running: dict[int, dict[str, Running]] = {}  #: Queue to id to running work.
+        self.by_mesh: dict[str, dict[str, Running]] = {}  #: Mesh to id to running work.
+        self.rooms: dict[str, dict[FlavorResource, int]] = {}  #: Free room of meshes for which room is looked for.
         self.now_ms = now_ms
+        self.protects_young = True  #: False: the minimum run time protects nothing.
         self.displaces = displaces
         self._log: list[_Charged | _Moved] = []
 
@@ -87,6 +107,17 @@ class QuotaSnapshot:
     def forget_log(self) -> None:
         """Make all changes so far permanent."""
         self._log.clear()
+
+    def fits(self, ask: Ask) -> bool:
+        """Return whether the request has what it lacks: room on its mesh, or quota."""
+        if not ask.mesh:
+            return self.ledger.fits(ask.node, ask.amounts)
+        room = self.rooms[ask.mesh]
+        return all(ask.amounts.get(key, 0) <= units for key, units in room.items())
+
+    def list_running(self, running: Running) -> None:
+        """Add running work whose quota is charged already."""
+        self._list(running)
 
     def charge(self, node: int, amounts: Amounts) -> None:
         """Add the amounts to the queue's use."""
@@ -114,6 +145,12 @@ class QuotaSnapshot:
             if running.workload.workload in self.running.get(self.node_of(running), {}):
                 self.remove(running)
 
+    def running_below(self, root: int) -> Iterator[Running]:
+        """Yield all running work of one tree."""
+        for queue, running in self.running.items():
+            if self.forest.root(queue) == root:
+                yield from running.values()
+
     def node_of(self, running: Running) -> int:
         """Return the queue of the running work."""
         return self.forest.index[running.workload.queue]
@@ -123,13 +160,30 @@ class QuotaSnapshot:
             self.ledger.charge(node, amounts)
         else:
             self.ledger.discharge(node, amounts)
+        self.rows.note(node)
 
-    def _put(self, running: Running) -> None:
+    def _list(self, running: Running) -> int:
         node = self.node_of(running)
         self.running.setdefault(node, {})[running.workload.workload] = running
-        self.ledger.charge(node, running.amounts)
+        self.rows.enter(node, running.amounts)
+        if running.mesh:
+            self.by_mesh.setdefault(running.mesh, {})[running.workload.workload] = running
+        return node
+
+    def _put(self, running: Running) -> None:
+        self._apply(self._list(running), running.amounts, 1)
+        self._change_room(running, -1)
 
     def _take(self, running: Running) -> None:
         node = self.node_of(running)
         del self.running[node][running.workload.workload]
-        self.ledger.discharge(node, running.amounts)
+        if running.mesh:
+            del self.by_mesh[running.mesh][running.workload.workload]
+        self._apply(node, running.amounts, -1)
+        self._change_room(running, 1)
+
+    def _change_room(self, running: Running, sign: int) -> None:
+        room = self.rooms.get(running.mesh) if self.rooms else None
+        if room is not None and not running.is_divisible:
+            for key in room:
+                room[key] += sign * running.amounts.get(key, 0)

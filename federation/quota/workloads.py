@@ -54,6 +54,10 @@ class Running:
     saved_ms: int | None = None  #: When its state was last saved; None: never.
     is_leaving: bool = False  #: It was asked to stop, and still holds its quota.
     counts: Mapping[str, int] = field(default_factory=dict)  #: Replica set to admitted copies.
+    mesh: str = ""  #: Mesh whose room it takes; empty: none is known.
+    claim: int = 0  #: Token of its claim; 0: no stage.
+    granted_ms: int | None = None  #: Start of its minimum run time; None: `since_ms`.
+    is_divisible: bool = False  #: Idle quota of a lease: any part of it can be returned.
 
     def lost_ms(self, now_ms: int) -> int:
         """Return how much of its work would be lost if it stopped now, in milliseconds of its run."""

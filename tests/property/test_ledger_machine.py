@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from federation.auditing import mismatches
-from federation.dispatch import STAGE_MESSAGES, Claim, ClaimedStage, HeldClaim, digest_of
+from federation.dispatch import CONTESTED, STAGE_MESSAGES, Claim, ClaimedStage, HeldClaim, digest_of
 from federation.errors import QuotaExceeded, SessionLost
 from federation.leases import HeartbeatReport, LeaseTerms, LeaseUse, QuotaDemand, Session, TargetUpdate
 from federation.manual_mesh import ManualMesh
@@ -62,6 +62,7 @@ reported_demands = st.lists(
         priority=st.integers(-1, 2),
         waited_ms=st.none() | st.sampled_from([0, 10 * STEP_MS, 100 * LEAP_MS]),
         beyond=st.integers(0, 1),
+        whole=st.just(NOTHING) | slots,
     ),
     max_size=3,
 ).map(tuple)
@@ -112,7 +113,7 @@ def comparable(reply):
     if hasattr(reply, "response"):
         return (comparable(reply.response), getattr(reply, "answers", ()))
     if hasattr(reply, "others_wait"):
-        leases = tuple((lease.tenant, lease.flavor, lease.held, lease.target, patience(lease)) for lease in reply.leases)
+        leases = tuple((lease.tenant, lease.flavor, lease.held, lease.target, lease.victims, patience(lease)) for lease in reply.leases)
         return (reply.recovery_ms > 0, reply.others_wait, leases)
     return replace(reply, recovery_ms=reply.recovery_ms > 0) if hasattr(reply, "is_more_due") else reply
 
@@ -142,7 +143,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.queue = RedisStageQueue(self.client, KEYS)
         self.twins: dict[MeshId, Twins] = {}
         self.claims: list[tuple[Claim, Claim]] = []
-        self.paid = {}  #: Claim in memory to its lease at both ledgers, and the digest of its spec.
+        self.paid = {}  #: Claim in memory to its lease at both ledgers, the digest of its spec, and its slots.
+        self.unpaid: set[int] = set()  #: Tokens of claims that no lease pays for, at both ledgers.
         self.uses: dict[tuple[int, MeshId, int], object] = {}  #: Token or version to its use.
         self.copies = None
         self.cut = False  #: The tree was replaced while leases were held, so they may exceed the present limits.
@@ -267,7 +269,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(
         target_updates=st.lists(
-            st.tuples(meshes, tenants, amounts, st.sampled_from([0, 2 * STEP_MS])),
+            st.tuples(meshes, tenants, st.none() | amounts, st.sampled_from([0, 2 * STEP_MS]), st.lists(st.integers(1, 9), max_size=2)),
             min_size=1,
             max_size=3,
             unique_by=lambda target_update: target_update[:2],
@@ -276,9 +278,17 @@ class LedgerMachine(RuleBasedStateMachine):
     def plan(self, target_updates):
         planners = self.both_differing("elect", "planner", 10**9)
         version = self.memory.snapshot().version
+        targets = {(view.mesh, view.tenant): view.target for view in self.memory.snapshot().leases if view.incarnation is None}
         made = tuple(
-            TargetUpdate(mesh=mesh, tenant=tenant, flavor=FLAVORS[0], target=target, wait_ms=wait_ms)
-            for mesh, tenant, target, wait_ms in target_updates
+            TargetUpdate(
+                mesh=mesh,
+                tenant=tenant,
+                flavor=FLAVORS[0],
+                target=targets.get((mesh, tenant), NOTHING) if target is None else target,
+                wait_ms=wait_ms,
+                victims=tuple(victims),
+            )
+            for mesh, tenant, target, wait_ms, victims in target_updates
         )
         replies = self.both("plan_apply", planners, version, Pair([made] * 2))
         assert isinstance(replies[0], (int, QuotaExceeded, MeshError))
@@ -360,41 +370,56 @@ class LedgerMachine(RuleBasedStateMachine):
 
     # -- stages --------------------------------------------------------------------------------------------------------
 
-    @rule(mesh=meshes, stage=stages, priority=st.integers(-1, 1))
-    def submit(self, mesh, stage, priority):
-        spec = StageSpec(stage=stage, run=run_of(stage), tenant=TenantPath("a"), tasks=(), slot=NOTHING, width=1, priority=priority)
+    @rule(mesh=meshes, stage=stages, priority=st.integers(-1, 1), slot=st.just(NOTHING) | slots, width=st.integers(1, 2))
+    def submit(self, mesh, stage, priority, slot, width):
+        spec = StageSpec(stage=stage, run=run_of(stage), tenant=TenantPath("a"), tasks=(), slot=slot, width=width, priority=priority)
         self.both("submit", mesh, spec)
 
-    @rule(mesh=meshes, stage=stages, slot=st.just(NOTHING) | slots)
-    def run_stage(self, mesh, stage, slot):
+    @rule(mesh=meshes, part=st.booleans())
+    def want_slots_for_all_that_is_queued(self, mesh, part):
+        """Report a demand of two slots for each queued stage, the first of which lacks only a part."""
+        queued = [stage for stage in self.memory.waiting(mesh) if stage.slot]
+        slots = {(stage.tenant, stage.slot, stage.priority) for stage in queued}
+        demands = [
+            QuotaDemand(tenant=tenant, flavor=flavor, slot=slot, slots=2, priority=priority, beyond=1)
+            for tenant, slot, priority in sorted(slots, key=repr)
+            for flavor in FLAVORS
+        ]
+        parts = [replace(demand, slot=ResourceSet({"cpu": 1}), whole=demand.slot, slots=1) for demand in demands if part]
+        self.hands(mesh, "heartbeat", demands=(*parts, *demands))
+
+    @rule(mesh=meshes, stage=stages, slot=st.just(NOTHING) | slots, width=st.integers(1, 2))
+    def run_stage(self, mesh, stage, slot, width):
         """Submit, pay and claim in one step, so that claims are not rare."""
-        spec = StageSpec(stage=stage, run=run_of(stage), tenant=TenantPath("a"), tasks=(), slot=slot, width=1)
+        spec = StageSpec(stage=stage, run=run_of(stage), tenant=TenantPath("a"), tasks=(), slot=slot, width=width)
         self.both("submit", mesh, spec)
         if slot:
-            self.hands(mesh, "acquire", TenantPath("a"), FLAVORS[0], slot, 1)
-        self.claim(mesh, stage, is_paid=bool(slot))
+            self.hands(mesh, "acquire", TenantPath("a"), FLAVORS[0], slot, width)
+        self.claim(mesh, stage, is_paid=bool(slot), slots=width)
 
-    @rule(mesh=meshes, stage=stages, is_paid=st.booleans())
-    def claim(self, mesh, stage, is_paid):
+    @rule(mesh=meshes, stage=stages, is_paid=st.booleans(), slots=st.integers(1, 3))
+    def claim(self, mesh, stage, is_paid, slots):
         leases = tuple(hand.lease(TenantPath("a"), FLAVORS[0]) if is_paid else None for hand in self.twins[mesh].hands)
         leases = tuple(None if lease is None or not lease.token else lease for lease in leases)
-        replies = self.both("claim", self.sessions(mesh), stage, leases)
+        replies = self.both("claim", self.sessions(mesh), stage, leases, slots)
         if isinstance(replies[0], ClaimedStage):
             self.claims.append((replies[0].claim, replies[1].claim))
-            self.paid[replies[0].claim] = leases, digest_of(replies[0].spec)
+            self.paid[replies[0].claim] = leases, digest_of(replies[0].spec), slots
+            self.unpaid |= {reply.claim.token for reply, lease in zip(replies, leases, strict=True) if lease is None}
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data(), is_whole=st.sampled_from([True, True, False]), has_ended=st.booleans())
     def resume(self, data, is_whole, has_ended):
         """Resume a claim in a new epoch, be it open, closed, or lost with the last writes."""
         pair = data.draw(st.sampled_from(self.claims))
-        leases, spec = self.paid[pair[0]]
+        leases, spec, slots = self.paid[pair[0]]
         held = tuple(
-            (HeldClaim(claim=claim, lease=lease, spec=spec, is_whole=is_whole, has_ended=has_ended),)
+            (HeldClaim(claim=claim, lease=lease, spec=spec, is_whole=is_whole, has_ended=has_ended, slots=slots),)
             for claim, lease in zip(pair, leases, strict=True)
         )
         before = self.present(pair[0].stage)
         self.both("resume", self.sessions(pair[0].mesh), held)
+        self.unpaid |= {claim.token for claim in pair if has_ended}
         after = self.present(pair[0].stage)
         assert before in (after, (None, None))  # The holder of the stage keeps it, under its own token.
 
@@ -451,10 +476,23 @@ class LedgerMachine(RuleBasedStateMachine):
         one, two = self.memory.snapshot(), self.ledger.snapshot()
         assert (one.tree, one.usage, one.version) == (two.tree, two.usage, two.version)
         assert without_tokens(one) == without_tokens(two)
+        self.running_stages_are_paid_claims(0, one)
+        self.running_stages_are_paid_claims(1, two)
 
         self.use_is_the_sum_of_the_leases_and_within_the_limits(two)
         for side, snapshot in enumerate((one, two)):
             self.no_mesh_may_use_what_the_ledger_does_not_charge(side, snapshot)
+
+    def running_stages_are_paid_claims(self, side, snapshot):
+        incarnations = {view.record.mesh: view.incarnation for view in snapshot.meshes}
+        for mesh in self.twins:
+            session = self.sessions(mesh)[side]
+            if incarnations.get(mesh) == session.incarnation:  # Otherwise the ledger is back at an earlier session of the mesh.
+                rows = {(row.stage, row.token, row.is_leaving) for row in snapshot.running if row.mesh == mesh}
+                claims = (self.memory, self.queue)[side].claims_of(session)
+                open_claims = {(each.claim.stage, each.claim.token, each.cancelled) for each in claims}
+                assert rows <= open_claims
+                assert all(token in self.unpaid for _, token, _ in open_claims - rows)
 
     def use_is_the_sum_of_the_leases_and_within_the_limits(self, snapshot):
         tree = snapshot.tree
@@ -501,14 +539,19 @@ def min_of(one, other):
 
 def without_tokens(snapshot):
     leases = sorted(
-        (view.lease, view.amounts, view.target, view.priority, view.incarnation is None) for view in map(shown, snapshot.leases)
+        (view.lease, view.amounts, view.target, view.priority, view.victims, view.incarnation is None)
+        for view in map(shown, snapshot.leases)
     )
     views = [(view.record, view.alive, view.waiting, view.claimed) for view in snapshot.meshes]
     demands = sorted(
-        (demand.mesh, demand.tenant, demand.flavor, repr(demand.slot), demand.slots, demand.priority, demand.beyond)
+        (demand.mesh, demand.tenant, demand.flavor, repr(demand.slot), repr(demand.whole), demand.slots, demand.priority, demand.beyond)
         for demand in snapshot.demands
     )
-    return leases, views, demands, snapshot.recovery_ms > 0
+    running = [
+        (row.stage, row.mesh, row.tenant, row.flavor, repr(row.amounts), row.priority, row.is_leaving)
+        for row in sorted(snapshot.running, key=lambda row: row.stage)
+    ]
+    return leases, views, demands, running, snapshot.recovery_ms > 0
 
 
 def shown(view):
@@ -520,12 +563,16 @@ def notifications(queue, mesh):
 
 
 def said(queue):
-    """Return the whole inbox without incarnations, and acknowledge it, so that it stays small."""
+    """Return the whole inbox without incarnations, and acknowledge it, so that it stays small.
+
+    The time between two notifications of contested quota is real time in Redis, so these are left out.
+    """
     entries = queue.inbox(0)
     queue.acknowledge(tuple(entry.entry for entry in entries))
     return [
         (entry.run, entry.kind, replace(message, incarnation=0) if isinstance(message, StageLost) else message)
         for entry in entries
+        if entry.kind != CONTESTED
         for message in decode(STAGE_MESSAGES, entry.body)
     ]
 

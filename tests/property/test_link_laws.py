@@ -64,6 +64,7 @@ LEASES = st.builds(
     version=TOKENS,
     priority=st.integers(-100, 100),
     shrink_ms=st.none() | TOKENS,
+    victims=st.lists(TOKENS, max_size=3).map(tuple),
     receipt=NAMES,
 )
 RESPONSES = st.builds(

@@ -15,7 +15,10 @@ from federation.planning.values import Holding, Plan, PlannerDemand
 from federation.quota.forest import ForestNode, QuotaForest
 from federation.quota.ledger import QuotaLedger
 from federation.quota.policies import MESH, Policies, PreemptionMode, QueueSettings, Rules
+from federation.snapshot import RunningView
 from federation.tenants import Quota
+from mesh.core.ids import FlavorName, MeshId, StageId, TenantPath
+from mesh.core.resources import ResourceSet
 
 FLAVOR, RESOURCES = "a100", ("cpu", "gpu")
 NOW_MS = 10_000_000
@@ -111,10 +114,30 @@ class Federation:
                 target=held,
                 token=self.tokens[mesh, tenant],
                 priority=self.demands[mesh, tenant].priority,
+                running=self.stages(mesh, tenant),
             )
             for (mesh, tenant), held in sorted(self.held.items())
             if any(held.values())
         ]
+
+    def stages(self, mesh: str, tenant: str) -> tuple[RunningView, ...]:
+        """Return one running stage for each slot that the lease holds."""
+        demand = self.demands[mesh, tenant]
+        return tuple(
+            RunningView(
+                stage=StageId(f"{tenant}@{mesh}:{number}"),
+                mesh=MeshId(mesh),
+                tenant=TenantPath(tenant),
+                flavor=FlavorName(FLAVOR),
+                amounts=ResourceSet({name: units for name, units in demand.slot.items() if units}),
+                priority=demand.priority,
+                token=self.tokens[mesh, tenant] * 100 + number,
+                since_ms=0,
+                created_ms=demand.since_ms,
+                is_leaving=False,
+            )
+            for number in range(self.slots_of((mesh, tenant)))
+        )
 
     def missing(self) -> list[PlannerDemand]:
         short = ((demand, demand.slots - self.slots_of(key)) for key, demand in sorted(self.demands.items()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federation.leases import LeaseRefused
 from federation.manual_mesh import ManualMesh
 from federation.planning.planner_loop import PlannerLoop
 from federation.quota.policies import Rules, TenantPolicies
@@ -14,6 +15,7 @@ from federation.store.memory.store import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import ManualClock
 from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 
 RED = FlavorName("red")
@@ -21,6 +23,7 @@ LONG_MS = 10**9  #: No session and no leadership ends by itself.
 PARENTS = {"a": None, "a/b": "a", "a/b/c": "a/b", "a/b/d": "a/b", "a/e": "a", "f": None, "f/g": "f"}
 TENANTS = [TenantPath(path) for path in PARENTS]
 MESHES = ["east", "west"]
+ROUNDS = 4  #: Until the borrowers have released what owners reclaim, and the owners have it.
 
 limits = st.none() | st.integers(0, 4)
 slots = st.dictionaries(st.sampled_from(["cpu", "gpu"]), st.integers(1, 2), min_size=1).map(ResourceSet)
@@ -94,6 +97,26 @@ class World:
             }
             planned = {(target.mesh, target.tenant): dict(target.amounts) for target in (*answer.lowered, *answer.raised)}
             assert planned == {key: set_now.get(key, {}) for key in planned}
+
+
+@given(tree=trees(), room=st.integers(1, 12), done=steps)
+@settings(max_examples=150)
+def test_after_a_plan_no_quota_is_contested(tree: TenantTree, room: int, done: list[tuple]):
+    """Contested quota goes to those who wait for it, as far as it is free and their meshes have room; nobody blocks anybody."""
+    world = World(tree, room)
+    for step in done:
+        world.step(*step)
+    for _ in range(ROUNDS):
+        world.plan()
+        for hand in world.hands.values():
+            hand.heartbeat()
+            for tenant in TENANTS:
+                hand.obey(tenant, RED)
+    seen = world.store.snapshot()
+    for demand in seen.demands:
+        if all(units <= room for units in demand.slot.values()) and demand.tenant in seen.tree.tenants:
+            answer = world.hands[demand.mesh].acquire(demand.tenant, RED, demand.slot, 1, demand.priority)
+            assert not isinstance(answer, LeaseRefused) or answer.reason is not Reason.QUOTA_CONTESTED
 
 
 @given(tree=trees(), room=st.integers(1, 12), done=steps)

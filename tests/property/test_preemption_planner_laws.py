@@ -1,4 +1,4 @@
-"""Laws of preemption within a tenant on a mesh: each choice raises priorities, so there are no cycles; no stage stops in vain.
+"""Laws of preemption within a tenant on a mesh: each choice raises (priority, age), so there are no cycles; no stage stops in vain.
 
 The tests drive the whole chain of the mesh: state, choice, reservation, end of the victim, and its return to the queue.
 """
@@ -29,6 +29,7 @@ NOW_MS, MIN_RUN_MS = 1_000, 100
 KEY = ("acme", "standard")
 sizes = st.integers(1, 4)
 priorities = st.integers(-2, 3)
+ages = st.integers(0, 3)
 occupants = st.lists(
     st.builds(
         lambda priority, pool, units, started_ms, tenant: (priority, pool, units, started_ms, tenant),
@@ -77,9 +78,10 @@ def test_enough_stop_or_nobody_does_and_none_of_them_in_vain(rows, priority, roo
 
 
 class Mesh:
-    """One pool and one lease that grows no more; a stopped stage is offered again with its old priority."""
+    """One pool and one lease that grows no more; a stopped stage is offered again with its old priority and creation time."""
 
-    def __init__(self, cpus, quota):
+    def __init__(self, cpus, quota, takes_newer=False):
+        self.rules = PreemptionPolicy(takes=True, takes_newer=takes_newer, min_run_ms=0)
         self.admission = StageAdmission((PoolSpec(pool="p", flavor="standard", capacity=ResourceSet({"cpu": cpus})),))
         self.accounting = LeaseAccounting()
         units = ResourceSet({"cpu": quota})
@@ -88,11 +90,10 @@ class Mesh:
         self.count = 0
         self.asks = 0
 
-    def offer(self, units, priority):
+    def offer(self, units, priority, created_ms):
         self.count += 1
-        rules = PreemptionPolicy(takes=True, min_run_ms=0)
-        slot = ResourceSet({"cpu": units})
-        self.handle(WorkloadOffered(workload=f"w{self.count}", tenant="acme", slot=slot, width=1, priority=priority, preemption=rules))
+        about = {"slot": ResourceSet({"cpu": units}), "priority": priority, "created_ms": created_ms, "preemption": self.rules}
+        self.handle(WorkloadOffered(workload=f"w{self.count}", tenant="acme", width=1, **about))
 
     def handle(self, *events):
         for decision in self.admission.handle(*events):
@@ -114,9 +115,13 @@ class Mesh:
         return {name: kept for name, kept in self.admission.workloads.items() if kept.state is WorkloadState.RUNNING}
 
     def occupant(self, name, kept):
-        return Occupant(
-            stage=name, tenant="acme", priority=kept.offer.priority, pool="p", amounts=kept.offer.slot, started_ms=-int(name[1:])
-        )
+        about = {"priority": kept.offer.priority, "created_ms": kept.offer.created_ms, "amounts": kept.offer.slot}
+        return Occupant(stage=name, tenant="acme", pool="p", started_ms=-int(name[1:]), **about)
+
+    def ranks(self):
+        """Return what each choice raises: the priorities of the running stages, and their ages where these count."""
+        running = (kept.offer for kept in self.running().values())
+        return Counter((offer.priority, -offer.created_ms if self.rules.takes_newer else 0) for offer in running)
 
     def preemption_planner(self):
         asked = tuple(self.occupant(name, kept) for name, kept in self.running().items())
@@ -139,7 +144,7 @@ class Mesh:
             self.handle(WorkloadEnded(workload=name))
         assert self.admission.workloads[planned.stage].state is WorkloadState.RUNNING
         for offer in back:
-            self.offer(offer.slot["cpu"], offer.priority)
+            self.offer(offer.slot["cpu"], offer.priority, offer.created_ms)
         return True
 
 
@@ -153,16 +158,17 @@ def rises(before, after):
 @given(
     cpus=st.integers(2, 8),
     quota=st.integers(2, 8),
-    work=st.lists(st.tuples(sizes, priorities), min_size=1, max_size=10),
+    work=st.lists(st.tuples(sizes, priorities, ages), min_size=1, max_size=10),
+    takes_newer=st.booleans(),
 )
-def test_each_round_raises_running_priorities_so_rounds_end(cpus, quota, work):
-    mesh = Mesh(cpus, quota)
-    for units, priority in work:
-        mesh.offer(units, priority)
+def test_each_round_raises_what_runs_so_rounds_end(cpus, quota, work, takes_newer):
+    mesh = Mesh(cpus, quota, takes_newer)
+    for row in work:
+        mesh.offer(*row)
     for _ in range(200):
-        before = Counter(kept.offer.priority for kept in mesh.running().values())
+        before = mesh.ranks()
         chosen = mesh.round()
-        after = Counter(kept.offer.priority for kept in mesh.running().values())
+        after = mesh.ranks()
         if not chosen:
             return
         assert rises(before, after)
@@ -173,16 +179,24 @@ def test_each_round_raises_running_priorities_so_rounds_end(cpus, quota, work):
 @given(
     cpus=st.integers(2, 8),
     quota=st.integers(2, 8),
-    work=st.lists(st.tuples(sizes, priorities), min_size=1, max_size=8),
-    wanted=st.tuples(sizes, priorities),
+    work=st.lists(st.tuples(sizes, priorities, ages), min_size=1, max_size=8),
+    wanted=st.tuples(sizes, priorities, ages),
+    takes_newer=st.booleans(),
 )
-def test_what_is_foreseen_at_the_root_is_what_the_mesh_does(cpus, quota, work, wanted):
-    mesh = Mesh(cpus, quota)
-    for units, priority in work:
-        mesh.offer(units, priority)
+def test_what_is_foreseen_at_the_root_is_what_the_mesh_does(cpus, quota, work, wanted, takes_newer):
+    mesh = Mesh(cpus, quota, takes_newer)
+    for row in work:
+        mesh.offer(*row)
     running = [
         StartedStage(
-            stage=name, tenant="acme", mesh="m", slot=kept.offer.slot, slots=1, priority=kept.offer.priority, started_ms=-int(name[1:])
+            stage=name,
+            tenant="acme",
+            mesh="m",
+            slot=kept.offer.slot,
+            slots=1,
+            priority=kept.offer.priority,
+            started_ms=-int(name[1:]),
+            created_ms=kept.offer.created_ms,
         )
         for name, kept in mesh.running().items()
     ]
@@ -199,7 +213,7 @@ def test_what_is_foreseen_at_the_root_is_what_the_mesh_does(cpus, quota, work, w
     mesh.offer(*wanted)
     name = f"w{mesh.count}"
     kept = mesh.admission.workloads[name]
-    stage = PendingStage(stage=name, tenant="acme", mesh="m", slot=kept.offer.slot, priority=kept.offer.priority)
+    stage = PendingStage(stage=name, tenant="acme", mesh="m", slot=kept.offer.slot, priority=kept.offer.priority, created_ms=wanted[2])
     held = {"standard": ResourceSet({"cpu": quota})}
     response = preview_preemption(stage, view, held, running, is_quota_free=False, rules=kept.offer.preemption, now_ms=0)
     if kept.state is WorkloadState.RUNNING:

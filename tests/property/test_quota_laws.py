@@ -16,7 +16,7 @@ from federation.quota.explain import explain
 from federation.quota.forest import ForestNode, QuotaForest
 from federation.quota.ledger import QuotaLedger, recompute
 from federation.quota.nomination import Nomination, nominate
-from federation.quota.order import FairOrder
+from federation.quota.order import by_shares
 from federation.quota.past_use import PastUse
 from federation.quota.policies import MESH, OnQuotaReduction, Policies, QueueSettings, ResourceGroup
 from federation.quota.policies import PreemptionMode as Policy
@@ -261,14 +261,6 @@ def test_the_loan_of_more_use_equals_the_loan_after_it(case, key, units):
         assert ledger.borrowed(queue) == before
 
 
-@given(used, st.sampled_from(KEYS), st.integers(0, 9))
-def test_all_nodes_of_a_path_borrow_as_its_scarcest(case, key, most):
-    forest, ledger, _ = case
-    for queue in forest.queues:
-        way = forest.paths[queue]
-        assert ledger.borrowed_by_all(way, key, most) == min(most, *(ledger.excess(node, key) for node in way))
-
-
 @given(used, st.sampled_from(KEYS))
 def test_what_is_available_can_be_charged_and_no_more(case, key):
     forest, ledger, _ = case
@@ -399,7 +391,7 @@ def test_the_same_calls_give_the_same_decisions(case):
         scheduler.submit(work)
     for work in works:
         other.submit(work)
-    for now_ms in (0, 100, 200):
+    for now_ms in range(0, 1_200, 100):
         assert scheduler.round(now_ms) == other.round(now_ms)
         for name in leaving(scheduler):
             scheduler.stopped(name, now_ms)
@@ -411,7 +403,8 @@ def test_an_explanation_changes_nothing_and_covers_every_wait(case):
     scheduler, works = case
     for work in works:
         scheduler.submit(work)
-    scheduler.round(0)
+    for now_ms in range(len(works)):
+        scheduler.round(now_ms)
     before = scheduler.snapshot.ledger.usage()
     for work in works:
         if any(work.workload == waiting.workload for waiting in scheduler.waiting(work.queue)):
@@ -426,7 +419,8 @@ def test_after_a_cut_what_is_beyond_the_limits_only_falls(case, random_stream):
     scheduler, works = case
     for work in works:
         scheduler.submit(work)
-    scheduler.round(0)
+    for now_ms in range(len(works)):
+        scheduler.round(now_ms)
     nodes = [
         ForestNode(
             name=name,
@@ -440,7 +434,7 @@ def test_after_a_cut_what_is_beyond_the_limits_only_falls(case, random_stream):
         node: replace(scheduler.settings[node], on_quota_reduction=random_stream.choice(list(OnQuotaReduction)))
         for node in scheduler.forest.queues
     }
-    decided = scheduler.reshape(QuotaForest(nodes), settings, 1)
+    decided = scheduler.reshape(QuotaForest(nodes), settings, len(works))
     for decision in decided:
         assert isinstance(decision, Evict)
         assert decision.reason is Reason.QUOTA_REDUCED
@@ -481,7 +475,7 @@ def test_the_fair_order_equals_repeated_tournaments(case, random_stream):
     for queue in scheduler.forest.queues:
         snapshot.charge(queue, {random_stream.choice(KEYS): random_stream.randint(0, 6)})
     heads = {scheduler.forest.index[work.queue]: nominate(snapshot, work) for work in works}
-    order = FairOrder(snapshot, heads.values(), PastUse(half_life_ms=0))
+    order = by_shares(snapshot, heads.values(), PastUse(half_life_ms=0))
     roots = sorted((node for node, parent in enumerate(scheduler.forest.parents) if parent < 0), key=scheduler.forest.names.__getitem__)
     for root in roots:
         while (expected := contest(snapshot, root, heads)) is not None:
@@ -506,7 +500,7 @@ def test_by_kueues_rules_victims_may_overlap_with_preemptors():
     assert beyond
 
 
-@pytest.mark.parametrize("seed", [2827, 2875])
+@pytest.mark.parametrize("seed", [2826, 2827])
 def test_worlds_that_would_go_in_circles_come_to_rest(seed: int):
     """Found by search: a workload reclaims its quota, and loses it to its own queue, which then borrows and is reclaimed from."""
     scheduler, waves = busy_world(Random(seed))

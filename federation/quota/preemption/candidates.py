@@ -1,7 +1,7 @@
 """Candidates for preemption, and their order.
 
-The order: work that is stopping anyway; other queues before the own; lower priority; (mesh rules) less lost work; newest quota; id. The
-order is total, so the same state gives the same victims.
+The order: idle quota, and work that is stopping anyway; other queues before the own; (mesh rules) old enough to stop at once; lower
+priority; (mesh rules) less lost work; newest quota; id. The order is total, so the same state gives the same victims.
 Source: Kueue `preemption/common`; lost work is ADR 0018's.
 """
 
@@ -15,7 +15,7 @@ from federation.quota.snapshot import Ask, QuotaSnapshot
 from federation.quota.workloads import Running, Workload
 from mesh.core.reasons import Reason
 
-VictimKey = tuple[bool, bool, int, int, int, str]
+VictimKey = tuple[bool, bool, bool, int, int, int, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +44,16 @@ def victim_order(snapshot: QuotaSnapshot, queue: str) -> Callable[[Running], Vic
     def key(running: Running) -> VictimKey:
         work = running.workload
         lost_ms = running.lost_ms(now_ms) if weighs else 0
-        return not running.is_leaving, work.queue == queue, work.priority, lost_ms, -running.since_ms, work.workload
+        is_young = running.granted_ms is not None and now_ms - running.since_ms < min_run_ms(snapshot, running)
+        is_first = running.is_leaving or running.is_divisible
+        return not is_first, work.queue == queue, is_young, work.priority, lost_ms, -running.since_ms, work.workload
 
     return key
+
+
+def min_run_ms(snapshot: QuotaSnapshot, running: Running) -> int:
+    """Return the minimum run time of the work in milliseconds."""
+    return snapshot.rules.min_run_of(snapshot.settings.get(snapshot.node_of(running)))
 
 
 def protection(snapshot: QuotaSnapshot, running: Running) -> Reason | None:
@@ -55,17 +62,29 @@ def protection(snapshot: QuotaSnapshot, running: Running) -> Reason | None:
         return None
     if not running.workload.is_preemptible:
         return Reason.NOT_PREEMPTIBLE
-    min_run_ms = snapshot.rules.min_run_of(snapshot.settings.get(snapshot.node_of(running)))
-    return Reason.BELOW_MIN_RUN_TIME if max(0, snapshot.now_ms - running.since_ms) < min_run_ms else None
+    if not snapshot.protects_young:
+        return None
+    since_ms = running.since_ms if running.granted_ms is None else running.granted_ms
+    return Reason.BELOW_MIN_RUN_TIME if max(0, snapshot.now_ms - since_ms) < min_run_ms(snapshot, running) else None
 
 
 def candidates_in(snapshot: QuotaSnapshot, ask: Ask, queue: int, policy: PreemptionMode) -> Iterable[Running]:
-    """Yield the unprotected work of a queue that uses a needed resource and that the policy lets `ask` preempt."""
+    """Yield the unprotected work of a queue that uses what `ask` needs, where it needs it, and that the policy lets it preempt."""
     if policy is PreemptionMode.NEVER:
         return
     for running in snapshot.running.get(queue, {}).values():
+        if ask.mesh and (running.mesh != ask.mesh or running.is_divisible):  # Idle quota takes no room.
+            continue
         if running.amounts.keys() & ask.needed and allows(policy, ask.workload, running.workload) and protection(snapshot, running) is None:
             yield running
+
+
+def queues_with_candidates(snapshot: QuotaSnapshot, ask: Ask) -> set[int]:
+    """Return the other queues of the tree that use more than their own of what `ask` needs and have work, on its mesh if one lacks room."""
+    forest = snapshot.forest
+    root = forest.root(ask.node)
+    having = set(map(snapshot.node_of, snapshot.by_mesh.get(ask.mesh, {}).values())) if ask.mesh else set(snapshot.running)
+    return {queue for queue in snapshot.ledger.nodes_over(ask.needed) & having if queue != ask.node and forest.root(queue) == root}
 
 
 def has_displaced(snapshot: QuotaSnapshot, ask: Ask, running: Running) -> bool:
@@ -84,13 +103,17 @@ def is_within_own(snapshot: QuotaSnapshot, ask: Ask, *, with_request: bool) -> b
     return all(ledger.excess(ask.node, key) < 0 for key in ask.needed)
 
 
-def fill_back(snapshot: QuotaSnapshot, victims: list[Victim], fits: Callable[[], bool]) -> list[Victim]:
-    """Spare victims while the request still fits, the latest but one first; the last victim was needed."""
+def fill_back(snapshot: QuotaSnapshot, victims: list[Victim], fits: Callable[[Victim], bool]) -> list[Victim]:
+    """Spare victims while the request still fits, the latest but one first; the last victim was needed.
+
+    Args:
+        fits: Return whether the request still fits, now that the victim runs on.
+    """
     spared: set[int] = set()
     for place in range(len(victims) - 2, -1, -1):
         mark = snapshot.mark()
         snapshot.add(victims[place].running)
-        if fits():
+        if fits(victims[place]):
             spared.add(place)
         else:
             snapshot.undo(mark)

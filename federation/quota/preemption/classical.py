@@ -21,6 +21,7 @@ from federation.quota.preemption.candidates import (
     fill_back,
     has_displaced,
     is_within_own,
+    queues_with_candidates,
     victim_order,
 )
 from federation.quota.snapshot import Ask, QuotaSnapshot
@@ -83,9 +84,7 @@ def _outside(snapshot: QuotaSnapshot, ask: Ask, policies: Policies) -> Iterator[
     over = ledger.nodes_over(ask.needed)
     own_path = frozenset(path)
     only_borrows = policies.borrow is PreemptionMode.NEVER and not is_within_own(snapshot, ask, with_request=False)
-    for queue in sorted(over.intersection(snapshot.running)):
-        if queue == ask.node or forest.root(queue) != path[-1]:
-            continue
+    for queue in sorted(queues_with_candidates(snapshot, ask)):
         between: list[int] = []
         for step in forest.paths[queue]:
             if step in own_path:
@@ -135,7 +134,7 @@ def _one_pass(snapshot: QuotaSnapshot, ask: Ask, ordered: list[_Candidate], borr
 
     def fits() -> bool:
         stays = borrows or not any(snapshot.ledger.would_borrow(ask.node, key, units) for key, units in ask.amounts.items())
-        return stays and snapshot.ledger.fits(ask.node, ask.amounts)
+        return stays and snapshot.fits(ask)
 
     victims: list[Victim] = []
     for candidate in ordered:
@@ -146,5 +145,5 @@ def _one_pass(snapshot: QuotaSnapshot, ask: Ask, ordered: list[_Candidate], borr
         snapshot.remove(candidate.running)
         victims.append(Victim(running=candidate.running, reason=_REASONS[candidate.right]))
         if fits():
-            return fill_back(snapshot, victims, fits)
+            return fill_back(snapshot, victims, lambda _spared: fits())
     return []

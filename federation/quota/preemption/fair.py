@@ -17,19 +17,21 @@ Source: Kueue `preemption/fairsharing`.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+from heapq import heappop, heappush, heapreplace
 
+from federation.quota.ledger import Amounts
 from federation.quota.policies import PreemptionMode, Strategy
 from federation.quota.preemption.candidates import (
     Victim,
     candidates_in,
     fill_back,
     has_displaced,
-    is_within_own,
+    queues_with_candidates,
     victim_order,
 )
+from federation.quota.share_rows import ShareRow
 from federation.quota.snapshot import Ask, QuotaSnapshot
 from federation.quota.workloads import Running
 from mesh.core.reasons import Reason
@@ -39,148 +41,143 @@ _BELOW_ALL = -1
 
 def fair_victims(snapshot: QuotaSnapshot, ask: Ask) -> tuple[Victim, ...]:
     """Return the victims so that the request fits; empty if no preemption helps. The snapshot is unchanged afterwards."""
-    if _is_unsatisfiable(snapshot, ask):
-        return ()
-    candidates = _candidates(snapshot, ask)
-    if not candidates:
+    if _is_hopeless(snapshot, ask):
         return ()
     mark = snapshot.mark()
     snapshot.charge(ask.node, ask.amounts)
     hunt = _Hunt(snapshot, ask)
-    found = hunt.first(candidates, snapshot.rules.strategies[0])
-    if not found and len(snapshot.rules.strategies) > 1:
-        found = hunt.second()
-    victims = hunt.settled() if found else []
+    victims = hunt.settled() if any(hunt.by(strategy) for strategy in snapshot.rules.strategies) else []
     snapshot.undo(mark)
     return tuple(victims)
 
 
-def _is_unsatisfiable(snapshot: QuotaSnapshot, ask: Ask) -> bool:
-    """Return whether no share allows any preemption. This check is far cheaper than the search for candidates.
-
-    That is so if at every level all siblings are below the taker with its request: victims only lower their shares further.
-    """
-    forest, policies = snapshot.forest, snapshot.settings[ask.node].policies
+def _is_hopeless(snapshot: QuotaSnapshot, ask: Ask) -> bool:
+    """Return whether policies or the queue's own limits forbid any preemption that helps. This check is far cheaper than the search."""
+    policies = snapshot.settings[ask.node].policies
     if policies.within_queue is not PreemptionMode.NEVER and any(candidates_in(snapshot, ask, ask.node, policies.within_queue)):
         return False
-    if len(forest.paths[ask.node]) == 1 or policies.reclaim is PreemptionMode.NEVER:
+    if len(snapshot.forest.paths[ask.node]) == 1 or policies.reclaim is PreemptionMode.NEVER:
         return True
-    if not snapshot.ledger.fits(ask.node, ask.amounts, steps=1):  # No victim outside lifts the queue's own limits.
-        return True
-    if is_within_own(snapshot, ask, with_request=True):
-        return False
-    mark = snapshot.mark()
-    snapshot.charge(ask.node, ask.amounts)
-    found = all(
-        _is_above(snapshot, snapshot.shares.rank(mine), [child for child in forest.children[above] if child != mine])
-        for mine, above in pairwise(forest.paths[ask.node])
-    )
-    snapshot.undo(mark)
-    return found
+    return not ask.mesh and not snapshot.ledger.fits(ask.node, ask.amounts, steps=1)  # No victim outside lifts the queue's own limits.
 
 
-def _is_above(snapshot: QuotaSnapshot, claimant: int, siblings: list[int]) -> bool:
-    if snapshot.rules.rechecks_shares:
-        return all(snapshot.shares.rank(child) <= claimant for child in siblings)
-    return all(snapshot.shares.rank(child) < claimant for child in siblings)
-
-
-def _candidates(snapshot: QuotaSnapshot, ask: Ask) -> list[Running]:
-    policies, forest = snapshot.settings[ask.node].policies, snapshot.forest
-    own_queue = candidates_in(snapshot, ask, ask.node, policies.within_queue)
-    found = [one for one in own_queue if not has_displaced(snapshot, ask, one)]
-    if len(forest.paths[ask.node]) > 1 and policies.reclaim is not PreemptionMode.NEVER:
-        is_due = is_within_own(snapshot, ask, with_request=True)
-        for queue in sorted(snapshot.ledger.nodes_over(ask.needed).intersection(snapshot.running)):
-            if queue != ask.node and forest.root(queue) == forest.root(ask.node):
-                others = candidates_in(snapshot, ask, queue, policies.reclaim)
-                found += [one for one in others if is_due or not has_displaced(snapshot, ask, one)]
-    return sorted(found, key=victim_order(snapshot, ask.workload.queue))
-
-
-def _permits(strategy: Strategy, claimant: int, before: int, after: int) -> bool:
-    if strategy is Strategy.FINAL_SHARE:
-        return claimant <= after
-    return claimant < before
-
-
-@dataclass(slots=True)
 class _Tree:
-    """Queues with their candidates, and the nodes above them; the search uses them up."""
+    """Search tree of one strategy: yields queues to take from, and uses their candidates up."""
 
-    snapshot: QuotaSnapshot
-    ask: Ask
-    waiting: dict[int, list[Running]]  #: Queue to its candidates, the next one last.
-    children: dict[int, list[int]]  #: Only nodes with candidates below.
-    closed: set[int]
-
-    @classmethod
-    def of(cls, snapshot: QuotaSnapshot, ask: Ask, candidates: list[Running]) -> _Tree:
-        """Build the tree; the candidates come in the order of victims."""
-        waiting: dict[int, list[Running]] = {}
-        for running in reversed(candidates):
-            waiting.setdefault(snapshot.node_of(running), []).append(running)
-        children: dict[int, set[int]] = {}
-        for queue in waiting:
-            path = snapshot.forest.paths[queue]
-            for below, above in pairwise(path):
-                children.setdefault(above, set()).add(below)
-        names = snapshot.forest.names
-        by_name = {above: sorted(below, key=names.__getitem__) for above, below in children.items()}
-        return cls(snapshot, ask, waiting, by_name, set())
+    def __init__(self, snapshot: QuotaSnapshot, ask: Ask, *, root: int, is_due: bool) -> None:
+        self._snapshot, self._ask, self._root, self._is_due = snapshot, ask, root, is_due
+        self._path = snapshot.forest.paths[ask.node]
+        self._flavors = sorted({flavor for flavor, _ in ask.needed})
+        self._closed: set[int] = set()
+        self._heaps: dict[int, ShareRow] = {}  #: By node.
+        self._waiting: dict[int, list[Running]] = {}
+        self._order = victim_order(snapshot, ask.workload.queue)
+        self._others = queues_with_candidates(snapshot, ask) if ask.mesh else None  #: On one mesh they are few.
 
     def targets(self) -> Iterator[int]:
-        """Yield the queues to take from, found anew each time; the caller pops from `waiting`."""
-        root = self.snapshot.forest.root(self.ask.node)
-        if root == self.ask.node:
-            while self.waiting.get(root):
+        """Yield the queues to take from, found anew each time; the caller takes from `waiting`."""
+        root = self._root
+        if root == self._ask.node:
+            while self.waiting(root):
                 yield root
             return
-        while root not in self.closed:
+        while root not in self._closed:
             queue = self._descend(root)
             if queue is not None:
                 yield queue
 
+    def waiting(self, queue: int) -> list[Running]:
+        """Return the candidates of the queue, the next one last."""
+        known = self._waiting.get(queue)
+        if known is None:
+            snapshot, ask = self._snapshot, self._ask
+            policies, is_own = snapshot.settings[ask.node].policies, queue == ask.node
+            is_over = snapshot.ledger.is_over(queue, ask.needed)
+            policy = policies.within_queue if is_own else policies.reclaim if is_over else PreemptionMode.NEVER
+            is_free = self._is_due and not is_own
+            found = (one for one in candidates_in(snapshot, ask, queue, policy) if is_free or not has_displaced(snapshot, ask, one))
+            self._waiting[queue] = known = sorted(found, key=self._order, reverse=True)
+        return known
+
     def _descend(self, node: int) -> int | None:
         """Return the queue with the highest share below; None if a node had to be closed on the path."""
         while True:
-            queue, queue_key = self._highest_queue(node)
-            cohort, cohort_key = self._highest_cohort(node)
-            if cohort is not None and cohort_key >= queue_key:
-                node = cohort
-            elif queue is not None:
-                return queue
-            else:
-                self.closed.add(node)
+            child = self._highest(node)
+            if child is None:
+                self._closed.add(node)
                 return None
+            if not self._snapshot.forest.children[child]:
+                return child
+            node = child
 
-    def _highest_queue(self, node: int) -> tuple[int | None, int]:
-        order = victim_order(self.snapshot, self.ask.workload.queue)
-        best, best_key = None, _BELOW_ALL
-        for child in self.children.get(node, ()):
-            if child in self.closed or child in self.children:
-                continue
-            shares, share = self.snapshot.shares, self.snapshot.shares.rank(child)
-            if not self.waiting.get(child) or (not shares.is_borrowing(child) and child != self.ask.node):
-                self.closed.add(child)
-            elif best is None or share > best_key:
-                best, best_key = child, share
-            elif share == best_key and order(self.waiting[child][-1]) < order(self.waiting[best][-1]):
-                best = child
-        return best, best_key
+    def _highest(self, node: int) -> int | None:
+        """Return the child with the highest share that is not closed; a cohort goes before a queue of the same share.
 
-    def _highest_cohort(self, node: int) -> tuple[int | None, int]:
-        best, best_key = None, _BELOW_ALL
-        way = self.snapshot.forest.paths[self.ask.node]
-        for child in self.children.get(node, ()):
-            if child in self.closed or child not in self.children:
+        Shares only fall during a search, so each node's children are a heap whose outdated entries sink when they reach the top.
+        """
+        heap = self._heaps.get(node)
+        if heap is None:
+            heap = self._heaps[node] = list(self._by_share(node))
+        least = self._least(node) if node in self._path else _BELOW_ALL
+        best, best_share, best_place, equals = None, _BELOW_ALL, None, []
+        while self._settle_top(heap, least, best_share):
+            child = heap[0][1]
+            place = self._place(child)
+            if place is None:
+                self._closed.add(child)
                 continue
-            shares, share = self.snapshot.shares, self.snapshot.shares.rank(child)
-            if not shares.is_borrowing(child) and child not in way:
-                self.closed.add(child)
-            elif best is None or share > best_key:
-                best, best_key = child, share
-        return best, best_key
+            equals.append(heappop(heap))
+            if best_place is None or place < best_place:
+                best, best_share, best_place = child, -equals[-1][0], place
+        for entry in equals:
+            heappush(heap, entry)
+        return best
+
+    def _settle_top(self, heap: ShareRow, least: int, equal_to: int) -> bool:
+        """Bring the open child with the highest share to the top; return whether it may have to give, and has at least this share."""
+        rank = self._snapshot.shares.rank
+        while heap:
+            minus, child = heap[0]
+            share = rank(child)
+            if child in self._closed:
+                heappop(heap)
+            elif share != -minus:
+                heapreplace(heap, (-share, child))
+            elif share < equal_to:
+                return False
+            elif share < least - 1:
+                heap.clear()  # All others are lower still, and the taker's own side came before.
+            elif share < least and child not in self._path:
+                heappop(heap)
+            else:
+                return True
+        return False
+
+    def _place(self, child: int) -> tuple[object, ...] | None:
+        """Return the order among children of the same share; None if nothing may be taken below."""
+        forest = self._snapshot.forest
+        if child not in self._path and not self._snapshot.shares.is_borrowing(child):
+            return None
+        if forest.children[child]:
+            return 0, forest.names[child]
+        waiting = self.waiting(child)
+        return (1, *self._order(waiting[-1])) if waiting else None
+
+    def _least(self, node: int) -> int:
+        """Return the least share with which a child of a node on the path may have to give."""
+        if self._is_due:
+            return _BELOW_ALL
+        mine = self._path[self._path.index(node) - 1]
+        return self._snapshot.shares.rank(mine) + (1 if self._snapshot.rules.rechecks_shares else 0)
+
+    def _by_share(self, node: int) -> ShareRow:
+        if self._others is None and len(self._flavors) == 1:
+            return self._snapshot.rows.by_share(node, self._flavors[0])
+        forest, rank = self._snapshot.forest, self._snapshot.shares.rank
+        queues = (self._others or set()) | {self._ask.node} if self._others is not None else self._snapshot.running.keys()
+        depth = len(forest.paths[node])
+        below = {path[-depth - 1] for queue in queues if len(path := forest.paths[queue]) > depth and path[-depth] == node}
+        return sorted((-rank(child), child) for child in below)
 
 
 class _Hunt:
@@ -189,94 +186,107 @@ class _Hunt:
     def __init__(self, snapshot: QuotaSnapshot, ask: Ask) -> None:
         self._snapshot, self._ask = snapshot, ask
         self._victims: list[Victim] = []
-        self._retry: list[Running] = []
+        self._by_share: defaultdict[int, dict[str, Victim]] = defaultdict(dict)  #: Those chosen by share, by `_height` and id.
         #: Whether the queue stays within its own quota with the request; decided before its own work is preempted.
         self._is_due = not snapshot.ledger.is_over(ask.node, ask.needed)
+        self._root = self._highest_short()
 
-    def first(self, candidates: list[Running], strategy: Strategy) -> bool:
+    def by(self, strategy: Strategy) -> bool:
         """Take victims while the strategy permits; return whether the request fits."""
-        tree = _Tree.of(self._snapshot, self._ask, candidates)
-        return any(self._from(tree, queue, strategy) for queue in tree.targets())
+        tree = _Tree(self._snapshot, self._ask, root=self._root, is_due=self._is_due)
+        is_first = strategy is self._snapshot.rules.strategies[0]
+        return any(self._from(tree, queue, strategy, once=not is_first) for queue in tree.targets())
 
-    def _from(self, tree: _Tree, queue: int, strategy: Strategy) -> bool:
-        """Take at most one victim from the queue; return whether the request fits."""
+    def _highest_short(self) -> int:
+        """Return the highest node of the path whose limits the request exceeds: work elsewhere frees nothing that it lacks."""
+        path = self._snapshot.forest.paths[self._ask.node]
+        if self._ask.mesh:
+            return path[-1]
+        ledger = self._snapshot.ledger
+        return next((step for step in reversed(path) if not ledger.is_within_limits(step, self._ask.amounts)), path[0])
+
+    def _from(self, tree: _Tree, queue: int, strategy: Strategy, *, once: bool) -> bool:
+        """Take at most one victim from the queue; return whether the request fits. With `once` the queue gives no other one."""
+        waiting = tree.waiting(queue)
         if queue == self._ask.node:
-            return self._take(tree.waiting[queue].pop(), Reason.PREEMPTED_WITHIN_TENANT)
+            return self._take(waiting.pop(), Reason.PREEMPTED_WITHIN_TENANT)
         if self._is_due:
-            return self._take(tree.waiting[queue].pop(), Reason.QUOTA_RECLAIMED)
+            return self._take(waiting.pop(), Reason.QUOTA_RECLAIMED)
         claimant, before = self._shares(queue)
         if claimant > before:  # A victim would lower the giver's share further.
-            self._retry += reversed(tree.waiting[queue])
-            tree.waiting[queue].clear()
-        while tree.waiting[queue]:
-            running = tree.waiting[queue].pop()
-            if _permits(strategy, claimant, before, self._share_without(queue, running)):
+            waiting.clear()
+        while waiting:
+            running = waiting.pop()
+            is_initial = strategy is Strategy.INITIAL_SHARE
+            permits = claimant < before if is_initial else claimant <= self._share_without(queue, running)
+            if once:
+                waiting.clear()
+            if permits:
                 return self._take(running, Reason.FAIR_SHARE)
-            self._retry.append(running)
-        return False
-
-    def second(self) -> bool:
-        """Take one more victim from each queue that the first strategy rejected; return whether the request fits."""
-        tree = _Tree.of(self._snapshot, self._ask, self._retry)
-        for queue in tree.targets():
-            claimant, before = self._shares(queue)
-            running = tree.waiting[queue].pop()
-            tree.waiting[queue].clear()
-            if _permits(Strategy.INITIAL_SHARE, claimant, before, before) and self._take(running, Reason.FAIR_SHARE):
-                return True
         return False
 
     def settled(self) -> list[Victim]:
         """Return the victims that were needed; none if a victim's share check no longer holds."""
         if not self._snapshot.rules.rechecks_shares:
-            return fill_back(self._snapshot, self._victims, self._fits)
-        if not self._is_right(self._victims):
+            return fill_back(self._snapshot, self._victims, lambda _spared: self._fits())
+        if not all(map(self._is_right, self._victims)):
             return []
-        kept = fill_back(self._snapshot, self._victims, lambda: self._fits() and self._is_right(self._still_out()))
-        return kept if self._is_right(kept) else []
+        return fill_back(self._snapshot, self._victims, self._fits_rightly)
 
-    def _still_out(self) -> list[Victim]:
-        running = self._snapshot.running
-        return [
-            victim
-            for victim in self._victims
-            if victim.running.workload.workload not in running.get(self._snapshot.node_of(victim.running), {})
-        ]
+    def _fits_rightly(self, spared: Victim) -> bool:
+        """Return whether the request fits and all shares are right, now that `spared` runs on.
 
-    def _is_right(self, victims: list[Victim]) -> bool:
-        """Return whether each swap by share leaves the taker below the giver's share before, in the final state."""
-        for victim in victims:
-            if victim.reason is Reason.FAIR_SHARE and not victim.running.is_leaving:
-                mark = self._snapshot.mark()
-                _, mine, theirs = self._snapshot.forest.lowest_common(self._ask.node, self._snapshot.node_of(victim.running))
-                claimant = self._snapshot.shares.rank(mine)
-                self._snapshot.add(victim.running)
-                had = self._snapshot.shares.rank(theirs)
-                self._snapshot.undo(mark)
-                if not claimant < had:
-                    return False
+        Its use raises the taker's share only above the lowest common ancestor of both, so only victims from further up are checked again.
+        """
+        if not self._fits():
+            return False
+        height = self._height(spared)
+        above = (victim for other, victims in self._by_share.items() if other > height for victim in victims.values())
+        if not all(map(self._is_right, above)):
+            return False
+        self._by_share[height].pop(spared.running.workload.workload, None)
         return True
+
+    def _height(self, victim: Victim) -> int:
+        """Return the length of the path from the taker to the lowest common ancestor; 0 for its own work."""
+        queue = self._snapshot.node_of(victim.running)
+        if queue == self._ask.node:
+            return 0
+        mine, theirs = self._snapshot.forest.paths[self._ask.node], self._snapshot.forest.paths[queue]
+        depth = 1
+        while mine[-depth - 1] == theirs[-depth - 1]:
+            depth += 1
+        return len(mine) - depth
+
+    def _is_right(self, victim: Victim) -> bool:
+        """Return whether the taker is below the share that the giver had with the victim."""
+        if victim.reason is not Reason.FAIR_SHARE or victim.running.is_leaving:
+            return True
+        queue = self._snapshot.node_of(victim.running)
+        _, mine, theirs = self._snapshot.forest.lowest_common(self._ask.node, queue)
+        return self._snapshot.shares.rank(mine) < self._share_with(queue, theirs, victim.running.amounts)
 
     def _take(self, running: Running, reason: Reason) -> bool:
         self._snapshot.remove(running)
-        self._victims.append(Victim(running=running, reason=reason))
+        victim = Victim(running=running, reason=reason)
+        self._victims.append(victim)
+        if reason is Reason.FAIR_SHARE:
+            self._by_share[self._height(victim)][running.workload.workload] = victim
         return self._fits()
 
     def _fits(self) -> bool:
-        mark = self._snapshot.mark()
-        self._snapshot.discharge(self._ask.node, self._ask.amounts)
-        fits = self._snapshot.ledger.fits(self._ask.node, self._ask.amounts)
-        self._snapshot.undo(mark)
-        return fits
+        if self._ask.mesh:
+            return self._snapshot.fits(self._ask)
+        return self._snapshot.ledger.is_within_limits(self._ask.node, self._ask.amounts)
 
     def _shares(self, queue: int) -> tuple[int, int]:
         _, mine, theirs = self._snapshot.forest.lowest_common(self._ask.node, queue)
         return self._snapshot.shares.rank(mine), self._snapshot.shares.rank(theirs)
 
     def _share_without(self, queue: int, running: Running) -> int:
-        mark = self._snapshot.mark()
-        self._snapshot.discharge(queue, running.amounts)
         _, _, theirs = self._snapshot.forest.lowest_common(self._ask.node, queue)
-        share = self._snapshot.shares.rank(theirs)
-        self._snapshot.undo(mark)
-        return share
+        return self._share_with(queue, theirs, {key: -units for key, units in running.amounts.items()})
+
+    def _share_with(self, queue: int, node: int, amounts: Amounts) -> int:
+        """Return the share of the node if the queue below it used so much more."""
+        return self._snapshot.shares.rank_adding(node, self._snapshot.ledger.arriving(queue, node, amounts))

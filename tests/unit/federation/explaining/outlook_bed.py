@@ -11,7 +11,7 @@ from federation.manual_mesh import ManualMesh
 from federation.mesh_conditions import MeshCondition
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings, Rules, TenantPolicies
 from federation.quota.tenant_policies import PoliciesInForce
-from federation.snapshot import MeshRecord, PoolRecord
+from federation.snapshot import MeshRecord, PoolRecord, RunningView
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.ids import FlavorName, MeshId, PoolName, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
@@ -32,7 +32,7 @@ IN_ORDER = PoliciesInForce(
 )
 TREE = TenantTree(
     [
-        Tenant(path=ACME, parent=None),
+        Tenant(path=ACME, parent=None, quotas={(STD, "cpu"): Quota()}),
         Tenant(path=VISION, parent=ACME, quotas={(STD, "cpu"): Quota(nominal=4 * ONE)}),
         Tenant(path=BATCH, parent=ACME),
     ]
@@ -68,16 +68,26 @@ def on_gpu(name, tenant, reason=Reason.QUOTA_EXHAUSTED):
     return replace(queued(name, tenant, reason=reason), slot=GPU)
 
 
+def _row(one, number):
+    about = {"flavor": STD, "amounts": one.slot.times(one.slots), "priority": one.priority, "is_leaving": False}
+    times = {"since_ms": one.started_ms, "created_ms": one.started_ms}
+    return RunningView(stage=one.stage, mesh=one.mesh, tenant=one.tenant, token=number, **about, **times)
+
+
 def forecasts(store, tenant_policies=ORDERS, running=(), ages=NO_AGES, **queues):
     snapshot = store.snapshot()
     paced = tuple(replace(view, condition=MeshCondition(pace=Pace(run_ms=RUN_MS))) for view in snapshot.meshes)
     reported = {MeshId(mesh): tuple(stages) for mesh, stages in queues.items()}
-    return Forecasts(replace(snapshot, meshes=paced), tenant_policies, reported, CostRules(), ages, lambda _tenant: running)
+    rows = tuple(_row(one, number) for number, one in enumerate(running, start=1))
+    return Forecasts(replace(snapshot, meshes=paced, running=rows), tenant_policies, reported, CostRules(), ages, lambda _tenant: running)
 
 
-def pending(tenant=VISION, cpus=1, mesh=EAST, name="new", priority=0):
-    return PendingStage(stage=name, tenant=tenant, mesh=mesh, slot=CPU.times(cpus), priority=priority, created_ms=10_000)
+def pending(tenant=VISION, cpus=1, mesh=EAST, name="new", priority=0, created_ms=0):
+    slot = CPU.times(cpus)
+    return PendingStage(stage=name, tenant=tenant, mesh=mesh, slot=slot, priority=priority, arrival=10_000, created_ms=created_ms)
 
 
-def begun(name, priority=0, mesh=EAST, tenant=VISION):
-    return StartedStage(stage=StageId(name), tenant=tenant, mesh=mesh, slot=CPU, slots=1, priority=priority, started_ms=0)
+def begun(name, priority=0, mesh=EAST, tenant=VISION, created_ms=0):
+    return StartedStage(
+        stage=StageId(name), tenant=tenant, mesh=mesh, slot=CPU, slots=1, priority=priority, started_ms=0, created_ms=created_ms
+    )

@@ -51,5 +51,5 @@ def test_stage_of_another_mesh_precedes_no_other(store):
 def test_dry_run_stage_sent_later_is_behind(store):
     joined(store, EAST)
     about = forecasts(store, IN_ORDER)
-    assert about.would_be(pending(name="second"), [replace(pending(name="first"), created_ms=9_999)]).reason is Reason.BEHIND_HEAD
+    assert about.would_be(pending(name="second"), [replace(pending(name="first"), arrival=9_999)]).reason is Reason.BEHIND_HEAD
     assert about.would_be(pending(name="second", priority=1), [pending(name="first")]).reason is None

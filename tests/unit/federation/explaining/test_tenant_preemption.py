@@ -58,6 +58,15 @@ def test_no_stage_would_stop_that_is(store, running, tenant_policies, priority):
     assert forecasts(store, tenant_policies, running).would_be(pending(priority=priority)).victims == ()
 
 
+def test_newer_stages_of_equal_priority_are_victims_if_allowed(store):
+    full(store)
+    running = [begun("s0", priority=3, created_ms=5), begun("s1", priority=3, created_ms=8)]
+    newer_too = QueueSettings(policies=Policies(within_queue=PreemptionMode.LOWER_OR_NEWER))
+    about = forecasts(store, PoliciesInForce(filed=replace(ORDERS.filed, settings={VISION: newer_too})), running)
+    found = [about.would_be(pending(priority=3, created_ms=created_ms)).victims for created_ms in (7, 8)]
+    assert [[gives.stages for gives in victims] for victims in found] == [[("s1",)], []]
+
+
 def test_victim_of_an_earlier_stage_is_no_victim_of_the_next(store):
     full(store)
     about = forecasts(

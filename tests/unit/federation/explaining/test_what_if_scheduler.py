@@ -3,11 +3,30 @@
 from dataclasses import replace
 
 import pytest
-from outlook_bed import ACME, BATCH, CPU, EAST, IN_ORDER, ONE, ORDERS, RUN_MS, STD, VISION, WEST, forecasts, joined, pending, queued
+from outlook_bed import (
+    ACME,
+    BATCH,
+    CPU,
+    EAST,
+    IN_ORDER,
+    ONE,
+    ORDERS,
+    RUN_MS,
+    STD,
+    TREE,
+    VISION,
+    WEST,
+    begun,
+    forecasts,
+    joined,
+    pending,
+    queued,
+)
 
 from federation.quota.explain import Lever
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings, Rules
 from federation.quota.tenant_policies import PoliciesInForce
+from federation.tenants import Tenant, TenantTree
 from mesh.core.reasons import Reason
 
 
@@ -35,7 +54,8 @@ def test_borrower_sees_victims_without_fair_sharing(store, priority, reason, vic
     takes = QueueSettings(policies=Policies(reclaim=PreemptionMode.ANY, borrow=PreemptionMode.LOWER_PRIORITY))
     rules = Rules(min_run_ms=0, fair_sharing=False)
     tenant_policies = PoliciesInForce(filed=replace(ORDERS.filed, rules=rules, settings={ACME: takes}))
-    forecast = forecasts(store, tenant_policies).would_be(pending(ACME, priority=priority))
+    running = [begun(f"s{number}", tenant=BATCH, mesh=WEST) for number in range(4)]
+    forecast = forecasts(store, tenant_policies, running=running).would_be(pending(ACME, priority=priority))
     assert forecast.reason is reason
     assert [(gives.tenant, gives.amounts) for gives in forecast.victims] == victims
 
@@ -45,8 +65,16 @@ def test_equal_priority_is_never_a_victim(store):
     joined(store, WEST).acquire(VISION, STD, CPU, 4)
     newer_ones = QueueSettings(policies=Policies(within_queue=PreemptionMode.LOWER_OR_NEWER))
     tenant_policies = PoliciesInForce(filed=replace(ORDERS.filed, settings={VISION: newer_ones}))
-    forecast = forecasts(store, tenant_policies).would_be(pending())
+    running = [begun(f"s{number}", mesh=WEST) for number in range(4)]
+    forecast = forecasts(store, tenant_policies, running=running).would_be(pending())
     assert (forecast.reason, forecast.victims) == (Reason.QUOTA_EXHAUSTED, ())
+
+
+def test_stage_of_a_closed_flavor_waits_for_no_victims(store):
+    joined(store, EAST)
+    store.configure(TenantTree([Tenant(path=ACME, parent=None), TREE.tenant(VISION), TREE.tenant(BATCH)]))
+    about = forecasts(store, east=[queued("r.1", BATCH, reason=Reason.WAITING_IN_QUEUE)]).of("r.1")
+    assert (about.reason, about.changes, about.victims, about.start_ms) == (Reason.FLAVOR_CLOSED, (), (), None)
 
 
 def test_unsatisfiable_demand_names_the_limit_that_is_too_low(store):

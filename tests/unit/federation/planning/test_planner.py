@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -11,8 +12,11 @@ from federation.planning.values import Holding, Plan, PlannerDemand, Target
 from federation.quota.forest import ForestNode, QuotaForest
 from federation.quota.past_use import WHOLE, PastUse
 from federation.quota.policies import MESH, OnQuotaReduction, Policies, PreemptionMode, QueueSettings, Rules, Stop
+from federation.snapshot import RunningView
 from federation.tenants import Quota
+from mesh.core.ids import FlavorName, MeshId, StageId, TenantPath
 from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 
 GPU = ("a100", "gpu")
 NOW_MS = 1_000_000
@@ -33,8 +37,36 @@ def company(**nominal: int) -> QuotaForest:
     return forest(acme=(None, Quota(), 1), **{name: ("acme", Quota(nominal=units), 1) for name, units in nominal.items()})
 
 
-def holding(tenant: str, gpus: int, *, mesh: str = "east", **more: object) -> Holding:
-    return Holding(mesh=mesh, tenant=tenant, flavor="a100", target={"gpu": gpus}, **more)  # type: ignore[arg-type]
+def holding(
+    tenant: str, gpus: int, *, mesh: str = "east", priority: int = 0, since_ms: int = 0, saved_ms: int | None = None, is_fixed: bool = False
+) -> Holding:
+    """Return a lease that pays for as many stages of one GPU."""
+    running = tuple(
+        RunningView(
+            stage=StageId(f"{tenant}@{mesh}:{number}"),
+            mesh=MeshId(mesh),
+            tenant=TenantPath(tenant),
+            flavor=FlavorName("a100"),
+            amounts=ResourceSet({"gpu": 1}),
+            priority=priority,
+            token=number,
+            since_ms=since_ms,
+            created_ms=since_ms,
+            is_leaving=False,
+            saved_ms=saved_ms,
+        )
+        for number in range(1, gpus + 1)
+    )
+    return Holding(
+        mesh=MeshId(mesh),
+        tenant=TenantPath(tenant),
+        flavor=FlavorName("a100"),
+        target={"gpu": gpus},
+        priority=priority,
+        since_ms=since_ms,
+        is_fixed=is_fixed,
+        running=running,
+    )
 
 
 def demand(tenant: str, slots: int, *, mesh: str = "west", gpus: int = 1, **more: object) -> PlannerDemand:
@@ -76,9 +108,10 @@ def test_borrowable_quota_is_shared_by_weight():
     assert gpus_of(answer.raised) == {"heavy": 8, "light": 4}
 
 
-def test_the_more_urgent_borrows_first():
+@pytest.mark.parametrize(("rules", "raised"), [(MESH, {"a": 1, "b": 2}), (BY_PRIORITY, {"b": 3})], ids=["by shares", "by priority"])
+def test_the_more_urgent_borrows_first(rules: Rules, raised: dict[str, int]):
     tree = forest(acme=(None, Quota(nominal=3), 1), a=("acme", Quota(), 1), b=("acme", Quota(), 1))
-    assert gpus_of(decide(tree, (), (demand("a", 3), demand("b", 3, priority=5))).raised) == {"b": 3}
+    assert gpus_of(decide(tree, (), (demand("a", 3), demand("b", 3, priority=5)), rules=rules).raised) == raised
 
 
 def test_owner_reclaims_from_a_borrower_on_another_mesh():
@@ -112,16 +145,15 @@ def test_reclaim_stops_at_the_nominal_quota():
 @pytest.mark.parametrize(
     ("first", "second", "gives"),
     [
-        pytest.param({"priority": 1, "token": 1}, {"priority": 2, "token": 9}, "first", id="the lowest priority, whoever is newer"),
-        pytest.param({"gpus": 3, "token": 1}, {"gpus": 1, "token": 9}, "first", id="then the largest share"),
-        pytest.param({"since_ms": 0, "token": 9}, {"since_ms": 500_000, "token": 1}, "second", id="then what loses least work"),
+        pytest.param({"priority": 1}, {"priority": 2}, "first", id="the lowest priority, whoever is newer"),
+        pytest.param({"gpus": 3}, {"gpus": 1}, "first", id="then the largest share"),
+        pytest.param({"since_ms": 0}, {"since_ms": 500_000}, "second", id="then what loses least work"),
         pytest.param(
-            {"since_ms": 0, "saved_ms": 900_000, "token": 1},
-            {"since_ms": 500_000, "token": 9},
+            {"since_ms": 0, "saved_ms": 900_000},
+            {"since_ms": 500_000},
             "first",
             id="a checkpoint counts as saved work",
         ),
-        pytest.param({"token": 1}, {"token": 2}, "second", id="then the newest grant"),
     ],
 )
 def test_reclaimed_borrower_is(first: dict[str, int], second: dict[str, int], gives: str):
@@ -134,29 +166,92 @@ def test_reclaimed_borrower_is(first: dict[str, int], second: dict[str, int], gi
 
 
 def test_victim_is_asked_again_only_if_no_other_borrowed_more():
-    held = (holding("a", 2, token=3), holding("a", 2, mesh="north", token=2), holding("b", 3, token=1))
+    held = (holding("a", 2), holding("a", 2, mesh="north"), holding("b", 3))
     answer = decide(company(vision=7, a=0, b=0), held, (demand("vision", 3),))
     assert {(target.tenant, target.mesh): target.amounts for target in answer.lowered} == {("a", "east"): {}, ("b", "east"): {"gpu": 2}}
 
 
-def test_nearest_borrower_is_preempted_first():
-    tree = forest(
-        acme=(None, Quota(), 1),
-        research=("acme", Quota(), 1),
-        sales=("acme", Quota(), 1),
-        vision=("research", Quota(nominal=4), 1),
-        near=("research", Quota(), 1),
-        far=("sales", Quota(nominal=0), 1),
+def work(
+    name: str, gpus: int, *, priority: int = 0, token: int = 1, created_ms: int = 0, mesh: str = "east", tenant: str = "batch"
+) -> RunningView:
+    return RunningView(
+        stage=StageId(name),
+        mesh=MeshId(mesh),
+        tenant=TenantPath(tenant),
+        flavor=FlavorName("a100"),
+        amounts=ResourceSet({"gpu": gpus}),
+        priority=priority,
+        token=token,
+        since_ms=0,
+        created_ms=created_ms,
+        is_leaving=False,
     )
-    answer = decide(tree, (holding("near", 2, priority=9), holding("far", 2)), (demand("vision", 3),))
-    assert gpus_of(answer.lowered) == {"near": 0, "far": 1}
+
+
+def lease(*running: RunningView, idle: int = 0) -> Holding:
+    """Return the lease of these stages, with as many idle GPUs."""
+    first = running[0]
+    target = {"gpu": sum(view.amounts["gpu"] for view in running) + idle}
+    top = max(view.priority for view in running)
+    return Holding(mesh=first.mesh, tenant=first.tenant, flavor=first.flavor, target=target, running=running, priority=top)
+
+
+def test_one_urgent_stage_shields_no_other_one():
+    lower = {"vision": QueueSettings(policies=Policies(reclaim=PreemptionMode.LOWER_PRIORITY))}
+    held = lease(work("urgent", 1, priority=9, token=1), work("cheap", 3, token=2))
+    (lowered,) = decide(company(vision=4, batch=0), (held,), (demand("vision", 3, priority=5),), settings=lower).lowered
+    assert (lowered.amounts, lowered.victims) == ({"gpu": 1}, (2,))
+
+
+def test_whole_stages_stop_and_free_all_that_they_held():
+    held = lease(work("large", 3, token=1), work("small", 1, token=2))
+    answer = decide(company(vision=2, batch=2), (held,), (demand("vision", 2),))
+    assert [(target.amounts, target.victims) for target in answer.lowered] == [({"gpu": 1}, (1,))]
+    assert gpus_of(answer.raised) == {"vision": 2}
+
+
+def test_idle_quota_goes_before_any_work():
+    held = lease(work("cheap", 1, token=1), work("urgent", 1, token=2, priority=9), idle=2)
+    (lowered,) = decide(company(vision=4, batch=0), (held,), (demand("vision", 1),)).lowered
+    assert (lowered.amounts, lowered.victims) == ({"gpu": 3}, ())
+
+
+def test_idle_quota_makes_no_room_on_a_full_mesh():
+    own, other = lease(work("own", 1, tenant="vision"), idle=1), lease(work("loan", 2, token=2))
+    crowded = demand("vision", 1, gpus=2, mesh="east", priority=5, since_ms=NOW_MS, is_crowded=True)
+    answer = decide(company(vision=4, batch=0), (own, other), (crowded,))
+    assert {claim for target in answer.lowered for claim in target.victims} == {2}
+
+
+def test_stages_that_may_stop_at_once_go_first():
+    fresh = replace(work("fresh", 1, token=2), since_ms=NOW_MS - 1)
+    (lowered,) = decide(company(vision=2, batch=0), (lease(work("aged", 1, priority=5, token=1), fresh),), (demand("vision", 1),)).lowered
+    assert lowered.victims == (1,)
+
+
+def test_own_and_foreign_victims_stop_together():
+    own = lease(work("low", 1, token=7, tenant="vision", mesh="west"))
+    other = lease(work("loan", 2, token=8))
+    answer = decide(company(vision=3, batch=0), (own, other), (demand("vision", 1, gpus=3, priority=5),))
+    assert {target.tenant: (target.amounts, target.victims, target.reason) for target in (*answer.lowered, *answer.raised)} == {
+        "batch": ({}, (8,), Reason.QUOTA_RECLAIMED),
+        "vision": ({"gpu": 3}, (7,), Reason.PREEMPTED_WITHIN_TENANT),
+    }
+
+
+def test_a_stage_is_preempted_by_an_older_one_as_urgent():
+    newer = {"vision": QueueSettings(policies=Policies(within_queue=PreemptionMode.LOWER_OR_NEWER))}
+    held = lease(work("new", 1, created_ms=500, tenant="vision"))
+    for created_ms, victims in ((400, {1}), (600, set())):
+        answer = decide(company(vision=1), (held,), (demand("vision", 1, since_ms=900, created_ms=created_ms),), settings=newer)
+        assert {claim for target in (*answer.lowered, *answer.raised) for claim in target.victims} == victims
 
 
 def test_failed_attempt_removes_no_candidate_from_the_round():
     held = (
         holding("silent", 4, is_fixed=True),
-        holding("batch", 2, mesh="east", token=2),
-        holding("batch", 2, mesh="north", token=1),
+        holding("batch", 2, mesh="east"),
+        holding("batch", 2, mesh="north"),
     )
     gang = demand("vision", 4, slots_min=4, priority=9)
     answer = decide(company(vision=6, batch=2, silent=0), held, (gang, demand("vision", 1, mesh="north", is_crowded=True)))
@@ -202,7 +297,7 @@ _NOT_YET = " yet: candidates are within their `min_run`"
 )
 def test_claimant_learns_which_leases_are_still_too_young(claim: PlannerDemand, reason: Reason, nobody: str):
     tree, rules = company(vision=4, batch=0, nlp=4), Rules(min_run_ms=60_000)
-    held = (holding("nlp", 4, token=1), holding("batch", 4, since_ms=NOW_MS - 1_000, token=2))
+    held = (holding("nlp", 4), holding("batch", 4, since_ms=NOW_MS - 1_000))
 
     def unmet(*held: Holding, **more: object) -> tuple[Reason, str]:
         answer = decide(tree, held, (claim,), rules=rules, **more)
@@ -218,7 +313,7 @@ def test_claimant_learns_which_leases_are_still_too_young(claim: PlannerDemand, 
 
 def test_reporting_young_leases_leaves_the_plan_unchanged():
     tree, rules = company(vision=4, nlp=4, batch=0), Rules(min_run_ms=60_000)
-    held = tuple(holding("batch", 1, mesh=f"m{index}", since_ms=NOW_MS - index * 20_000, token=index) for index in range(8))
+    held = tuple(holding("batch", 1, mesh=f"m{index}", since_ms=NOW_MS - index * 20_000) for index in range(8))
     demands = (demand("vision", 6), demand("nlp", 2, is_crowded=True), demand("nlp", 3, mesh="m7", is_crowded=True))
     plain, telling = (decide(tree, held, demands, rules=rules, tells_young=tells) for tells in (False, True))
     assert plain.lowered
@@ -299,11 +394,11 @@ def test_past_use_counts_as(rules: Rules, raised: dict[str, int]):
     assert gpus_of(answer.raised) == raised
 
 
-def test_less_past_use_goes_first_after_priority():
+def test_less_past_use_goes_before_priority():
     tree = company(idle=1, calm=0, hog=0)
     past, first = used(tree, hog=500, calm=200), demand("hog", 1)
-    for other, gets in ((demand("calm", 1, since_ms=5), "calm"), (demand("calm", 1, priority=-1), "hog")):
-        assert gpus_of(decide(tree, (), (first, other), past=past).raised) == {gets: 1}
+    for other in (demand("calm", 1, since_ms=5), demand("calm", 1, priority=-1)):
+        assert gpus_of(decide(tree, (), (first, other), past=past).raised) == {"calm": 1}
         assert gpus_of(decide(tree, (), (first, other)).raised) == {"hog": 1}
 
 
@@ -463,7 +558,7 @@ def test_reclaim_after_a_cut_stops_at_the_nominal_quota():
 
 def test_full_mesh_needs_victims_on_itself():
     tree = company(vision=2, a=0, b=0, free=4)
-    held = (holding("a", 2, mesh="west", token=1), holding("b", 1, mesh="east", token=2))
+    held = (holding("a", 2, mesh="west"), holding("b", 1, mesh="east"))
     assert gpus_of(decide(tree, held, (demand("vision", 1),)).raised) == {"vision": 1}  # Quota and capacity are free.
     crowded = decide(tree, held, (demand("vision", 1, is_crowded=True),))
     assert gpus_of(crowded.lowered) == {"a": 1}
@@ -485,7 +580,7 @@ def test_the_room_that_a_mesh_has_left_is_promised_once():
 
 
 def test_quota_missing_on_a_full_mesh_is_reclaimed_anywhere():
-    held = (holding("batch", 3, mesh="west", token=1), holding("batch", 5, mesh="east", token=9))
+    held = (holding("batch", 3, mesh="west"), holding("batch", 5, mesh="east"))
     crowded = demand("vision", 1, gpus=4, is_crowded=True, free={"gpu": 3})
     answer = decide(company(vision=4, batch=4), held, (crowded,))
     assert {target.mesh: target.amounts["gpu"] for target in answer.lowered} == {"west": 2, "east": 2}
@@ -503,7 +598,7 @@ def test_full_mesh_has_no_victims_while_quota_is_missing_too():
 
 def test_tenant_takes_nothing_from_the_lease_that_is_to_grow():
     full = (holding("vision", 2, mesh="west"),)
-    answer = decide(company(vision=4), full, (demand("vision", 1, priority=9, is_crowded=True),))
+    answer = decide(company(vision=4), full, (demand("vision", 1, priority=9, is_crowded=True, since_ms=NOW_MS),))
     assert (answer.lowered, answer.raised) == ((), ())
     assert answer.unmet[0].reason is Reason.POOL_BUSY
 

@@ -19,9 +19,10 @@ from federation.store.memory.policies import MemoryTenantPolicies
 from federation.store.memory.store import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import ManualClock
-from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.core.ids import FlavorName, MeshId, PoolName, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
+from mesh.stages.spec import StageSpec
 
 A100 = FlavorName("a100")
 ACME, VISION, BATCH = TenantPath("acme"), TenantPath("acme/vision"), TenantPath("acme/batch")
@@ -31,7 +32,7 @@ AT_ONCE = MemoryTenantPolicies()
 AT_ONCE.publish(TenantPolicies(rules=Rules(min_run_ms=0)))
 TREE = TenantTree(
     [
-        Tenant(path=ACME, parent=None),
+        Tenant(path=ACME, parent=None, quotas={(A100, "gpu"): Quota()}),
         Tenant(path=VISION, parent=ACME, quotas={(A100, "gpu"): Quota(nominal=GPU["gpu"] * 4)}),
         Tenant(path=BATCH, parent=ACME),
     ]
@@ -417,11 +418,20 @@ def test_slot_of_several_resources_comes_from_one_borrower(clock: ManualClock, s
     assert [(target.tenant, ResourceSet(target.amounts)) for target in answer.raised] == [(VISION, slot)]
 
 
+def occupy(store: MemoryStore, mesh: ManualMesh, tenant: TenantPath, gpus: int) -> None:
+    """Run as many stages of one GPU."""
+    mesh.acquire(tenant, A100, GPU, gpus)
+    for number in range(gpus):
+        stage = StageId(f"{tenant}:{number}")
+        store.submit(mesh.record.mesh, StageSpec(stage=stage, run=RunId("r"), tenant=tenant, tasks=(), slot=GPU, width=1))
+        assert store.claim(mesh.session, stage, mesh.lease(tenant, A100)) is not None
+
+
 @pytest.mark.parametrize("held", [5, 7, 8])
 def test_big_slot_is_completed_on_a_mesh_with_a_part_free(clock: ManualClock, held: int):
     store = company(clock, GPU.times(4))
     east = hand(store, "east", GPU.times(8), used=GPU.times(held))
-    east.acquire(BATCH, A100, GPU, held)
+    occupy(store, east, BATCH, held)
     east.acquire(VISION, A100, GPU.times(4), 1)
     election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=AT_ONCE)
     answer = election.tick()
@@ -438,7 +448,7 @@ def test_promised_capacity_is_not_promised_again(clock: ManualClock):
     other = TenantPath("acme/other")
     store.configure(TenantTree([*store.snapshot().tree.tenants.values(), Tenant(path=other, parent=ACME)]))
     east = hand(store, "east", GPU.times(9), used=GPU.times(7))
-    east.acquire(other, A100, GPU, 7)
+    occupy(store, east, other, 7)
     east.acquire(VISION, A100, GPU.times(4), 1)
     election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=AT_ONCE)
     assert [ResourceSet(target.amounts) for target in election.tick().lowered] == [GPU.times(5)]

@@ -46,6 +46,27 @@ def test_forest_and_tenant_tree_agree():
         assert forest.rows(RED).potential[forest.node(path)] == tree.potential(path, RED)
 
 
+def test_a_flavor_that_no_node_above_names_is_closed_to_a_queue():
+    tree = TenantTree(
+        [
+            Tenant(path=TenantPath("acme"), parent=None),
+            Tenant(path=TenantPath("acme/lab"), parent=TenantPath("acme"), quotas={RED: Quota(nominal=4)}),
+            Tenant(path=TenantPath("acme/ops"), parent=TenantPath("acme")),
+            Tenant(path=TenantPath("acme/web"), parent=TenantPath("acme"), quotas={RED: Quota()}),
+        ]
+    )
+    forest = QuotaForest.of_tenants(tree)
+    ledger = QuotaLedger(forest, keeps_local=True)
+    rows, queues = forest.rows(RED), [forest.queue_of(path) for path in tree.tenants]
+    assert [(rows.is_closed[queue], rows.potential[queue], ledger.available(queue, RED)) for queue in queues] == [
+        (True, 0, 0),
+        (False, 4, 4),
+        (True, 0, 0),
+        (False, 4, 4),
+    ]
+    assert rows.potential[forest.node("acme")] == 4
+
+
 def test_unlimited_amount_stays_unlimited():
     forest = forest_of(
         {"all": QuotaNode(), "a": QuotaNode(parent="all", nominal=10**21, lending=5), "b": QuotaNode(parent="all", nominal=1)}

@@ -52,15 +52,10 @@ def test_rules_are_read():
         "fair_sharing": False,
         "min_run": "5s",
         "reservation_timeout": "0s",
-        "heads_max": 3,
-        "backfill": False,
         "history_half_life": "1h",
     }
     _, _, rules = parts({"acme": {}}, quota=quota)
-    expected = Rules(
-        fair_sharing=False, min_run_ms=5_000, reservation_timeout_ms=0, heads_max=3, backfills=False, history_half_life_ms=3_600_000
-    )
-    assert rules == expected
+    assert rules == Rules(fair_sharing=False, min_run_ms=5_000, reservation_timeout_ms=0, history_half_life_ms=3_600_000)
 
 
 def test_scheduling_is_inherited_key_by_key():
@@ -112,6 +107,26 @@ def test_max_wait_defaults_to_refusal_and_is_inherited():
     }
 
 
+def test_the_lowest_priority_bound_above_a_tenant_holds():
+    below = {"lab": {"limits": {"priority_max": 3}, "tenants": {"nlp": {}}}, "ops": {}}
+    _, settings, _ = parts({"acme": {"limits": {"priority_max": 5}, "tenants": below}, "other": {}})
+    assert {path: settings[path].priority_max for path in ("acme", "acme/*", "acme/lab", "acme/lab/nlp", "acme/ops", "other")} == {
+        "acme": 5,
+        "acme/*": 5,
+        "acme/lab": 3,
+        "acme/lab/nlp": 3,
+        "acme/ops": 5,
+        "other": None,
+    }
+
+
+def test_a_priority_bound_above_the_parents_is_an_error():
+    below = {"lab": {"tenants": {"nlp": {"limits": {"priority_max": 7}}}}}
+    reported = complaint({"acme": {"limits": {"priority_max": 5}, "tenants": below}})
+    text = "must be at most 5, the bound of acme (got 7); remove the key to use that bound"
+    assert f"tenants.acme.tenants.lab.tenants.nlp.limits.priority_max: {text}" in reported
+
+
 def test_limits_stand_at_the_tenant_and_weights_too():
     window = {"opens": "22h", "lasts": "8h"}
     limits = {"running_max": 7, "running_max_per_user": 2, "stop": "hold", "windows": [window]}
@@ -139,6 +154,8 @@ def test_the_shipped_file_makes_a_scheduler():
         pytest.param({"scheduling": {"reclam": "any"}}, "did you mean reclaim", id="a misspelt key"),
         pytest.param({"scheduling": {"flavor_order": ["standart"]}}, "did you mean standard", id="an order of an unknown flavor"),
         pytest.param({"scheduling": {"flavor_order": ["standard", "standard"]}}, "named twice", id="a duplicate flavor in an order"),
+        pytest.param({"limits": {"priority_max": 1_000_001}}, "must be at most 1000000", id="a bound that no priority reaches"),
+        pytest.param({"limits": {"priority_max": "high"}}, "must be a whole number", id="a bound in words"),
         pytest.param({"limits": {"running_max": 0}}, "must be at least 1", id="an empty limit"),
         pytest.param(
             {"limits": {"windows": [{"opens": "30h", "lasts": "1h"}]}}, "must be less than `every`", id="a window after its period"

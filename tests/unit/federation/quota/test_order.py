@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from federation.quota.flavors import Assignment, Mode
 from federation.quota.nomination import Nomination
-from federation.quota.order import FairOrder
+from federation.quota.order import by_shares
 from federation.quota.past_use import PastUse
 from federation.quota.policies import KUEUE
 from federation.quota.quota_fixtures import BLUE, RED, QuotaNode, runs, snapshot_of, work
@@ -24,4 +24,4 @@ def test_unrequested_resource_does_not_make_a_borrower():
         Nomination(workload=work(name, name, 4), assignment=Assignment(sets=(), amounts=amounts, mode=Mode.FIT))
         for name, amounts in demands.items()
     ]
-    assert [one.workload.queue for one in FairOrder(snapshot, heads, PastUse(half_life_ms=0))] == ["x", "y"]
+    assert [one.workload.queue for one in by_shares(snapshot, heads, PastUse(half_life_ms=0))] == ["x", "y"]

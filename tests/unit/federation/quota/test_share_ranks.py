@@ -42,7 +42,7 @@ def test_ranks_order_siblings_as_their_exact_shares_do(random_stream: random.Ran
         )
         extra = {(flavor, name): by for name, by in units.items()}
         found = [(ranks.rank(team), dominant_share(ledger, team).key) for team in forest.queues]
-        found += [(ranks.rank_with(team, flavor, units), dominant_share(ledger, team, extra).key) for team in forest.queues]
+        found += [(ranks.rank_adding(team, extra), dominant_share(ledger, team, extra).key) for team in forest.queues]
         for rank, share in found:
             assert [rank < other for other, _ in found] == [share < other for _, other in found]
 
