@@ -26,7 +26,7 @@ from dag.starting import Starting, as_event
 from federation.auditing import LedgerAudit
 from federation.blobs import BlobStore
 from federation.configured_meshes import NO_CONFIGURED_MESHES, ConfiguredMeshes
-from federation.dispatch import STAGE_MESSAGES, InboxEntry, StageQueue
+from federation.dispatch import CONTESTED, STAGE_MESSAGES, InboxEntry, StageQueue
 from federation.errors import StoreUnavailable
 from federation.estimates import COST_RULES, CostRules
 from federation.flap_detection import FlapRules
@@ -106,6 +106,7 @@ class Coordinator:
         self._audit = LedgerAudit()
         self._ticks = 0
         self._in_turn = False  #: True while `tend` goes through all runs, the oldest first.
+        self.has_contest = False  #: Tenants compete for quota that they would borrow; the next `survey` has their demand.
         self._epoch: int | None = None  #: Epoch of the ledger at the last snapshot.
 
     def step(self, wait_ms: int) -> int:
@@ -115,11 +116,13 @@ class Coordinator:
             StoreUnavailable: Nothing is lost; call again.
         """
         entries = self._queue.inbox(wait_ms)
-        if entries:
+        about_runs = [entry for entry in entries if entry.kind != CONTESTED]
+        self.has_contest = self.has_contest or len(about_runs) < len(entries)
+        if about_runs:
             self._look_at_policies()
-        closed = self._closed_now() if entries else frozenset()
+        closed = self._closed_now() if about_runs else frozenset()
         by_run: dict[RunId, list[InboxEntry]] = {}
-        for entry in entries:
+        for entry in about_runs:
             by_run.setdefault(entry.run, []).append(entry)
         for run, of_run in by_run.items():
             self._alone(run, partial(self._take, run, of_run, closed))
@@ -137,6 +140,7 @@ class Coordinator:
         Raises:
             StoreUnavailable: Nothing is lost; call again.
         """
+        self.has_contest = False
         self._sweep()
         overdue = self._queue.take_back_overdue()
         if overdue:

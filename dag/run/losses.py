@@ -38,7 +38,7 @@ class Losses:
                 self._lose_with_stage(node, stage, reason)
             if self._completion.drop_if_stopping([other for other in left if self._run_status.is_left(stage, other.node)]):
                 return  # The node reached its limit of losses, and the run stops.
-        self.lose_values(held)
+        self.lose_values(held, reason if reason in PREEMPTED_COUNT else Reason.VALUE_LOST)
 
     def _lose_with_stage(self, node: NodeRecord, stage: StageRecord, reason: Reason) -> None:
         """Count a dead worker against a node that was running; a node that waited cannot have killed the worker."""
@@ -67,15 +67,19 @@ class Losses:
             self._writer.touch(kept)
         self.lose_values([node])
 
-    def lose_values(self, nodes: Iterable[NodeId]) -> None:
-        """Recompute lost values that a reader still needs, and the lost inputs of these values."""
+    def lose_values(self, nodes: Iterable[NodeId], reason: Reason = Reason.VALUE_LOST) -> None:
+        """Recompute lost values that a reader still needs, and the lost inputs of these values.
+
+        Args:
+            reason: Why they are lost; a preemption does not count as a loss of their nodes.
+        """
         pending = list(nodes)
         while pending and not self._run_status.is_winding_down():
             kept = self._record.nodes[pending.pop()]
             if not self._run_status.has_succeeded(kept.node) or kept.stored is not None or not self._run_status.is_needed(kept.node):
                 continue
             holder = (kept.mesh, kept.incarnation)
-            self._attempts.lose(kept, Reason.VALUE_LOST, f"the value was lost with a runner of mesh {kept.mesh}")
+            self._attempts.lose(kept, reason, f"the value was lost with a runner of mesh {kept.mesh}")
             needed = (self._record.nodes[need] for need in self._run_status.plans[kept.node].task.inputs)
             pending.extend(need.node for need in needed if need.stored is None and (need.mesh, need.incarnation) == holder)
 

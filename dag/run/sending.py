@@ -35,6 +35,7 @@ def spec_of(
         slot=slot,
         width=stage.width,
         priority=max(plans[node].priority for node in stage.nodes),
+        created_ms=record.created_ms,
         runtime_env=runtime_env,
         preemption=preemption,
         deadline_ms=deadline_ms,

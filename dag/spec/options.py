@@ -13,6 +13,7 @@ from mesh.core.labels import wishes_of
 from mesh.core.printable import check_printable
 from mesh.core.resources import ResourceSet, to_units
 from mesh.errors import AmountError, SelectorError
+from mesh.stages.spec import PRIORITY_MAX
 
 #: Names of these resources elsewhere in the project; a custom resource of such a name would count twice.
 _TAKEN = frozenset({"cpu", "gpu", "memory", "object_store_memory"})
@@ -98,7 +99,7 @@ class NodeOptions(BaseModel):
     )
     mesh: _Printable | None = Field(default=None, min_length=1, max_length=_NAME_MAX, description="The only mesh that may run the node.")
     retries: int | None = Field(default=None, ge=0, le=RETRIES_MAX, description="Retries after its own errors; 0 by default.")
-    priority: int | None = Field(default=None, ge=-1_000_000, le=1_000_000, description="Higher goes first; 0 by default.")
+    priority: int | None = Field(default=None, ge=-PRIORITY_MAX, le=PRIORITY_MAX, description="Higher goes first; 0 by default.")
     max_retries: int | None = Field(
         default=None, ge=-1, le=1_000, description="Ray's own retries after the death of a worker; -1: no limit."
     )

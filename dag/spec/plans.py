@@ -1,4 +1,4 @@
-"""A spec as the root reads it: plans of its nodes, and what a tenant may not run."""
+"""A spec as the root reads it: plans of its nodes, and what a tenant may not run or ask for."""
 
 from __future__ import annotations
 
@@ -89,6 +89,23 @@ def misspelt_resources(spec: DagSpec, known: frozenset[str]) -> tuple[tuple[str,
     problems = [
         (place, unheld(NO_MESH_HAS, name, known)) for name, place in asked.items() if name not in known and near_resource(name, known)
     ]
+    return tuple(problems[:PROBLEMS_MAX])
+
+
+def refused_priorities(spec: DagSpec, tenant: str, priority_max: int | None) -> tuple[tuple[str, str], ...]:
+    """Return the priorities above the tenant's bound, as (place, problem). None: no bound."""
+    if priority_max is None:
+        return ()
+    default = spec.defaults.priority
+    places = [("/defaults/priority", default)] if default is not None else []
+    for name, node in spec.nodes.items():
+        place = f"{pointer('/nodes', name)}/options"
+        if node.options.priority is not None:
+            places.append((f"{place}/priority", node.options.priority))
+        elif default is None:
+            places.append((place, 0))
+    remedy = f"the highest priority of tenant {tenant} (limits.priority_max); ask for {priority_max} or less"
+    problems = [(place, f"priority {asked} is above {priority_max}, {remedy}") for place, asked in places if asked > priority_max]
     return tuple(problems[:PROBLEMS_MAX])
 
 

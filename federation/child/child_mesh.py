@@ -8,10 +8,11 @@ begins and is renewed, what comes in, and what becomes void at its end. The rest
 - `child_state`: queued stages, lease accounting, running stages;
 - `lease_client`: asks the ledger for quota that the leases at hand do not cover, and returns idle quota;
 - `decision_queue`: carries out admission's decisions; `claims`: claims stages from the queue and starts them;
-- `stage_preemptor`: preempts stages for more urgent ones of the same tenant;
+- `stage_preemptor`: preempts stages for more urgent ones of the same tenant, and those that leases do not pay for any more;
 - `status_reporter`: reports to the root, late if necessary.
 
-When the ledger reduces a lease, the mesh stops the least urgent and most recently started stages, then reports the freed quota.
+When the ledger reduces a lease, the mesh stops the stages that the plan names, then the least urgent and most recently started ones, and
+reports the freed quota.
 
 While the store does not respond, the mesh keeps its reports and sends them later, in order. Meanwhile the session's deadlines
 (`deadlines`) pass by this process's own clock: first the mesh starts nothing new, then it asks running stages to stop, then all work
@@ -38,9 +39,8 @@ from federation.child.deadlines import Permission
 from federation.child.decision_queue import DecisionQueue
 from federation.child.guard import DONE_AT_ONCE, Guard, remedy_of, will_pass
 from federation.child.heartbeat_jitter import interval_ms, soonest_ms
-from federation.child.lease_accounting import Overdraft
 from federation.child.lease_client import LeaseClient
-from federation.child.running_stage import RunningStage, beyond_limit
+from federation.child.running_stage import RunningStage
 from federation.child.stage_preemptor import StagePreemptor
 from federation.child.stage_recovery import StageRecovery, recovery_of, seen_in, workload_of
 from federation.child.status_reporter import StatusReporter
@@ -104,7 +104,7 @@ class ChildMesh:
         self._guard = guard = Guard(mesh=record.mesh, child_session=child_session, clock=clock, lose=self._lose_session)
         self._reporter = StatusReporter(child_state=child_state, queue=queue, blobs=blobs, host=host, guard=guard)
         self._lease_client = LeaseClient(
-            child_state=child_state, child_session=child_session, ledger=ledger, clock=clock, guard=guard, overdrawn=self._preempt
+            child_state=child_state, child_session=child_session, ledger=ledger, clock=clock, guard=guard, obey_leases=self._obey_leases
         )
         self._claims = Claims(
             child_state=child_state,
@@ -236,16 +236,8 @@ class ChildMesh:
         deadlines = self._child_session.deadlines
         self._host.extend_deadline(self._child_session.held().incarnation, deadlines.stop_ms, deadlines.over_ms, self._child_session.since)
 
-    def _preempt(self, over: Overdraft) -> None:
-        """Stop stages until the overdrawn lease covers the rest; stages within their minimum run time stop when it ends."""
-        now_ms = self._clock.monotonic_ms()
-        young = self._child_state.young(over.spent, now_ms) if now_ms < over.patient_ms else {}
-        for running in beyond_limit(over.limit, over.spent, self._child_state.running, young):
-            if (of_age_ms := young.get(running.claim.stage)) is not None:
-                self._child_session.hurry(min(of_age_ms, over.patient_ms))  # Each heartbeat checks the overdraft again.
-                continue
-            log.warning("a stage is preempted: its quota is reclaimed", mesh=self._record.mesh, stage=running.claim.stage)
-            running.preempt(self._host)
+    def _obey_leases(self) -> None:
+        self._preemptor.obey_leases()
 
     def _look_at_the_clock(self, now_ms: int) -> None:
         """Apply the deadline that has passed, and schedule the next call for the following one."""
@@ -386,6 +378,8 @@ class ChildMesh:
         gone = known.keys() - self._child_state.running.keys() - set(queued)
         fresh = [stage for stage in queued if stage not in known] if self._child_state.can_start else []
         self._preemptor.end_holds(gone)
+        if gone and self._child_session.doubt_demands():
+            self._child_session.hurry()  # The ledger may reclaim quota for them.
         offers = self._offers(fresh[:HEADS_MAX])
         self._decision_queue.take(*offers, *(events.WorkloadWithdrawn(workload=name) for name in sorted(gone)), events.RoomMayHaveCome())
         for place in range(HEADS_MAX, len(fresh), HEADS_MAX):  # The most urgent come first; the next pass handles the rest.
@@ -405,6 +399,7 @@ class ChildMesh:
                 slot=stage.slot,
                 width=stage.width,
                 priority=stage.priority,
+                created_ms=stage.created_ms,
                 preemption=stage.preemption,
                 since_ms=self._clock.monotonic_ms(),
             )

@@ -65,6 +65,12 @@ class ChildSession:
         """End the session; `seen` stays."""
         self.session, self.response, self.demands = None, LedgerResponse(), ()
 
+    def doubt_demands(self) -> bool:
+        """Note that a stage has left the queue: the ledger withdraws what is wanted for it. Return whether the ledger has any demand."""
+        if self.demands:
+            self.demands = None
+        return self.demands is None
+
     def renew(self, ledger: LeaseLedger, child_state: ChildState, now_ms: int) -> tuple[LedgerResponse, HeartbeatReport]:
         """Send a heartbeat; send a second one at once if the ledger needs all holdings. Return the response and the heartbeat.
 

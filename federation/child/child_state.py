@@ -105,12 +105,14 @@ class ChildState:
 
     def _occupant(self, running: RunningStage) -> Occupant:
         stage, ledger = running.claim.stage, self.admission.ledger
+        offer = self.admission.workloads[stage].offer
         return Occupant(
             stage=stage,
-            tenant=self.admission.workloads[stage].offer.tenant,
+            tenant=offer.tenant,
             priority=running.priority,
             pool=ledger.pools_of(stage)[0],
             amounts=ledger.held_by(stage),
             started_ms=running.started_ms,
             token=running.claim.token,
+            created_ms=offer.created_ms,
         )

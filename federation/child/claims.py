@@ -65,7 +65,7 @@ class Claims:
             return admission.handle(events.WorkloadWithdrawn(workload=name))
         try:
             payer = self.child_state.accounting.payer(name)
-            claimed = self.queue.claim(self.child_session.held(), name, payer)
+            claimed = self.queue.claim(self.child_session.held(), name, payer, decision.slots)
             blobs = self.blobs.get(claimed.spec.run, claimed.blobs()) if claimed is not None else {}
         except SessionLost:
             raise
@@ -73,6 +73,7 @@ class Claims:
             log.warning("the store did not respond to a claim", stage=name)
             self.guard.note(gone)
             claimed = None  # If the claim took effect all the same, `compare` releases it.
+        self.child_session.doubt_demands()
         if claimed is None:
             return admission.handle(events.WorkloadWithdrawn(workload=name))
         flavor = admission.ledger.pools[decision.pool].spec.flavor

@@ -19,6 +19,7 @@ from federation.child.child_state import ChildState
 from federation.child.guard import NEVER, Guard
 from federation.child.lease_client import LeaseClient
 from federation.dispatch import EXPLAINED_MAX, StageQueue
+from federation.leases import ROWS_MAX
 from mesh.core.ids import StageId
 from mesh.core.reasons import Reason
 from mesh.stages import admission_events as events
@@ -45,6 +46,7 @@ class DecisionQueue:
     """The latest reason of each waiting stage, if not yet reported."""
     _response: dict[StageId, ExplainWaiting] = field(default_factory=dict)
     """The reason of each waiting stage in the store. The details change whenever a stage ends; only a new reason is reported."""
+    _asked: frozenset[StageId] = frozenset()  #: Stages for which the ledger was asked together, since the last pass.
     _is_at_work: bool = False
 
     @property
@@ -113,17 +115,26 @@ class DecisionQueue:
         self._response.pop(stage, None)
 
     def _work_off(self) -> None:
-        done, admission = 0, self.child_state.admission
+        done, admission, self._asked = 0, self.child_state.admission, frozenset()
         while self._undone and not self.guard.has_to_stop(done):
             decision, done = self._undone.popleft(), done + 1
             if isinstance(decision, StartWorkload):
                 self._forget(decision.workload)
                 follows = self.start(decision)
             else:
+                self._ask_together(decision)
                 follows = admission.handle(self.lease_client.acquire(decision))
             if self.child_state.admission is not admission:  # The session was lost meanwhile, so its decisions are void.
                 return
             self._note(follows)
+
+    def _ask_together(self, decision: AcquireLease) -> None:
+        """Ask the ledger once for this and the following decisions, unless an earlier call included it."""
+        if decision.workload not in self._asked:
+            following = (one for one in islice(self._undone, ROWS_MAX - 1) if isinstance(one, AcquireLease))
+            together = (decision, *following)
+            self._asked = frozenset(one.workload for one in together)
+            self.lease_client.ask_together(together)
 
     def explain(self, done: int = 0) -> None:
         """Report to the store why stages wait.

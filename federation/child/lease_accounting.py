@@ -28,6 +28,7 @@ class _Account:
     held: dict[StageId, ResourceSet] = field(default_factory=dict)  #: For stages that have not started.
     offered: ResourceSet | None = None  #: The amount that the mesh offered to keep; None: nothing was offered.
     moved_ms: int = 0  #: When something was last spent or returned.
+    settled: int = 0  #: Version of the lease whose victims need not stop any more.
     patient_ms: int = 0  #: Until when the ledger waits for stages within their minimum run time.
 
     def spend(self, stage: StageId, amounts: ResourceSet) -> None:
@@ -57,6 +58,11 @@ class _Account:
     def shrinks(self) -> bool:
         """The lease holds more than its target."""
         return self.lease is not None and not self.lease.held <= self.lease.target
+
+    @property
+    def displaces(self) -> bool:
+        """Plans stop stages of the lease for others of its tenant: it names victims, and need not shrink."""
+        return self.lease is not None and bool(self.lease.victims) and not self.shrinks and self.settled != self.lease.version
 
     @property
     def kept(self) -> ResourceSet:
@@ -93,6 +99,7 @@ class Overdraft:
     limit: ResourceSet
     spent: dict[StageId, ResourceSet]  #: In the order of spending.
     patient_ms: int  #: Until then stages within their minimum run time may continue.
+    victims: frozenset[int] = frozenset()  #: Claim tokens of the stages that plans stop first.
 
 
 class LeaseAccounting:
@@ -108,6 +115,7 @@ class LeaseAccounting:
         self._holders: dict[StageId, LeaseKey] = {}  #: The lease of which a part is held for the stage.
         self._loose: set[LeaseKey] = set()  #: Leases with `_Account.is_loose`.
         self._shrinking: set[LeaseKey] = set()  #: Leases with `_Account.shrinks`.
+        self._displacing: set[LeaseKey] = set()  #: Leases with `_Account.displaces`.
         self._moved: set[LeaseKey] = set()  #: Leases whose stages may have another priority than the ledger knows.
         self._doubted: set[LeaseKey] = set()  #: Leases that changed since the last overdraft check, or were overdrawn then.
 
@@ -117,7 +125,8 @@ class LeaseAccounting:
         self._moved.add(key)
         if account.is_empty:
             del self._accounts[key]
-        for named, belongs in ((self._loose, account.is_loose), (self._shrinking, account.shrinks)):
+        kinds = ((self._loose, account.is_loose), (self._shrinking, account.shrinks), (self._displacing, account.displaces))
+        for named, belongs in kinds:
             if belongs:
                 named.add(key)
             else:
@@ -260,8 +269,9 @@ class LeaseAccounting:
     ) -> tuple[LeaseAck, ...]:
         """Offer to return all parts that have been idle for `idle_ms`; earlier offers are repeated first.
 
-        An offer also gives up the lease's higher target. A lease that a plan lets grow is kept while a stage waits for it, since the
-        stage may need the whole. If no stage waits, the lease is offered, or others would never get its quota.
+        An offer also gives up the lease's higher target. A lease that a plan lets grow, or in which it stops stages for others of the
+        tenant, is kept while a stage waits for it, since the stage may need the whole. If no stage waits, the lease is offered, or others
+        would never get its quota.
 
         Args:
             idle_ms: Required idle time in milliseconds.
@@ -278,7 +288,8 @@ class LeaseAccounting:
             is_due = account.offered is not None or now_ms - account.moved_ms >= idle_ms
             if lease is None or key == keep or not is_due:
                 continue
-            if account.grows and account.offered is None and (waits_for is None or waits_for(key)):
+            is_planned = account.grows or account.displaces
+            if is_planned and account.offered is None and (waits_for is None or waits_for(key)):
                 continue
             account.offered = account.kept
             offers.append(LeaseAck(tenant=key[0], flavor=key[1], version=lease.version, amounts=account.offered))
@@ -298,13 +309,33 @@ class LeaseAccounting:
         doubted = ((key, self._accounts[key]) for key in sorted(self._doubted & self._accounts.keys()))
         found = {key: account for key, account in doubted if not account.in_use <= account.limit}
         self._doubted = set(found)
-        return tuple(Overdraft(account.limit, dict(account.spent), account.patient_ms) for account in found.values())
+        return tuple(
+            Overdraft(account.limit, dict(account.spent), account.patient_ms, frozenset(account.lease.victims if account.lease else ()))
+            for account in found.values()
+        )
 
-    def has_place_for(self, key: LeaseKey) -> bool:
-        """Return whether the lease may pay for something. One heartbeat has to carry all paying leases to a ledger that recovers."""
+    def displaced(self) -> dict[LeaseKey, frozenset[int]]:
+        """Return the leases whose plans stop stages for more urgent ones of the tenant, with the claim tokens of these victims."""
+        leases = ((key, self.lease(key)) for key in sorted(self._displacing))
+        return {key: frozenset(lease.victims) for key, lease in leases if lease is not None}
+
+    def settle_displaced(self, key: LeaseKey) -> None:
+        """Record that no victim of the lease's present version has to stop any more: all have ended, or nobody waits for their quota."""
+        account = self._accounts[key]
+        account.settled = account.lease.version if account.lease is not None else 0
+        self._note(key)
+
+    def has_place_for(self, key: LeaseKey, beside: int = 0) -> bool:
+        """Return whether the lease may pay for something. One heartbeat has to carry all paying leases to a ledger that recovers.
+
+        Args:
+            beside: Further leases that are about to be made.
+        """
         account = self._accounts.get(key)
-        if (account is not None and (account.spent or account.held)) or len(self._accounts) < ROWS_SENT_MAX:
+        if (account is not None and (account.spent or account.held)) or len(self._accounts) + beside < ROWS_SENT_MAX:
             return True
+        if beside:
+            return False
         return sum(other.lease is not None and other is not account for other in self._accounts.values()) < ROWS_SENT_MAX
 
     @property
@@ -313,7 +344,7 @@ class LeaseAccounting:
         return len(self._accounts) >= ROWS_SENT_MAX and sum(account.is_needed for account in self._accounts.values()) >= ROWS_SENT_MAX
 
     def claims(self) -> tuple[Lease, ...]:
-        """Return all held leases, for a ledger that recovers.
+        """Return all held leases, for a ledger that recovers; without victims, which would make the call too large.
 
         A plan may give the mesh more leases than one heartbeat may carry. Leases beyond that limit that pay for nothing are offered back,
         since the ledger drops a lease that is not reported.
@@ -322,7 +353,7 @@ class LeaseAccounting:
         idle = [key for key, account in held.items() if not account.spent and not account.held]
         for key in idle[: max(0, len(held) - ROWS_SENT_MAX)]:
             held.pop(key).offered = NOTHING
-        return tuple(account.lease for account in held.values() if account.lease is not None)
+        return tuple(replace(account.lease, victims=()) for account in held.values() if account.lease is not None)
 
     def demand(self, key: LeaseKey, slot: ResourceSet, slots: int, priority: int) -> QuotaDemand:
         """Return the request for so many more slots."""
@@ -341,6 +372,7 @@ class LeaseAccounting:
             "holders": self._holders == {stage: key for key, account in accounts.items() for stage in account.held},
             "loose leases": self._loose == {key for key, account in accounts.items() if account.is_loose},
             "shrinking leases": self._shrinking == {key for key, account in accounts.items() if account.shrinks},
+            "displacing leases": self._displacing == {key for key, account in accounts.items() if account.displaces},
             "overdrawn leases": over <= self._doubted,
         }
         return [f"the {name} differ from the leases" for name, holds in checks.items() if not holds]

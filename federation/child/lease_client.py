@@ -19,14 +19,14 @@ from federation.child.child_session import ChildSession
 from federation.child.child_state import ChildState
 from federation.child.deadlines import Permission
 from federation.child.guard import NEVER, Guard
-from federation.child.lease_accounting import LeaseKey, Overdraft
+from federation.child.lease_accounting import LeaseKey
 from federation.errors import EpochChanged, SessionLost
-from federation.leases import ROWS_SENT_MAX, Granted, LeaseLedger, LeaseRefused, LedgerResponse, LookAgain
+from federation.leases import ROWS_SENT_MAX, Granted, LeaseLedger, LeaseRefused, LedgerResponse, LookAgain, QuotaDemand
 from mesh.core.clock import Clock
 from mesh.core.ids import StageId
 from mesh.core.pools import PoolSpec
 from mesh.core.reasons import Reason
-from mesh.core.resources import ResourceSet
+from mesh.core.resources import NOTHING, ResourceSet
 from mesh.errors import MeshError
 from mesh.stages import admission_events as events
 from mesh.stages.admission import Workload
@@ -40,7 +40,7 @@ class LeaseClient:
     """Lease client of one mesh.
 
     Args:
-        overdrawn: Called with each lease that pays for more than its limit.
+        obey_leases: Called after each response of the ledger, to preempt stages that leases do not pay for any more.
     """
 
     child_state: ChildState
@@ -48,7 +48,7 @@ class LeaseClient:
     ledger: LeaseLedger
     clock: Clock
     guard: Guard
-    overdrawn: Callable[[Overdraft], None]
+    obey_leases: Callable[[], None]
     headroom: dict[LeaseKey, dict[str, int]] = field(default_factory=dict)
     """By how much the ledger would have let a refused lease grow; valid as long as the refusal."""
     _refused: dict[tuple[LeaseKey, ResourceSet], LeaseRefused] = field(default_factory=dict)
@@ -58,8 +58,7 @@ class LeaseClient:
         """Apply a response of the ledger; `named` lists the leases that the request was about."""
         self.child_session.take_in(response)
         self.child_state.accounting.take_in(response, named, self._patient_ms)
-        for overdraft in self.child_state.accounting.overdrawn():
-            self.overdrawn(overdraft)
+        self.obey_leases()
 
     def _patient_ms(self, shrink_ms: int) -> int:
         """Return until when young stages may continue; one time to live remains for stopping, as for every other stage that has to stop."""
@@ -119,6 +118,42 @@ class LeaseClient:
         accounting.spend(wanted.workload, key, wanted.slot.times(slots), self.clock.monotonic_ms())
         lease = accounting.lease(key)
         return events.LeaseGranted(workload=wanted.workload, slots=slots, token=lease.token if lease is not None else 0)
+
+    def ask_together(self, wanted: Iterable[AcquireLease]) -> None:
+        """Ask the ledger in one call for the first stage of each lease that does not cover it; `acquire` then finds the answers.
+
+        The ledger so sees all tenants of the mesh that would borrow a flavor, whichever of them goes first here.
+
+        Raises:
+            SessionLost: The session is lost.
+        """
+        accounting = self.child_state.accounting
+        if self.child_session.is_cut_off or self.child_session.permission(self.clock.monotonic_ms()) is not Permission.PROVED:
+            return
+        asked: dict[LeaseKey, tuple[AcquireLease, QuotaDemand]] = {}
+        for one in wanted:
+            key = one.tenant, one.flavor
+            short = one.demand - accounting.room(key, one.slot, one.workload) if one.slot else 0
+            if short > 0 and key not in asked and (key, one.slot) not in self._refused and accounting.has_place_for(key, len(asked)):
+                missing = accounting.missing(key, one.slot, one.workload)
+                asked[key] = one, self._demand(key, missing, short if missing == one.slot else 1, one.workload)
+        if len({flavor for _, flavor in asked}) == len(asked):
+            return  # Nobody here competes.
+        try:
+            self.offer(_NEVER_MS)
+            self.child_session.demands = None
+            acquired = self.ledger.acquire(self.child_session.held(), tuple(demand for _, demand in asked.values()))
+        except SessionLost:
+            raise
+        except MeshError as gone:
+            self.guard.note(gone)
+            return
+        self.take_in(acquired.response)
+        for (key, (one, demand)), answer in zip(asked.items(), acquired.answers, strict=True):
+            if isinstance(answer, Granted):
+                accounting.hold(one.workload, key, one.slot.times(min(one.demand, accounting.room(key, one.slot, one.workload))))
+            elif isinstance(answer, LeaseRefused) and answer.reason is not Reason.QUOTA_EXHAUSTED:  # Idle quota of the mesh may help there.
+                self._refused[key, one.slot] = _of_whole_slot(answer, one.slot, demand.slot)
 
     def grow(self, workload: Workload, pool: PoolSpec, amounts: ResourceSet) -> bool:
         """Ask the ledger to let the lease that pays in the pool grow, and hold the growth for the workload; return whether it grew.
@@ -191,13 +226,7 @@ class LeaseClient:
         return refused
 
     def _question(self, key: LeaseKey, slot: ResourceSet, slots: int, stage: StageId) -> Granted | LookAgain | LeaseRefused:
-        child_state = self.child_state
-        pays_for = max(map(child_state.priority_of, (stage, *child_state.accounting.paid(key))))
-        since_ms = child_state.waits_since_ms(stage)
-        waited_ms = None if since_ms is None else max(0, self.clock.monotonic_ms() - since_ms)
-        demand = replace(
-            child_state.accounting.demand(key, slot, slots, child_state.priority_of(stage)), pays_for=pays_for, waited_ms=waited_ms
-        )
+        demand = self._demand(key, slot, slots, stage)
         self.child_session.demands = None  # With or without a response, the ledger may now have another demand on record.
         acquired = self.ledger.acquire(self.child_session.held(), (demand,))
         (answer,) = acquired.answers
@@ -205,6 +234,18 @@ class LeaseClient:
         if isinstance(answer, LeaseRefused) and answer.reason is Reason.QUOTA_EXHAUSTED:
             self.headroom.setdefault(key, {})[answer.resource] = answer.available
         return answer
+
+    def _demand(self, key: LeaseKey, slot: ResourceSet, slots: int, stage: StageId) -> QuotaDemand:
+        child_state = self.child_state
+        pays_for = max(map(child_state.priority_of, (stage, *child_state.accounting.paid(key))))
+        since_ms = child_state.waits_since_ms(stage)
+        waited_ms = None if since_ms is None else max(0, self.clock.monotonic_ms() - since_ms)
+        demand = child_state.accounting.demand(key, slot, slots, child_state.priority_of(stage))
+        workload = child_state.admission.workloads.get(stage)
+        if workload is not None:
+            whole = workload.offer.slot if workload.offer.slot != slot else NOTHING
+            demand = replace(demand, whole=whole, created_ms=workload.offer.created_ms)
+        return replace(demand, pays_for=pays_for, waited_ms=waited_ms)
 
 
 def _in_words(gone: MeshError) -> tuple[Reason, str]:

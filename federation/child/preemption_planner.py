@@ -1,10 +1,9 @@
 """Choice of the running stages of a tenant that a mesh preempts for a more urgent queued stage of the same tenant.
 
 A stage waits for room in a pool, for its tenant's lease, or for both. Less urgent stages of the tenant have both, since each holds in
-its pool what its lease pays for. For each queued stage, the most urgent first, `PreemptionPlanner` looks at every pool that refused the
-stage
-for lack of room or quota, and chooses the victims that do the least harm. Stages that are already stopping free their room anyway, so
-`PreemptionPlanner` counts their room first.
+its pool what its lease pays for. For each queued stage, the most urgent first, of equals the oldest, `PreemptionPlanner` looks at every
+pool that refused the stage for lack of room or quota, and chooses the victims that do the least harm. Stages that are already stopping free
+their room anyway, so `PreemptionPlanner` counts their room first.
 
 Pure: `PreemptionPlanner` reads the state of the mesh, and the caller carries out the result.
 
@@ -13,18 +12,18 @@ Source: ADR 0025; `mesh.preemption.stage_preemption` chooses the victims.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from federation.child.lease_accounting import LeaseAccounting, LeaseKey, sum_of
 from mesh.core.ids import PoolName, StageId, TenantPath
 from mesh.core.pools import Pool, PoolSpec
-from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.preemption.stage_preemption import Occupant, harm_of, preemptor_of, select_victims, short_of
 from mesh.stages.admission import LACK_OF_ROOM, StageAdmission, Workload, WorkloadState
+from mesh.stages.admission_events import WorkloadOffered
 
-_MAY_TAKE = LACK_OF_ROOM | {Reason.QUOTA_EXHAUSTED}
 #: Asks the ledger: may the lease that pays in this pool grow by so much for the stage?
 AskLedger = Callable[[Workload, PoolSpec, ResourceSet], bool]
 
@@ -38,7 +37,6 @@ class StagePreemption:
     key: LeaseKey
     slot: ResourceSet
     victims: tuple[Occupant, ...]
-    reservation_timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,19 +58,20 @@ class PreemptionPlanner:
     headroom: Mapping[LeaseKey, Mapping[str, int]] = field(default_factory=dict)
 
     def waiting(self) -> Iterator[Workload]:
-        """Yield the queued stages that could preempt others, the most urgent first."""
-        least: dict[TenantPath, int] = {}
+        """Yield the queued stages that could preempt others, the most urgent first, of equals the oldest."""
+        least: dict[TenantPath, tuple[int, int]] = {}  #: Priority and creation time of the stage that any other would preempt first.
         for occupant in self.occupants:
-            least[occupant.tenant] = min(least.get(occupant.tenant, occupant.priority), occupant.priority)
+            rank = occupant.priority, -occupant.created_ms
+            least[occupant.tenant] = min(least.get(occupant.tenant, rank), rank)
         found = (workload for workload in self.admission.workloads.values() if workload.state is WorkloadState.QUEUED)
         found = (workload for workload in found if not self.admission.is_behind(workload))
         offers = ((one, one.offer) for one in found if one.offer.preemption.takes and one.offer.slot)
-        able = [one for one, offer in offers if least.get(offer.tenant, offer.priority) < offer.priority]
-        yield from sorted(able, key=lambda workload: (-workload.offer.priority, workload.arrival))
+        able = [one for one, offer in offers if offer.tenant in least and least[offer.tenant] < _rank(offer)]
+        yield from sorted(able, key=lambda workload: (-workload.offer.priority, workload.offer.created_ms, workload.arrival))
 
     def preempt_for(self, workload: Workload, asks_ledger: AskLedger) -> StagePreemption | None:
         """Return the least harmful preemption for the stage; None: none is needed, or every candidate together frees too little."""
-        refused = [pool for pool, (reason, _) in workload.refused_by.items() if reason in _MAY_TAKE]
+        refused = [pool for pool, (reason, _) in workload.refused_by.items() if reason in LACK_OF_ROOM]
         ways = [
             planned
             for pool in refused
@@ -94,7 +93,7 @@ class PreemptionPlanner:
         if self._is_promised(key, quota):
             return None
         both = self._choose(workload, name, room, quota)
-        for growth in self._growths(workload, name, key, quota):
+        for growth in self._growths(key, quota):
             fewer = self._choose(workload, name, room, {each: quota[each] - growth[each] for each in quota})
             if fewer and fewer != both and asks_ledger(workload, pool.spec, growth):
                 both = fewer
@@ -107,12 +106,11 @@ class PreemptionPlanner:
             key=key,
             slot=offer.slot,
             victims=both,
-            reservation_timeout_ms=offer.preemption.reservation_timeout_ms,
         )
 
-    def _growths(self, workload: Workload, pool: PoolName, key: LeaseKey, quota: dict[str, int]) -> Iterator[ResourceSet]:
+    def _growths(self, key: LeaseKey, quota: dict[str, int]) -> Iterator[ResourceSet]:
         """Yield the amounts by which the lease may grow to spare victims: all that is missing, or what the ledger has left of it."""
-        if quota and workload.refused_by[pool][0] in LACK_OF_ROOM:  # Without room, the ledger was not asked for quota.
+        if quota:  # Without room, the ledger was not asked for quota.
             yield ResourceSet(quota)
         left = self.headroom.get(key, {})
         part = ResourceSet({each: min(units, max(0, left.get(each, 0))) for each, units in quota.items()})
@@ -123,7 +121,7 @@ class PreemptionPlanner:
         offer, pools = workload.offer, self.admission.ledger.pools
         flavor = pools[pool].spec.flavor
         return select_victims(
-            preemptor_of(offer.workload, offer.tenant, offer.priority, pool),
+            preemptor_of(offer.workload, offer.tenant, offer.priority, pool, offer.preemption.newer_than_ms(offer.created_ms)),
             [occupant for occupant in self.occupants if pools[occupant.pool].spec.flavor == flavor],
             room=room,
             quota=quota,
@@ -151,7 +149,12 @@ class PreemptionPlanner:
         return bool(short) and lease is not None and all(lease.target[name] - lease.held[name] >= units for name, units in short.items())
 
 
-def words_of(victims: Iterable[Occupant]) -> str:
+def _rank(offer: WorkloadOffered) -> tuple[int, float]:
+    """Return what the rank of a stage, (priority, negated creation time), must be below so that the offer may preempt it."""
+    newer_than_ms = offer.preemption.newer_than_ms(offer.created_ms)
+    return offer.priority, -math.inf if newer_than_ms is None else -newer_than_ms
+
+
+def words_of(victims: Sequence[StageId]) -> str:
     """Name the victims in a sentence that explains why the preemptor waits."""
-    names = [victim.stage for victim in victims]
-    return f"waits until preempted stages of its own tenant stop: {', '.join(names[:5])}{', …' if len(names) > 5 else ''}"  # noqa: PLR2004
+    return f"waits until preempted stages of its own tenant stop: {', '.join(victims[:5])}{', …' if len(victims) > 5 else ''}"  # noqa: PLR2004

@@ -14,12 +14,12 @@ from federation.child.lease_accounting import LeaseAccounting, LeaseKey
 from federation.leases import ROWS_SENT_MAX, QuotaDemand
 from mesh.core.ids import FlavorName, TenantPath
 from mesh.core.reasons import Reason
-from mesh.core.resources import ResourceSet
+from mesh.core.resources import NOTHING, ResourceSet
 from mesh.stages.admission import StageAdmission, Workload, WorkloadState
 
 #: Refusals that more quota may lift, in the order of the search. A full mesh is one of them: work there may have borrowed the tenant's
 #: quota, and only the root can see that.
-_MAY_LIFT = (Reason.QUOTA_EXHAUSTED, Reason.POOL_BUSY)
+_MAY_LIFT = (Reason.QUOTA_CONTESTED, Reason.QUOTA_EXHAUSTED, Reason.POOL_BUSY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +42,12 @@ class _Alike:
     first: Workload  #: The first found; it stands for all.
     slots: int = 0
     since_ms: int = 2**63
+    created_ms: int = 2**63
 
     def add(self, workload: Workload) -> None:
         self.slots += workload.offer.width
         self.since_ms = min(self.since_ms, workload.offer.since_ms)
+        self.created_ms = min(self.created_ms, workload.offer.created_ms)
 
 
 def wanted(admission: StageAdmission, accounting: LeaseAccounting) -> tuple[OpenDemand, ...]:
@@ -83,12 +85,21 @@ def _demands(alike: _Alike, key: LeaseKey, reason: Reason, admission: StageAdmis
     """
     offer = alike.first.offer
     slots = min(alike.slots, _slots_of(admission, key[1], offer.slot))
-    missing = accounting.missing(key, offer.slot, offer.workload) if reason is Reason.QUOTA_EXHAUSTED else offer.slot
+    missing = offer.slot if reason is Reason.POOL_BUSY else accounting.missing(key, offer.slot, offer.workload)
     parts = ((offer.slot, slots),) if missing == offer.slot else ((missing, min(1, slots)), (offer.slot, slots - 1))
     beyond = alike.slots - slots
     for slot, some in parts:
         if some > 0:
-            demand = QuotaDemand(tenant=key[0], flavor=key[1], slot=slot, slots=some, priority=offer.priority)
+            whole = offer.slot if slot != offer.slot else NOTHING
+            demand = QuotaDemand(
+                tenant=key[0],
+                flavor=key[1],
+                slot=slot,
+                whole=whole,
+                slots=some,
+                priority=offer.priority,
+                created_ms=alike.created_ms,
+            )
             yield OpenDemand(demand=demand, since_ms=alike.since_ms, beyond=beyond)
             beyond = 0
 

@@ -138,20 +138,33 @@ class RunningStage:
 
 
 def beyond_limit(
-    limit: ResourceSet, spent: Mapping[StageId, ResourceSet], running: Mapping[StageId, RunningStage], young: Collection[StageId] = ()
+    limit: ResourceSet,
+    spent: Mapping[StageId, ResourceSet],
+    running: Mapping[StageId, RunningStage],
+    *,
+    young: Collection[StageId] = (),
+    victims: Collection[int] = (),
 ) -> Iterable[RunningStage]:
     """Yield the stages to preempt so that the rest of a lease's stages is within its limit.
 
-    The least urgent come first, then the last started; stages in `young` come after all others.
+    The victims that a plan names come first. Among each, stages in `young` come last, then the least urgent come first, then the last
+    started.
+
+    Args:
+        victims: Claim tokens.
     """
     remaining = sum_of(amounts for stage, amounts in spent.items() if stage not in running or not running[stage].is_preempted)
     paid = [running[stage] for stage in spent if stage in running]
-    for stage in sorted(paid, key=lambda each: (each.claim.stage in young, each.priority, -each.claim.token)):
+    for stage in sorted(paid, key=lambda each: _order_of_preemption(each, young, victims)):
         if remaining <= limit:
             return
         if not stage.is_preempted:
             remaining -= spent[stage.claim.stage]
             yield stage
+
+
+def _order_of_preemption(running: RunningStage, young: Collection[StageId], victims: Collection[int]) -> tuple[bool, bool, int, int]:
+    return running.claim.token not in victims, running.claim.stage in young, running.priority, -running.claim.token
 
 
 def lost_stage(claim: Claim, reason: Reason) -> StageLost:

@@ -1,14 +1,17 @@
-"""Preemption within a tenant: stop less urgent stages on a mesh, and hold the freed room for the more urgent stage.
+"""Preemption of running stages: what leases do not pay for any more, and less urgent stages for more urgent ones of the tenant.
 
-`preemption_planner` chooses the victims from the state of the mesh. This module first asks the ledger for more quota, then stops the
-victims,
-and ends holds that have run out.
+When a lease shrinks, stages stop until it covers the rest: first the victims that the plan names. A lease that need not shrink may name
+victims, too: they stop for more urgent work of the tenant, as soon as they have run for their minimum time.
+
+Within a tenant on this mesh, `preemption_planner` chooses the victims from the state of the mesh. This module first asks the ledger for
+more quota, then stops the victims, holds the freed room for the more urgent stage, and ends holds that have run out.
 
 Source: ADR 0025.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -18,14 +21,16 @@ from federation.child.child_session import ChildSession
 from federation.child.child_state import ChildState
 from federation.child.deadlines import Permission
 from federation.child.decision_queue import DecisionQueue
+from federation.child.lease_accounting import LeaseKey
 from federation.child.lease_client import LeaseClient
 from federation.child.preemption_planner import PreemptionPlanner, StagePreemption, words_of
+from federation.child.running_stage import RunningStage, beyond_limit
 from mesh.core.clock import Clock
-from mesh.core.ids import StageId, TenantPath
+from mesh.core.ids import PoolName, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.stages import admission_events as events
-from mesh.stages.admission import WorkloadState
+from mesh.stages.admission import LACK_OF_QUOTA, WorkloadState
 from mesh.stages.hosting import StageHost
 
 log = structlog.get_logger(__name__)
@@ -45,6 +50,60 @@ class StagePreemptor:
     host: StageHost
     clock: Clock
 
+    def obey_leases(self) -> None:
+        """Preempt the stages that leases do not pay for any more; stages within their minimum run time stop when it ends."""
+        accounting, now_ms = self.child_state.accounting, self.clock.monotonic_ms()
+        for over in accounting.overdrawn():
+            young = self.child_state.young(over.spent, now_ms) if now_ms < over.patient_ms else {}
+            latest = {stage: min(of_age_ms, over.patient_ms) for stage, of_age_ms in young.items()}
+            found = beyond_limit(over.limit, over.spent, self.child_state.running, young=young, victims=over.victims)
+            self._preempt(found, latest, Reason.QUOTA_RECLAIMED)
+        for key, victims in accounting.displaced().items():
+            paid = (self.child_state.running[stage] for stage in accounting.paid(key) if stage in self.child_state.running)
+            named = [running for running in paid if running.claim.token in victims]
+            if not named or not self.child_state.is_waited_for(key):
+                accounting.settle_displaced(key)
+                continue
+            named = [running for running in named if not running.stops]
+            young = self.child_state.young((running.claim.stage for running in named), now_ms)
+            self._preempt(named, young, Reason.PREEMPTED_WITHIN_TENANT)
+
+    def _hold_for_next(self) -> None:
+        """Hold what the victims of a plan free for the stage that goes first of those that wait for their lease."""
+        child_state = self.child_state
+        displaced = child_state.accounting.displaced()
+        if not displaced:
+            return
+        known = child_state.admission.workloads.values()
+        held = {victim for one in known if one.state is WorkloadState.GATHERING for victim in one.victims}
+        for key, victims in displaced.items():
+            paid = [child_state.running[stage] for stage in child_state.accounting.paid(key) if stage in child_state.running]
+            stopping = [each.claim.stage for each in paid if each.stops and each.claim.token in victims]
+            if stopping and held.isdisjoint(stopping):
+                self._hold_for_first(key, tuple(stopping))
+
+    def _hold_for_first(self, key: LeaseKey, victims: tuple[StageId, ...]) -> None:
+        waiting = [
+            (workload, pool)
+            for workload in self.child_state.admission.workloads.values()
+            if workload.state is WorkloadState.QUEUED and workload.offer.tenant == key[0]
+            for pool, (reason, _) in workload.refused_by.items()
+            if reason in LACK_OF_QUOTA and self.child_state.admission.ledger.pools[pool].spec.flavor == key[1]
+        ]
+        first = min(waiting, key=lambda one: (-one[0].offer.priority, one[0].arrival), default=None)
+        if first is not None and first[0].offer.preemption.reservation_timeout_ms > 0:
+            self._hold(first[0].offer, first[1], key, victims)
+
+    def _preempt(self, found: Iterable[RunningStage], young: Mapping[StageId, int], because: Reason) -> None:
+        """Stop the stages; those in `young` not before their moment. Each heartbeat checks the leases again."""
+        for running in found:
+            if (due_ms := young.get(running.claim.stage)) is not None:
+                self.child_session.hurry(due_ms)
+                continue
+            log.warning("a stage is preempted", mesh=self.child_state.record.mesh, stage=running.claim.stage, reason=because.value)
+            running.preempted_because = because
+            running.preempt(self.host)
+
     def end_holds(self, gone: AbstractSet[StageId]) -> None:
         """End the holds whose room did not come free in time, and the holds of stages that have gone."""
         now_ms = self.clock.monotonic_ms()
@@ -60,17 +119,19 @@ class StagePreemptor:
         Raises:
             SessionLost: `LeaseClient.grow` found the session lost.
         """
+        self._hold_for_next()
         known = self.child_state.admission.workloads.values()
         is_wanted = any(one.state is WorkloadState.QUEUED and one.offer.preemption.takes for one in known)
         if not is_wanted or self.child_session.permission(self.clock.monotonic_ms()) is not Permission.PROVED:
             return
         preemption_planner = self._preemption_planner()
-        in_vain: set[tuple[TenantPath, ResourceSet]] = set()  #: A less urgent stage with the same need has only fewer candidates.
+        #: A stage with the same need that is less urgent, or newer, has only fewer candidates.
+        in_vain: set[tuple[TenantPath, ResourceSet, bool]] = set()
         ways = tried = 0
         for workload in tuple(preemption_planner.waiting()):
             if ways == WAYS_PER_LOOK or self.decision_queue.guard.has_to_stop(tried):
                 return
-            need = (workload.offer.tenant, workload.offer.slot)
+            need = (workload.offer.tenant, workload.offer.slot, workload.offer.preemption.takes_newer)
             if need in in_vain or workload.state is not WorkloadState.QUEUED:
                 continue
             tried += 1
@@ -93,18 +154,22 @@ class StagePreemptor:
         )
 
     def _promise(self, planned: StagePreemption) -> None:
-        until_ms = self.clock.monotonic_ms() + planned.reservation_timeout_ms
-        self.child_state.accounting.hold(planned.stage, planned.key, planned.slot)
         for victim in planned.victims:
             log.info("a stage is preempted by a more urgent one", mesh=self.child_state.record.mesh, stage=victim.stage, to=planned.stage)
             running = self.child_state.running[victim.stage]
             running.preempted_because = Reason.PREEMPTED_WITHIN_TENANT
             running.preempt(self.host)
+        offer = self.child_state.admission.workloads[planned.stage].offer
+        self._hold(offer, planned.pool, planned.key, tuple(victim.stage for victim in planned.victims))
+
+    def _hold(self, offer: events.WorkloadOffered, pool: PoolName, key: LeaseKey, victims: tuple[StageId, ...]) -> None:
+        """Hold a slot of pool and lease for the stage until the victims have ended."""
+        self.child_state.accounting.hold(offer.workload, key, offer.slot)
         promised = events.RoomPromised(
-            workload=planned.stage,
-            pool=planned.pool,
-            victims=frozenset(victim.stage for victim in planned.victims),
-            until_ms=until_ms,
-            detail=words_of(planned.victims),
+            workload=offer.workload,
+            pool=pool,
+            victims=frozenset(victims),
+            until_ms=self.clock.monotonic_ms() + offer.preemption.reservation_timeout_ms,
+            detail=words_of(victims),
         )
         self.decision_queue.take(promised)

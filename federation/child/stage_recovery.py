@@ -74,7 +74,13 @@ def workload_of(claimed: ClaimedStage, note: StageNote) -> WorkloadFound:
     """Return the event that puts a recovered stage back into admission."""
     spec = claimed.spec
     offer = WorkloadOffered(
-        workload=spec.stage, tenant=spec.tenant, slot=spec.slot, width=spec.width, priority=spec.priority, preemption=spec.preemption
+        workload=spec.stage,
+        tenant=spec.tenant,
+        slot=spec.slot,
+        width=spec.width,
+        priority=spec.priority,
+        created_ms=spec.created_ms,
+        preemption=spec.preemption,
     )
     return WorkloadFound(offer=offer, pool=note.pool, slots=note.slots)
 

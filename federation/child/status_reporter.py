@@ -168,7 +168,9 @@ class StatusReporter:
         response = self._response.of(stage.claim)
         has_ended = bool(response) and response[-1].closes
         lease = None if has_ended else stage.paid_by
-        return HeldClaim(claim=stage.claim, spec=stage.spec, lease=lease, is_whole=stage.is_whole, has_ended=has_ended)
+        return HeldClaim(
+            claim=stage.claim, spec=stage.spec, lease=lease, is_whole=stage.is_whole, has_ended=has_ended, slots=stage.note.slots
+        )
 
     def _heed(self, stage: RunningStage, status: ClaimStatus) -> Iterable[SentReport]:
         """Apply the claim's state in the store; return the batches to send again."""

@@ -64,6 +64,11 @@ class Headroom:
         key = (flavor, resource)
         return Grantable(potential=tree.potential(tenant, key), available=max(0, tree.available(usage, tenant, key)))
 
+    def is_closed(self, tenant: TenantPath, flavor: FlavorName) -> bool:
+        """Return whether the tenant may not use the flavor at all. A removed tenant is just granted nothing."""
+        tree = self._snapshot.tree
+        return tenant in tree.tenants and flavor not in tree.open_flavors(tenant)
+
     def borrowing(self, tenant: TenantPath, flavor: FlavorName, slot: ResourceSet) -> Borrowing:
         """Return the consequences for the worst resource of the slot. The tenant has to be in the tree."""
         tree, usage = self._snapshot.tree, self._snapshot.usage

@@ -1,10 +1,9 @@
 """Survey: the verdict of every mesh on a kind of work, wherever its inputs are.
 
 Each mesh is checked in the same order, and the first failure is its verdict: labels, tenants, presence, drain, probation
-(`federation.routing.mesh_filters`), a pool that could hold the work when empty, quota that the tenant could ever be granted, and a lease,
-or
-room for one, to pay for the work. A mesh without a failure accepts the work. If its pools are full or the quota is in use now, the work
-would wait there, and the verdict says so with an estimate.
+(`federation.routing.mesh_filters`), a pool that could hold the work when empty, a flavor that is open to the tenant, quota that it could
+ever be granted, and a lease, or room for one, to pay for the work. A mesh without a failure accepts the work. If its pools are full or the
+quota is in use now, the work would wait there, and the verdict says so with an estimate.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from federation.estimates import COST_RULES, CostRules, typical_run_ms
+from federation.mesh_access import words_of_closed
 from federation.quota.flavors import WORST, Grade, Mode
 from federation.quota.policies import PreemptionMode
 from federation.routing.demand import RoutingRequest
@@ -173,6 +173,9 @@ class _Asking:
     def _judge(self, view: MeshView, pool: PoolRecord, pace: _Pace) -> tuple[MeshVerdict, Grade]:
         """Return verdict and grade of a pool that is large enough when empty, by quota limits, quota in use, and room."""
         mesh, slot, flavor, tenant = view.record.mesh, self.demand.slot, pool.flavor, self.demand.tenant
+        if slot and self.headroom.is_closed(tenant, flavor):
+            words = words_of_closed(tenant, flavor, next(iter(slot)))
+            return MeshVerdict(mesh=mesh, reason=Reason.FLAVOR_CLOSED, detail=words), WORST
         grantable = {name: self.headroom.grantable(tenant, flavor, name) for name in slot}
         short = _short(slot, {name: quota.potential for name, quota in grantable.items()})
         if short is not None:

@@ -20,8 +20,12 @@ class Reason(str, Enum):
     """Several top-level tenants would share the mesh's Ray cluster, and its configuration lacks `shared: true`."""
     QUOTA_TOO_SMALL = "QUOTA_TOO_SMALL"
     """The work is larger than the most that the tenant could ever hold: its nominal quota and all that it may borrow."""
+    FLAVOR_CLOSED = "FLAVOR_CLOSED"
+    """Neither the tenant nor a tenant above it names a quota of this flavor, so the tenant may not even borrow it."""
     QUOTA_EXHAUSTED = "QUOTA_EXHAUSTED"
     """The tenant may hold this much, but its quota is in use now."""
+    QUOTA_CONTESTED = "QUOTA_CONTESTED"
+    """The tenant would borrow free quota that other tenants want as well; the planner decides who gets it."""
     QUOTA_FREE = "QUOTA_FREE"
     """Granted: the tenant is entitled to the quota, and the quota is free."""
     QUOTA_FREED = "QUOTA_FREED"
@@ -221,6 +225,7 @@ PASSING: frozenset[Reason] = frozenset(
         Reason.POOL_BUSY,
         Reason.QUEUE_FULL,
         Reason.QUOTA_EXHAUSTED,
+        Reason.QUOTA_CONTESTED,
         Reason.LOST_TO_EARLIER_WORK,
         Reason.NO_RECLAIM_CANDIDATES,
         Reason.BEHIND_HEAD,

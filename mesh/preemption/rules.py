@@ -6,8 +6,9 @@
 The score is `delta_priority - kappa * remaining_s`, and must exceed a threshold. Unsaved work and a very short run time count against a
 victim. A rule about labels only permits victims of another label; it lifts neither the protection of a pool nor the order of priorities.
 
-A victim's priority is strictly lower than the preemptor's, and neither is aged by waiting. Each preemption therefore goes down in one
-fixed order, and no chain of preemptions forms a cycle: two tasks cannot evict each other in turns.
+A victim's priority is strictly lower than the preemptor's, or equal if the victim was created later and `Preemptor.newer_than_ms` allows
+it. Priorities are not aged by waiting, and a creation time never changes. Each preemption therefore goes down in one fixed order, and no
+chain of preemptions forms a cycle: two tasks cannot evict each other in turns.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Candidate:
     estimated_ms: int | None = None
     group: GroupId | None = None
     preemptible: bool = True
+    created_ms: int = 0  #: When it was submitted; read only for `Preemptor.newer_than_ms`.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,7 @@ class Preemptor:
     pool: PoolName
     priority: float  #: P_base + P_label, not aged.
     tenant: TenantPath = NO_TENANT
+    newer_than_ms: int | None = None  #: Of equal priority, tasks created after this may be preempted; None: none.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,8 +246,13 @@ def _out_of_reach(
             return Reason.PROTECTED, f"pool {candidate.pool} is protected from other pools"
         if not rules.cross_pool:
             return Reason.OTHER_POOL, f"it runs in pool {candidate.pool}, and cross_pool is off"
-    if not candidate.priority < preemptor.priority:
+    if not (candidate.priority < preemptor.priority or _is_newer_equal(preemptor, candidate)):
         return Reason.PRIORITY_NOT_LOWER, f"its priority {candidate.priority:g} is not lower than {preemptor.priority:g}"
     if candidate.label != preemptor.label and candidate.label not in allowed and ANY_LABEL not in allowed:
         return Reason.LABEL_ISOLATED, f"no rule lets {preemptor.label or 'no label'} preempt {candidate.label or 'no label'}"
     return None
+
+
+def _is_newer_equal(preemptor: Preemptor, candidate: Candidate) -> bool:
+    newer_than_ms = preemptor.newer_than_ms
+    return newer_than_ms is not None and candidate.priority == preemptor.priority and candidate.created_ms > newer_than_ms

@@ -1,13 +1,14 @@
 """Victims for a more urgent stage of the same tenant on the same mesh.
 
-Priorities are compared strictly and never aged, so each choice exchanges stages for one that is more urgent than all of them.
-Choices cannot cycle: a victim is queued again with its old priority.
+A victim has a lower priority than the preemptor, or, with `takes_newer`, the same priority and a later creation time. Neither changes
+while a stage waits, and a victim is queued again with both. So each choice exchanges stages for one that comes before all of them in one
+strict order, (priority, creation time), and choices cannot cycle.
 
 The least urgent stage is stopped first. Among equals, the stage with the shortest run time is first, since nothing is known of
 saved state; then the one that started last. Either enough stages are stopped or none. Victims that turn out not to be needed
 are spared, the most urgent first. `mesh.preemption.rules` rules out candidates (equally urgent, too young), as for tasks.
 
-Source: ADR 0025; the order of `federation.planning.reclaim_candidates`, and Kueue's filling back.
+Source: ADR 0025; the order of `federation.quota.preemption.candidates`, and Kueue's filling back.
 """
 
 from __future__ import annotations
@@ -29,10 +30,15 @@ class PreemptionPolicy:
     """Preemption among the stages of one tenant on a mesh; sent with each stage, from the tenant's configuration at that time."""
 
     takes: bool = False  #: Whether it preempts less urgent stages of its tenant.
+    takes_newer: bool = False  #: Whether it also preempts stages of its tenant with the same priority that were created later.
     min_run_ms: int = 60_000  #: Stages of its tenant that have run for less are not preempted for it.
     reservation_timeout_ms: int = 60_000  #: How long freed room is held for it.
     flavors: tuple[str, ...] = ()  #: Order in which pools are tried; pools of other flavors come last.
     in_order: bool = False  #: It waits until all earlier stages of its tenant on the mesh have started.
+
+    def newer_than_ms(self, created_ms: int) -> int | None:
+        """Return the time after which stages of equal priority must be created, so that a stage created at `created_ms` preempts them."""
+        return created_ms if self.takes_newer else None
 
 
 #: Default policy of stages without one.
@@ -50,16 +56,17 @@ class Occupant:
     amounts: ResourceSet  #: Its amounts in the pool, which its tenant's lease also pays for.
     started_ms: int
     token: int = 0  #: Token of its claim; later ones are greater.
+    created_ms: int = 0  #: See `StageSpec.created_ms`.
 
 
-def preemptor_of(stage: StageId, tenant: TenantPath, priority: int, pool: PoolName) -> Preemptor:
+def preemptor_of(stage: StageId, tenant: TenantPath, priority: int, pool: PoolName, newer_than_ms: int | None = None) -> Preemptor:
     """Return the stage that waits for room in the pool, as input to preemption."""
-    return Preemptor(task=TaskId(stage), label=NO_LABEL, pool=pool, priority=priority, tenant=tenant)
+    return Preemptor(task=TaskId(stage), label=NO_LABEL, pool=pool, priority=priority, tenant=tenant, newer_than_ms=newer_than_ms)
 
 
 def evaluate_occupants(preemptor: Preemptor, occupants: Iterable[Occupant], *, min_run_ms: int, now_ms: int) -> tuple[Scored, ...]:
     """Return each occupant with ELIGIBLE, or with the reason why it is not preempted, in the given order."""
-    rules = PreemptionRules(threshold=0.0, kappa_per_s=0.0, lost_work_per_s=0.0, min_run_ms=min_run_ms, cross_pool=True)
+    rules = PreemptionRules(threshold=-1.0, kappa_per_s=0.0, lost_work_per_s=0.0, min_run_ms=min_run_ms, cross_pool=True)
     return evaluate(preemptor, [_candidate(occupant) for occupant in occupants], rules, now_ms)
 
 
@@ -126,4 +133,5 @@ def _candidate(occupant: Occupant) -> Candidate:
         row=0,  # Constant: stages are compared by pool, not by node.
         started_ms=occupant.started_ms,
         kept_ms=occupant.started_ms,
+        created_ms=occupant.created_ms,
     )

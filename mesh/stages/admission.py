@@ -43,6 +43,8 @@ from mesh.stages.admission_events import (
 from mesh.stages.admission_kinds import Kind, KindKey, Turn
 from mesh.stages.admission_order import StrictQueues
 
+#: Refusals that more quota may lift.
+LACK_OF_QUOTA = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_CONTESTED})
 #: Refusals that room in a pool may lift.
 LACK_OF_ROOM = frozenset({Reason.POOL_BUSY, Reason.CAPACITY_RESERVED})
 #: Does not name the workload ahead: each start would then be a new reason for the whole queue.

@@ -17,6 +17,7 @@ class WorkloadOffered:
     slot: ResourceSet
     width: int  #: Most slots that it can use.
     priority: int
+    created_ms: int = 0  #: See `StageSpec.created_ms`.
     preemption: PreemptionPolicy = NEVER_PREEMPTS  #: Which stages of its tenant it may preempt.
     since_ms: int = 0  #: Begin of its wait here, on the mesh's own clock; no decision here reads it.
 

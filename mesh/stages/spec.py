@@ -16,6 +16,8 @@ from mesh.core.ids import NodeId, RunId, StageId, TenantPath
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
 
+#: Bound of a priority, and of a negative one.
+PRIORITY_MAX = 1_000_000
 #: A JSON value, with the `$` objects above.
 ArgumentForm = Any
 
@@ -55,6 +57,7 @@ class StageSpec:
     width: int  #: How many tasks could run at once: the most slots that are useful.
     priority: int = 0  #: Higher goes first.
     runtime_env: dict[str, Any] = field(default_factory=dict)  #: Ray's runtime environment of the tenant's runner.
+    created_ms: int = 0  #: When its run was submitted, since the epoch. A stage that runs again after a preemption keeps it.
     preemption: PreemptionPolicy = NEVER_PREEMPTS  #: Whether it preempts less urgent stages of its tenant.
     deadline_ms: int | None = None  #: Time from its claim until it is withdrawn from the mesh; None: no limit.
 

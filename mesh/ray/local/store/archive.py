@@ -77,7 +77,12 @@ class Archive:
         return self._file.needs_snapshot()
 
     def snapshot(self, memory: Memory) -> None:
-        """Replace the journal so far by a snapshot of the whole state."""
+        """Replace the journal so far by a snapshot of the whole state.
+
+        Raises:
+            MeshError: A value has no form in JSON, or the disk refuses it. The journal continues, and must grow before the next try.
+        """
+        self._file.postpone_snapshot()
         with _uncollected():
             kept = {
                 "scheduler": memory.scheduler.to_snapshot(),

@@ -56,6 +56,7 @@ class JournalFile:
         self._syncing = threading.Lock()
         self._file = self._lock = -1  #: File descriptors: the journal, open for appending; the file `lock`, held.
         self._size = self._lines = self._synced = 0  #: Bytes and lines of the journal, and the number of its lines on disk.
+        self._lines_kept = self._bytes_kept = 0  #: Lines and bytes at the last snapshot that failed; 0: none since the last one.
         self.was_torn = False  #: True: the last process died while it wrote a line.
         is_new = not folder.exists()
         try:
@@ -150,7 +151,11 @@ class JournalFile:
 
     def needs_snapshot(self) -> bool:
         """Return whether the journal is long enough to be replaced by a snapshot."""
-        return self._lines >= self._lines_max or self._size >= self._bytes_max
+        return self._lines >= self._lines_kept + self._lines_max or self._size >= self._bytes_kept + self._bytes_max
+
+    def postpone_snapshot(self) -> None:
+        """After a snapshot that failed: wait until the journal has grown as much again."""
+        self._lines_kept, self._bytes_kept = self._lines, self._size
 
     def snapshot(self, state: bytes) -> None:
         """Replace all lines so far by `state`.
@@ -237,6 +242,7 @@ class JournalFile:
     def _take(self, file: int, *, size: int, lines: int) -> None:
         self._file = file
         self._size, self._lines, self._synced = size, lines, 0
+        self._lines_kept = self._bytes_kept = 0
 
 
 def _opened(path: Path) -> int:

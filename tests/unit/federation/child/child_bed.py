@@ -81,14 +81,22 @@ class Federation:
         )
         self.messages = []
 
-    def submit(self, name, *tasks, tenant="acme", width=1, slot=CPU, priority=0, preemption=NEVER_PREEMPTS):
+    def submit(self, name, *tasks, tenant="acme", width=1, slot=CPU, priority=0, created_ms=0, preemption=NEVER_PREEMPTS):
         """Submit a stage; each task is `name: needs`."""
         made = []
         for text in tasks or ("a:",):
             node, _, needs = text.partition(":")
             made.append(TaskSpec(node=node, attempt=1, function="call:m:f", inputs=tuple(needs.split()), resources=slot))
         spec = StageSpec(
-            stage=name, run="r", tenant=tenant, tasks=tuple(made), slot=slot, width=width, priority=priority, preemption=preemption
+            stage=name,
+            run="r",
+            tenant=tenant,
+            tasks=tuple(made),
+            slot=slot,
+            width=width,
+            priority=priority,
+            created_ms=created_ms,
+            preemption=preemption,
         )
         self.store.submit("east", spec)
 

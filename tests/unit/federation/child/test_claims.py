@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from child_bed import GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_free, slow, stored
+from child_bed import CPU, GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_free, slow, stored
 
 from federation.child.child_mesh import HEARTBEATS_PER_COMPARISON, IDLE_HEARTBEATS
 from federation.child.heartbeat_jitter import soonest_ms
@@ -15,6 +15,19 @@ from federation.errors import TooManyClaims
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.errors import RuntimeAdapterError
+
+
+def test_claim_counts_all_slots_of_the_stage(joined):
+    joined.submit("s", "a:", "b:", "c:", width=3)
+    before = joined.store.copied()
+    joined.notifications()
+    (first,) = joined.store.snapshot().running
+    assert (first.stage, first.amounts) == ("s", CPU.times(3))
+    joined.work(10)
+    joined.store.lose_writes(before)
+    joined.heartbeat(2)
+    (restored,) = joined.store.snapshot().running
+    assert (restored.token, restored.amounts) == (first.token, first.amounts)
 
 
 def test_input_is_fetched_once_at_its_notification(joined):
@@ -408,8 +421,8 @@ def test_competing_claim_stands_and_the_lost_one_stops(joined):
     joined.flaky.down = {"resume"}
     joined.heartbeat(math.ceil((TTL_MS + GRACE_MS) / soonest_ms(HEARTBEAT_MS)) + 1)
     assert joined.store.snapshot().recovery_ms == 0
-    ((session, _, lease),) = claimed
-    later = joined.store.claim(replace(session, epoch=joined.store.snapshot().epoch), "s", lease).claim
+    ((session, _, lease, slots),) = claimed
+    later = joined.store.claim(replace(session, epoch=joined.store.snapshot().epoch), "s", lease, slots).claim
     assert (later.token > lost.token, later.incarnation) == (True, lost.incarnation)
     joined.kinds()
     joined.flaky.down = set()

@@ -98,6 +98,20 @@ def test_a_lease_that_is_gone_waits_for_no_young_work(accounting):
     assert accounting.overdrawn() == (Overdraft(NOTHING, {"s": CPU}, 0),)
 
 
+def test_victims_of_a_lease_that_need_not_shrink_are_displaced(accounting):
+    named = replace(response(4, version=2).leases[0], victims=(7, 8))
+    accounting.take_in(LedgerResponse(leases=(named,)))
+    assert (accounting.displaced(), accounting.overdrawn()) == ({KEY: {7, 8}}, ())
+    accounting.take_in(LedgerResponse(leases=(replace(named, version=3, target=NOTHING),)))
+    assert (accounting.displaced(), [over.victims for over in accounting.overdrawn()]) == ({}, [{7, 8}])
+    assert accounting.check() == []
+
+
+def test_recovering_ledger_gets_no_victims(accounting):
+    accounting.take_in(LedgerResponse(leases=(replace(response(4, version=2).leases[0], victims=(7,)),)))
+    assert [lease.victims for lease in accounting.claims()] == [()]
+
+
 def test_ack_is_sent_only_when_the_target_is_met(accounting):
     accounting.take_in(response(4, target=0, version=2))
     assert accounting.acks() == ()

@@ -100,7 +100,7 @@ def test_demand_is_as_old_as_its_oldest_waiting_stage():
 )
 def test_victims_are_chosen_by_running_work_not_by_lease(before, now, runs):
     below = QueueSettings(policies=Policies(reclaim=PreemptionMode.LOWER_PRIORITY, within_queue=PreemptionMode.LOWER_PRIORITY))
-    world = TwoChildren(8, {"own": 1, "borrower": 0}, AT_ONCE, {"own": below}, duration_ms=6_000)
+    world = TwoChildren(8, {"own": 1, "borrower": 0}, AT_ONCE, {"own": below, "borrower": QueueSettings()}, duration_ms=6_000)
     world.submit("east", "borrower", ["first"], priority=before)
     world.go(1_000)
     world.submit("east", "borrower", ["second"], priority=now)
@@ -120,3 +120,63 @@ def test_grants_since_the_last_report_preempt_no_stage():
     world.go(10_000)
     assert (len(world.west.runs()), len(world.east.runs())) == (20, 20)
     assert world.demands() == []
+
+
+@pytest.mark.parametrize("after_ms", range(0, HEARTBEAT_MS, 400))
+def test_stage_that_started_small_preempts_no_stage(after_ms: int):
+    world = TwoChildren(4, {"train": 2, "night": 0})
+    world.submit("east", "night", stages("n", 1))
+    world.go(5_000 + after_ms)
+    world.submit("west", "train", ["t"], width=2)
+    world.go(100)
+    assert (world.west.runs(), world.demands()) == ({"t"}, [])
+    world.go(2 * PLAN_MS + HEARTBEAT_MS)
+    assert world.east.runs() == {"n0"}
+
+
+def test_stage_cancelled_in_its_queue_preempts_no_stage():
+    world = TwoChildren(4, {"train": 2, "night": 0})
+    world.submit("east", "night", stages("n", 2))
+    world.go(5_000)
+    world.submit("west", "train", ["t"])
+    world.go(100, plans=False)
+    assert world.demands() == [("acme/train", 1, 1, 0)]
+    world.store.cancel("t")
+    assert world.demands() == []
+    world.go(2 * PLAN_MS + HEARTBEAT_MS)
+    assert world.east.runs() == {"n0", "n1"}
+
+
+LOWER = QueueSettings(policies=Policies(reclaim=PreemptionMode.LOWER_PRIORITY, within_queue=PreemptionMode.LOWER_PRIORITY))
+
+
+def test_one_urgent_stage_shields_no_cheap_one():
+    world = TwoChildren(8, {"own": 4, "borrower": 0}, AT_ONCE, {"own": LOWER, "borrower": QueueSettings()})
+    world.submit("east", "borrower", stages("cheap", 3))
+    world.submit("east", "borrower", ["urgent"], priority=9)
+    world.go(3_000)
+    assert len(world.east.runs()) == 4
+    world.submit("west", "own", stages("o", 3), priority=5)
+    world.go(5_000)
+    assert (world.east.runs(), len(world.west.runs())) == ({"urgent"}, 3)
+
+
+@pytest.mark.parametrize("mesh", ["east", "west"])
+def test_cheaper_work_of_the_tenant_pays_for_missing_quota(mesh):
+    world = TwoChildren(8, {"own": 4}, AT_ONCE, {"own": LOWER})
+    world.submit("east", "own", stages("cheap", 4))
+    world.go(3_000)
+    world.submit(mesh, "own", ["urgent"], slot=3, priority=5)
+    world.submit(mesh, "own", ["small"], priority=1)
+    world.go(8_000)
+    assert world.east.runs() | world.west.runs() == {"urgent", "small"}
+
+
+def test_foreign_loans_return_before_own_work_stops():
+    world = TwoChildren(8, {"own": 4, "borrower": 0}, AT_ONCE, {"own": LOWER, "borrower": QueueSettings()})
+    world.submit("east", "own", stages("cheap", 2), priority=1)
+    world.submit("east", "borrower", stages("loan", 2))
+    world.go(3_000)
+    world.submit("east", "own", ["urgent"], slot=2, priority=5)
+    world.go(5_000)
+    assert world.east.runs() == {"cheap0", "cheap1", "urgent"}

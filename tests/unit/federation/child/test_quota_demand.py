@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import pytest
+from child_bed import Federation, pool
+
 from federation.child import quota_demand
 from federation.child.lease_accounting import LeaseAccounting
 from federation.child.quota_demand import wanted
-from federation.leases import Lease, LedgerResponse
+from federation.leases import Lease, LedgerResponse, TargetUpdate
 from mesh.core.pools import PoolSpec
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
@@ -53,10 +56,11 @@ def test_demand_is_capped_at_the_mesh_and_the_rest_counted():
     assert found == demands(*((f"s{number}", 1, 0) for number in range(8)), cpus=4)[0]
 
 
-def test_idle_part_of_the_first_slot_is_not_demanded():
+@pytest.mark.parametrize("reason", [Reason.QUOTA_EXHAUSTED, Reason.QUOTA_CONTESTED])
+def test_idle_part_of_the_first_slot_is_not_demanded(reason):
     accounting, idle = LeaseAccounting(), ResourceSet.of({"cpu": 0.5})
     accounting.take_in(LedgerResponse(leases=(Lease(tenant="acme", mesh="east", flavor="standard", held=idle, target=idle, version=1),)))
-    assert waiting(("a", 1, 0), ("b", 1, 0), accounting=accounting) == [(cpu(0.5), 1, 0), (cpu(1), 1, 0)]
+    assert waiting(("a", 1, 0), ("b", 1, 0), accounting=accounting, reason=reason) == [(cpu(0.5), 1, 0), (cpu(1), 1, 0)]
 
 
 def test_each_lease_reports_its_most_urgent_demand_first(monkeypatch):
@@ -75,3 +79,79 @@ def test_strict_fifo_demands_only_for_the_head():
     assert waiting(("never", 5, 9), ("small", 1, 0)) == [(cpu(1), 1, 0)]
     assert waiting(("never", 5, 9), ("small", 1, 0), rules=PreemptionPolicy(in_order=True)) == []
     assert waiting(("first", 1, 9), ("second", 2, 0), rules=PreemptionPolicy(in_order=True)) == [(cpu(1), 1, 9)]
+
+
+# ---- stages that leave the queue
+
+
+def recorded(federation):
+    return [(demand.slot, demand.slots) for demand in federation.store.snapshot().demands]
+
+
+def test_stage_that_starts_with_fewer_slots_leaves_no_demand():
+    federation = Federation(pool("general", 8), quota=2)
+    federation.heartbeat()
+    federation.submit("s", width=4)
+    federation.notifications()
+    assert (federation.running(), federation.held(), recorded(federation)) == ({"s"}, 2, [])
+
+
+@pytest.fixture
+def full():
+    """`s` fills the mesh, and `t` waits for room; the ledger has the demand of `t`."""
+    federation = Federation(pool("general", 1), quota=4)
+    federation.heartbeat()
+    for name in "st":
+        federation.submit(name)
+        federation.notifications()
+    federation.heartbeat()
+    assert recorded(federation) == [(cpu(1), 1)]
+    return federation
+
+
+@pytest.mark.parametrize("has_demand", [True, False])
+def test_mesh_reports_at_once_if_a_demanded_stage_has_gone(full, has_demand):
+    if not has_demand:
+        full.store.cancel("t")
+        full.heartbeat(2)
+        full.submit("t", slot=cpu(9))
+        full.notifications()
+        full.heartbeat()
+    full.store.cancel("t")
+    assert recorded(full) == []
+    full.heartbeat()
+    assert (full.child.due_in_ms() == 0) is has_demand
+    full.heartbeat()
+    assert recorded(full) == []
+
+
+def test_demand_of_an_equal_later_stage_is_reported_again():
+    federation = Federation(pool("general", 2), quota=4)
+    federation.heartbeat()
+    for name in ("s", "t", "waits", "goes"):
+        federation.submit(name)
+        federation.notifications()
+    federation.heartbeat()
+    assert recorded(federation) == [(cpu(1), 2)]
+    federation.store.cancel("goes")
+    federation.submit("comes")
+    federation.notifications()
+    assert recorded(federation) == [(cpu(1), 1)]
+    federation.child.heartbeat()
+    assert recorded(federation) == [(cpu(1), 2)]
+
+
+def test_demand_of_a_missing_part_names_the_whole_slot():
+    federation = Federation(pool("general", 8), quota=3)
+    federation.heartbeat()
+    federation.submit("s", slot=cpu(2))
+    federation.notifications()
+    grown = TargetUpdate(mesh="east", tenant="acme", flavor="standard", target=cpu(3))
+    federation.store.plan_apply(federation.store.elect("p", 10**9), federation.store.snapshot().version, (grown,))
+    federation.heartbeat()
+    federation.submit("t", slot=cpu(2))
+    federation.notifications()
+    for _ in range(2):
+        (demand,) = federation.store.snapshot().demands
+        assert (demand.slot, demand.whole) == (cpu(1), cpu(2))
+        federation.child.heartbeat()

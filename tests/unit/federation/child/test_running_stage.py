@@ -64,13 +64,14 @@ MIN_RUN_MS = 10 * TTL_MS
 AGED = PreemptionPolicy(min_run_ms=MIN_RUN_MS)
 
 
-def taken_by_plan(federation, left, wait_ms=MIN_RUN_MS):
-    """Apply a plan that leaves the lease this many CPUs, and notify the child."""
-    planner, version = federation.store.elect("me", 10**9), federation.store.snapshot().version
-    target = ResourceSet.of({"cpu": left})
-    federation.store.plan_apply(
-        planner, version, (TargetUpdate(mesh="east", tenant="acme", flavor="standard", target=target, wait_ms=wait_ms),)
+def taken_by_plan(federation, left, *victims, wait_ms=MIN_RUN_MS):
+    """Apply a plan that leaves the lease this many CPUs and names victims, and notify the child."""
+    snapshot = federation.store.snapshot()
+    tokens = tuple(row.token for row in snapshot.running if row.stage in victims)
+    target_update = TargetUpdate(
+        mesh="east", tenant="acme", flavor="standard", target=ResourceSet.of({"cpu": left}), wait_ms=wait_ms, victims=tokens
     )
+    federation.store.plan_apply(federation.store.elect("me", 10**9), snapshot.version, (target_update,))
     federation.notifications()
     federation.heartbeat()
 
@@ -144,6 +145,97 @@ def test_revoked_stage_is_preempted_however_young(aged):
     aged.store.revoke(tenant="acme")
     aged.heartbeat()
     assert stopping(aged) == {"old", "young"}
+
+
+# ---- victims that a plan names
+
+
+def reasons_of_losses(federation):
+    federation.kinds()
+    return {message.reason for message in federation.messages if message.kind == "stage_lost"}
+
+
+@pytest.fixture
+def full(joined):
+    """A lease of 4 CPUs pays for four stages of one CPU, each more urgent than the one before."""
+    for name, priority in (("one", 1), ("two", 2), ("three", 3), ("four", 4)):
+        joined.submit(name, priority=priority, preemption=PreemptionPolicy(min_run_ms=0))
+        joined.notifications()
+    joined.kinds()
+    return joined
+
+
+def test_named_victims_stop_before_less_urgent_stages(full):
+    taken_by_plan(full, 2, "two", "four")
+    assert stopping(full) == {"two", "four"}
+    full.work(0)
+    assert reasons_of_losses(full) == {Reason.QUOTA_RECLAIMED}
+    full.heartbeat()
+    assert (full.held(), full.running()) == (2, {"one", "three"})
+
+
+def test_no_more_named_victims_stop_than_the_reduction_needs(full):
+    taken_by_plan(full, 3, "two", "four")
+    assert stopping(full) == {"two"}
+
+
+def test_other_stages_stop_if_the_named_are_too_few_or_gone(full):
+    full.store.cancel("three")
+    full.notifications()
+    full.work(0)
+    taken_by_plan(full, 1, "three", "four")
+    assert stopping(full) == {"four", "one"}
+
+
+def test_named_victim_of_a_later_plan_stops_too(full):
+    taken_by_plan(full, 3, "three")
+    taken_by_plan(full, 2, "two")
+    assert stopping(full) == {"three", "two"}
+
+
+def test_young_victims_stop_after_old_stages(aged):
+    aged.submit("younger", preemption=AGED, priority=9)
+    aged.notifications()
+    taken_by_plan(aged, 1, "younger")
+    assert stopping(aged) == {"old"}
+    pass_by(aged, MIN_RUN_MS)
+    assert stopping(aged) == {"old", "younger"}
+
+
+def test_victims_are_preempted_within_the_tenant(full):
+    full.submit("waits", priority=9, preemption=PreemptionPolicy())
+    full.notifications()
+    taken_by_plan(full, 4, "two", "four")
+    assert stopping(full) == {"two", "four"}
+    full.work(0)
+    assert reasons_of_losses(full) == {Reason.PREEMPTED_WITHIN_TENANT}
+
+
+def test_victims_run_on_if_nobody_waits_for_their_quota(full):
+    taken_by_plan(full, 4, "two", "four")
+    assert stopping(full) == set()
+
+
+def test_young_victim_within_the_tenant_runs_its_minimum(aged):
+    aged.submit("waits", priority=9, preemption=PreemptionPolicy())
+    aged.notifications()
+    taken_by_plan(aged, 2, "young")
+    assert stopping(aged) == set()
+    pass_by(aged, MIN_RUN_MS)
+    assert stopping(aged) == {"young"}
+
+
+def test_named_victim_that_has_ended_is_no_other(full):
+    tokens = {row.stage: row.token for row in full.store.snapshot().running}
+    full.work()
+    taken_by_plan(full, 4, *tokens)
+    full.submit("next")
+    full.notifications()
+    full.heartbeat(2)
+    assert stopping(full) == set()
+
+
+# ---- what the ledger hears
 
 
 def test_planned_reclaim_is_acknowledged_once_work_stopped(busy):

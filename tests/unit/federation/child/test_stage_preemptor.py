@@ -37,7 +37,6 @@ def stopping(federation):
     ("pools", "quota"),
     [
         pytest.param([pool("general", 2)], 9, id="the pool is full"),
-        pytest.param([pool("general", 9)], 2, id="the lease is full, and the ledger grants no more"),
         pytest.param([pool("general", 2)], 2, id="both are full"),
     ],
 )
@@ -74,6 +73,37 @@ def test_no_stage_is_preempted_for(response, preemption):
     assert stopping(federation) == set()
 
 
+@pytest.mark.parametrize("created_ms", [pytest.param(5, id="as old"), pytest.param(6, id="newer")])
+def test_equal_stage_that_is_not_older_preempts_none(created_ms):
+    federation = full_house(created_ms=5)
+    federation.submit("late", created_ms=created_ms, preemption=replace(TAKES, takes_newer=True))
+    federation.heartbeat(2)
+    assert stopping(federation) == set()
+
+
+def test_older_stage_preempts_an_equal_one_for_good():
+    newer_too = replace(TAKES, takes_newer=True)
+    federation = full_house(created_ms=5, preemption=newer_too)
+    federation.submit("old", created_ms=4, preemption=newer_too)
+    federation.notifications()
+    assert stopping(federation) == {"b"}
+    federation.work(0)
+    assert federation.running() == {"a", "old"}
+    federation.submit("b again", created_ms=5, preemption=newer_too)
+    federation.heartbeat(2)
+    assert stopping(federation) == set()
+
+
+def test_the_oldest_of_equal_stages_preempts_first():
+    newer_too = replace(TAKES, takes_newer=True)
+    federation = full_house(created_ms=5)
+    federation.submit("old", slot=ResourceSet.of({"cpu": 2}), created_ms=4, preemption=newer_too)
+    federation.submit("oldest", slot=ResourceSet.of({"cpu": 2}), created_ms=3, preemption=newer_too)
+    federation.heartbeat()
+    federation.work(0)
+    assert federation.running() == {"oldest"}
+
+
 def test_stage_is_preempted_after_its_minimum_run_time():
     federation = full_house()
     federation.submit("urgent", priority=5, preemption=PreemptionPolicy(takes=True, min_run_ms=3 * HEARTBEAT_MS))
@@ -101,7 +131,7 @@ def test_more_stop_where_the_ledger_has_no_more():
 
 
 def test_work_stops_only_for_what_the_ledger_does_not_add():
-    federation = full_house(pool("general", 9), quota=4)
+    federation = full_house(pool("general", 4), quota=4)
     federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 3}), preemption=TAKES)
     federation.notifications()
     assert len(stopping(federation)) == 1
@@ -111,7 +141,7 @@ def test_work_stops_only_for_what_the_ledger_does_not_add():
 
 
 def test_freed_quota_is_reserved_for_the_preemptor():
-    federation = full_house(pool("general", 9), quota=2)
+    federation = full_house(pool("general", 2), quota=2)
     federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), preemption=TAKES)
     federation.notifications()
     federation.host.advance()  # Both stop; one stop is reported, and the other is not yet.
@@ -128,7 +158,7 @@ def test_freed_quota_is_reserved_for_the_preemptor():
 
 
 def test_ended_preemptor_frees_its_reservation_at_once():
-    federation = full_house(pool("general", 9), quota=2)
+    federation = full_house(pool("general", 2), quota=2)
     federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), preemption=TAKES)
     federation.notifications()
     federation.host.advance()

@@ -18,7 +18,7 @@ LEASES = (Lease(tenant="lab", mesh="west", flavor="standard", held=CPU, target=C
 
 
 def claimed(name="s", token=5, *, slot=CPU, cancelled=False):
-    spec = StageSpec(stage=name, run="r", tenant="lab", tasks=(), slot=slot, width=1)
+    spec = StageSpec(stage=name, run="r", tenant="lab", tasks=(), slot=slot, width=1, created_ms=8)
     return ClaimedStage(claim=Claim(stage=name, mesh="west", incarnation=9, token=token), spec=spec, inputs={}, cancelled=cancelled)
 
 
@@ -49,7 +49,7 @@ def test_running_claimed_stage_continues_in_its_pool():
     assert (running.holder, running.is_preempted, running.is_whole) == (2, False, False)
     assert (running.note.amounts, running.note.payer) == (CPU.times(2), ("lab", "standard"))
     workload = workload_of(claim, running.note)
-    assert (workload.pool, workload.slots, workload.offer.workload) == ("general", 2, "s")
+    assert (workload.pool, workload.slots, workload.offer.workload, workload.offer.created_ms) == ("general", 2, "s", 8)
     assert recovery.missing == ()
 
 
