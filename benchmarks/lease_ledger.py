@@ -139,14 +139,16 @@ def _mesh(ledger: RedisLedger, name: str) -> ManualMesh:
 
 
 def _tree(ledger: RedisLedger) -> list[TenantPath]:
-    """Return a tree of a thousand tenants, four deep."""
+    """Return a tree of a thousand tenants, four deep. Each owns what it asks for: what several would borrow in one call is contested."""
     limits = {(_RED, "cpu"): Quota(nominal=10**9), (_RED, "memory"): Quota(nominal=10**13)}
     root, middle = TenantPath("r"), TenantPath("r/m")
     teams = [TenantPath(f"r/m/{number}") for number in range(10)]
     leaves = [TenantPath(f"{team}/{number}") for team in teams for number in range(100)]
     above = [Tenant(path=root, parent=None, quotas=limits), Tenant(path=middle, parent=root)]
     below = [Tenant(path=team, parent=middle) for team in teams]
-    ledger.configure(TenantTree([*above, *below, *(Tenant(path=leaf, parent=TenantPath(leaf.rpartition("/")[0])) for leaf in leaves)]))
+    own = {(_RED, name): Quota(nominal=units) for name, units in _SLOT.times(len(_HELD) + 1).items()}
+    owners = [Tenant(path=leaf, parent=TenantPath(leaf.rpartition("/")[0]), quotas=own) for leaf in leaves]
+    ledger.configure(TenantTree([*above, *below, *owners]))
     return leaves
 
 

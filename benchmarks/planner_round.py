@@ -1,8 +1,8 @@
 """Time of one planner round: no Redis, no Ray, only leases and demands in, targets out.
 
 Teams are in groups of twenty under one root, each with quotas of five flavors and two resources, some with borrowing limits. Each
-active tenant has one lease and demands up to ten slots more, on one of a hundred meshes, at one of four priorities. A third of the
-demands exceeds the free quota, so part of the round is reclaim.
+active tenant has one lease, which pays for stages of one to ten slots, and demands up to ten slots more, on one of a hundred meshes, at
+one of four priorities. A third of the demands exceeds the free quota, so part of the round is reclaim.
 
 `read` builds the planning state from leases and demands; `grow` grants free quota; `reclaim` searches for victims. The parts are
 timed in rounds of their own, since reading the clock costs time too. Growth is the time relative to that of the fewest tenants,
@@ -25,12 +25,16 @@ from unittest.mock import patch
 from rich.table import Table
 
 from federation.planning.planner import plan
-from federation.planning.planning_state import PlannedDemand, PlannedLease, PlanningState
-from federation.planning.reclaiming import Reclaiming
+from federation.planning.planning_state import PlannedDemand, PlanningState
 from federation.planning.values import Holding, Plan, PlannerDemand
+from federation.planning.victim_search import VictimSearch
 from federation.quota.forest import ForestNode, QuotaForest
+from federation.quota.policies import MESH
+from federation.quota.preemption.candidates import Victim
+from federation.snapshot import RunningView
 from federation.tenants import Quota
-from mesh.core.ids import FlavorName, MeshId, TenantPath
+from mesh.core.ids import FlavorName, MeshId, StageId, TenantPath
+from mesh.core.resources import ResourceSet
 from serve_apps.processes.process import collect_seldom
 
 #: Tenants in the tree, and active ones among them.
@@ -149,7 +153,7 @@ def _timed(forest: QuotaForest, holdings: list[Holding], demands: list[PlannerDe
 def _parts(forest: QuotaForest, holdings: list[Holding], demands: list[PlannerDemand]) -> tuple[float, float]:
     """Return the milliseconds of building the planning state, and of all victim searches of one round."""
     begun = time.perf_counter()
-    planning_state = PlanningState(forest, holdings, keeps_local=True)
+    planning_state = PlanningState(forest, holdings, rules=MESH, settings={}, now_ms=_NOW_MS)
     for demand in demands:
         planning_state.claim(demand)
     read_ms = (time.perf_counter() - begun) * 1000
@@ -160,7 +164,7 @@ def _parts(forest: QuotaForest, holdings: list[Holding], demands: list[PlannerDe
 
 @dataclass(slots=True)
 class Clocked:
-    """Total time of all `Reclaiming.free` calls."""
+    """Total time of all searches for victims."""
 
     spent_ms: float = 0.0
 
@@ -168,15 +172,15 @@ class Clocked:
     @contextmanager
     def watching(cls) -> Iterator[Clocked]:
         """Measure within the block."""
-        clocked, free = cls(), Reclaiming.free
+        clocked, search = cls(), VictimSearch.victims
 
-        def timed(self: Reclaiming, claim: PlannedDemand, slots: int) -> tuple[int, tuple[PlannedLease, ...]]:
+        def timed(self: VictimSearch, claim: PlannedDemand, slots: int) -> tuple[Victim, ...] | None:
             begun = time.perf_counter()
-            found = free(self, claim, slots)
+            found = search(self, claim, slots)
             clocked.spent_ms += (time.perf_counter() - begun) * 1000
             return found
 
-        with patch.object(Reclaiming, "free", timed):
+        with patch.object(VictimSearch, "victims", timed):
             yield clocked
 
 
@@ -199,7 +203,25 @@ def _holding(random_stream: random.Random, team: TenantPath, number: int) -> Hol
     slots = random_stream.randint(1, 10)
     target = {name: units * slots for name, units in _SLOT.items()}
     mesh, flavor = MeshId(f"mesh-{random_stream.randrange(MESHES)}"), random_stream.choice(FLAVORS)
-    return Holding(mesh=mesh, tenant=team, flavor=flavor, target=target, token=number + 1, priority=random_stream.randrange(4))
+    priority, running = random_stream.randrange(4), []
+    while slots:
+        width = random_stream.randint(1, slots)
+        slots -= width
+        running.append(
+            RunningView(
+                stage=StageId(f"{team}:{slots}"),
+                mesh=mesh,
+                tenant=team,
+                flavor=flavor,
+                amounts=ResourceSet({name: units * width for name, units in _SLOT.items()}),
+                priority=priority,
+                token=number * 10 + slots + 1,
+                since_ms=0,
+                created_ms=0,
+                is_leaving=False,
+            )
+        )
+    return Holding(mesh=mesh, tenant=team, flavor=flavor, target=target, token=number + 1, priority=priority, running=tuple(running))
 
 
 def _demand(random_stream: random.Random, team: TenantPath, number: int) -> PlannerDemand:

@@ -14,7 +14,7 @@ from dag.coordinator import Coordinator
 from dag.run.runs import RunRecord
 from dag.store.memory import MemoryRunStore
 from federation.child.child_mesh import ChildMesh
-from federation.planning.planner_loop import PlannerLoop
+from federation.planning.planner_loop import PlannerLoop, TickTimes
 from federation.snapshot import MeshRecord
 from federation.store.memory.policies import MemoryTenantPolicies
 from federation.store.memory.registry import MemoryRegistry
@@ -91,7 +91,7 @@ class World:
     _roots: list[_Root] = field(init=False)
     _started: set[tuple[RunId, NodeId, int]] = field(default_factory=set)
     _roots_made: int = 0
-    _ticked_ms: int = 0
+    _times: TickTimes = field(default_factory=lambda: TickTimes(TICK_MS))
 
     def __post_init__(self) -> None:
         self.random_stream = random.Random(self.seed)  # noqa: S311  a simulation has to be repeatable, not secret
@@ -143,12 +143,16 @@ class World:
                 self._work(mesh)
         for root in self._roots:
             root.coordinator.step(0)
-        if self.clock.now_ms - self._ticked_ms >= TICK_MS:
-            self._ticked_ms = self.clock.now_ms
+        if self._roots[0].coordinator.has_contest:
+            self._times.note_contest(self.clock.now_ms)
+        if self.clock.now_ms >= self._times.due_ms():
+            self._times.begin()
             seen = self._roots[0].coordinator.survey()
             for root in self._roots:  # Every root plans; the ledger decides which one is the leader.
                 root.planner.tick(seen)
-            self._roots[0].coordinator.tend(seen)
+            if self._times.is_regular(self.clock.now_ms):
+                self._roots[0].coordinator.tend(seen)
+            self._times.end(self.clock.now_ms, self.clock.now_ms)
 
     def _work(self, mesh: SimulatedMesh) -> None:
         if mesh.child is None or mesh.host is None:

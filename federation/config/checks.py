@@ -1,15 +1,14 @@
 """Checks of a federation file across keys. Every check reads the whole file and reports all its problems.
 
-Each check yields `ConfigProblem`s; `WARNINGS` find allowed settings that are likely mistakes.
+Each check yields `ConfigProblem`s. `capacity_warnings` finds allowed settings that are likely mistakes.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from itertools import accumulate
 from urllib.parse import urlsplit
 
 from federation.config.models import FederationConfig
@@ -19,14 +18,13 @@ from federation.config.sections.tenants import TenantEntry
 from federation.config.sections.values import Amount, format_duration
 from federation.config.shape import STAND_IN
 from federation.config.tenant_paths import TENANT_DEPTH_MAX, PlacedTenant, PlacedTenants
-from federation.config.trust import domains_apart, root_among_tenants
+from federation.config.trust import domains_apart
 from federation.config.yaml_source import ConfigProblem, Path
 from federation.errors import ConfigError
 from federation.redis_url import read_redis_url
 from mesh.core.ids import TenantPath
 from mesh.core.labels import mismatch, wishes_of
-from mesh.core.near_names import unheld
-from mesh.core.resources import AMOUNT_MAX, BYTE_RESOURCES, format_units, to_units
+from mesh.core.resources import AMOUNT_MAX, BYTE_RESOURCES, to_units
 from mesh.errors import AmountError, SelectorError
 
 Check = Callable[[FederationConfig, PlacedTenants], Iterator[ConfigProblem]]
@@ -50,11 +48,6 @@ def problems_of(config: FederationConfig, placed: PlacedTenants, *, left_out: tu
     return tuple(
         problem for problem, values in reported_for if not any(value[: len(path)] == path for value in values for path in left_out)
     )
-
-
-def warnings_of(config: FederationConfig, placed: PlacedTenants) -> tuple[ConfigProblem, ...]:
-    """Return allowed settings that are likely mistakes."""
-    return tuple(problem for check in WARNINGS for problem in check(config, placed))
 
 
 def _ids(config: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProblem]:
@@ -151,7 +144,7 @@ def _node_labels(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigP
     for name, mesh in config.meshes.items():
         cluster = config.clusters.get(mesh.cluster)
         nodes = cluster.nodes if cluster is not None else None
-        if nodes is not None and not any(_carries(node.labels, mesh.node_labels) for node in nodes):
+        if nodes is not None and not any(carries(node.labels, mesh.node_labels) for node in nodes):
             yield ConfigProblem(
                 path=("meshes", name, "node_labels"),
                 text=f"no node of the cluster {mesh.cluster} has the labels {_labels(mesh.node_labels)}",
@@ -226,6 +219,16 @@ def _flavor_orders(config: FederationConfig, placed: PlacedTenants) -> Iterator[
                 yield ConfigProblem(path=place, text=f"{flavor} is named twice; remove one of them")
 
 
+def _priority_bounds(_: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProblem]:
+    bounds: dict[TenantPath | None, tuple[int, TenantPath] | None] = {None: None}
+    for tenant in placed.tenants:  # Parents come before children.
+        own, above = tenant.rights.limits.priority_max, bounds[tenant.parent]
+        bounds[tenant.path] = above if own is None or (above is not None and own > above[0]) else (own, tenant.path)
+        if own is not None and above is not None and own > above[0]:
+            text = f"must be at most {above[0]}, the bound of {above[1]} (got {own}); remove the key to use that bound"
+            yield ConfigProblem(path=(*tenant.place, "limits", "priority_max"), text=text)
+
+
 def _windows(_: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProblem]:
     for tenant in placed.tenants:
         for number, window in enumerate(tenant.rights.limits.windows):
@@ -242,109 +245,23 @@ def _sums(config: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigPro
     """Check that sums of a ledger stay below 2^53, the largest exact integer in Redis' numbers."""
     nominal: Counter[tuple[str, str]] = Counter()
     for tenant in placed.tenants:
-        for flavor, resource, quota, place in _each_quota(tenant):
-            nominal[flavor, resource] += _units(resource, quota.nominal)
-            borrowing = _units(resource, quota.borrowing_limit or 0)
+        for flavor, resource, quota, place in each_quota(tenant):
+            nominal[flavor, resource] += units_of(resource, quota.nominal)
+            borrowing = units_of(resource, quota.borrowing_limit or 0)
             if nominal[flavor, resource] + borrowing > AMOUNT_MAX:
-                yield ConfigProblem(
-                    path=place, text=f"with this value the quotas for {resource} of {flavor} add up to more than 2^53 units; write less"
-                )
+                number = "nominal" if nominal[flavor, resource] > AMOUNT_MAX else "borrowing_limit"
+                text = f"with this value the quotas for {resource} of {flavor} add up to more than 2^53 units; write less"
+                yield ConfigProblem(path=(*place, number), text=text)
     capacity: Counter[tuple[str, str]] = Counter()
     for mesh, section in config.meshes.items():
         for pool, declared in section.pools.items():
             for resource, amount in declared.capacity.items():
-                capacity[declared.flavor, resource] += _units(resource, amount)
+                capacity[declared.flavor, resource] += units_of(resource, amount)
                 if capacity[declared.flavor, resource] > AMOUNT_MAX:
                     place = ("meshes", mesh, "pools", pool, "capacity", resource)
                     yield ConfigProblem(
                         path=place, text=f"with this value the pools of {declared.flavor} add up to more than 2^53 units; write less"
                     )
-
-
-def _unoffered(config: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProblem]:
-    offered = {pool.flavor for mesh in config.meshes.values() for pool in mesh.pools.values()}
-    for tenant in placed.tenants:
-        for flavor in tenant.rights.quotas:
-            if flavor in config.flavors and flavor not in offered:
-                yield ConfigProblem(
-                    path=(*tenant.place, "quotas", flavor), text=f"no mesh in this file offers {flavor}; only a mesh that joins could"
-                )
-
-
-def _oversold(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProblem]:
-    """Find pools with more CPUs or GPUs than the started nodes have: work would be admitted and then wait in Ray."""
-    for name, mesh in config.meshes.items():
-        cluster = config.clusters.get(mesh.cluster)
-        nodes = [node for node in (cluster.nodes if cluster else None) or () if _carries(node.labels, mesh.node_labels)]
-        for resource, has in (("cpu", sum(node.cpu for node in nodes)), ("gpu", sum(node.gpu for node in nodes))):
-            parts: list[tuple[int, Path]] = [
-                (_units(resource, pool.capacity[resource]), ("meshes", name, "pools", label, "capacity", resource))
-                for label, pool in mesh.pools.items()
-                if resource in pool.capacity
-            ]
-            place = _first_beyond(parts, to_units(resource, has))
-            if nodes and place is not None:
-                promised = format_units(resource, sum(units for units, _ in parts))
-                text = f"the pools of {name} declare {promised} {resource}, its nodes have {has}; work beyond the nodes would wait in Ray"
-                yield ConfigProblem(path=place, text=text)
-
-
-def _unbacked(config: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProblem]:
-    """Find quota that no pool of the file could fill. Each kind is reported once, at the quota with the largest share."""
-    held: Counter[tuple[str, str]] = Counter()
-    for mesh in config.meshes.values():
-        for pool in mesh.pools.values():
-            held.update({(pool.flavor, resource): _units(resource, amount) for resource, amount in pool.capacity.items()})
-    given: defaultdict[tuple[str, str], list[tuple[int, Path]]] = defaultdict(list)
-    for tenant in placed.tenants:
-        for flavor, resource, quota, place in _each_quota(tenant):
-            given[flavor, resource].append((_units(resource, quota.nominal), place))
-    for (flavor, resource), parts in given.items():
-        total, pools = sum(units for units, _ in parts), held[flavor, resource]
-        beyond = _first_beyond(parts, pools)
-        if pools and beyond is not None:
-            described = f"tenants own {format_units(resource, total)} {resource} of {flavor} in total, the pools of this file have "
-            text = f"{described}{format_units(resource, pools)}; only a mesh that joins could add the rest"
-            yield ConfigProblem(path=(*beyond, "nominal"), text=text)
-
-
-def _first_beyond(parts: Sequence[tuple[int, Path]], most: int) -> Path | None:
-    """Return the place of the largest number above `most`, else of the first with which the sum exceeds it; None: no excess."""
-    alone = [part for part in parts if part[0] > most]
-    if alone:
-        return max(alone, key=lambda part: part[0])[1]
-    sums = accumulate(units for units, _ in parts)
-    return next((place for total, (_, place) in zip(sums, parts, strict=True) if total > most), None)
-
-
-def _unheld(config: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProblem]:
-    """Find quota of a resource that no pool of the flavor has, such as `TPU` instead of `tpu`; it could never be used."""
-    held: defaultdict[str, set[str]] = defaultdict(set)
-    for mesh in config.meshes.values():
-        for pool in mesh.pools.values():
-            held[pool.flavor].update(pool.capacity)
-    for tenant in placed.tenants:
-        for flavor, resource, _, place in _each_quota(tenant):
-            if flavor in held and resource not in held[flavor]:
-                yield ConfigProblem(path=place, text=unheld(f"no pool of the flavor {flavor} has", resource, held[flavor]))
-
-
-def _lent_beyond(_: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProblem]:
-    """Find lending limits above a tenant's own quota, which is the nominal quota of the tenant and all tenants below it."""
-    parents = {tenant.path: tenant.parent for tenant in placed.tenants}
-    own: Counter[tuple[str, str, str]] = Counter()
-    for tenant in placed.tenants:
-        for flavor, resource, quota, _place in _each_quota(tenant):
-            path: str | None = tenant.path
-            while path is not None:
-                own[path, flavor, resource] += _units(resource, quota.nominal)
-                path = parents.get(TenantPath(path))
-    for tenant in placed.tenants:
-        for flavor, resource, quota, place in _each_quota(tenant):
-            has = own[tenant.path, flavor, resource]
-            if quota.lending_limit is not None and _units(resource, quota.lending_limit) > has:
-                text = f"is more than the {format_units(resource, has)} that the tenant owns; remove the limit to lend all"
-                yield ConfigProblem(path=(*place, "lending_limit"), text=text)
 
 
 #: Checks of names and of single values.
@@ -360,8 +277,7 @@ CHECKS_ALONE: tuple[Check, ...] = (
     _flavor_orders,
 )
 #: Checks of values against each other; with a substituted default these could report false problems.
-CHECKS_TOGETHER: tuple[Check, ...] = (_timing, _routing, _users, _node_labels, _offers, _windows, _sums, domains_apart)
-WARNINGS: tuple[Check, ...] = (_unoffered, _oversold, _unbacked, _unheld, _lent_beyond, root_among_tenants)
+CHECKS_TOGETHER: tuple[Check, ...] = (_timing, _routing, _users, _node_labels, _offers, _priority_bounds, _windows, _sums, domains_apart)
 
 
 def _amounts(amounts: Mapping[str, Amount], place: Path) -> Iterator[ConfigProblem]:
@@ -389,12 +305,12 @@ def _wrong(resource: str, amount: Amount) -> str | None:
     return None
 
 
-def _units(resource: str, amount: Amount) -> int:
+def units_of(resource: str, amount: Amount) -> int:
     """Return the amount in units; 0 for a wrong amount, which `_wrong` has reported."""
     return to_units(resource, amount) if _wrong(resource, amount) is None else 0
 
 
-def _each_quota(tenant: PlacedTenant) -> Iterator[tuple[str, str, QuotaSection, Path]]:
+def each_quota(tenant: PlacedTenant) -> Iterator[tuple[str, str, QuotaSection, Path]]:
     for flavor, quotas in tenant.rights.quotas.items():
         for resource, quota in quotas.items():
             yield flavor, resource, quota, (*tenant.place, "quotas", flavor, resource)
@@ -409,7 +325,7 @@ def _misread(selector: Mapping[str, str], key: str) -> str | None:
     return None
 
 
-def _carries(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+def carries(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
     return all(labels.get(key) == value for key, value in wanted.items())
 
 

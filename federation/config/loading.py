@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from federation.config.checks import problems_of, warnings_of
+from federation.config.capacity_warnings import warnings_of
+from federation.config.checks import problems_of
 from federation.config.models import FederationConfig
 from federation.config.sections.quota import QuotaSection
 from federation.config.shape import shape_of

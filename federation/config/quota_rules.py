@@ -60,8 +60,6 @@ def rules_of(config: FederationConfig) -> Rules:
         fair_sharing=asked.fair_sharing,
         min_run_ms=asked.min_run_ms,
         reservation_timeout_ms=asked.reservation_timeout_ms,
-        heads_max=asked.heads_max,
-        backfills=asked.backfill,
         history_half_life_ms=asked.history_half_life_ms,
     )
 
@@ -90,6 +88,7 @@ def forest_with_settings(config: FederationConfig) -> tuple[QuotaForest, Mapping
     everything = ResourceGroup(resources=tuple(resources), flavors=tuple(config.flavors))
     inherited: dict[TenantPath | None, SchedulingSection] = {None: TOP}
     waits: dict[TenantPath | None, tuple[int | None, str]] = {None: (None, OnMaxWait.REFUSE.value)}
+    bounds: dict[TenantPath | None, int | None] = {None: None}
     settings: dict[int, QueueSettings] = {}
     for tenant in placed:  # Parents come before children.
         limits = tenant.rights.limits
@@ -97,10 +96,13 @@ def forest_with_settings(config: FederationConfig) -> tuple[QuotaForest, Mapping
         above_ms, above = waits[tenant.parent]
         wait_ms, then = above_ms if limits.max_wait_ms is None else limits.max_wait_ms, limits.on_max_wait or above
         waits[tenant.path] = wait_ms, then
-        settings[forest.node(tenant.path)] = replace(_settings(own, limits, everything), max_wait_ms=wait_ms, on_max_wait=OnMaxWait(then))
-        if tenant.path + OWN_LEAF in forest.index:  # The leaf stands below its tenant, so the tenant's limits apply to it already.
-            beside = replace(_settings(own, LimitsSection(), everything), max_wait_ms=wait_ms, on_max_wait=OnMaxWait(then))
-            settings[forest.node(tenant.path + OWN_LEAF)] = beside
+        bounds[tenant.path] = bound = min((one for one in (bounds[tenant.parent], limits.priority_max) if one is not None), default=None)
+        # The own leaf stands below its tenant, so the tenant's limits apply to it already.
+        for node, section in ((tenant.path, limits), (tenant.path + OWN_LEAF, LimitsSection())):
+            if node in forest.index:
+                settings[forest.index[node]] = replace(
+                    _settings(own, section, everything), max_wait_ms=wait_ms, on_max_wait=OnMaxWait(then), priority_max=bound
+                )
     return forest, settings
 
 

@@ -19,7 +19,7 @@ from dataclasses import replace
 from federation.conformance.deployed_federation import CaseStage
 from federation.conformance.quota_cases import QuotaCase
 from federation.quota.forest import ForestNode
-from federation.quota.policies import QueueSettings, TenantPolicies
+from federation.quota.policies import TenantPolicies
 from federation.quota.workloads import ReplicaSet, Running, Workload
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import FlavorResource, Quota, Tenant, TenantTree
@@ -69,7 +69,7 @@ class DeployedCase:
         return {name: self.running_stages(running) for name, running in self.case.works_of_history().items()}
 
     def records(self) -> tuple[MeshRecord, ...]:
-        """Return one mesh per flavor; with `admit` a mesh is open to the queues that list its flavor."""
+        """Return one mesh per flavor. The tree says which flavors a queue may use."""
         keys = self.tree.flavor_resources() | {key for running in self._all_running() for key in running.amounts}
         room = ResourceSet(dict.fromkeys({resource for _, resource in keys}, ROOM))
         return tuple(
@@ -78,7 +78,6 @@ class DeployedCase:
                 labels={},
                 pools=(PoolRecord(pool=PoolName("all"), flavor=flavor, capacity=room),),
                 cluster=flavor,
-                tenants=self._open_to(flavor),
                 shared=True,
             )
             for flavor in sorted({flavor for flavor, _ in keys})
@@ -86,14 +85,6 @@ class DeployedCase:
 
     def _all_running(self) -> tuple[Running, ...]:
         return tuple(self.case.works_of_history().values()) if self.has_history else self.case.admitted
-
-    def _open_to(self, flavor: FlavorName) -> tuple[str, ...]:
-        if self.kind != "admit":
-            return ("*",)
-        names = self.case.forest.names
-        listing = {names[node] for node, known in self.case.settings.items() if flavor in flavors_of(known)}
-        using = {running.workload.queue for running in self.case.admitted if any(key[0] == flavor for key in running.amounts)}
-        return tuple(sorted(listing | using))
 
     def roomy_tree(self) -> TenantTree:
         """Return the case's tree with quotas that cover exactly what each queue's running work uses."""
@@ -163,6 +154,7 @@ class DeployedCase:
             slot=ResourceSet({resource: min(AMOUNT_MAX, amount) for resource, amount in units.items()}),
             width=width,
             priority=workload.priority,
+            created_ms=workload.created_ms,
             mesh=mesh,
         )
 
@@ -179,16 +171,6 @@ def _held(quota: Quota) -> Quota:
         borrowing_limit=None if quota.borrowing_limit is None else min(most, quota.borrowing_limit),
         lending_limit=None if quota.lending_limit is None else min(most, quota.lending_limit),
     )
-
-
-def flavors_of(settings: QueueSettings) -> set[str]:
-    """Return the flavors that a queue may use. Of two groups with the same resource, only the first counts."""
-    seen: set[str] = set()
-    found: set[str] = set()
-    for group in settings.groups:
-        found.update(group.flavors if not seen.issuperset(group.resources) else ())
-        seen.update(group.resources)
-    return found
 
 
 def mesh_of(flavor: str) -> MeshId:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from federation.child.child_mesh import ChildMesh
 from federation.conformance.case_stores import CaseStore
-from federation.dispatch import STAGE_MESSAGES
+from federation.dispatch import CONTESTED, STAGE_MESSAGES
 from federation.planning.planner_loop import PlannerLoop
 from federation.quota.policies import TenantPolicies
 from federation.routing.demand import RoutingRequest
@@ -29,7 +29,7 @@ from mesh.stages.simulated_host import SimulatedHost
 from mesh.stages.spec import StageSpec, TaskSpec
 
 HEARTBEAT_MS = 500
-#: A planner plans on every second step.
+#: A planner plans on every second step, and when quota is contested.
 STEPS_PER_TICK = 2
 #: After so many steps without a change, nothing changes any more: three heartbeats and three plans have seen the same.
 QUIET_STEPS = 6
@@ -75,6 +75,7 @@ class CaseStage:
     slot: ResourceSet
     width: int = 1
     priority: int = 0
+    created_ms: int = 0
     mesh: MeshId | None = None  #: None: routing chooses the mesh.
 
 
@@ -166,6 +167,7 @@ class DeployedFederation:
             slot=stage.slot,
             width=stage.width,
             priority=stage.priority,
+            created_ms=stage.created_ms,
             preemption=self._policies.preemption(stage.tenant),
         )
 
@@ -228,21 +230,25 @@ class DeployedFederation:
             hosted.child.take_notifications(notifications)
             if hosted.child.due_in_ms() == 0:
                 hosted.child.heartbeat()
-        if self._steps % STEPS_PER_TICK == 0 and with_plans:
+        has_contest = self._read_inbox()
+        is_tick = self._steps % STEPS_PER_TICK == 0
+        if with_plans and (is_tick or has_contest):
             self._planner.tick()
+        if with_plans and is_tick:
             self._place()
-        self._read_inbox()
         self._store.advance(HEARTBEAT_MS)
 
-    def _read_inbox(self) -> None:
+    def _read_inbox(self) -> bool:
+        """Read all messages of the meshes; return whether quota is contested."""
         entries = self._store.queue.inbox(0)
         self._store.queue.acknowledge(tuple(entry.entry for entry in entries))
         for entry in entries:
-            for message in decode(STAGE_MESSAGES, entry.body):
+            for message in decode(STAGE_MESSAGES, entry.body) if entry.kind != CONTESTED else ():
                 if isinstance(message, StageWaiting):
                     self.waits[message.stage] = message.reason
                 elif isinstance(message, StageLost):
                     self.lost[message.stage] = message.reason
+        return any(entry.kind == CONTESTED for entry in entries)
 
     def _state(self) -> object:
         """Return all that the parts have decided so far."""

@@ -183,7 +183,8 @@ def _run_share(run: _Run, asked: Mapping[str, Any]) -> dict[str, Any]:
     run.start()
     snapshot = run.federation.snapshot()
     forest = QuotaForest.of_tenants(snapshot.tree, run.case.tenant_policies.weights)
-    state = PlanningState(forest, holdings_of(snapshot), keeps_local=run.case.tenant_policies.rules.keeps_local)
+    policies = run.case.tenant_policies
+    state = PlanningState(forest, holdings_of(snapshot), rules=policies.rules, settings=policies.settings, now_ms=snapshot.at_ms)
     incoming = run.case.case.fields.inner("incoming")
     extra = amounts_of(incoming) if incoming.keys else {}
     queue = incoming.get("queue", str, default="*")

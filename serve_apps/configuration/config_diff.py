@@ -57,7 +57,7 @@ def changes(snapshot: FederationSnapshot, known: TenantPolicies, tree: TenantTre
     before, after = snapshot.tree.tenants, tree.tenants
     gone = sorted(before.keys() - after.keys())
     charged = tree.with_vanished({path: before[path].parent for path in gone}, snapshot.usage)
-    over = charged.over(charged.recompute(snapshot.leases))
+    over = tuple(sorted({*charged.over(charged.recompute(snapshot.leases)), *_closed(snapshot, charged)}))
     return Changes(
         new=tuple(sorted(after.keys() - before.keys())),
         gone=tuple(gone),
@@ -67,6 +67,13 @@ def changes(snapshot: FederationSnapshot, known: TenantPolicies, tree: TenantTre
         over=over,
         stopped=frozenset(row for row in over if _is_stopped(row, snapshot, charged, asked)),
     )
+
+
+def _closed(snapshot: FederationSnapshot, tree: TenantTree) -> Iterator[str]:
+    """Yield the entries of `Changes.over` of leases of a flavor that is closed to their tenant."""
+    for lease in snapshot.leases:
+        if lease.flavor not in tree.open_flavors(lease.tenant):
+            yield from (SEPARATOR.join((lease.tenant, lease.flavor, resource)) for resource in lease.amounts)
 
 
 def refuse_crowding(snapshot: FederationSnapshot, tree: TenantTree) -> None:

@@ -21,8 +21,6 @@ def format_rules(rules: Rules) -> Iterator[tuple[str, str]]:
     yield "quota.fair_sharing", _plain(rules.fair_sharing)
     yield "quota.min_run", format_duration(rules.min_run_ms)
     yield "quota.hold", format_duration(rules.reservation_timeout_ms)
-    yield "quota.heads_max", _plain(rules.heads_max)
-    yield "quota.backfill", _plain(rules.backfills)
     yield "quota.history_half_life", format_duration(rules.history_half_life_ms)
 
 
@@ -38,6 +36,7 @@ def format_settings(own: QueueSettings) -> Iterator[tuple[str, str]]:
     yield "scheduling.strict_order", _plain(own.is_strict)
     yield "scheduling.min_run", _span(own.min_run_ms)
     yield "scheduling.on_quota_reduction", _plain(own.on_quota_reduction)
+    yield "limits.priority_max", _plain(own.priority_max)
     yield "limits.running_max", _plain(own.running_max)
     yield "limits.running_max_per_user", _plain(own.running_max_per_user)
     yield "limits.max_wait", _span(own.max_wait_ms)

@@ -22,7 +22,7 @@ from dag.coordinator import Coordinator
 from dag.store.event_feed import RedisEventFeed
 from federation.errors import StoreUnavailable
 from federation.leases import LeaseTerms
-from federation.planning.planner_loop import PlannerLoop
+from federation.planning.planner_loop import PlannerLoop, TickTimes
 from federation.receipts import ReceiptKeys
 from federation.store.redis.client import connect_async
 from federation.store.redis.election import CoordinatorElection
@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 DRAIN_S = 3.0
 #: A coordinator without a heartbeat for this long is replaced.
 ELECTION_MS = 3_000
-#: Interval of slow work: sweeping, retention, blocked nodes.
+#: Interval of slow work: sweeping, retention, blocked nodes. The planner also runs when quota is contested.
 TICK_MS = 1_000
 #: Longest wait of one inbox read.
 LOOK_MS = 500
@@ -93,7 +93,7 @@ class CoordinatorLoop:
             stores.ledger, f"{socket.gethostname()}:{os.getpid()}", election_ms=ELECTION_MS, tenant_policies=stores.tenant_policies
         )
         coordinator: Coordinator | None = None
-        due_ms = 0
+        times = TickTimes(self._tick_ms())
         while not self._stop.is_set():
             try:
                 if not election.hold(ELECTION_MS):
@@ -118,12 +118,18 @@ class CoordinatorLoop:
                         retrying=self._settings.retrying,
                         configured_meshes=self._settings.configured_meshes,
                     )
-                coordinator.step(LOOK_MS)
-                if clock.monotonic_ms() >= due_ms:
+                now_ms = clock.monotonic_ms()
+                coordinator.step(max(0, min(LOOK_MS, times.due_ms() - now_ms)))
+                now_ms = clock.monotonic_ms()
+                if coordinator.has_contest:
+                    times.note_contest(now_ms)
+                if now_ms >= times.due_ms():
+                    times.begin()
                     seen = coordinator.survey()
                     planner.tick(seen)  # Before runs are advanced, which may take long: the planner needs a fresh snapshot.
-                    coordinator.tend(seen)
-                    due_ms = clock.monotonic_ms() + self._tick_ms()
+                    if times.is_regular(now_ms):
+                        coordinator.tend(seen)
+                    times.end(now_ms, clock.monotonic_ms())
             except StoreUnavailable as gone:
                 log.warning("the store does not answer", error=str(gone))
                 coordinator = None

@@ -134,7 +134,8 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
     spec = read_spec(body)
     tenant, user = tenant_of(spec, principal), user_of(spec, principal)
     snapshot, queues = _look(ports)
-    check_against(spec, snapshot, tenant, ports.configured_meshes)
+    tenant_policies = ports.tenant_policies.in_force()
+    check_against(spec, snapshot, tenant, ports.configured_meshes, tenant_policies.filed)
     record = RunRecord(
         run=RunId(spec.id or "new"),
         tenant=tenant,
@@ -145,7 +146,6 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
         nodes={NodeId(node): NodeRecord(node=NodeId(node)) for node in spec.nodes},
     )
     ports.runs.check_room(record, spec.blob_bytes())
-    tenant_policies = ports.tenant_policies.in_force()
     dry_run_result = dry_run(record, snapshot, ports.costs, tenant_policies.filed.settings_of(tenant))
     forecasts = Forecasts(snapshot, tenant_policies, queues, ports.costs, ports.queue.ages(), cache(partial(_running_of, ports)))
     shown: list[Forecast] = []
@@ -158,7 +158,8 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
             slot=sent.slot,
             priority=sent.priority,
             user=user,
-            created_ms=QUEUE_DEPTH_MAX + len(before),
+            arrival=QUEUE_DEPTH_MAX + len(before),
+            created_ms=sent.created_ms,
         )
         shown.append(forecasts.would_be(pending, before) if len(shown) < STAGES_MAX else Forecast(pending=pending, reason=None))
         if stage.state is StageState.QUEUED:
@@ -218,13 +219,14 @@ def _is_kept_back(run: RunSummary, *, queued: bool) -> bool:
     return run.state in (RunState.PENDING, RunState.RUNNING) and run.reason in _BEFORE_QUEUES and run.reason not in in_a_queue
 
 
-_BEFORE_QUEUES = (PASSING - {Reason.QUOTA_EXHAUSTED, Reason.LEDGER_UNREACHABLE, Reason.LEDGER_RECOVERING}) | {
+_BEFORE_QUEUES = (PASSING - {Reason.QUOTA_EXHAUSTED, Reason.QUOTA_CONTESTED, Reason.LEDGER_UNREACHABLE, Reason.LEDGER_RECOVERING}) | {
     Reason.NO_MESH_FITS,
     Reason.LABEL_MISMATCH,
     Reason.TENANT_NOT_ALLOWED,
     Reason.CLUSTER_NOT_SHARED,
     Reason.POOL_TOO_SMALL,
     Reason.QUOTA_TOO_SMALL,
+    Reason.FLAVOR_CLOSED,
 }
 
 
@@ -270,6 +272,7 @@ def _running_in(record: RunRecord) -> Iterator[StartedStage]:
                 slots=stage.slots,
                 priority=sent.priority,
                 started_ms=stage.started_ms,
+                created_ms=sent.created_ms,
             )
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from dag.errors import SpecError
 from dag.run.runs import NodeRecord, RunRecord
-from dag.spec.plans import misspelt_resources, refused_functions
+from dag.spec.plans import misspelt_resources, refused_functions, refused_priorities
 from dag.spec.spec import DagSpec, digest, kept_form, parse
 from federation.configured_meshes import ConfiguredMeshes
 from federation.durability import Durability, check_reachable
+from federation.quota.policies import TenantPolicies
 from federation.snapshot import FederationSnapshot, resources_of
 from mesh.core.ids import NodeId, RunId, TenantPath
 from serve_apps.requests.access import EVERYBODY, reaches
@@ -47,7 +48,7 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
     spec = read_spec(submission.body)
     tenant = tenant_of(spec, principal)
     snapshot = ports.ledger.snapshot()
-    check_against(spec, snapshot, tenant, ports.configured_meshes)
+    check_against(spec, snapshot, tenant, ports.configured_meshes, ports.tenant_policies.in_force().filed)
     if submission.durability is not None:
         check_reachable(submission.durability, ports.durable.reachable())
     record = RunRecord(
@@ -77,16 +78,22 @@ def read_spec(body: bytes) -> DagSpec:
         raise
 
 
-def check_against(spec: DagSpec, snapshot: FederationSnapshot, tenant: TenantPath, configured_meshes: ConfiguredMeshes) -> None:
-    """Check the spec against what the tenant may run and what meshes have, including meshes that only the root's file names.
+def check_against(
+    spec: DagSpec, snapshot: FederationSnapshot, tenant: TenantPath, configured_meshes: ConfiguredMeshes, tenant_policies: TenantPolicies
+) -> None:
+    """Check the spec against what the tenant may run and ask for, and what meshes have, including those that only the root's file names.
 
     Raises:
-        SpecError: The spec holds what the tenant may not run, or a misspelt resource.
+        SpecError: The spec holds what the tenant may not run, too high a priority, or a misspelt resource.
         UnknownTenant: There is no such tenant.
     """
     allowed = snapshot.tree.tenant(tenant)
     resources = snapshot.resources() | resources_of(configured_meshes.meshes.values())
-    problems = (*refused_functions(spec, allowed.functions, allowed.pickled_code), *misspelt_resources(spec, resources))
+    problems = (
+        *refused_functions(spec, allowed.functions, allowed.pickled_code),
+        *refused_priorities(spec, tenant, tenant_policies.settings_of(tenant).priority_max),
+        *misspelt_resources(spec, resources),
+    )
     if problems:
         raise SpecError(problems)
 

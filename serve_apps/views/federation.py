@@ -65,6 +65,7 @@ def _policies_of(path: TenantPath, merged: TenantPolicies, tenant_policies: Poli
         "stop_reason": stopped.reason if stopped is not None else "",
         "stopped_ms": stopped.since_ms if stopped is not None else 0,
         "weight": str(merged.weights.get(path, 1)),
+        "priority_max": own.priority_max,
         "running_max": own.running_max,
         "running_max_per_user": own.running_max_per_user,
         "max_wait_ms": own.max_wait_ms,

@@ -16,8 +16,6 @@ Search = Annotated[str, one_of("stop", "next"), WORD]
 Prefer = Annotated[str, one_of("borrowing", "preemption"), WORD]
 OnQuotaReduction = Annotated[str, one_of("keep", "evict"), WORD]
 
-#: Ledger, planner and explanations hold no rounds over queues.
-_ROUNDS = "Used only in rounds of `QuotaScheduler`, which the running federation does not hold."
 _MIN_RUN = (
     "No stage is preempted before it has run this long. Quota that a mesh has had for less is not reclaimed either, and a reclaim gives "
     "younger work there the time to reach this age."
@@ -38,7 +36,7 @@ class SchedulingSection(Section):
     within_tenant: WithinTenant | None = Field(
         default=None,
         description="Which of its own running work may be preempted: `never`, `lower_priority` (default of a top-level tenant), "
-        "`lower_or_newer` of equal priority (for `QuotaScheduler` only; the running federation treats it as `lower_priority`).",
+        "`lower_or_newer` (also work of equal priority whose run was submitted later).",
     )
     reclaim: Reclaim | None = Field(
         default=None,
@@ -90,12 +88,9 @@ class RulesSection(Section):
     reservation_timeout_ms: DurationMs = Field(
         default=60_000, alias="reservation_timeout", description="How long freed capacity is held for the work that preempted for it."
     )
-    heads_max: int = Field(default=16, ge=1, le=1_000, description=f"Workloads per queue and round. {_ROUNDS}")
-    backfill: StrictBool = Field(
-        default=True, description=f"Large waiting work gets a start time that smaller work may not delay. {_ROUNDS}"
-    )
     history_half_life_ms: DurationMs = Field(
         default=0,
         alias="history_half_life",
-        description="Half-life of past use: among borrowers of one priority, less past use goes first. 0s: past use does not count.",
+        description="Half-life of past use: among borrowers of equal shares, less past use goes first; without `fair_sharing`, before "
+        "priority. 0s: past use does not count.",
     )

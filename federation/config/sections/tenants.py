@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Discriminator, Field, StrictBool, Tag, model_va
 from federation.config.sections.quota import QuotaSection, SchedulingSection
 from federation.config.sections.section import Section
 from federation.config.sections.values import WORD, DurationMs, Weight, one_of
+from mesh.stages.spec import PRIORITY_MAX
 
 OnMaxWait = Annotated[str, one_of("refuse", "first"), WORD]
 Stop = Annotated[str, one_of("none", "hold", "drain"), WORD]
@@ -32,6 +33,13 @@ class WindowSection(Section):
 class LimitsSection(Section):
     """Limits beside quota, for a tenant and all tenants below it together."""
 
+    priority_max: int | None = Field(
+        default=None,
+        ge=-PRIORITY_MAX,
+        le=PRIORITY_MAX,
+        description="Highest `priority` that users may ask for; submissions above it are refused. null: as the parent; a tenant may only "
+        "set a lower one than its parent.",
+    )
     running_max: int | None = Field(default=None, ge=1, description="Most stages that are sent to meshes and have not ended.")
     running_max_per_user: int | None = Field(default=None, ge=1, description="The same for each [user](http.md#what-holds-for-all).")
     max_wait_ms: DurationMs | None = Field(
@@ -58,7 +66,11 @@ class TenantRights(Section):
         description="Path of the parent, whose quota the tenant shares; null: the tenant that its path names, `acme` for `acme/research`. "
         "The path stays the tenant's name under any parent; see [another parent](quota.md#another-parent-for-a-tenant).",
     )
-    quotas: dict[str, dict[str, QuotaSection]] = Field(default={}, description="Limits by flavor, then by resource.")
+    quotas: dict[str, dict[str, QuotaSection]] = Field(
+        default={},
+        description="Limits by flavor, then by resource. A flavor that neither a tenant nor one above it names is closed to it; "
+        "a `nominal` of 0 opens it for borrowing.",
+    )
     weight: Weight = Field(
         default=Fraction(1),
         description="Its share of borrowed quota relative to its siblings, as a number or fraction; 0: only quota that no sibling wants.",
