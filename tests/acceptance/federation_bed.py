@@ -54,6 +54,7 @@ tenants:
       small: {{quotas: {{standard: {{cpu: {{nominal: 0, borrowing_limit: 0}}}}}}}}
       narrow: {{quotas: {{standard: {{cpu: {{nominal: 0, borrowing_limit: 1}}}}}}}}
   shared:
+    quotas: {{standard: {{cpu: {{nominal: 0}}}}}}   # opens the flavor to all below
     pickled_code: true
     tenants:
       owner: {{quotas: {{standard: {{cpu: {{nominal: 3}}}}}}}}

@@ -51,6 +51,7 @@ meshes:
   west: {{cluster: third, labels: {{zone: west, lent: "yes"}}, {room}}}
 tenants:
   shared:
+    quotas: {{standard: {{cpu: {{nominal: 0}}}}}}   # opens the flavor to all below
     pickled_code: true
     tenants:
       owner: {{quotas: {{standard: {{cpu: {{nominal: 2}}}}}}}}

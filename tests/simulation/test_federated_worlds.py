@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ import pytest
 from dag.run.runs import RunRecord
 from dag.run.states import RunState
 from dag.spec.spec import digest, parse
+from federation.dispatch import QueuedStage
 from federation.quota.policies import Rules, TenantPolicies
 from federation.snapshot import FederationSnapshot, MeshRecord, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
@@ -24,7 +26,7 @@ from mesh.core.resources import ResourceSet
 from mesh.stages.admission_invariants import violations
 from mesh.stages.simulated_host import value_of
 from mesh.stages.spec import TaskSpec
-from simulator.world import GRACE_MS, LEASE_TTL_MS, Faults, World
+from simulator.world import GRACE_MS, HEARTBEAT_MS, LEASE_TTL_MS, Faults, World
 
 CPU = (FlavorName("standard"), "cpu")
 OWNER, GUEST, OTHER = TenantPath("shared/owner"), TenantPath("shared/guest"), TenantPath("shared/other")
@@ -250,3 +252,61 @@ def test_after_the_end_nothing_is_held_and_nothing_aimed_at(seed: int) -> None:
         step(through)
     snapshot = through.store.snapshot()
     assert (snapshot.leases, dict(snapshot.usage)) == ((), {})
+
+
+class CheckedDemands(World):
+    """World that checks after each step that no demand exceeds what queued stages could use.
+
+    A stage that starts takes its demand with it. A stage that leaves the queue in another way may do so while a heartbeat is on its way
+    that still names it; the next heartbeat corrects this.
+    """
+
+    def __init__(self, seed: int, tree: TenantTree, records: tuple[MeshRecord, ...], faults: Faults) -> None:
+        super().__init__(seed, tree, records, faults)
+        self._queued: dict[MeshId, tuple[QueuedStage, ...]] = {}
+        self._left: list[tuple[int, MeshId, QueuedStage]] = []  #: When, where, and which stages left a queue without a claim.
+
+    def step(self) -> None:
+        super().step()
+        snapshot, now_ms = self.store.snapshot(), self.clock.now_ms
+        started = {stage.stage for stage in snapshot.running}
+        self._left = [each for each in self._left if now_ms - each[0] <= 2 * HEARTBEAT_MS]
+        for mesh, before in self._queued.items():
+            names = {stage.stage for stage in self.store.waiting(mesh, 10**6)} | started
+            self._left += [(now_ms, mesh, stage) for stage in before if stage.stage not in names]
+        self._queued = {mesh: self.store.waiting(mesh, 10**6) for mesh in self.meshes}
+        wanted: Counter[tuple[MeshId, TenantPath, FlavorName, ResourceSet, int]] = Counter()
+        for demand in snapshot.demands:
+            wanted[demand.mesh, demand.tenant, demand.flavor, demand.whole or demand.slot, demand.priority] += demand.slots
+        for (mesh, tenant, _, slot, priority), slots in wanted.items():
+            stages = (*self._queued[mesh], *(stage for _, at, stage in self._left if at == mesh))
+            usable = sum(one.width for one in stages if (one.tenant, one.slot, one.priority) == (tenant, slot, priority))
+            is_awake = self.meshes[mesh].child is not None and now_ms >= self.meshes[mesh].resumes_ms
+            assert slots <= usable or not is_awake, (
+                f"seed {self.seed}: {mesh} wants {slots} slots of {slot} for {tenant}, and could use {usable}"
+            )
+
+
+@pytest.mark.seeds(12)
+def test_no_demand_outlives_the_stages_that_could_use_it(seed: int) -> None:
+    """Stages have different widths and slots, some are cancelled, and the ledger begins epochs."""
+    faults = Faults(kill=0.002, kill_process=0.004, ledger_restart=0.002, budget=3)
+    through = CheckedDemands(seed, tree(), (mesh("east"), mesh("west")), faults)
+    through.tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=0)))
+    random_stream = random.Random(f"cancelled {seed}")
+    runs: list[RunId] = []
+    for number in range(12):
+        spec = fan(f"run{number}", random_stream.choice((OWNER, GUEST, OTHER)), random_stream.randint(1, 6))
+        for node in spec["nodes"].values():  # type: ignore[attr-defined]
+            node["options"].update(num_cpus=random_stream.choice((0.5, 1, 1.5)), priority=random_stream.randint(0, 1))
+        runs.append(submit(through, spec))
+        for _ in range(random_stream.randint(0, 20)):
+            through.step()
+        if random_stream.random() < 0.5:
+            through.runs.request_cancel(random_stream.choice(runs), "changed my mind")
+    for _ in range(STEPS_MAX):
+        through.step()
+        if not through.runs.active():
+            break
+    assert not through.runs.active()
+    assert through.store.snapshot().demands == ()

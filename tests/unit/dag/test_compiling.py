@@ -17,7 +17,7 @@ import dag
 from dag.client.compiling import compile_graph
 from dag.client.writing import BLOB_BYTES_MAX
 from dag.errors import CycleError, GraphTypeError, NotSerializable, SpecError
-from dag.spec.plans import plans_of, refused_functions
+from dag.spec.plans import plans_of, refused_functions, refused_priorities
 from dag.spec.spec import DagSpec, parse
 from dag.store.client_access import Access
 from dag.store.remote import Client
@@ -441,6 +441,22 @@ def test_an_empty_list_allows_nothing_and_says_so():
     assert refused_functions(parsed(nodes={"a": {"call": "m:f"}}), (), True) == (
         ("/nodes/a/call", "m:f is not on the tenant's list of functions; it is empty"),
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "defaults", "bound", "places"),
+    [
+        pytest.param({"priority": 9}, {}, None, [], id="no bound"),
+        pytest.param({"priority": 5}, {"priority": 5}, 5, [], id="the bound itself"),
+        pytest.param({"priority": 6}, {}, 5, ["/nodes/a/options/priority"], id="a node above it"),
+        pytest.param({"priority": 1}, {"priority": 6}, 5, ["/defaults/priority"], id="defaults above it"),
+        pytest.param({}, {}, -1, ["/nodes/a/options"], id="a bound below the priority of a node without one"),
+        pytest.param({}, {"priority": -2}, -1, [], id="defaults below it"),
+    ],
+)
+def test_priorities_above_a_tenants_bound_are_refused(options, defaults, bound, places):
+    spec = parsed(nodes={"a": {"call": "m:f", "options": options}}, defaults=defaults)
+    assert [place for place, _ in refused_priorities(spec, "acme", bound)] == places
 
 
 def test_pickled_code_needs_the_right_wherever_it_hides():

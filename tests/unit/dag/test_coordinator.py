@@ -15,7 +15,7 @@ from dag.run.runs import CancelStage, DeliverInput, ForgetRun, RunRecord, SendSt
 from dag.run.states import NodeState, RunState, StageState
 from dag.spec.spec import digest, parse
 from dag.store.memory import MemoryRunStore
-from federation.dispatch import STAGE_MESSAGES, NotificationKind
+from federation.dispatch import CONTESTED, STAGE_MESSAGES, NotificationKind
 from federation.errors import StaleFence, StoreUnavailable
 from federation.estimates import Pace
 from federation.flap_detection import FlapRules
@@ -201,6 +201,17 @@ def test_a_submitted_run_is_placed_and_sent(root):
 
 def test_an_empty_inbox_is_no_work(root):
     assert root.coordinator.step(0) == 0
+
+
+def test_notice_of_contested_quota_lasts_until_the_next_survey(root):
+    root.store.post("", CONTESTED, b"")
+    root.submit(a="")
+    root.coordinator.step(0)
+    assert (root.coordinator.has_contest, root.inbox(), root.waiting("east")) == (True, 0, ["r.1"])
+    root.coordinator.step(0)
+    assert root.coordinator.has_contest
+    root.coordinator.survey()
+    assert not root.coordinator.has_contest
 
 
 def test_a_run_over_two_meshes_ends_and_is_settled_once():
@@ -1149,6 +1160,11 @@ def test_a_refusal_by_two_coordinators_is_made_once(root):
             id="by rule",
         ),
         pytest.param(
+            {"policies": Policies(within_queue=PreemptionMode.LOWER_OR_NEWER)},
+            PreemptionPolicy(takes=True, takes_newer=True, min_run_ms=5, reservation_timeout_ms=9),
+            id="by rule, newer ones too",
+        ),
+        pytest.param(
             {"policies": Policies(within_queue=PreemptionMode.LOWER_PRIORITY), "min_run_ms": 7},
             PreemptionPolicy(takes=True, min_run_ms=7, reservation_timeout_ms=9),
             id="with the tenant's own minimum run time",
@@ -1165,7 +1181,7 @@ def test_a_stage_knows_whether_its_tenant_preempts_for_it(root, settings, rules)
     root.submit(a="")
     root.coordinator.step(0)
     (queued,) = root.store.waiting("east")
-    assert queued.preemption == rules
+    assert (queued.preemption, queued.created_ms) == (rules, root.record().created_ms)
 
 
 def test_a_stage_knows_its_flavor_order_and_strictness(root):

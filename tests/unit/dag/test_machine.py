@@ -721,6 +721,15 @@ def test_work_that_gave_way_to_others_may_do_so_for_ever():
     assert (run.states(), run.node("a").losses) == (["WAITING"], 0)
 
 
+def test_values_lost_with_preempted_work_are_no_loss():
+    run = Driven("a:", "x:", "b: a x")
+    for _ in range(LOSSES_MAX + 2):
+        run.place(a_b_x="east")
+        run.finish("a")
+        run.take(run.lost("x", Reason.QUOTA_RECLAIMED))
+    assert (run.states(), run.node("a").losses) == (["WAITING"] * 3, 0)
+
+
 def test_a_stage_that_took_too_long_is_a_loss_that_waits():
     run = Driven("a:")
     run.place(a="east")

@@ -89,6 +89,22 @@ def test_available_and_potential(tenants, leases, expected):
     assert {path: (tree.available(usage, path, KEY), tree.potential(path, KEY)) for path in expected} == expected
 
 
+def test_a_flavor_is_open_where_it_or_an_ancestor_is_named():
+    blue = FlavorName("blue")
+    named = Tenant(path=TenantPath("named"), parent=TenantPath("top"), quotas={(blue, "gpu"): Quota()})
+    below = Tenant(path=TenantPath("below"), parent=named.path, quotas={KEY: Quota(nominal=3)})
+    tree = TenantTree([Tenant(path=TenantPath("top"), parent=None), named, below, node("other", "top", 5)])
+    opened = {path: sorted(tree.open_flavors(path)) for path in tree.tenants}
+    assert opened == {"top": [], "named": ["blue"], "below": ["blue", "red"], "other": ["red"]}
+    assert {path: (tree.available({}, path, KEY), tree.potential(path, KEY)) for path in tree.tenants} == {
+        "top": (0, 0),
+        "named": (0, 0),
+        "below": (8, 8),
+        "other": (8, 8),
+    }
+    assert "red" in tree.with_parent(TenantPath("named"), TenantPath("other")).open_flavors(TenantPath("named"))
+
+
 def test_own_quota_holds_loans_of_children_but_not_kept_quota():
     tree = TenantTree([node("top", None, 10), node("mid", "top", 5, None, 4), node("leaf", "mid", 3, None, 1)])
     assert [(tree.own_quota(path, KEY), tree.kept(path, KEY)) for path in ("leaf", "mid", "top")] == [(3, 2), (6, 2), (14, 0)]

@@ -253,7 +253,18 @@ WRONG = {
     ),
     "quotas that no ledger can add up": (
         changed("tenants", to={name: {"quotas": {"standard": {"cpu": {"nominal": 500_000_000_000}}}} for name in ("a", "b")}),
-        "tenants.b.quotas.standard.cpu: with this value the quotas for cpu of standard add up to more than 2^53 units",
+        "tenants.b.quotas.standard.cpu.nominal: with this value the quotas for cpu of standard add up to more than 2^53 units",
+    ),
+    "a borrowing limit that no ledger can add up": (
+        changed(
+            "tenants",
+            "acme",
+            to={
+                "quotas": {"standard": {"cpu": {"nominal": 500_000_000_000}}},
+                "tenants": {"a": {"quotas": {"standard": {"cpu": {"borrowing_limit": 500_000_000_000}}}}},
+            },
+        ),
+        "acme.tenants.a.quotas.standard.cpu.borrowing_limit: with this value the quotas for cpu of standard add up to more than 2^53",
     ),
     "one quota that no ledger can hold": (
         changed("tenants", "acme", "quotas", to={"standard": {"cpu": {"nominal": 10**12}}}),
@@ -390,6 +401,10 @@ DOUBTFUL = {
     "a quota that no pool could fill": (
         changed("tenants", "acme", to={"quotas": {"standard": {"cpu": {"nominal": 9999}}}}),
         "tenants.acme.quotas.standard.cpu.nominal: tenants own 9999 cpu of standard in total, the pools of this file have 4",
+    ),
+    "a tenant to which no flavor is open": (
+        changed("tenants", "acme", to={"tenants": {"a": {}, "b": {"quotas": {"standard": {"cpu": {"nominal": 1}}}}}}),
+        "tenants.acme.tenants.a: neither the tenant nor one above it names a quota, so its work never starts; `quotas: {standard: {cpu: {",
     ),
     "more to lend than there is": (
         changed("tenants", "acme", to={"tenants": {"a": {"quotas": {"standard": {"cpu": {"nominal": 1, "lending_limit": 2}}}}}}),
@@ -595,6 +610,13 @@ IN_SUM = "tenants: {a: {quotas: {standard: {cpu: {nominal: 3}}}}, b: {quotas: {s
 def test_excess_quota_is_reported_at_its_number(tenants: str, place: str):
     (found,) = (warning.place for warning in loaded(SMALL + tenants).warnings if "own" in warning.message)
     assert found == f"{place}quotas.standard.cpu.nominal"
+
+
+def test_excess_quota_is_reported_at_its_line():
+    quota = "    quotas:\n      standard:\n        cpu:\n          nominal: "
+    lines = (SMALL + f"tenants:\n  a:\n{quota}3\n  b:\n{quota}2").splitlines()
+    (warning,) = loaded("\n".join(lines)).warnings
+    assert str(warning).startswith(f"x.yaml:{len(lines)}:11: tenants.b.quotas.standard.cpu.nominal: tenants own 5 cpu of standard")
 
 
 def test_a_resource_that_pools_write_otherwise_is_a_warning():

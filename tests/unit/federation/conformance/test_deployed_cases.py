@@ -57,22 +57,10 @@ def test_policies_are_settings_of_the_tenants():
 # ---- the meshes
 
 
-def test_a_flavor_is_a_mesh_for_the_queues_that_list_it():
+def test_a_flavor_is_a_mesh_and_closed_to_queues_without_quota():
     made = admitting(queue("a", quota(1), quota(1, "standard")), queue("b", quota(1)), incoming=[])
-    meshes = {record.mesh: (record.pools[0].flavor, record.tenants) for record in made.records()}
-    assert meshes == {"mesh-spot": ("spot", ("a", "b")), "mesh-standard": ("standard", ("a",))}
-
-
-def test_of_two_groups_for_a_resource_the_first_counts():
-    groups = [{"resources": ["cpu"], "flavors": ["spot"]}, {"resources": ["cpu"], "flavors": ["standard"]}]
-    made = admitting(queue("a", quota(1), quota(1, "standard"), resource_groups=groups), incoming=[])
-    assert {record.mesh: record.tenants for record in made.records()} == {"mesh-spot": ("a",), "mesh-standard": ()}
-
-
-def test_a_mesh_is_open_to_work_that_runs_there():
-    work = running("old", "b", requests={"standard": {"cpu": 1}})
-    made = admitting(queue("a", quota(1, "standard")), queue("b", quota(1)), incoming=[], admitted=[work])
-    assert {record.mesh: record.tenants for record in made.records()} == {"mesh-spot": ("b",), "mesh-standard": ("a", "b")}
+    assert {record.mesh: record.pools[0].flavor for record in made.records()} == {"mesh-spot": "spot", "mesh-standard": "standard"}
+    assert {name: sorted(made.tree.open_flavors(name)) for name in "ab"} == {"a": ["spot", "standard"], "b": ["spot"]}
 
 
 # ---- running work

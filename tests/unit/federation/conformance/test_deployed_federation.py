@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from federation.conformance.case_stores import memory_store
@@ -56,6 +58,21 @@ def test_a_stage_without_quota_waits_and_says_why(federation):
     federation.run()
     assert federation.waits == {"two": Reason.QUOTA_EXHAUSTED}
     assert federation.mesh_of(StageId("two")) is None
+
+
+def test_contested_stage_says_so_and_waits_for_the_plan(store):
+    team = {name: TenantPath(f"acme/{name}") for name in ("big", "small")}
+    store.ledger.configure(TenantTree([*tree(4).tenants.values(), *(Tenant(path=path, parent=ACME) for path in team.values())]))
+    pool = PoolRecord(pool=PoolName("all"), flavor=SPOT, capacity=ResourceSet({"cpu": 9}))
+    made = DeployedFederation(store, [MeshRecord(mesh=MeshId("east"), labels={}, pools=(pool,), cluster="c", shared=True)], POLICIES)
+    made.join()
+    made.submit(stage("own", 2))
+    made.run()
+    made.submit(replace(stage("big", 3, priority=1), tenant=team["big"]), replace(stage("small"), tenant=team["small"]))
+    made.run(with_plans=False)
+    assert made.waits == {"big": Reason.QUOTA_EXHAUSTED, "small": Reason.QUOTA_CONTESTED}
+    made.run()
+    assert (made.slots_of(StageId("small")), made.slots_of(StageId("big")), made.lost) == (1, 0, {})
 
 
 def test_a_victim_stops_at_once(federation):

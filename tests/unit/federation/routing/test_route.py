@@ -81,6 +81,9 @@ def a_demand(**asked: object) -> RoutingRequest:
             Reason.QUOTA_TOO_SMALL,
             id="the work is larger than the quota",
         ),
+        pytest.param(
+            a_demand(tenant=TenantPath("acme")), a_mesh("east"), Reason.FLAVOR_CLOSED, id="the tenant names no quota of the flavor"
+        ),
         pytest.param(a_demand(), a_mesh("east", leases_full=True), Reason.LEASES_AT_LIMIT, id="the mesh has no lease left"),
         pytest.param(
             a_demand(tenant=TenantPath("acme/gone")), a_mesh("east"), Reason.QUOTA_TOO_SMALL, id="the tenant was removed from the tree"

@@ -12,7 +12,7 @@ NOW_MS, MIN_RUN_MS = 100_000, 1_000
 PREEMPTOR = preemptor_of("urgent", "acme", 5, "general")
 
 
-def occupant(name, priority=0, cpus=1, *, age_ms=10_000, pool="general", tenant="acme", token=0):
+def occupant(name, priority=0, cpus=1, *, age_ms=10_000, pool="general", tenant="acme", token=0, created_ms=0):
     return Occupant(
         stage=name,
         tenant=tenant,
@@ -21,12 +21,13 @@ def occupant(name, priority=0, cpus=1, *, age_ms=10_000, pool="general", tenant=
         amounts=ResourceSet.of({"cpu": cpus}),
         started_ms=NOW_MS - age_ms,
         token=token,
+        created_ms=created_ms,
     )
 
 
-def stopped(*occupants, room=0, quota=0):
+def stopped(*occupants, room=0, quota=0, preemptor=PREEMPTOR):
     found = select_victims(
-        PREEMPTOR,
+        preemptor,
         occupants,
         room={"cpu": room * 10_000} if room else {},
         quota={"cpu": quota * 10_000} if quota else {},
@@ -56,6 +57,20 @@ def stopped(*occupants, room=0, quota=0):
 )
 def test_as_few_as_suffice_stop_and_those_that_it_costs_least(occupants, room, quota, victims):
     assert stopped(*occupants, room=room, quota=quota) == victims
+
+
+@pytest.mark.parametrize(
+    ("occupants", "victims"),
+    [
+        pytest.param([occupant("a", 5, created_ms=8)], ["a"], id="an equal stage created later"),
+        pytest.param([occupant("a", 5, created_ms=7)], [], id="no equal stage as old"),
+        pytest.param([occupant("a", 5, created_ms=6)], [], id="no equal stage that is older"),
+        pytest.param([occupant("a", 6, created_ms=8)], [], id="no stage that is more urgent, however new"),
+        pytest.param([occupant("a", 5, created_ms=8), occupant("b", 4, created_ms=6)], ["b"], id="a less urgent stage before it"),
+    ],
+)
+def test_stages_of_equal_priority_stop_for_older_ones(occupants, victims):
+    assert stopped(*occupants, room=1, preemptor=preemptor_of("urgent", "acme", 5, "general", newer_than_ms=7)) == victims
 
 
 def test_each_stage_that_is_not_preempted_has_its_reason():

@@ -249,10 +249,10 @@ def test_orders_run_while_ray_blocks_the_garbage_collector():
     try:
         mesh.renew()
         runner = mesh.start("r")
+        runner.started.get(timeout=PATIENCE_S)  # A runner reports the end of a stage only after its start.
         runner.report(StageId("r.1"))
         mesh.start("s")
-        for _ in "rs":
-            runner.started.get(timeout=PATIENCE_S)
+        runner.started.get(timeout=PATIENCE_S)
     finally:
         answers.set()
         mesh.close()

@@ -797,6 +797,16 @@ def test_problems_of_a_refused_graph_are_printed_as_json(world, tmp_path, capsys
     assert "nowhere" in json.loads(capsys.readouterr().out)["error"]["problems"][0]["problem"]
 
 
+def test_a_priority_above_the_bound_is_refused_with_a_remedy(world, tmp_path, capsys):
+    world.tenant_policies.publish(TenantPolicies(settings={RESEARCH: QueueSettings(priority_max=4)}))
+    spec = spec_of("a", defaults={"priority": 5})
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps(spec))
+    assert run_command(["submit", str(file)]) == 1
+    printed = " ".join(capsys.readouterr().err.split())
+    assert f"priority 5 is above 4, the highest priority of tenant {RESEARCH} (limits.priority_max); ask for 4 or less" in printed
+
+
 def test_existing_run_is_reported_as_such(world, tmp_path, capsys):
     file = tmp_path / "spec.json"
     file.write_text(json.dumps(spec_of("a", id="night")))

@@ -30,7 +30,7 @@ def world() -> GatewayWorld:
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
     mesh = ManualMesh(built.store, MeshRecord(mesh=EAST, labels={"zone": "east"}, pools=(pool,), cluster="c1", shared=True))
     mesh.acquire(SALES, STANDARD, ONE_CPU, 5)
-    built.tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=0), settings={SALES: QueueSettings(running_max=1)}))
+    built.tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=0), settings={SALES: QueueSettings(running_max=1, priority_max=4)}))
     built.client(RESEARCH).submit_spec(two_cpus("night"))
     for run in ("report-1", "report-2", "report-3"):
         built.client(SALES).submit_spec(spec_of("a", id=run))
@@ -206,7 +206,7 @@ def test_dry_run_shows_placements_and_stores_nothing(world):
     assert answer.status_code == 200, answer.text
     view = answer.json()
     (stage,) = view["stages"]
-    assert (stage["mesh"], stage["goes_first"], stage["reason"], stage["position"]) == (EAST, True, "QUOTA_EXHAUSTED", 3)
+    assert (stage["mesh"], stage["goes_first"], stage["reason"], stage["position"]) == (EAST, True, "WAITING_FOR_VICTIMS", 3)
     assert (stage["tenant_position"], stage["slot"]["cpu"]["amount"]) == (2, 2)
     assert world.runs.summary("tomorrow") is None
     assert world.store.snapshot() == before
@@ -228,7 +228,7 @@ def test_dry_run_lists_reclaim_victims():
     world.tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=0)))
     (stage,) = world.http(ACME).post("/v1/plan", json=two_cpus("t", tenant=RESEARCH)).json()["stages"]
     (gives,) = stage["victims"]
-    assert (stage["reason"], gives["tenant"], gives["amounts"]["cpu"]["amount"]) == ("QUOTA_EXHAUSTED", SALES, 2)
+    assert (stage["reason"], gives["tenant"], gives["amounts"]["cpu"]["amount"]) == ("WAITING_FOR_VICTIMS", SALES, 2)
     (stage,) = world.http(RESEARCH).post("/v1/plan", json=two_cpus("t")).json()["stages"]
     assert stage["victims"][0]["tenant"] is None
 
@@ -292,6 +292,18 @@ def test_dry_run_reports_nodes_that_no_mesh_takes(world):
     assert (view["stages"], view["blocked"][0]["reason"]) == ([], "LABEL_MISMATCH")
 
 
+def test_dry_run_and_run_name_a_closed_flavor_with_its_remedy(world):
+    spec = spec_of("a", id="t")
+    (blocked,) = world.http(RIVAL).post("/v1/plan", json=spec).json()["blocked"]
+    assert world.http(RIVAL).post("/v1/runs", json=spec).status_code < 300
+    world.coordinator().step(0)
+    run = get(world, "/v1/runs/t", RIVAL)
+    for one in (blocked, run):
+        assert one["reason"] == "FLAVOR_CLOSED"
+        assert "tenant rival names no quota of flavor standard" in one["detail"]
+        assert "`quotas: {standard: {cpu: {nominal: 0}}}`" in one["detail"]
+
+
 def with_tpus() -> GatewayWorld:
     """A mesh with `cpu` and `tpu` is joined; the root's file also names one with `fpga_card`."""
     away = PoolRecord(pool=PoolName("cards"), flavor=STANDARD, capacity=ResourceSet.of({"fpga_card": 1}))
@@ -325,6 +337,19 @@ def test_nearly_spelled_resource_is_refused_at_its_place(path, resource, meant):
     problem = {"place": f"/nodes/a/options/resources/{resource}", "problem": f"no mesh has {resource}; did you mean {meant}?"}
     assert answer.json()["error"]["problems"] == [problem]
     assert world.runs.summary("t") is None
+
+
+@pytest.mark.parametrize("path", ["/v1/runs", "/v1/plan"])
+def test_priority_above_the_bound_is_refused_at_its_place(world, path):
+    spec = spec_of("a", id="t")
+    spec["nodes"]["a"]["options"] = {"priority": 5}
+    answer = world.http(SALES).post(path, json=spec)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "invalid_spec")
+    text = f"priority 5 is above 4, the highest priority of tenant {SALES} (limits.priority_max); ask for 4 or less"
+    assert answer.json()["error"]["problems"] == [{"place": "/nodes/a/options/priority", "problem": text}]
+    assert world.runs.summary("t") is None
+    spec["nodes"]["a"]["options"] = {"priority": 4}
+    assert world.http(SALES).post(path, json=spec).status_code < 300
 
 
 def test_misspelt_resource_in_the_defaults_is_refused_there():
@@ -390,7 +415,7 @@ def test_tenant_is_held_by_its_own_key_with_a_reason(world):
     held = world.http(SALES).post(f"/v1/tenants/{SALES}/suspend", json={"reason": "the budget"})
     assert (held.status_code, held.json()["stop"], held.json()["reason"]) == (200, "hold", "the budget")
     (tenant,) = get(world, "/v1/tenants", SALES)["tenants"]
-    assert (tenant["stop"], tenant["stop_reason"], tenant["running_max"]) == ("hold", "the budget", 1)
+    assert (tenant["stop"], tenant["stop_reason"], tenant["running_max"], tenant["priority_max"]) == ("hold", "the budget", 1, 4)
     drained = world.http(ACME).post(f"/v1/tenants/{SALES}/drain")
     assert drained.json()["stop"] == "drain"
     released = world.http(ACME).post(f"/v1/tenants/{SALES}/resume").json()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -132,6 +133,26 @@ def test_a_failed_snapshot_leaves_the_journal_unchanged(tmp_path, monkeypatch):
     archive.close()
     again, _ = loop_on(tmp_path)
     assert state_of(again) == state_of(loop)
+
+
+def test_a_failed_snapshot_is_tried_again_after_as_many_lines(tmp_path, monkeypatch):
+    loop, archive = loop_on(tmp_path, lines_max=3)
+    tried_at: list[int] = []
+
+    def full(*_):
+        tried_at.append(loop.scheduler.state.version)
+        raise RuntimeAdapterError("no space left")
+
+    monkeypatch.setattr(JournalFile, "snapshot", full)
+    two_nodes(loop)
+    begun = loop.scheduler.state.version
+    for number in range(9):
+        submit(loop, f"t{number}")
+    monkeypatch.undo()
+    tried = [version - begun for version in tried_at if version > begun]
+    assert all(later - sooner == 3 for sooner, later in itertools.pairwise(tried))
+    assert len(tried) in (2, 3)
+    archive.close()
 
 
 def test_s13_a_replay_knows_when_a_plugin_was_fenced(tmp_path):
