@@ -51,9 +51,10 @@ def test_a_group_in_use_is_not_shared(pool):
 
 
 def test_kept_groups_make_room_for_a_new_one(pool):
-    first = pool.take(WHOLE, 2)
+    first = pool.take(ResourceSet.of({"lamp": 1}), 1)
+    eventually(lambda: state_of(first) == "CREATED")  # Ray may leak what it prepares for a group that is removed meanwhile.
     pool.give_back(first)
-    second = pool.take(ResourceSet.of({"cpu": 2}), 1)
+    second = pool.take(ResourceSet.of({"lamp": 1, "cpu": 0.5}), 1)
     assert state_of(first) == "REMOVED"
     eventually(lambda: state_of(second) == "CREATED")
 
