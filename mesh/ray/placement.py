@@ -1,15 +1,15 @@
 """Placement groups: resources in Ray that a lease pays for, kept for the next stage of the same shape.
 
 Ray creates a group in milliseconds when there is room, and in up to a second when it must look again. So a returned group is kept for a
-while, and a stage of the same shape reuses it unchanged. Kept groups hold resources: they are removed, oldest first, when a new group
-needs the room, and after `IDLE_S` in any case.
+while, and a stage of the same shape reuses it unchanged. Kept groups hold up nobody: the oldest are removed when a new group needs the
+room, and all of them when anyone on the cluster waits for resources, this mesh or not. `IDLE_S` is their limit in any case.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +21,6 @@ from mesh.stages.idle_groups import IdleGroups
 
 #: Time that a group is kept for the next stage; seconds.
 IDLE_S = 60.0
-#: Time that `take` waits for Ray before it frees room; seconds. A group that is not ready then is returned all the same: tasks
-#: submitted to it wait in Ray, and start when it is ready. A longer wait would delay the next stages, and returns of groups.
-READY_S = 0.5
 #: Ray refuses an empty bundle; this is its smallest CPU amount with some margin (its own unit is 1/10 000).
 LEAST_CPU = 0.001
 _RAY_NAMES = {"cpu": "CPU", "gpu": "GPU"}
@@ -52,7 +49,10 @@ class PlacementPool:
         self._guard = threading.Lock()
 
     def take(self, slot: ResourceSet, slots: int) -> PlacementGroup:
-        """Return a group of `slots` bundles of `slot`: a kept one, else a new one. See `READY_S` for how long this takes."""
+        """Return a group of `slots` bundles of `slot`: a kept one, else a new one. Does not wait for Ray to place it.
+
+        Tasks submitted to a group that is not placed yet wait in Ray, and start when it is.
+        """
         shape = StageGroupShape(slot, slots)
         with self._guard:
             group = self._idle.take(shape)
@@ -60,8 +60,6 @@ class PlacementPool:
                 self._make_room(slot.times(slots))
                 group = self._create(shape)
             self._taken[group.id.hex()] = shape, group
-        if not group.wait(READY_S):
-            self._drop_idle()
         return group
 
     def give_back(self, group: PlacementGroup, *, reuse: bool = True) -> None:
@@ -74,9 +72,18 @@ class PlacementPool:
                 remove_placement_group(group)
                 return
             self._idle.put(taken[0], group, time.monotonic())
-        timer = threading.Timer(IDLE_S, self._expire)
-        timer.daemon = True
-        timer.start()
+
+    def has_idle(self) -> bool:
+        """Return whether groups are kept for later."""
+        with self._guard:
+            return bool(self._idle)
+
+    def release(self, waited_for: Collection[str] = ()) -> None:
+        """Remove the kept groups that are over their time, and those that hold a resource that others wait for, by Ray's names."""
+        with self._guard:
+            in_the_way = self._idle.holding(lambda shape: any(_RAY_NAMES.get(name, name) in waited_for for name in shape.slot))
+            for group in (*in_the_way, *self._idle.older_than(time.monotonic() - IDLE_S)):
+                remove_placement_group(group)
 
     def keep_only(self, groups: frozenset[str]) -> None:
         """Remove all taken groups but these, by their ids."""
@@ -90,7 +97,8 @@ class PlacementPool:
             for _, group in self._taken.values():
                 remove_placement_group(group)
             self._taken.clear()
-        self._drop_idle()
+            for group in self._idle.clear():
+                remove_placement_group(group)
 
     def _create(self, shape: StageGroupShape) -> PlacementGroup:
         selectors = [self._node_labels] * shape.slots if self._node_labels else None
@@ -113,16 +121,6 @@ class PlacementPool:
             if node["Alive"] and all(node["Labels"].get(key) == value for key, value in self._node_labels.items()):
                 total += ResourceSet.of({_OWN_NAMES.get(name, name): round(amount, 4) for name, amount in node["Resources"].items()})
         return total
-
-    def _expire(self) -> None:
-        with self._guard:
-            for group in self._idle.older_than(time.monotonic() - IDLE_S):
-                remove_placement_group(group)
-
-    def _drop_idle(self) -> None:
-        with self._guard:
-            for group in self._idle.clear():
-                remove_placement_group(group)
 
 
 def bundle_of(slot: ResourceSet) -> dict[str, float]:

@@ -53,13 +53,17 @@ class IdleGroups(Generic[Shape, Group]):
 
     def older_than(self, moment_s: float) -> tuple[Group, ...]:
         """Remove and return the groups that are idle since `moment_s` or longer."""
-        return self._take_out(lambda since: since <= moment_s)
+        return self._take_out(lambda _, since: since <= moment_s)
+
+    def holding(self, is_wanted: Callable[[Shape], bool]) -> tuple[Group, ...]:
+        """Remove and return the groups with a shape that others want."""
+        return self._take_out(lambda shape, _: is_wanted(shape))
 
     def clear(self) -> tuple[Group, ...]:
         """Remove and return all groups."""
-        return self._take_out(lambda _: True)
+        return self._take_out(lambda *_: True)
 
-    def _take_out(self, goes: Callable[[float], bool]) -> tuple[Group, ...]:
-        gone = tuple(group for _, group, since in self._kept if goes(since))
-        self._kept = [kept for kept in self._kept if not goes(kept[2])]
+    def _take_out(self, goes: Callable[[Shape, float], bool]) -> tuple[Group, ...]:
+        gone = tuple(group for shape, group, since in self._kept if goes(shape, since))
+        self._kept = [kept for kept in self._kept if not goes(kept[0], kept[2])]
         return gone

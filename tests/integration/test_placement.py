@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 
 import cloudpickle
 import pytest
 import ray
 from patience import eventually
+from ray.autoscaler.v2.sdk import get_cluster_resource_state
 from ray.util.placement_group import placement_group_table
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from mesh.core.resources import NOTHING, ResourceSet
-from mesh.ray.placement import PlacementPool
+from mesh.ray.placement import IDLE_S, PlacementPool
+from mesh.ray.user_code.ray_tables import resources_waited_for
 from mesh.stages.messages import NodeSucceeded
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Workers cannot import this file.
@@ -32,6 +36,15 @@ def pool(ray_driver):
 
 def state_of(group):
     return placement_group_table(group)["state"]
+
+
+def pause():
+    signal.pause()
+
+
+def waiting_names():
+    state = get_cluster_resource_state(ray._private.worker.global_worker.gcs_client)
+    return {name for demand in state.pending_resource_requests for name in demand.request.resources_bundle}
 
 
 def test_a_released_group_is_reused_for_the_same_shape(pool):
@@ -57,6 +70,30 @@ def test_kept_groups_make_room_for_a_new_one(pool):
     second = pool.take(ResourceSet.of({"lamp": 1, "cpu": 0.5}), 1)
     assert state_of(first) == "REMOVED"
     eventually(lambda: state_of(second) == "CREATED")
+
+
+def test_kept_groups_make_room_for_plain_ray(pool):
+    """A lamp lights one of two: the group that is kept for later, or a task that knows of no group."""
+    kept = pool.take(ResourceSet.of({"lamp": 1}), 1)
+    eventually(lambda: state_of(kept) == "CREATED")
+    pool.give_back(kept)
+    pool.release(resources_waited_for())
+    assert state_of(kept) == "CREATED"
+    plain = ray.remote(num_cpus=0, resources={"lamp": 1})(lambda: "lit").remote()
+    eventually(lambda: pool.release(resources_waited_for()) or state_of(kept) == "REMOVED", IDLE_S - 1)
+    assert ray.get(plain) == "lit"
+
+
+def test_work_that_waits_in_its_own_group_is_no_rival(pool):
+    group = pool.take(ResourceSet.of({"lamp": 1}), 1)
+    tasks = [
+        ray.remote(num_cpus=0, resources={"lamp": 1})(pause).options(scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote()
+        for _ in range(3)
+    ]
+    eventually(lambda: any("_group_" in name for name in waiting_names()))
+    assert resources_waited_for() == frozenset()
+    for task in tasks:
+        ray.cancel(task, force=True)
 
 
 def test_a_group_that_is_not_to_be_reused_is_removed(pool):

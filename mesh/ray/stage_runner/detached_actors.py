@@ -6,6 +6,8 @@ longer renewed. So actors are created only after a renewal, and their names hold
 
 from __future__ import annotations
 
+import threading
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,11 +23,14 @@ from mesh.core.resources import ResourceSet
 from mesh.ray.placement import PlacementPool
 from mesh.ray.stage_runner.runner import Inventory, StageRunner
 from mesh.ray.stage_runner.watch_folder import register
+from mesh.ray.user_code import ray_tables
 
 log = structlog.get_logger(__name__)
 
-#: Time limit for the answer of a found actor; seconds. Longer than a keeper waits for room.
+#: Time limit for the answer of a found actor; seconds.
 ANSWER_S = 10.0
+#: Pause between two looks whether anyone waits for resources that idle groups hold; seconds. One look takes half a millisecond.
+LOOK_S = 0.2
 _KEEPER, _RUNNER = "keeper", "runner"
 
 
@@ -41,6 +46,8 @@ class Keeper:
         register(mesh)
         self._pool = PlacementPool(node_labels)
         self._session = incarnation, since
+        self._is_idle = threading.Event()  #: The pool may keep groups for later.
+        threading.Thread(target=self._release, name="idle-groups", daemon=True).start()
 
     def settle(self, incarnation: int, since: int) -> None:
         """Set the session that pays from now on."""
@@ -55,10 +62,24 @@ class Keeper:
 
     def give_back(self, group: PlacementGroup, reuse: bool) -> None:
         self._pool.give_back(group, reuse=reuse)
+        self._is_idle.set()
 
     def keep_only(self, groups: frozenset[str]) -> None:
         """Remove all taken groups but these, by their ids: the process that took the others died before it returned them."""
         self._pool.keep_only(groups)
+
+    def _release(self) -> None:
+        """Remove kept groups when anyone on the cluster waits for resources, and when they are over their time."""
+        while self._is_idle.wait():
+            time.sleep(LOOK_S)
+            try:
+                self._pool.release(ray_tables.resources_waited_for())
+            except Exception as away:  # noqa: BLE001  Ray raises many errors when its control service is away
+                log.debug("Ray does not tell who waits for resources", error=str(away))
+            if not self._pool.has_idle():
+                self._is_idle.clear()
+                if self._pool.has_idle():  # Returned between the two lines above.
+                    self._is_idle.set()
 
 
 #: The actor class, typed as Any: Ray's types do not know the results of calls on an actor's handle.

@@ -1,9 +1,9 @@
 """The stage host on Ray: warm runners, one per tenant, and placement groups for the resources that leases pay for.
 
-One thread carries out all orders in sequence, so `start` of a stage comes before its `deliver` and `cancel`. Another thread, which may
-have to wait for Ray, removes the resources that stages left in Ray. Each runner has a thread that waits for its batches. A runner that
-dies loses the values of its tenant: its stages are reported lost, and the next stage of the tenant gets a new runner with another
-holder token.
+One thread carries out all orders in sequence and never waits for Ray. A stage gets its placement group from `StageGroups`, which may
+wait. Until then the orders for the stage wait too, and a cancellation ends the stage at once. Another thread removes the resources that
+stages left in Ray. Each runner has a thread that waits for its batches. A runner that dies loses the values of its tenant: its stages are
+reported lost, and the next stage of the tenant gets a new runner with another holder token.
 
 A runner whose runs have all ended holds no value that will be read; it is ended after a while without a new stage. A recovered runner
 reports the runs whose values it holds.
@@ -28,12 +28,11 @@ from typing import Any
 
 import ray
 import structlog
-from ray.exceptions import ActorDiedError, RayActorError, RayError
+from ray.exceptions import RayActorError, RayError
 
 from mesh.core.clock import Clock, SystemClock
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
-from mesh.core.resources import ResourceSet
 from mesh.core.wire import decode, encode
 from mesh.ray.cluster.node_logs import last_word_of
 from mesh.ray.cluster.tcp_probe import can_connect
@@ -43,6 +42,7 @@ from mesh.ray.stage_runner.cancellations import Cancellations
 from mesh.ray.stage_runner.detached_actors import DetachedActors, FoundActors, detached_name
 from mesh.ray.stage_runner.node_guards import NodeGuards, guard_name
 from mesh.ray.stage_runner.runner import Inventory
+from mesh.ray.stage_runner.stage_groups import StageGroups
 from mesh.ray.user_code.collector import GarbageCollector
 from mesh.ray.user_code.sweep import Sweep, Swept
 from mesh.stages.hosting import LAST_WORD, Delivered, FoundStages, HostReport
@@ -59,10 +59,6 @@ CANCEL_GRACE_S = 2.0
 FIRST_PROOF_S = 1.0
 #: Time that a runner without stages and runs waits for more work of its tenant; seconds.
 IDLE_S = 300.0
-#: Pause between two checks of the keeper of placement groups; seconds.
-KEEPER_LOOK_S = 1.0
-#: Time limit of one check of the keeper; seconds. A keeper that creates a group answers late.
-KEEPER_S_MAX = 60.0
 #: Time limit for a connection to the cluster's control service; seconds. It is tried twice.
 CONNECT_S = 0.25
 
@@ -85,6 +81,13 @@ class HostParts:
         """Return the parts on the cluster of this driver. `name`: the mesh's `detached_name`."""
         actors = DetachedActors(name, node_labels)
         return cls(actors=actors, guards=NodeGuards(name, node_labels), sweep=Sweep(name, (actors.prefix, guard_name(name, ""))))
+
+
+@dataclass(slots=True)
+class _Unstarted:
+    """A stage that waits for its placement group."""
+
+    orders: list[Callable[[Any], object]] = field(default_factory=list)  #: For its runner, to be sent after the start.
 
 
 class RayStageHost:
@@ -130,7 +133,7 @@ class RayStageHost:
         self._runners: dict[RunnerKey, BoundRunner] = {}
         self._of_stage: dict[StageId, RunnerKey] = {}
         self._sender: dict[StageId, BoundRunner] = {}  #: Runner that keeps the reports of a stage until they are confirmed.
-        self._keeper: Any = None
+        self._unstarted: dict[StageId, _Unstarted] = {}  #: Stages that wait for their placement groups.
         self._found: FoundActors | None = None
         self._session = 0, 0  #: The session renewed last, and the first session that it continues.
         self._unguarded: frozenset[str] = frozenset()  #: Nodes whose watchdog had not accepted the renewal before the last.
@@ -138,8 +141,7 @@ class RayStageHost:
         self._orders: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._obey, name="host", daemon=True)
         self._thread.start()
-        self._is_closed = threading.Event()
-        threading.Thread(target=self._watch_keeper, name="keeper", daemon=True).start()
+        self._groups = StageGroups(mesh, self._actors, self._calls, self._lose_groups)
 
     # -- the port ------------------------------------------------------------------------------------------------------
 
@@ -163,7 +165,10 @@ class RayStageHost:
             runner.idle_since_s = None
             self._of_stage[spec.stage] = key
             self._sender[spec.stage] = runner
-        self._orders.put(partial(self._start, runner, spec, slots, blobs, inputs, note))
+            unstarted = self._unstarted[spec.stage] = _Unstarted()
+        start = partial(self._start, runner, unstarted, spec, blobs, inputs, note)
+        # Tasks without resource requests need no bundle each: any number of them runs in one.
+        self._groups.take(spec.slot, slots if spec.slot else 1, lambda group: self._orders.put(partial(start, group)))
         return runner.holder
 
     def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
@@ -173,13 +178,19 @@ class RayStageHost:
         """Cancel the stage, and kill its workers when it has not ended after `EVICT_AFTER_S`.
 
         Code that never returns to the interpreter notices neither Ray's interrupt nor its order to end. A worker in such a call ends when
-        its
-        placement group is removed.
+        its placement group is removed.
         """
         with self._guard:
             if stage not in self._of_stage:
                 return  # It has ended.
-            self._cancelled.add((stage,))
+            is_unstarted = stage in self._unstarted
+            if is_unstarted:
+                self._drop(self._runners[self._of_stage[stage]], stage)
+            else:
+                self._cancelled.add((stage,))
+        if is_unstarted:
+            self._report(HostReport(stage=stage, number=LAST_WORD, messages=(StageEnded(stage=stage),)))
+            return
         self._order(stage, lambda actor: actor.cancel.remote(stage, CANCEL_GRACE_S))
         with self._guard:
             self._cancelled.evict_later(stage, self._evict)
@@ -229,9 +240,10 @@ class RayStageHost:
             for runner in self._runners.values():
                 runner.stages.clear()  # Waiting orders still refer to the runner: from now on none of them starts or loses a stage.
             self._cancelled.forget_all()
-            for kept in (self._runners, self._of_stage, self._sender, self._warm):
+            for kept in (self._runners, self._of_stage, self._sender, self._warm, self._unstarted):
                 kept.clear()
-            self._keeper, self._found, self._session = None, None, (0, 0)  # From now on no order creates an actor.
+            self._found, self._session = None, (0, 0)  # From now on no order creates an actor.
+        self._groups.end()
         self._actors.end_all()
         self._orders.put(self._garbage.collect)
 
@@ -248,8 +260,9 @@ class RayStageHost:
         if (incarnation, since) != self._session:
             self._guards.unguarded(FIRST_PROOF_S)
             self._session = incarnation, since
+            self._groups.begin(incarnation, since)
             if self._found is None:  # Else `go_on` settles: a second keeper would find its room taken by the first.
-                self._orders.put(self._settle)
+                self._settle()
 
     def leave(self, incarnation: int) -> None:
         self._guards.leave(incarnation)
@@ -268,13 +281,12 @@ class RayStageHost:
         found = self._found
         if found is None:
             return
-        self._keeper = found.keeper
         for actor, inventory in found.runners:
             self._take_over(actor, inventory)
         self._found = None  # From now on the running stages are known.
         groups = frozenset(group.id.hex() for _, inventory in found.runners for group in inventory.groups.values())
-        self._orders.put(partial(found.keeper.keep_only.remote, groups))
-        self._orders.put(self._settle)
+        self._groups.adopt(found.keeper, groups)
+        self._settle()
         for stage in [stage for stage in self._of_stage if stage not in stages]:
             log.warning("a recovered stage is cancelled: it no longer belongs to the mesh", mesh=self._mesh, stage=stage)
             self.cancel(stage)
@@ -299,7 +311,7 @@ class RayStageHost:
 
     def close(self) -> None:
         """End the host's threads after the orders given so far."""
-        self._is_closed.set()
+        self._groups.close()
         self._orders.put(None)
         self._thread.join(timeout=CANCEL_GRACE_S * 2)
         self._garbage.close(CANCEL_GRACE_S * 2)
@@ -315,26 +327,41 @@ class RayStageHost:
 
     def _order(self, stage: StageId, order: Callable[[Any], object]) -> None:
         with self._guard:
+            unstarted = self._unstarted.get(stage)
+            if unstarted is not None:
+                unstarted.orders.append(order)
+                return
             key = self._of_stage.get(stage)
             runner = self._runners.get(key) if key is not None else None
         if runner is not None:
             self._orders.put(partial(order, runner.actor))
 
     def _start(
-        self, runner: BoundRunner, spec: StageSpec, slots: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered], note: bytes
+        self,
+        runner: BoundRunner,
+        unstarted: _Unstarted,
+        spec: StageSpec,
+        blobs: dict[str, bytes],
+        inputs: dict[NodeId, Delivered],
+        note: bytes,
+        group: Any,
     ) -> None:
-        if spec.stage not in runner.stages:  # All stages were stopped before this order ran.
+        """Pass the stage to its runner with its placement group, then the orders that came meanwhile."""
+        with self._guard:
+            if self._unstarted.get(spec.stage) is not unstarted:  # The stage ended, or all stages were stopped, meanwhile.
+                self._groups.give_back(group)
+                return
+            if group is not None:
+                del self._unstarted[spec.stage]
+                runner.stages[spec.stage] = group
+        if group is None:
+            self._lose(runner, spec.stage)
             return
         try:
-            # Tasks without resource requests need no bundle each: any number of them runs in one.
-            group = self._take_group(spec.slot, slots if spec.slot else 1)
-            with self._guard:
-                if spec.stage not in runner.stages:  # The stage ended, or all stages were stopped, meanwhile.
-                    self._give_back(group)
-                    return
-                runner.stages[spec.stage] = group
             on_the_wire = {node: _on_the_wire(value) for node, value in inputs.items()}
             runner.actor.start.remote(encode(spec), blobs, on_the_wire, group, (), note)
+            for order in unstarted.orders:
+                order(runner.actor)
         except Exception:
             self._lose(runner, spec.stage)
             raise
@@ -344,64 +371,36 @@ class RayStageHost:
         with self._guard:
             if stage not in runner.stages:
                 return
-            group = runner.stages.pop(stage)
-            self._of_stage.pop(stage, None)
-            self._sender.pop(stage, None)
-            self._cancelled.forget(stage)
-        self._give_back(group)
+            group = self._drop(runner, stage)
+        self._groups.give_back(group)
         self._report_lost(runner, stage)
+
+    def _drop(self, runner: BoundRunner, stage: StageId) -> Any:
+        """Forget a stage that its runner does not know or lost; return its placement group, if there is one. Call under the guard."""
+        self._of_stage.pop(stage, None)
+        self._sender.pop(stage, None)
+        self._unstarted.pop(stage, None)
+        self._cancelled.forget(stage)
+        return runner.stages.pop(stage)
 
     def _report_lost(self, runner: BoundRunner, stage: StageId) -> None:
         lost = StageLost(stage=stage, mesh=self._mesh, incarnation=runner.holder, reason=Reason.WORKER_LOST)
         self._report(HostReport(stage=stage, number=LAST_WORD, messages=(lost,)))
 
-    def _take_group(self, slot: ResourceSet, slots: int) -> Any:
-        """Return a placement group. Raises RayActorError when the keeper dies, and its replacement too."""
-        self._keep_house()
-        keeper = self._keeper
-        try:
-            return self._calls.result(keeper.take.remote(slot, slots))
-        except RayActorError as death:
-            self._lose_keeper(keeper, str(death))
-            return self._calls.result(self._keeper.take.remote(slot, slots))
-
-    def _watch_keeper(self) -> None:
-        """Detect the death of the keeper: a task that is submitted to a removed group waits for ever, and Ray does not report it."""
-        while not self._is_closed.wait(KEEPER_LOOK_S):
-            keeper = self._keeper
-            if keeper is None:
-                continue
-            try:
-                self._calls.result(keeper.session.remote(), KEEPER_S_MAX)
-            except ActorDiedError as death:
-                self._orders.put(partial(self._lose_keeper, keeper, str(death)))
-            except Exception as away:  # noqa: BLE001  Ray raises many errors when it is away; the next check may find the keeper dead
-                log.debug("the keeper of placement groups does not answer", mesh=self._mesh, error=str(away))
-
-    def _lose_keeper(self, keeper: Any, why: str) -> None:
-        """End the stages of the dead keeper's groups, which are gone, and create another keeper."""
+    def _lose_groups(self, why: str) -> None:
+        """End the stages whose placement groups are gone with their keeper."""
         with self._guard:
-            if self._keeper is not keeper:
-                return
-            self._keeper = None
             lost = [
                 (runner.actor, stage) for runner in self._runners.values() for stage, group in runner.stages.items() if group is not None
             ]
-        log.warning("the keeper of placement groups died", mesh=self._mesh, stages=sorted(stage for _, stage in lost), why=why)
-        self._actors.end(keeper)  # A keeper that does not answer may be alive.
+        log.warning("stages have lost their placement groups", mesh=self._mesh, stages=sorted(stage for _, stage in lost), why=why)
         for actor, stage in lost:
             actor.lose_group.remote(stage)
-        self._keep_house()
-
-    def _give_back(self, group: Any, *, reuse: bool = True) -> None:
-        """Return the group to the keeper, without waiting. The groups of a dead keeper are gone already."""
-        if group is not None and self._keeper is not None:
-            self._keeper.give_back.remote(group, reuse)
 
     def _clear(self, group: Any, *, reuse: bool = True) -> None:
         """Remove the resources that an ended stage's code created, then return the stage's group. See `ORDERS_WAIT_S`."""
         hex_id = None if group is None else group.id.hex()
-        self._garbage.clear(hex_id, lambda is_clean: self._give_back(group, reuse=reuse and is_clean))
+        self._garbage.clear(hex_id, lambda is_clean: self._groups.give_back(group, reuse=reuse and is_clean))
 
     def _running(self) -> frozenset[StageId] | None:
         """Return the stages that have not ended. None: it is not known yet which stages an earlier process left running."""
@@ -424,22 +423,15 @@ class RayStageHost:
             group = self._runners[key].stages.get(stage) if key is not None and key in self._runners else None
         if group is not None:
             log.warning("a cancelled stage does not end; its workers are killed", mesh=self._mesh, stage=stage)
-            self._orders.put(partial(self._give_back, group, reuse=False))
+            self._groups.give_back(group, reuse=False)
 
     # -- runners -------------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Set up a new session: name it to the keeper, create missing actors, and sweep leftovers."""
-        self._keep_house()
-        self._garbage.collect()
-        if self._keeper is not None:
-            self._keeper.settle.remote(*self._session)
-        self._warm_up()
-
-    def _keep_house(self) -> None:
-        with self._guard:
-            if self._keeper is None and self._session[0]:
-                self._keeper = self._actors.new_keeper(*self._session)
+        """Set up a new session: name it to the keeper, sweep leftovers, and create missing actors."""
+        self._groups.settle()
+        self._orders.put(self._garbage.collect)
+        self._orders.put(self._warm_up)
 
     def _warm_up(self) -> None:
         with self._guard:
@@ -512,6 +504,7 @@ class RayStageHost:
             runner.stages.clear()
             for stage in stages:
                 self._of_stage.pop(stage, None)
+                self._unstarted.pop(stage, None)
                 self._cancelled.forget(stage)
             for stage in [stage for stage, sender in self._sender.items() if sender is runner]:
                 del self._sender[stage]

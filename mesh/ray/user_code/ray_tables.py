@@ -14,6 +14,7 @@ from typing import Any
 
 import ray
 from ray._raylet import PlacementGroupID
+from ray.autoscaler.v2.sdk import get_cluster_resource_state
 from ray.core.generated import common_pb2, gcs_pb2
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
@@ -25,6 +26,8 @@ _NORMAL_TASK: Any = common_pb2.TaskType.NORMAL_TASK  # type: ignore[attr-defined
 _WORKER: Any = common_pb2.WorkerType.WORKER  # type: ignore[attr-defined]  # generated
 #: Time limit for an answer of a worker; seconds. A frozen or unreachable worker delays the garbage collector so long.
 WORKER_ANSWER_S = 2.0
+#: Part of each name under which Ray counts the resources of a bundle.
+_IN_GROUP = "_group_"
 #: A task's id ends with the id of its job.
 _JOB_CHARS = 8
 
@@ -152,6 +155,18 @@ def tasks() -> TaskTable:
                 if entry.type == _NORMAL_TASK
             ]
     return TaskTable(rows=tuple(rows), is_whole=is_whole)
+
+
+def resources_waited_for() -> frozenset[str]:
+    """Return the resources, by Ray's names, for which tasks, actors or placement groups of anyone wait. Takes half a millisecond.
+
+    Work that waits within its placement group does not count: it waits for its own group.
+    """
+    worker: Any = ray._private.worker.global_worker  # noqa: SLF001  Ray has no public name for it
+    state = get_cluster_resource_state(worker.gcs_client)
+    wanted = [demand.request.resources_bundle for demand in state.pending_resource_requests if demand.count]
+    wanted += [request.resources_bundle for gang in state.pending_gang_resource_requests for request in gang.requests]
+    return frozenset(name for names in wanted if not any(_IN_GROUP in name for name in names) for name in names)
 
 
 def cancel_children(parents: Iterable[tuple[str, str]]) -> None:

@@ -177,13 +177,15 @@ class Mesh:
             ),
         )
 
-    def start(self, run: str = "r", token: int = 7) -> Runner:
-        """Start the stage of the run; return its runner."""
+    def start(self, run: str = "r", token: int = 7, *, has_group: bool = True) -> Runner:
+        """Start the stage of the run, and wait until its runner has it, unless its group does not come; return the runner."""
         known = len(self.actors.runners)
         self.host.start(a_stage(run), 1, token, {}, {})
         runner = self.actors.runners[-1]
         if len(self.actors.runners) > known:
             assert not runner.until_look()
+        if has_group:
+            runner.started.get(timeout=PATIENCE_S)
         return runner
 
     def end_run(self, run: str = "r") -> None:
@@ -229,13 +231,39 @@ def test_a_stage_queued_behind_a_stop_is_not_run_or_reported():
 
     mesh = Mesh(take=take)
     mesh.renew()
-    runner = mesh.start("q")
+    runner = mesh.start("q", has_group=False)
     assert is_asked.wait(PATIENCE_S)
-    mesh.start("r")
+    mesh.start("r", has_group=False)
     mesh.host.stop_all()
     may_go_on.set()
     mesh.host.close()
     assert (runner.asked, runner.started.empty(), mesh.reports.empty()) == (["bind"], True, True)
+
+
+@pytest.mark.parametrize("how", ["cancelled", "delivered to"])
+def test_a_stage_that_waits_for_its_group_holds_up_no_order(how: str):
+    is_asked, may_go_on = threading.Event(), threading.Event()
+
+    def take() -> Any:
+        is_asked.set()
+        may_go_on.wait(PATIENCE_S)
+        return a_group()
+
+    mesh, stage = Mesh(take=take), StageId("r.1")
+    mesh.renew()
+    runner = mesh.start("r", has_group=False)
+    assert is_asked.wait(PATIENCE_S)
+    if how == "cancelled":
+        mesh.host.cancel(stage)
+        assert mesh.reports.get(timeout=PATIENCE_S).messages == (StageEnded(stage=stage),)
+    else:
+        mesh.host.deliver(stage, NodeId("b"), None)
+    mesh.host.forget(RunId("other"))
+    may_go_on.set()
+    mesh.host.close()
+    expected = ["bind", "forget"] if how == "cancelled" else ["bind", "forget", "deliver"]
+    assert (runner.asked, runner.started.empty()) == (expected, how == "cancelled")
+    assert [order for order in mesh.actors.keeper.asked if order == "give_back"] == (["give_back"] if how == "cancelled" else [])
 
 
 def test_orders_run_while_ray_blocks_the_garbage_collector():
@@ -249,10 +277,8 @@ def test_orders_run_while_ray_blocks_the_garbage_collector():
     try:
         mesh.renew()
         runner = mesh.start("r")
-        runner.started.get(timeout=PATIENCE_S)  # A runner reports the end of a stage only after its start.
         runner.report(StageId("r.1"))
         mesh.start("s")
-        runner.started.get(timeout=PATIENCE_S)
     finally:
         answers.set()
         mesh.close()

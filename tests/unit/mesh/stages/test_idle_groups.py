@@ -57,3 +57,9 @@ def test_what_was_kept_long_enough_goes():
     assert groups.older_than(1.0) == ("g0", "g1")
     assert groups.clear() == ("g2",)
     assert len(groups) == 0
+
+
+def test_those_that_hold_what_others_want_go():
+    groups = kept(cpu(1), ResourceSet.of({"gpu": 1}), cpu(2))
+    assert groups.holding(lambda shape: "cpu" in shape) == ("g0", "g2")
+    assert len(groups) == 1

@@ -1,0 +1,149 @@
+"""Placement groups of a mesh's stages, created and kept by the keeper, which outlives this process.
+
+Nobody waits here but threads of this object: one asks the keeper for groups, one after the other, and one checks that the keeper lives.
+The groups of a dead keeper are gone with it. Another keeper is then created, and the caller ends the stages of the lost groups.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import structlog
+from ray.exceptions import ActorDiedError, RayActorError
+
+from mesh.core.ids import MeshId
+from mesh.core.resources import ResourceSet
+from mesh.ray.stage_runner.actor_calls import ActorCalls
+from mesh.ray.stage_runner.detached_actors import DetachedActors
+
+log = structlog.get_logger(__name__)
+
+#: Pause between two checks of the keeper; seconds.
+KEEPER_LOOK_S = 1.0
+#: Time limit of one check of the keeper; seconds. A keeper whose Ray is busy answers late.
+KEEPER_S_MAX = 60.0
+#: Wait for the thread at the close; seconds.
+CLOSE_S_MAX = 4.0
+
+
+class StageGroups:
+    """Placement groups of one mesh. Safe to use from several threads; all methods but `close` return at once.
+
+    Args:
+        mesh: Its name in the log.
+        lose: Called from a thread of this object when a keeper has died, with the reason; all groups taken so far are gone.
+    """
+
+    def __init__(self, mesh: MeshId, actors: DetachedActors, calls: ActorCalls, lose: Callable[[str], None]) -> None:
+        self._mesh, self._actors, self._calls, self._lose = mesh, actors, calls, lose
+        self._keeper: Any = None
+        self._session = 0, 0  #: Session that pays, and the first session that it continues; 0: none, and no keeper is created.
+        self._guard = threading.Lock()
+        self._asked: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="groups", daemon=True)
+        self._thread.start()
+        self._is_closed = threading.Event()
+        threading.Thread(target=self._watch_keeper, name="keeper", daemon=True).start()
+
+    def take(self, slot: ResourceSet, slots: int, then: Callable[[Any], None]) -> None:
+        """Take a group of `slots` bundles. `then` gets it from another thread; None: neither keeper nor Ray gave one."""
+        self._asked.put(partial(self._take, slot, slots, then))
+
+    def give_back(self, group: Any, *, reuse: bool = True) -> None:
+        """Return the group of an ended stage; None: nothing. The groups of a dead keeper are gone already.
+
+        Args:
+            reuse: False: its tasks may have left something behind, and the group is removed.
+        """
+        keeper = self._keeper
+        if group is not None and keeper is not None:
+            keeper.give_back.remote(group, reuse)
+
+    def begin(self, incarnation: int, since: int) -> None:
+        """Set the session that pays; a keeper is created from now on."""
+        self._session = incarnation, since
+
+    def settle(self) -> None:
+        """Create the keeper if there is none, and name the session to it."""
+        self._asked.put(self._settle)
+
+    def adopt(self, keeper: Any, groups: frozenset[str]) -> None:
+        """Go on with a found keeper, and remove all its taken groups but these, by their ids."""
+        self._keeper = keeper
+        self._asked.put(partial(keeper.keep_only.remote, groups))
+
+    def end(self) -> None:
+        """Forget the keeper, which the caller kills with the mesh's other actors."""
+        with self._guard:
+            self._keeper, self._session = None, (0, 0)
+
+    def close(self) -> None:
+        """End the threads after the requests made so far."""
+        self._is_closed.set()
+        self._asked.put(None)
+        self._thread.join(timeout=CLOSE_S_MAX)
+
+    # -- the thread that asks ------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (request := self._asked.get()) is not None:
+            try:
+                request()
+            except Exception:  # without this thread the mesh would go on accepting stages and run none
+                log.exception("a request for placement groups failed", mesh=self._mesh)
+
+    def _take(self, slot: ResourceSet, slots: int, then: Callable[[Any], None]) -> None:
+        group = None
+        try:
+            group = self._ask(slot, slots)
+        finally:
+            then(group)
+
+    def _ask(self, slot: ResourceSet, slots: int) -> Any:
+        keeper = self._housekeeper()
+        if keeper is None:
+            return None  # All work was stopped.
+        try:
+            return self._calls.result(keeper.take.remote(slot, slots))
+        except RayActorError as death:
+            keeper = self._replace(keeper, str(death))
+            return self._calls.result(keeper.take.remote(slot, slots)) if keeper is not None else None
+
+    def _settle(self) -> None:
+        keeper = self._housekeeper()
+        if keeper is not None:
+            keeper.settle.remote(*self._session)
+
+    def _housekeeper(self) -> Any:
+        """Return the keeper; create it if there is none and a session pays."""
+        with self._guard:
+            if self._keeper is None and self._session[0]:
+                self._keeper = self._actors.new_keeper(*self._session)
+            return self._keeper
+
+    def _watch_keeper(self) -> None:
+        """Detect the death of the keeper: a task that is submitted to a removed group waits for ever, and Ray does not report it."""
+        while not self._is_closed.wait(KEEPER_LOOK_S):
+            keeper = self._keeper
+            if keeper is None:
+                continue
+            try:
+                self._calls.result(keeper.session.remote(), KEEPER_S_MAX)
+            except ActorDiedError as death:
+                self._asked.put(partial(self._replace, keeper, str(death)))
+            except Exception as away:  # noqa: BLE001  Ray raises many errors when it is away; the next check may find the keeper dead
+                log.debug("the keeper of placement groups does not answer", mesh=self._mesh, error=str(away))
+
+    def _replace(self, keeper: Any, why: str) -> Any:
+        """Create another keeper, unless that was done or all work was stopped; return the keeper."""
+        with self._guard:
+            is_current, self._keeper = self._keeper is keeper, None if self._keeper is keeper else self._keeper
+        if is_current:
+            log.warning("the keeper of placement groups died", mesh=self._mesh, why=why)
+            self._actors.end(keeper)  # A keeper that does not answer may be alive.
+            self._lose(why)
+        return self._housekeeper()
