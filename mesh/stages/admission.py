@@ -1,9 +1,10 @@
 """Admission of stages: workloads of the federation get room in pools, inside the leases that the federation grants.
 
 Queued workloads are tried by priority, then by arrival. Each tries the pools in its tenant's order of flavors, then in the order of the
-mesh. A pool must have room for one slot. Then room for all useful slots is reserved, and a lease is requested. A refused lease releases
-the room, and the next pool is tried. A workload that does not fit does not block those behind it. Under `strict_order` it does: the
-tenant's other workloads are not tried before the first one has started.
+mesh. A pool must have room for one slot. Then room for all useful slots is reserved, as many as the nodes of the mesh can hold when
+empty: Ray would never place a group of more. Then a lease is requested. A refused lease releases the room, and the next pool is tried. A
+workload that does not fit does not block those behind it. Under `strict_order` it does: the tenant's other workloads are not tried before
+the first one has started.
 
 Workloads of one tenant with the same slot are one kind. A refusal holds for the whole kind, so only kinds with a change are tried again.
 A long queue of one tenant therefore costs other tenants nothing.
@@ -32,6 +33,7 @@ from mesh.stages.admission_events import (
     LeaseCameFree,
     LeaseGranted,
     LeaseRefused,
+    NodesSeen,
     PromiseEnded,
     RoomMayHaveCome,
     RoomPromised,
@@ -47,6 +49,8 @@ from mesh.stages.admission_order import StrictQueues
 LACK_OF_QUOTA = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_CONTESTED})
 #: Refusals that room in a pool may lift.
 LACK_OF_ROOM = frozenset({Reason.POOL_BUSY, Reason.CAPACITY_RESERVED})
+#: Number of slot sizes whose copies on the nodes are kept.
+SLOTS_CACHED_MAX = 1_000
 #: Does not name the workload ahead: each start would then be a new reason for the whole queue.
 _BEHIND = (Reason.BEHIND_HEAD, "work of its tenant that comes before it waits on this mesh, and starts first (strict_order)")
 
@@ -99,6 +103,8 @@ class StageAdmission:
     def __init__(self, pools: tuple[PoolSpec, ...]) -> None:
         self.ledger = PoolLedger(pools)
         self.workloads: dict[StageId, Workload] = {}
+        self._nodes: tuple[ResourceSet, ...] = ()  #: Total resources of each node; empty: unknown.
+        self._node_copies: dict[ResourceSet, int | None] = {}  #: Cache of `_copies_on_nodes` until the nodes change.
         self._arrivals = 0
         self._kinds: dict[KindKey, Kind] = {}
         self._open: set[KindKey] = set()  #: Kinds that some pool has not refused yet.
@@ -139,6 +145,11 @@ class StageAdmission:
             return []
         if isinstance(event, (RoomMayHaveCome, LeaseCameFree)):
             self._reopen_all(None if isinstance(event, RoomMayHaveCome) else event.tenant)
+            return []
+        if isinstance(event, NodesSeen):
+            self._nodes = event.totals
+            self._node_copies.clear()
+            self._reopen_all(None)
             return []
         if isinstance(event, RoomPromised):
             return self._start_reservation(event)
@@ -316,11 +327,13 @@ class StageAdmission:
             name = pool.spec.pool
             if name in kind.refused_by:
                 continue
-            if kind.slot.copies_in(pool.free) != 0:
+            if kind.slot.copies_in(pool.free) != 0 and self._copies_on_nodes(kind.slot) != 0:
                 return pool
             refusal = self._refusals.get((kind.slot, name))
             if refusal is None:
-                refusal = self._refusals[kind.slot, name] = _no_room(workload, pool, self._set_aside(name))
+                refusal = _no_node(kind.slot, self._nodes) if self._copies_on_nodes(kind.slot) == 0 else None
+                refusal = refusal or _no_room(workload, pool, self._set_aside(name))
+                self._refusals[kind.slot, name] = refusal
             kind.refuse_room(name, refusal)
         return None
 
@@ -335,14 +348,23 @@ class StageAdmission:
     def _reserve(self, workload: Workload, pool: Pool) -> AdmissionDecision:
         """Reserve as many useful slots as fit; the pool has room for one at least."""
         offer, name = workload.offer, pool.spec.pool
-        fits = offer.slot.copies_in(pool.free)
-        demand = offer.width if fits is None else min(offer.width, fits)
+        limits = (offer.slot.copies_in(pool.free), self._copies_on_nodes(offer.slot))
+        demand = min([offer.width, *(max(limit, 1) for limit in limits if limit is not None)])
         self.ledger.reserve(name, offer.workload, offer.slot.times(demand))
         workload.state, workload.pool = WorkloadState.RESERVED, name
         workload.kind.asking += 1
         return AcquireLease(
             workload=offer.workload, tenant=offer.tenant, pool=name, flavor=pool.spec.flavor, slot=offer.slot, demand=demand
         )
+
+    def _copies_on_nodes(self, slot: ResourceSet) -> int | None:
+        """Return how many slots the nodes hold when empty; None: any number, or the nodes are unknown."""
+        if slot not in self._node_copies:
+            if len(self._node_copies) >= SLOTS_CACHED_MAX:
+                self._node_copies.clear()
+            copies = [each for total in self._nodes if (each := slot.copies_in(total)) is not None]
+            self._node_copies[slot] = sum(copies) if copies else None
+        return self._node_copies[slot]
 
     def _set_aside(self, pool: PoolName) -> ResourceSet:
         """Return what workloads in GATHERING have reserved in the pool."""
@@ -368,6 +390,14 @@ class StageAdmission:
             return []
         workload.reported = (reason, detail)
         return [ExplainWaiting(workload=workload.offer.workload, reason=reason, detail=detail)]
+
+
+def _no_node(slot: ResourceSet, nodes: tuple[ResourceSet, ...]) -> tuple[Reason, str]:
+    most = {name: max(total[name] for total in nodes) for name in slot}
+    short = next((name for name in slot if slot[name] > most[name]), None)
+    takes = ", ".join(f"{format_units(name, slot[name])} {name}" for name in slot if short in (None, name))
+    has = f"; the largest has {format_units(short, most[short])}" if short is not None else " together"
+    return Reason.NO_NODE_FITS, f"one slot takes {takes}, and no node of the mesh has that much{has}"
 
 
 def _no_room(workload: Workload, pool: Pool, set_aside: ResourceSet) -> tuple[Reason, str]:

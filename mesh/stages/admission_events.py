@@ -69,6 +69,13 @@ class RoomMayHaveCome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodesSeen:
+    """The nodes of the mesh have changed."""
+
+    totals: tuple[ResourceSet, ...]  #: Total resources of each node; empty: unknown.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseCameFree:
     """A part of the tenant's leases is unused: refused workloads of this tenant are tried again."""
 
@@ -101,6 +108,7 @@ AdmissionEvent = (
     | LeaseRefused
     | WorkloadEnded
     | RoomMayHaveCome
+    | NodesSeen
     | LeaseCameFree
     | RoomPromised
     | PromiseEnded

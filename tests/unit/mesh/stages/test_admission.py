@@ -14,6 +14,7 @@ from mesh.stages.admission_events import (
     LeaseCameFree,
     LeaseGranted,
     LeaseRefused,
+    NodesSeen,
     PromiseEnded,
     RoomMayHaveCome,
     RoomPromised,
@@ -85,6 +86,36 @@ def test_an_offer_reserves_capacity_and_requests_its_lease():
 
 def test_no_more_slots_are_asked_for_than_there_is_room():
     assert asked(mesh().handle(offer("s", slot=cpu(1.5), width=9))) == [("s", "general", 2)]
+
+
+def nodes(*cpus):
+    return NodesSeen(totals=tuple(map(cpu, cpus)))
+
+
+def test_no_more_slots_are_asked_for_than_nodes_can_hold():
+    """Ray would never place a group of three slots of two CPUs on two nodes of three."""
+    mesh = Checked((pool("p", 6),))
+    assert asked(mesh.handle(nodes(3, 3), offer("a", slot=cpu(2), width=3))) == [("a", "p", 2)]
+
+
+def test_a_slot_larger_than_every_node_waits_until_one_comes():
+    mesh = Checked((pool("p", 6),))
+    (explanation,) = mesh.handle(nodes(2, 2), offer("a", slot=cpu(3)))
+    words = "one slot takes 3 cpu, and no node of the mesh has that much; the largest has 2"
+    assert (explanation.reason, explanation.detail) == (Reason.NO_NODE_FITS, words)
+    assert asked(mesh.handle(nodes(2, 2, 4))) == [("a", "p", 1)]
+
+
+def test_nodes_that_are_not_known_yet_refuse_nothing():
+    assert asked(Checked((pool("p", 6),)).handle(offer("a", slot=cpu(3), width=2))) == [("a", "p", 2)]
+
+
+def test_resources_that_no_single_node_has_together_are_named():
+    mesh = Checked((PoolSpec(pool="p", flavor="standard", capacity=ResourceSet.of({"cpu": 4, "gpu": 1})),))
+    slot = ResourceSet.of({"cpu": 4, "gpu": 1})
+    seen = NodesSeen(totals=(cpu(4), ResourceSet.of({"cpu": 1, "gpu": 1})))
+    (explanation,) = mesh.handle(seen, offer("a", slot=slot))
+    assert explanation.detail == "one slot takes 4 cpu, 1 gpu, and no node of the mesh has that much together"
 
 
 def test_work_of_zero_size_requests_all_slots_in_a_full_pool():
