@@ -6,10 +6,11 @@ ten thousand nodes asks once. Descendants of a node that no mesh takes stay unpl
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from dag.run.events import Blockage, NodesPlaced, Placement
-from dag.spec.plans import NodePlan
+from dag.spec.plans import NodePlan, nodes_by_kind
+from dag.spec.spec import DagSpec
 from federation.estimates import COST_RULES, CostRules
 from federation.quota.policies import NO_SETTINGS, QueueSettings
 from federation.routing.demand import RoutingRequest
@@ -19,6 +20,7 @@ from federation.routing.survey import Survey, survey
 from federation.routing.verdicts import MeshVerdict
 from federation.snapshot import FederationSnapshot
 from mesh.core.ids import MeshId, NodeId, TenantPath
+from mesh.core.reasons import PASSING
 
 #: Assumed size of a value that was never measured: it is not stored, or not computed yet.
 SIZE_UNKNOWN_BYTES = 1_024
@@ -83,6 +85,30 @@ def place(
         else:
             blockages[node] = Blockage(reason=answer.reason, detail=words)
     return NodesPlaced(placements=placements, blockages=blockages)
+
+
+class NeverPlaced(NamedTuple):
+    """Nodes of a graph that no mesh could ever run as things are."""
+
+    nodes: tuple[str, ...]
+    refused: RouteRefused
+
+
+def never_placed(
+    spec: DagSpec, tenant: TenantPath, snapshot: FederationSnapshot, rules: CostRules = COST_RULES, settings: QueueSettings = NO_SETTINGS
+) -> tuple[NeverPlaced, ...]:
+    """Return the nodes that routing refuses for reasons that do not pass, one entry for each kind of node.
+
+    A federation that no mesh has joined yet refuses nothing for good.
+    """
+    headroom = Headroom(snapshot)
+    found = []
+    for kind, nodes in nodes_by_kind(spec).items():
+        demand = RoutingRequest(tenant=tenant, slot=kind.resources, labels=dict(kind.labels), mesh=kind.mesh, settings=settings)
+        answer = choose(survey(demand, snapshot, rules, headroom), {})
+        if isinstance(answer, RouteRefused) and answer.reason not in PASSING:
+            found.append(NeverPlaced(tuple(nodes), answer))
+    return tuple(found)
 
 
 def keep_back(run: Unplaced, blockage: Blockage, *, now_ms: int) -> NodesPlaced:

@@ -7,6 +7,7 @@ from enum import Enum
 from federation.mesh_conditions import NEWCOMER, MeshCondition
 from federation.tenants import TenantTree
 from mesh.core.ids import FlavorName, MeshId, PoolName, StageId, TenantPath
+from mesh.core.node_sizes import NodeSize
 from mesh.core.resources import NOTHING, ResourceSet
 
 
@@ -34,6 +35,7 @@ class MeshRecord:
     shared: bool = False  #: Several top-level tenants may share its Ray cluster: an operator declared that they trust each other.
     waiting_for_ray: int = 0  #: Stages that it runs, but that wait in Ray for resources.
     leases_full: bool = False  #: It holds as many leases as it may, all in use: it can get no lease for another tenant and flavor.
+    nodes: tuple[NodeSize, ...] = ()  #: Sizes of its Ray nodes, in the resources of its pools; empty: unknown.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

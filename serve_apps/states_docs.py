@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dag.run.retrying import RETRY_RULES
-from dag.run.states import NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
+from dag.run.states import NODE_TRANSITIONS, RUN_TRANSITIONS, SHOWN_FOR_PLANNED, STAGE_TRANSITIONS, NodeState, RunState, StageState
 from mesh.core.reasons import PASSING, Reason
 from mesh.core.task_spec import TRANSITIONS, TaskState
 from mesh.jobs.states import MEMBER_TRANSITIONS, SCHEDULE_TRANSITIONS, MemberState, ScheduleState, Stage
@@ -26,6 +26,13 @@ A federation splits a run into stages, and a stage holds nodes. A [local mesh](m
 has its own state machine. `make docs` writes this page from `dag/run/states.py`, `mesh/core/task_spec.py`, `mesh/jobs/states.py` and
 `mesh/core/reasons.py`, which the state machines use. A transition that is not listed here raises `IllegalTransition`.
 """
+
+_SHOWN = """\
+A planned run is stored as `RUNNING`. Commands, HTTP, Python and metrics show it as `WAITING` or `BLOCKED` while
+none of its stages runs. The difference between the two is that of the [reasons](#reasons) that pass and those that hold:
+
+| shown | meaning |
+| --- | --- |"""
 
 _ATTEMPTS = f"""\
 These are the transitions within one attempt. A new attempt begins at `WAITING`, whatever the state before: after an error of the function
@@ -61,6 +68,7 @@ def page() -> str:
         (
             _INTRO,
             *_table("Runs", RunState, RUN_TRANSITIONS),
+            *_shown_states(),
             *_table("Stages", StageState, STAGE_TRANSITIONS),
             *_table("Nodes", NodeState, NODE_TRANSITIONS),
             _ATTEMPTS,
@@ -94,16 +102,23 @@ def _table(title: str, kind: type[S], moves: Mapping[S, frozenset[S]], *, begins
     yield "```mermaid"
     yield "stateDiagram-v2"
     yield from (f"    [*] --> {state.value}" for state in begins or (next(iter(kind)),))
-    for state in kind:
+    for state in (state for state in kind if state in moves):
         yield from (f"    {state.value} --> {after.value}" for after in kind if after in moves[state])
         if not moves[state]:
             yield f"    {state.value} --> [*]"
     yield "```\n"
     yield "| state | meaning | may become |"
     yield "| --- | --- | --- |"
-    for state in kind:
+    for state in (state for state in kind if state in moves):
         after = ", ".join(f"`{other.value}`" for other in kind if other in moves[state]) or "nothing: this is an end"
         yield f"| `{state.value}` | {described[state.name]} | {after} |"
+    yield ""
+
+
+def _shown_states() -> Iterator[str]:
+    described = meanings(RunState)
+    yield _SHOWN
+    yield from (f"| `{state.value}` | {described[state.name]} |" for state in RunState if state in SHOWN_FOR_PLANNED)
     yield ""
 
 

@@ -30,10 +30,11 @@ from dag.run.run_status import NOT_BEGUN, RunStatus
 from dag.run.runs import NodeRecord, RunChange, RunRecord, StageRecord
 from dag.run.stage_dispatch import StageDispatch
 from dag.run.state_writer import StateWriter
-from dag.run.states import RUN_ENDS, RunState
+from dag.run.states import RUN_ENDS, NodeState, RunState, StageState
 from dag.run.withdrawals import Withdrawals
 from dag.spec.plans import NodePlan
 from mesh.core.ids import MeshId, NodeId
+from mesh.core.reasons import PASSING
 from mesh.stages.messages import StageMessage
 
 RunInput = StageMessage | NodesPlaced | CancelRequested | MeshGone | MeshClosed | StartsAllowed | WaitsLimited
@@ -129,7 +130,20 @@ class RunMachine:
             return
         waiting: list[NodeRecord | StageRecord] = [self.record.nodes[node] for node in sorted(self._writer.blocked)]
         waiting += [stage for stage in self.record.stages.values() if stage.state in NOT_BEGUN and stage.detail]
+        if not any(stage.state is StageState.RUNNING for stage in self.record.stages.values()):
+            waiting.sort(key=lambda one: one.reason not in PASSING)  # Stable. What passes decides whether the run is blocked.
+            if waiting and waiting[0].reason not in PASSING and self._goes_on_unseen():
+                waiting = []
         self.record.reason, self.record.detail = (waiting[0].reason, waiting[0].detail) if waiting else (None, "")
+
+    def _goes_on_unseen(self) -> bool:
+        """Return whether a part of the run is about to be considered by its mesh, or waits for its retry."""
+        if any(stage.state is StageState.QUEUED and not stage.detail for stage in self.record.stages.values()):
+            return True
+        return any(
+            kept.state is NodeState.WAITING and kept.stage is None and kept.not_before_ms > self._writer.now_ms
+            for kept in self.record.nodes.values()
+        )
 
     # -- what others ask -----------------------------------------------------------------------------------------------
 

@@ -9,12 +9,29 @@ from dag.run.state_writer import StateWriter
 from dag.run.states import NODE_ENDS, NodeState, RunState, StageState
 from dag.spec.plans import NodePlan
 from mesh.core.ids import MeshId, NodeId, StageId
+from mesh.core.reasons import PASSING, Reason
 from mesh.errors import IllegalTransition
 
 #: States of a stage that its mesh has not begun.
 NOT_BEGUN = (StageState.PLANNED, StageState.QUEUED)
 #: States of a stage that was sent and has not ended.
 SENT = (StageState.QUEUED, StageState.RUNNING)
+
+
+def shown_state(record: RunRecord) -> RunState:
+    """Return the state of the run as users see it: a planned run runs, waits, or is blocked."""
+    if record.state is not RunState.RUNNING or any(stage.state is StageState.RUNNING for stage in record.stages.values()):
+        return record.state
+    return waiting_state(record.reason)
+
+
+def waiting_state(reason: Reason | None) -> RunState:
+    """Return the state to show for a planned run without a started stage.
+
+    Args:
+        reason: The run's reason. One that does not pass is recorded only if no part of the run waits for anything else.
+    """
+    return RunState.BLOCKED if reason is not None and reason not in PASSING else RunState.WAITING
 
 
 class Edges:

@@ -160,7 +160,7 @@ class RunSummary:
 
     run: RunId
     tenant: TenantPath
-    state: RunState
+    state: RunState  #: As shown: see `run_status.shown_state`.
     created_ms: int
     ended_ms: int
     reason: Reason | None

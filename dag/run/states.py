@@ -8,8 +8,12 @@ class RunState(str, Enum):
 
     PENDING = "PENDING"
     """Accepted and stored; not planned yet."""
+    WAITING = "WAITING"
+    """Planned; none of its stages runs, and some part waits for what passes: quota, room, a limit, a mesh that is away."""
+    BLOCKED = "BLOCKED"
+    """Planned; none of its stages runs, and none will before somebody changes the work, the meshes or the quotas."""
     RUNNING = "RUNNING"
-    """Planned; its stages are sent, run or wait for a mesh."""
+    """Planned; at least one stage runs."""
     CANCELLING = "CANCELLING"
     """Asked to stop; running tasks are being stopped."""
     SUCCEEDED = "SUCCEEDED"
@@ -58,6 +62,10 @@ class NodeState(str, Enum):
     """The run was cancelled before it finished."""
 
 
+#: States that are shown for a planned run and never stored: they follow from its stages and from their reasons (`run_status.shown_state`).
+SHOWN_FOR_PLANNED = frozenset({RunState.WAITING, RunState.BLOCKED, RunState.RUNNING})
+
+#: Of stored states; a planned run is stored as RUNNING.
 RUN_TRANSITIONS: dict[RunState, frozenset[RunState]] = {
     RunState.PENDING: frozenset({RunState.RUNNING, RunState.CANCELLED}),
     RunState.RUNNING: frozenset({RunState.CANCELLING, RunState.SUCCEEDED, RunState.FAILED}),

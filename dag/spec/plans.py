@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from dag.spec.forms import escaped, filled
 from dag.spec.graph import topological_order
@@ -74,6 +75,30 @@ def plans_of(spec: DagSpec) -> dict[NodeId, NodePlan]:
             is_output=node in outputs,
         )
     return plans
+
+
+class NodeKind(NamedTuple):
+    """What routing asks of a mesh for a node; the answers for nodes of one kind are the same."""
+
+    resources: ResourceSet
+    labels: tuple[tuple[str, str], ...]
+    mesh: MeshId | None
+
+
+def nodes_by_kind(spec: DagSpec) -> dict[NodeKind, list[str]]:
+    """Return the nodes of each kind, without the plans of the nodes: a graph may have many thousand nodes, and has few kinds."""
+    of_options: dict[tuple[object, ...], list[str]] = {}
+    for node, described in spec.nodes.items():
+        asked = described.options
+        custom, labels = (tuple(sorted((part or {}).items())) for part in (asked.resources, asked.labels))
+        key = (asked.num_cpus, asked.num_gpus, asked.memory, asked.mesh, asked.resources is None, custom, asked.labels is None, labels)
+        of_options.setdefault(key, []).append(node)
+    kinds: dict[NodeKind, list[str]] = {}
+    for nodes in of_options.values():
+        options = spec.nodes[nodes[0]].options.over(spec.defaults)
+        mesh = MeshId(options.mesh) if options.mesh is not None else None
+        kinds.setdefault(NodeKind(options.needs(), tuple(sorted((options.labels or {}).items())), mesh), []).extend(nodes)
+    return kinds
 
 
 def misspelt_resources(spec: DagSpec, known: frozenset[str]) -> tuple[tuple[str, str], ...]:

@@ -125,6 +125,9 @@ class DagSpec(_Part):
         le=31_536_000,
         description="Time limit for a mesh to run a stage, in seconds; then the stage is taken back; null: no limit.",
     )
+    wait_for_capacity: bool = Field(
+        default=False, description="Accept nodes that no mesh could ever run as things are, and wait until one could."
+    )
     code: CodeSpec = CodeSpec()
     blobs: dict[str, Annotated[bytes, BeforeValidator(_bytes)]] = Field(
         default={}, repr=False, description="Pickled bytes by SHA-256, as base64."
@@ -186,8 +189,8 @@ def load(kept: bytes) -> DagSpec:
 
 
 def digest(spec: DagSpec) -> str:
-    """Return the SHA-256 of the graph without id, user, the order of keys, and options that equal their default."""
-    described = spec.model_dump(by_alias=True, exclude_defaults=True, exclude={"id", "user", "blobs"})
+    """Return the SHA-256 of the graph without id, user, `wait_for_capacity`, the order of keys, and options that equal their default."""
+    described = spec.model_dump(by_alias=True, exclude_defaults=True, exclude={"id", "user", "wait_for_capacity", "blobs"})
     return _sha256_of_json(described)
 
 

@@ -92,6 +92,7 @@ class Client:
         params: Mapping[str, Any] | None = None,
         on_error: str = "fail_fast",
         by_value: Sequence[ModuleType] = (),
+        wait_for_capacity: bool = False,
         idempotency_key: str | None = None,
         durability: str | None = None,
     ) -> Run:
@@ -104,6 +105,7 @@ class Client:
             params: Values of the graph's parameters.
             on_error: `fail_fast` stops at the first failure, `continue` finishes what does not depend on it.
             by_value: Modules whose functions are sent along, because no mesh can import them.
+            wait_for_capacity: Accept nodes that no mesh could ever run as things are, and wait until one could; else they are refused.
             idempotency_key: The same key with the same graph is the same run, whoever repeats it; it names the run when `id` does not.
             durability: `D0`, or `D1`: refused unless the root's store writes the run to its disk before the answer. None: the root's
             level.
@@ -115,6 +117,8 @@ class Client:
             ApiError: The root refused the graph, or does not answer.
         """
         spec = self.spec_of(outputs, id=id, tenant=tenant, user=user, params=params, on_error=on_error, by_value=by_value)
+        if wait_for_capacity:
+            spec["wait_for_capacity"] = True
         return self.submit_spec(spec, idempotency_key=idempotency_key, durability=durability)
 
     @named_call
@@ -364,6 +368,7 @@ def submit(
     user: str | None = None,
     params: Mapping[str, Any] | None = None,
     on_error: str = "fail_fast",
+    wait_for_capacity: bool = False,
     idempotency_key: str | None = None,
     durability: str | None = None,
     client: Client | None = None,
@@ -376,6 +381,7 @@ def submit(
         user=user,
         params=params,
         on_error=on_error,
+        wait_for_capacity=wait_for_capacity,
         idempotency_key=idempotency_key,
         durability=durability,
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from dag.run.dead_letters import DeadLetter
+from dag.run.run_status import shown_state
 from dag.run.runs import (
     CancelStage,
     Decision,
@@ -29,7 +30,7 @@ from mesh.core.wire import decode, encode
 from mesh.errors import LedgerError, RuntimeAdapterError
 
 #: Fields of a summary; all of them are small.
-SUMMARY_FIELDS = ("tenant", "user", "state", "created_ms", "ended_ms", "reason", "detail", "counts")
+SUMMARY_FIELDS = ("tenant", "user", "state", "shown", "created_ms", "ended_ms", "reason", "detail", "counts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +59,13 @@ def fixed_fields(record: RunRecord) -> dict[str, bytes]:
 
 
 def moving_fields(record: RunRecord, *, version: int, with_outbox: bool) -> dict[str, bytes]:
-    """Return the run's own fields that each commit writes, with counts per state, so that a summary reads no node."""
+    """Return the run's own fields that each commit writes, with all that a summary shows, so that a summary reads no node and no stage."""
     counts = Counter(
         map(attrgetter("state"), record.nodes.values())
     )  # All nodes are counted at each commit, so this avoids a loop in Python.
     fields = {
         "state": record.state.value.encode(),
+        "shown": shown_state(record).value.encode(),
         "version": str(version).encode(),
         "seq": str(record.seq).encode(),
         "ended_ms": str(record.ended_ms).encode(),
@@ -150,7 +152,7 @@ def summary_of(run: RunId, fields: Mapping[str, bytes]) -> RunSummary:
         return RunSummary(
             run=run,
             tenant=TenantPath(fields["tenant"].decode()),
-            state=RunState(fields["state"].decode()),
+            state=RunState(fields.get("shown", fields["state"]).decode()),  # Runs of older versions have only the stored state.
             created_ms=int(fields["created_ms"]),
             ended_ms=int(fields["ended_ms"]),
             reason=_reason(fields["reason"]),

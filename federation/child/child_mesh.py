@@ -153,6 +153,7 @@ class ChildMesh:
         """Renew the session or begin one, send pending reports, and process the queue."""
         self._child_state.can_start = self._host.is_ready()
         self._host.read_clock()
+        self._child_state.note_nodes(self._host.node_totals())
         sent_ms = self._clock.monotonic_ms()
         self._child_session.due_ms = sent_ms + self._interval_ms()
         if (

@@ -12,9 +12,11 @@ from federation.child.lease_accounting import LeaseAccounting, LeaseKey
 from federation.child.quota_demand import OpenDemand, wanted
 from federation.child.running_stage import RunningStage
 from federation.leases import LeaseUse
-from federation.snapshot import MeshRecord
+from federation.snapshot import MeshRecord, resources_of
 from mesh.core.ids import StageId
+from mesh.core.node_sizes import NodeSize, sizes_of
 from mesh.core.pools import PoolSpec
+from mesh.core.resources import ResourceSet
 from mesh.preemption.stage_preemption import Occupant
 from mesh.stages.admission import StageAdmission, WorkloadState
 
@@ -32,6 +34,8 @@ class ChildState:
     accounting: LeaseAccounting = field(init=False)  #: Which lease pays for which stage.
     running: dict[StageId, RunningStage] = field(default_factory=dict)  #: Claimed stages, in the order of the claims.
     can_start: bool = True  #: The Ray cluster of the mesh responds.
+    _nodes: tuple[NodeSize, ...] = ()  #: Sizes of the nodes, as reported.
+    _node_totals: tuple[ResourceSet, ...] = ()
 
     def __post_init__(self) -> None:
         self.begin()
@@ -43,8 +47,15 @@ class ChildState:
         self.accounting = LeaseAccounting()
         self.running.clear()
 
+    def note_nodes(self, totals: tuple[ResourceSet, ...]) -> None:
+        """Report nodes of these total resources from now on, as far as a pool of the mesh has the resources."""
+        if totals != self._node_totals:
+            named = resources_of((self.record,))
+            self._nodes = sizes_of(ResourceSet({name: total[name] for name in named}) for total in totals)
+            self._node_totals = totals
+
     def as_reported(self) -> MeshRecord:
-        """Return the mesh's record with the pools' use, whether the mesh is at its lease limit, and the state of Ray."""
+        """Return the mesh's record with its nodes, the pools' use, whether the mesh is at its lease limit, and the state of Ray."""
         pools = self.admission.ledger.pools
         used = tuple(replace(pool, used=pools[pool.pool].in_use) for pool in self.record.pools)
         return replace(
@@ -52,6 +63,7 @@ class ChildState:
             pools=used,
             leases_full=self.accounting.is_full,
             cluster_answers=self.can_start,
+            nodes=self._nodes,
             waiting_for_ray=sum(stage.waits_for_ray for stage in self.running.values()),
         )
 

@@ -1,4 +1,4 @@
-"""Openness of a mesh to work, before any question of room: labels, tenants, and whether the mesh is there to stay."""
+"""Openness of a mesh to work, before any question of room: labels, tenants, whether the mesh is there to stay, and its largest nodes."""
 
 from datetime import datetime, timezone
 
@@ -9,6 +9,10 @@ from mesh.core.counting import counted, times
 from mesh.core.ids import TenantPath
 from mesh.core.labels import mismatch
 from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+
+#: Node sizes that an explanation names; more are only counted.
+SIZES_SHOWN = 4
 
 
 def words_of_crowd(together: tuple[TenantPath, ...]) -> str:
@@ -16,13 +20,22 @@ def words_of_crowd(together: tuple[TenantPath, ...]) -> str:
     return f"its Ray cluster admits {len(together)} top-level tenants, and is not `shared`: it admits nothing new"
 
 
-def words_of_absence(demand: RoutingRequest, absent: AbsentMesh) -> str | None:
-    """Explain where an absent mesh is that might admit the work; None if it would not."""
-    is_meant = demand.mesh == absent.record.mesh if demand.mesh is not None else _might_take(demand, absent.record)
-    if not is_meant:
+def refusal_of_absent(demand: RoutingRequest, absent: AbsentMesh) -> tuple[Reason, str] | None:
+    """Return why an absent mesh does not admit the work; None if nobody would expect it to.
+
+    The root's file says what the mesh would admit. A mesh that the file lacks is expected only by work that is pinned to it.
+    """
+    record = absent.record
+    if demand.mesh not in (None, record.mesh):
         return None
+    if not _might_take(demand, record) and (demand.mesh is None or record.pools):
+        if demand.mesh is None:
+            return None
+        return refusal_of_kind(demand, record) or (Reason.POOL_TOO_SMALL, words_of_pools(demand.slot, record))
     drain = absent.condition.drain
-    return _WHERE[absent.whereabouts] + ("; it is drained" + (f" ({drain.reason})" if drain.reason else "") if drain is not None else "")
+    return Reason.MESH_UNREACHABLE, _WHERE[absent.whereabouts] + (
+        "; it is drained" + (f" ({drain.reason})" if drain.reason else "") if drain is not None else ""
+    )
 
 
 _WHERE = {
@@ -41,15 +54,34 @@ def _might_take(demand: RoutingRequest, record: MeshRecord) -> bool:
     )
 
 
-def refusal_of(
-    demand: RoutingRequest, view: MeshView, now_ms: int, queue_max: int, together: tuple[TenantPath, ...] = ()
-) -> tuple[Reason, str] | None:
-    """Return why the mesh does not admit the work, whatever its size; None if it might.
+def words_of_pools(slot: ResourceSet, record: MeshRecord) -> str:
+    """Explain that no pool of the mesh could hold the slot, even when empty."""
+    sizes = ", ".join(f"{pool.pool} {pool.capacity!r}" for pool in sorted(record.pools, key=lambda pool: pool.pool)) or "none"
+    return f"needs {slot!r}, more than any pool holds when empty ({sizes})"
 
-    Args:
-        together: Top-level tenants that would meet on its unshared Ray cluster, as in `routing.domains`.
+
+def words_of_nodes(slot: ResourceSet, record: MeshRecord) -> str | None:
+    """Explain that no node of the mesh could hold the slot, even when empty; None if one could, or if that is unknown.
+
+    It is unknown while the mesh has not listed its nodes, and while its pools declare more of a resource than its nodes have: an
+    autoscaler may then add nodes of any size.
     """
-    record = view.record
+    if not slot or not record.nodes or any(slot <= size.total for size in record.nodes):
+        return None
+    for name in slot:
+        if sum(pool.capacity[name] for pool in record.pools) > sum(size.nodes * size.total[name] for size in record.nodes):
+            return None
+    sizes = ", ".join(f"{size.nodes} of {_only(slot, size.total)!r}" for size in record.nodes[:SIZES_SHOWN])
+    more = f", and {counted(len(record.nodes) - SIZES_SHOWN, 'other size')}" if len(record.nodes) > SIZES_SHOWN else ""
+    return f"needs {slot!r} on one node, more than any of its nodes has when empty ({sizes}{more})"
+
+
+def _only(slot: ResourceSet, total: ResourceSet) -> ResourceSet:
+    return ResourceSet({name: total[name] for name in slot})
+
+
+def refusal_of_kind(demand: RoutingRequest, record: MeshRecord) -> tuple[Reason, str] | None:
+    """Return why the mesh is not meant for the work: labels or tenants; None if it is."""
     if demand.mesh is not None and demand.mesh != record.mesh:
         return Reason.LABEL_MISMATCH, f"the work is pinned to {demand.mesh}"
     lacking = mismatch(demand.labels, record.labels)
@@ -57,6 +89,21 @@ def refusal_of(
         return Reason.LABEL_MISMATCH, lacking
     if not may_use(record.tenants, demand.tenant):
         return Reason.TENANT_NOT_ALLOWED, f"open to {', '.join(record.tenants) or 'nobody'}, not to {demand.tenant}"
+    return None
+
+
+def refusal_of(
+    demand: RoutingRequest, view: MeshView, now_ms: int, queue_max: int, together: tuple[TenantPath, ...] = ()
+) -> tuple[Reason, str] | None:
+    """Return why the mesh does not admit the work, whatever the work's size; None if it might.
+
+    Args:
+        together: Top-level tenants that would meet on its unshared Ray cluster, as in `routing.domains`.
+    """
+    record = view.record
+    refusal = refusal_of_kind(demand, record)
+    if refusal is not None:
+        return refusal
     if together:
         return Reason.CLUSTER_NOT_SHARED, words_of_crowd(together)
     if not view.alive:

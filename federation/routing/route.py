@@ -25,12 +25,13 @@ from federation.estimates import COST_RULES, CostRules, transfer_ms
 from federation.quota.flavors import Mode
 from federation.routing.demand import RoutingRequest
 from federation.routing.flavor_choice import search, words_of
-from federation.routing.mesh_filters import words_of_absence
+from federation.routing.mesh_filters import refusal_of_absent
 from federation.routing.queued_work import load_before, wait_behind_ms
 from federation.routing.survey import Acceptance, Survey, survey
 from federation.routing.verdicts import MeshVerdict
 from federation.snapshot import FederationSnapshot
 from mesh.core.ids import FlavorName, MeshId, PoolName
+from mesh.core.near_names import nearest
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 
@@ -52,9 +53,15 @@ class Routed:
 class RouteRefused:
     """Result: no mesh accepts the work as things stand."""
 
-    reason: Reason  #: The common reason of all meshes (or of the pinned one), otherwise NO_MESH_FITS.
-    detail: str  #: The verdict of each mesh, in words.
+    #: The common reason of all meshes (or of the pinned one). Of different ones: the first that may pass, else NO_MESH_FITS.
+    reason: Reason
+    sentences: tuple[str, ...]  #: The verdict of each mesh, in words.
     verdicts: tuple[MeshVerdict, ...]  #: One for each mesh, by id; also for absent meshes that might accept the work.
+
+    @property
+    def detail(self) -> str:
+        """The sentences as one text."""
+        return "; ".join(self.sentences)
 
 
 class _Fit(NamedTuple):
@@ -199,21 +206,23 @@ def _seconds(span_ms: int) -> str:
 
 def _with_absent(asked: Survey) -> tuple[MeshVerdict, ...]:
     """Return the verdicts, with one for each absent mesh that might accept the work, since someone may be waiting for that mesh."""
-    away = ((mesh.record.mesh, words_of_absence(asked.demand, mesh)) for mesh in asked.absent)
-    unreachable = [MeshVerdict(mesh=mesh, reason=Reason.MESH_UNREACHABLE, detail=words) for mesh, words in away if words is not None]
+    away = ((mesh.record.mesh, refusal_of_absent(asked.demand, mesh)) for mesh in asked.absent)
+    unreachable = [MeshVerdict(mesh=mesh, reason=refusal[0], detail=refusal[1]) for mesh, refusal in away if refusal is not None]
     return tuple(sorted((*asked.verdicts, *unreachable), key=lambda verdict: verdict.mesh)) if unreachable else asked.verdicts
 
 
 def _refuse(demand: RoutingRequest, verdicts: tuple[MeshVerdict, ...], unheld: str) -> RouteRefused:
     asked = [verdict for verdict in verdicts if demand.mesh in (None, verdict.mesh)]
     if not asked:
-        if demand.mesh is not None:
-            return RouteRefused(reason=Reason.MESH_UNREACHABLE, detail=f"{demand.mesh}: no mesh of this name has joined", verdicts=verdicts)
-        return RouteRefused(reason=Reason.NO_MESH_FITS, detail="no mesh has joined", verdicts=verdicts)
+        if demand.mesh is not None and verdicts:
+            words = f"{demand.mesh}: no mesh of this name has joined{nearest(demand.mesh, (verdict.mesh for verdict in verdicts))}"
+            return RouteRefused(reason=Reason.MESH_UNKNOWN, sentences=(words,), verdicts=verdicts)
+        return RouteRefused(reason=Reason.MESH_UNREACHABLE, sentences=("no mesh has joined",), verdicts=verdicts)
     reasons = {verdict.reason for verdict in asked}
-    common = reasons.pop() if len(reasons) == 1 else None
+    passing = next((verdict.reason for verdict in asked if verdict.may_pass), None)
+    common = reasons.pop() if len(reasons) == 1 else passing
     return RouteRefused(
         reason=common or Reason.NO_MESH_FITS,
-        detail="; ".join((*([unheld] if unheld else ()), *(f"{verdict.mesh}: {verdict.detail}" for verdict in asked))),
+        sentences=(*([unheld] if unheld else ()), *(f"{verdict.mesh}: {verdict.detail}" for verdict in asked)),
         verdicts=verdicts,
     )

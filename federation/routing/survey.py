@@ -1,9 +1,10 @@
 """Survey: the verdict of every mesh on a kind of work, wherever its inputs are.
 
 Each mesh is checked in the same order, and the first failure is its verdict: labels, tenants, presence, drain, probation
-(`federation.routing.mesh_filters`), a pool that could hold the work when empty, a flavor that is open to the tenant, quota that it could
-ever be granted, and a lease, or room for one, to pay for the work. A mesh without a failure accepts the work. If its pools are full or the
-quota is in use now, the work would wait there, and the verdict says so with an estimate.
+(`federation.routing.mesh_filters`), a pool and a node that could hold the work when empty, a flavor that is open to the tenant, quota that
+it could ever be granted, and a lease, or room for one, to pay for the work. A failure that passes, such as an absent mesh, comes after all
+that do not. A mesh without a failure accepts the work. If its pools are full or the quota is in use now, the work would wait
+there, and the verdict says so with an estimate.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +18,7 @@ from federation.quota.policies import PreemptionMode
 from federation.routing.demand import RoutingRequest
 from federation.routing.flavor_choice import Graded
 from federation.routing.headroom import Borrowing, Headroom
-from federation.routing.mesh_filters import refusal_of
+from federation.routing.mesh_filters import refusal_of, words_of_nodes, words_of_pools
 from federation.routing.queued_work import load_before, wait_behind_ms
 from federation.routing.verdicts import MeshVerdict
 from federation.snapshot import AbsentMesh, FederationSnapshot, MeshView, PoolRecord
@@ -127,6 +128,8 @@ class _Asking:
         if refusal is None:
             return self._pools(view, pace)
         reason, detail = refusal
+        if reason in PASSING and not (size := self._pools(view, pace)[0]).may_pass:
+            return size, ()
         held_ms = view.flapping_ms(self.now_ms) if reason is Reason.MESH_FLAPPING else 0
         return MeshVerdict(mesh=view.record.mesh, reason=reason, detail=detail, wait_ms=held_ms), ()
 
@@ -139,9 +142,10 @@ class _Asking:
         pools = sorted(view.record.pools, key=lambda pool: pool.pool)
         holding = [pool for pool in pools if demand.slot <= pool.capacity]
         if not holding:
-            sizes = ", ".join(f"{pool.pool} {pool.capacity!r}" for pool in pools) or "none"
-            words = f"needs {demand.slot!r}, more than any pool holds when empty ({sizes})"
-            return MeshVerdict(mesh=mesh, reason=Reason.POOL_TOO_SMALL, detail=words), ()
+            return MeshVerdict(mesh=mesh, reason=Reason.POOL_TOO_SMALL, detail=words_of_pools(demand.slot, view.record)), ()
+        too_large = words_of_nodes(demand.slot, view.record)
+        if too_large is not None:
+            return MeshVerdict(mesh=mesh, reason=Reason.NO_NODE_FITS, detail=too_large), ()
         judged = [(*self._judge(view, pool, pace), pool) for pool in holding]
         accepting = [each for each in judged if each[0].accepts]
         if not accepting:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from mesh.core.ids import FlavorName, MeshId, PoolName
-from mesh.core.reasons import Reason
+from mesh.core.reasons import PASSING, Reason
 
 #: Reasons with which the mesh accepts the work, which then waits there.
 WAITS_THERE = frozenset({Reason.QUOTA_EXHAUSTED, Reason.POOL_BUSY})
@@ -27,3 +27,8 @@ class MeshVerdict:
     def accepts(self) -> bool:
         """The work may go there, to start at once or to wait."""
         return self.reason is None or self.reason in WAITS_THERE
+
+    @property
+    def may_pass(self) -> bool:
+        """The mesh accepts the work, or may accept it later although neither the work nor the configuration changes."""
+        return self.reason is None or self.reason in PASSING

@@ -5,6 +5,7 @@ Quantities and capacity:
     resources       integers in one immutable value
     amounts         one counted quantity, in 1/10 000 of a unit
     nodes           a cluster as arrays: total, used, promised
+    node_sizes      distinct sizes of a mesh's nodes
     labels          labels of nodes, and label selectors
     pools           the quota ledger of a mesh, by holder
     shapes          shapes of groups, group settings of a pool

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from mesh.core.ids import NodeId, RunId, StageId
+from mesh.core.resources import ResourceSet
 from mesh.core.values import StoredValue
 from mesh.stages.messages import StageMessage
 from mesh.stages.spec import StageSpec
@@ -74,6 +75,9 @@ class StageHost(Protocol):
 
     def is_ready(self) -> bool:
         """Return whether the host can start stages now. May block for half a second."""
+
+    def node_totals(self) -> tuple[ResourceSet, ...]:
+        """Return the total resources of each node of the mesh, as last listed; empty: not known yet."""
 
     def stop_all(self) -> None:
         """Stop all stages at once, found ones too, without reports: the leases that paid for them are gone."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from mesh.core.clock import Clock
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 from mesh.core.values import Encoding, StoredValue
 from mesh.stages.hosting import LAST_WORD, Delivered, FoundStages, HeldStage, HostReport
 from mesh.stages.lease_deadline import DeadlineState, LeaseDeadline, Renewal
@@ -70,6 +71,7 @@ class SimulatedHost:
         self._deadline: LeaseDeadline | None = None
         self._stamp_ms = 0
         self.is_there = True  #: Answer of `is_ready`; running work is not affected.
+        self.nodes: tuple[ResourceSet, ...] = ()  #: Answer of `node_totals`.
         self.looks = 0  #: Number of calls of `is_ready`.
 
     @property
@@ -139,6 +141,9 @@ class SimulatedHost:
     def is_ready(self) -> bool:
         self.looks += 1
         return self.is_there
+
+    def node_totals(self) -> tuple[ResourceSet, ...]:
+        return self.nodes
 
     def stop_all(self) -> None:
         for kept in (self._stages, self._values, self._runs, self._notes, self._kept, self._numbers):

@@ -22,6 +22,8 @@ from serve_apps.schemas.tenants import QuotaView, TenantsView, TenantView
 #: One colour per state of runs, stages and nodes; a state's name always has the same colour.
 COLOURS: Mapping[str, str] = {
     RunState.PENDING.value: "bright_black",
+    RunState.WAITING.value: "bright_black",
+    RunState.BLOCKED.value: "yellow",
     RunState.RUNNING.value: "cyan",
     RunState.CANCELLING.value: "yellow",
     RunState.SUCCEEDED.value: "green",
@@ -32,8 +34,6 @@ COLOURS: Mapping[str, str] = {
     StageState.ENDED.value: "green",
     StageState.STOPPED.value: "bright_black",
     StageState.LOST.value: "red",
-    NodeState.WAITING.value: "bright_black",
-    NodeState.BLOCKED.value: "yellow",
     NodeState.ASSIGNED.value: "blue",
     NodeState.SKIPPED.value: "magenta",
 }

@@ -12,7 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from dag.errors import BacklogFull, KeyConflict, NotRequeued, RunConflict, SpecError, StoreFull, UnknownLetter, UnknownRun, UnknownStage
+from dag.errors import (
+    BacklogFull,
+    KeyConflict,
+    NoMeshFits,
+    NotRequeued,
+    RunConflict,
+    SpecError,
+    StoreFull,
+    UnknownLetter,
+    UnknownRun,
+    UnknownStage,
+)
 from federation.errors import DurabilityUnreachable, MeshMisfit, StoreUnavailable, UnknownMesh, UnknownTenant
 from federation.link import CODES, NO_BLOB, facts_of
 from mesh.errors import MeshError, RuntimeAdapterError
@@ -114,6 +125,7 @@ MEANINGS: tuple[tuple[type[Exception], HttpMeaning], ...] = (
     (NotRequeued, HttpMeaning(HTTPStatus.CONFLICT, "not_requeued")),
     (BodyTooLarge, HttpMeaning(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body_too_large")),
     (NotJson, HttpMeaning(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type")),
+    (NoMeshFits, HttpMeaning(HTTPStatus.UNPROCESSABLE_ENTITY, "no_mesh_fits")),
     (SpecError, HttpMeaning(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_spec")),
     (UnknownTenant, HttpMeaning(HTTPStatus.UNPROCESSABLE_ENTITY, "unknown_tenant")),
     (MeshMisfit, HttpMeaning(HTTPStatus.UNPROCESSABLE_ENTITY, "mesh_misfit")),
@@ -148,6 +160,7 @@ _OWN_WORDS = {
 }
 
 _SPEC_PROBLEMS = "the submission was refused"
+_NEVER = "the submission was refused: no mesh could ever run part of the graph"
 
 
 def meaning_of(error: Exception) -> HttpMeaning:
@@ -159,7 +172,7 @@ def body_of(error: Exception, request_id: str) -> ErrorBody:
     """Return the response body for the error."""
     code = meaning_of(error).code
     problems: Problems = getattr(error, "problems", ()) if code not in _OWN_WORDS else ()
-    words = _SPEC_PROBLEMS if isinstance(error, SpecError) else str(error)
+    words = (_NEVER if isinstance(error, NoMeshFits) else _SPEC_PROBLEMS) if isinstance(error, SpecError) else str(error)
     return problem_body(code, _OWN_WORDS.get(code, words), request_id, problems, facts=facts_of(error))
 
 

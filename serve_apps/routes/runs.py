@@ -115,9 +115,10 @@ def list_runs(
     listed = [summary for path in asked for summary in ports.runs.list(path, limit=looked_at)]
     if tenant is not None:
         check_reach(principal, asked[0], asked if listed else _listing(ports.shown().tree))
-    found = [summary for summary in listed if state in (None, summary.state)]
-    found.sort(key=lambda summary: (summary.created_ms, summary.run), reverse=True)
-    return RunsView(runs=[run_line(summary) for summary in format_lines(found[:limit], ports.waits)])
+    listed.sort(key=lambda summary: (summary.created_ms, summary.run), reverse=True)
+    lines = format_lines(listed if state is not None else listed[:limit], ports.waits)  # Its reason may decide whether a run is blocked.
+    found = [line for line in lines if state in (None, line.state)]
+    return RunsView(runs=[run_line(line) for line in found[:limit]])
 
 
 @router.get("/{run_id}", responses=refused(404))

@@ -10,7 +10,7 @@ from dag.dry_run import dry_run
 from dag.errors import UnknownStage
 from dag.run.runs import NodeRecord, RunRecord, RunSummary, StageRecord
 from dag.run.sending import spec_of
-from dag.run.states import RUN_ENDS, STAGE_ENDS, RunState, StageState
+from dag.run.states import RUN_ENDS, SHOWN_FOR_PLANNED, STAGE_ENDS, RunState, StageState
 from dag.spec.plans import plans_of
 from dag.spec.spec import digest, kept_form, load
 from dag.starting import under_way
@@ -34,7 +34,7 @@ from serve_apps.schemas.history import HistoryView
 from serve_apps.schemas.plans import PlanView
 from serve_apps.schemas.queues import QueueView
 from serve_apps.services.stopping import check_reach
-from serve_apps.services.submission import check_against, read_spec, tenant_of, user_of
+from serve_apps.services.submission import check_against, check_runnable, read_spec, tenant_of, user_of
 from serve_apps.snapshot_cache.snapshots import snapshot_now
 from serve_apps.snapshot_cache.waits import QUEUE_DEPTH_MAX, Queues, queues_of
 from serve_apps.views.waiting import (
@@ -146,6 +146,7 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
         nodes={NodeId(node): NodeRecord(node=NodeId(node)) for node in spec.nodes},
     )
     ports.runs.check_room(record, spec.blob_bytes())
+    check_runnable(ports, spec, record, snapshot)
     dry_run_result = dry_run(record, snapshot, ports.costs, tenant_policies.filed.settings_of(tenant))
     forecasts = Forecasts(snapshot, tenant_policies, queues, ports.costs, ports.queue.ages(), cache(partial(_running_of, ports)))
     shown: list[Forecast] = []
@@ -216,7 +217,7 @@ def _is_kept_back(run: RunSummary, *, queued: bool) -> bool:
         queued: Whether one of its stages is in a queue.
     """
     in_a_queue = (Reason.WAITING_IN_QUEUE, Reason.POOL_BUSY, *((Reason.LEASES_AT_LIMIT,) if queued else ()))
-    return run.state in (RunState.PENDING, RunState.RUNNING) and run.reason in _BEFORE_QUEUES and run.reason not in in_a_queue
+    return run.state in (RunState.PENDING, *SHOWN_FOR_PLANNED) and run.reason in _BEFORE_QUEUES and run.reason not in in_a_queue
 
 
 _BEFORE_QUEUES = (PASSING - {Reason.QUOTA_EXHAUSTED, Reason.QUOTA_CONTESTED, Reason.LEDGER_UNREACHABLE, Reason.LEDGER_RECOVERING}) | {
@@ -224,7 +225,9 @@ _BEFORE_QUEUES = (PASSING - {Reason.QUOTA_EXHAUSTED, Reason.QUOTA_CONTESTED, Rea
     Reason.LABEL_MISMATCH,
     Reason.TENANT_NOT_ALLOWED,
     Reason.CLUSTER_NOT_SHARED,
+    Reason.MESH_UNKNOWN,
     Reason.POOL_TOO_SMALL,
+    Reason.NO_NODE_FITS,
     Reason.QUOTA_TOO_SMALL,
     Reason.FLAVOR_CLOSED,
 }

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dag.errors import SpecError
+from dag.errors import NoMeshFits, SpecError
+from dag.planning import NeverPlaced, never_placed
 from dag.run.runs import NodeRecord, RunRecord
 from dag.spec.plans import misspelt_resources, refused_functions, refused_priorities
 from dag.spec.spec import DagSpec, digest, kept_form, parse
+from dag.spec.strict_json import pointer
 from federation.configured_meshes import ConfiguredMeshes
 from federation.durability import Durability, check_reachable
 from federation.quota.policies import TenantPolicies
 from federation.snapshot import FederationSnapshot, resources_of
+from mesh.core.counting import counted
 from mesh.core.ids import NodeId, RunId, TenantPath
 from serve_apps.requests.access import EVERYBODY, reaches
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies
 from serve_apps.requests.errors import MalformedBody, OutOfReach
 from serve_apps.schemas.runs import SubmittedView
+from serve_apps.snapshot_cache.snapshots import snapshot_now
+
+#: Kinds of nodes that one refusal explains.
+KINDS_NAMED = 20
+#: Last line of a refusal: the remedies.
+WAIT_INSTEAD = (
+    "ask for less, or change the meshes or quotas; to wait until a mesh fits, submit with --wait-for-capacity "
+    "(`wait_for_capacity: true` in the graph, `wait_for_capacity=True` in Python)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +54,7 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
         UnknownTenant: There is no such tenant.
         RunConflict: The id exists with another graph.
         KeyConflict: The idempotency key was used for another submission.
+        NoMeshFits: No mesh could ever run part of the graph, and the spec does not wait for capacity.
         DurabilityUnreachable: The store cannot provide the requested durability; nothing was stored.
         BacklogFull, StoreFull: Too much work is open.
         StoreUnavailable: The store does not answer; safe to submit again.
@@ -61,6 +75,7 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
         nodes={NodeId(node): NodeRecord(node=NodeId(node)) for node in spec.nodes},
         key=submission.idempotency_key or "",
     )
+    check_runnable(ports, spec, record, snapshot)
     created = ports.accepted.create(record, spec.blob_bytes(), epoch=snapshot.epoch)
     reached = ports.durable.confirm(submission.durability or ports.durability)
     summary = ports.runs.summary(record.run)
@@ -96,6 +111,36 @@ def check_against(
     )
     if problems:
         raise SpecError(problems)
+
+
+def check_runnable(ports: Dependencies, spec: DagSpec, record: RunRecord, snapshot: FederationSnapshot) -> None:
+    """Check that some mesh could run each node one day, by the code that routes the nodes.
+
+    Args:
+        snapshot: With or without the absent meshes, which may only add reasons to wait.
+
+    Raises:
+        NoMeshFits: No mesh could, and the spec does not wait for capacity. Never raised for a run that was accepted before.
+        StoreUnavailable: The store does not answer.
+    """
+    if spec.wait_for_capacity:
+        return
+    settings = ports.tenant_policies.in_force().filed.settings_of(record.tenant)
+    if not never_placed(spec, record.tenant, snapshot, ports.costs, settings):
+        return
+    complete = snapshot_now(lambda: snapshot, ports.registry, ports.configured_meshes)
+    refused = never_placed(spec, record.tenant, complete, ports.costs, settings)
+    if refused and ports.runs.summary(record.run) is None:
+        raise NoMeshFits((*(problem for one in refused[:KINDS_NAMED] for problem in _problems_of(one)), ("", WAIT_INSTEAD)))
+
+
+def _problems_of(never: NeverPlaced) -> Iterator[tuple[str, str]]:
+    """Yield a sentence for each mesh, with the place of the first node that the mesh refuses."""
+    first, *others = never.nodes
+    place = pointer("/nodes", first)
+    yield from ((place, sentence) for sentence in never.refused.sentences)
+    if others:
+        yield place, f"the same holds for {counted(len(others), 'other node')}, such as {others[0]}"
 
 
 def tenant_of(spec: DagSpec, principal: Principal) -> TenantPath:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from dag.run.run_status import waiting_state
 from dag.run.runs import RunSummary, StageRecord
-from dag.run.states import RunState, StageState
+from dag.run.states import SHOWN_FOR_PLANNED, RunState, StageState
 from federation.dispatch import QueuedStage, StageQueue
 from federation.estimates import CostRules
 from federation.explaining.forecasts import SAID_IN_PART, Forecasts
@@ -18,7 +19,7 @@ from federation.quota.explain import Change, Lever
 from federation.quota.tenant_policies import PoliciesInForce
 from federation.snapshot import FederationSnapshot
 from mesh.core.ids import MeshId, RunId, StageId
-from mesh.core.reasons import Reason
+from mesh.core.reasons import PASSING, Reason
 from mesh.core.resources import format_units
 
 #: Most stages read from a mesh's queue.
@@ -59,14 +60,21 @@ class Waits:
         return replace(stage, reason=wait.reason, detail=detail_of(wait.changes))
 
     def line(self, summary: RunSummary) -> RunSummary:
-        """Return the run with the current reason of its first stage that has the run's reason; unchanged if that stage is in no queue."""
+        """Return the run with the current reason of its first stage that has the run's reason, and with the state that follows.
+
+        It is unchanged if that stage is in no queue.
+        """
         if not is_line_cut_short_for(summary):
             return summary
         own = sorted(self.by_run.get(summary.run, ()), key=_number)
         wait = next((wait for stage in own if (wait := self.stages[stage]).said is summary.reason), None)
         if wait is None or wait.reason is summary.reason:
             return summary
-        return replace(summary, reason=wait.reason, detail=detail_of(wait.changes))
+        state = summary.state
+        if state is not RunState.RUNNING:
+            lasting = all(self.stages[stage].reason not in PASSING for stage in own)
+            state = waiting_state(wait.reason) if lasting else RunState.WAITING
+        return replace(summary, state=state, reason=wait.reason, detail=detail_of(wait.changes))
 
 
 def is_cut_short_for(stage: StageRecord) -> bool:
@@ -76,7 +84,7 @@ def is_cut_short_for(stage: StageRecord) -> bool:
 
 def is_line_cut_short_for(summary: RunSummary) -> bool:
     """Return whether the quota tree may know more than the mesh about why the run waits."""
-    return summary.state is RunState.RUNNING and summary.reason in SAID_IN_PART
+    return summary.state in SHOWN_FOR_PLANNED and summary.reason in SAID_IN_PART
 
 
 def queues_of(snapshot: FederationSnapshot, queue: StageQueue) -> Queues:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from dag.run.run_status import shown_state
 from dag.run.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
 from dag.run.states import NodeState, StageState
 from mesh.core.ids import MeshId, NodeId
@@ -36,7 +37,7 @@ def run_view(record: RunRecord, outputs: Iterable[str], look: Callable[[], Waits
     line = RunSummary(
         run=record.run,
         tenant=record.tenant,
-        state=record.state,
+        state=shown_state(record),
         created_ms=record.created_ms,
         ended_ms=record.ended_ms,
         reason=record.reason,

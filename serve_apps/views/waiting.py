@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dag.dry_run import DryRun
+from dag.run.run_status import shown_state
 from dag.run.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
 from dag.run.states import NodeState, StageState
 from federation.dispatch import QueuedStage
@@ -155,7 +156,7 @@ def run_explanation(record: RunRecord, stages: list[StageExplanation], now_ms: i
         id=record.run,
         tenant=record.tenant,
         user=record.user,
-        state=record.state.value,
+        state=shown_state(record).value,
         reason=record.reason.value if record.reason is not None else None,
         detail=record.detail,
         at_ms=now_ms,

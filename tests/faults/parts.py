@@ -385,6 +385,9 @@ class ProcessHost:
         for slot in stage.slots:
             slot.signal(number, self._ended_well(stage, slot))
 
+    def node_totals(self) -> tuple[ResourceSet, ...]:
+        return ()
+
     def read_clock(self) -> None:
         for node in self._nodes:
             with contextlib.suppress(OSError):

@@ -234,6 +234,9 @@ class RayStageHost:
             return False
         return True
 
+    def node_totals(self) -> tuple[ResourceSet, ...]:
+        return self._guards.node_totals
+
     def stop_all(self) -> None:
         """Kill every actor of the mesh, warm or bound. Ray ends the tasks of dead runners, and removes all groups."""
         with self._guard:

@@ -31,7 +31,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from mesh.core.ids import MeshId
+from mesh.core.resources import ResourceSet
 from mesh.errors import RuntimeAdapterError
+from mesh.ray.local.ray_names import own_resources
 from mesh.ray.stage_runner.actor_calls import ActorCalls
 from mesh.ray.stage_runner.watch_folder import socket_of, watch_folder
 from mesh.stages.lease_deadline import Renewal
@@ -210,6 +212,8 @@ class NodeGuards:
         self._reported: dict[str, Any] = {}  #: Renewals on their way, and their answers.
         self._was_answered = False  #: By any node, ever.
         self._guarded: set[str] = set()  #: Nodes whose watchdog has accepted a renewal.
+        self._listed: Nodes = []  #: The nodes of the mesh, as Ray listed them.
+        self.node_totals: tuple[ResourceSet, ...] = ()  #: Total resources of each of these nodes.
 
     def read_clock(self) -> None:
         """Read the clocks of the nodes: call this right before the ledger is asked for a renewal.
@@ -274,7 +278,11 @@ class NodeGuards:
         nodes = self._known.look(wait_s)
         if nodes is None:
             return
-        self._there = frozenset(node["NodeID"] for node in nodes if node["Alive"] and self._node_labels.items() <= node["Labels"].items())
+        listed = [node for node in nodes if node["Alive"] and self._node_labels.items() <= node["Labels"].items()]
+        if listed != self._listed:  # The conversion of a thousand nodes takes a heartbeat noticeable time.
+            self._listed = listed
+            self.node_totals = tuple(own_resources(node.get("Resources", {})) for node in listed)
+        self._there = frozenset(node["NodeID"] for node in listed)
         for node in self._there - self.actors.keys():
             self.actors[node] = self._new_guard(node)
         for node in self.actors.keys() - self._there:

@@ -64,6 +64,10 @@ def submit(
     ] = None,
     user: Annotated[str | None, typer.Option(help="User of the run. Default: the user of the key, or the key itself.")] = None,
     on_error: Annotated[str | None, typer.Option(help="Effect of a failed node on the run: fail_fast or continue.")] = None,
+    wait_for_capacity: Annotated[
+        bool,
+        typer.Option("--wait-for-capacity", help="Accept a graph that no mesh could ever run as things are, and wait until one could."),
+    ] = False,
     dry: Annotated[bool, typer.Option("--dry-run", help="Submit nothing; show what would happen to the run.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the run until it ends.")] = True,
     address: AddressOption = None,
@@ -81,6 +85,8 @@ def submit(
         spec = session.client.spec_of(
             graph.outputs, id=run_id, tenant=tenant, user=user, on_error=on_error or "fail_fast", by_value=(graph.module,)
         )
+    if wait_for_capacity:
+        spec["wait_for_capacity"] = True
     if dry:
         with named(file):
             _print_plan(session, spec)

@@ -294,7 +294,7 @@ def test_a_blocked_run_reports_once_and_resumes_with_a_mesh():
     version = root.record().version
     root.coordinator.tick()
     assert (root.states(), root.record().version) == ({"a": "BLOCKED"}, version)
-    assert (root.record().nodes["a"].reason, root.record().nodes["a"].detail) == (Reason.NO_MESH_FITS, "no mesh has joined")
+    assert (root.record().nodes["a"].reason, root.record().nodes["a"].detail) == (Reason.MESH_UNREACHABLE, "no mesh has joined")
     root.join("east")
     root.coordinator.tick()
     assert root.waiting("east") == ["r.1"]

@@ -159,7 +159,7 @@ def test_a_node_below_an_earlier_blocked_one_is_left_too():
     [
         pytest.param({"resources": ResourceSet.of({"cpu": 9})}, Reason.POOL_TOO_SMALL, id="more than any pool holds"),
         pytest.param({"resources": ResourceSet.of({"gpu": 1})}, Reason.POOL_TOO_SMALL, id="what no pool has"),
-        pytest.param({"mesh": "north"}, Reason.MESH_UNREACHABLE, id="a mesh that has never joined"),
+        pytest.param({"mesh": "north"}, Reason.MESH_UNKNOWN, id="a mesh that has never joined"),
     ],
 )
 def test_a_node_that_no_mesh_takes_says_why(reported, reason):
@@ -167,7 +167,7 @@ def test_a_node_that_no_mesh_takes_says_why(reported, reason):
 
 
 def test_without_any_mesh_every_first_node_is_blocked():
-    assert placed(Run("a:", "b:", "c: a")) == ({}, {"a": Reason.NO_MESH_FITS, "b": Reason.NO_MESH_FITS})
+    assert placed(Run("a:", "b:", "c: a")) == ({}, {"a": Reason.MESH_UNREACHABLE, "b": Reason.MESH_UNREACHABLE})
 
 
 def test_nodes_of_one_kind_ask_once(monkeypatch):

@@ -16,8 +16,10 @@ from dag.run.states import (
     StageState,
 )
 
+SHOWN_ONLY = {RunState.WAITING, RunState.BLOCKED}
+
 TABLES = [
-    pytest.param(RunState, RUN_TRANSITIONS, RunState.PENDING, RUN_ENDS, id="runs"),
+    pytest.param(set(RunState) - SHOWN_ONLY, RUN_TRANSITIONS, RunState.PENDING, RUN_ENDS, id="runs"),
     pytest.param(StageState, STAGE_TRANSITIONS, StageState.PLANNED, STAGE_ENDS, id="stages"),
     pytest.param(NodeState, NODE_TRANSITIONS, NodeState.WAITING, NODE_ENDS, id="nodes"),
 ]

@@ -228,10 +228,10 @@ def test_pinned_work_is_refused_for_that_mesh_alone():
     assert len(answer.verdicts) == 2
 
 
-def test_work_pinned_to_a_mesh_that_never_joined_waits_for_it():
+def test_work_pinned_to_an_unknown_mesh_is_refused_by_name():
     answer = route(a_demand(mesh=MeshId("moon")), a_snapshot(a_mesh("east")))
     assert isinstance(answer, RouteRefused)
-    assert answer.reason is Reason.MESH_UNREACHABLE
+    assert answer.reason is Reason.MESH_UNKNOWN
     assert "moon" in answer.detail
 
 
@@ -239,14 +239,14 @@ def test_different_refusals_are_listed_together():
     snapshot = a_snapshot(a_mesh("east", alive=False), a_mesh("west", drain=Drain()))
     answer = route(a_demand(), snapshot)
     assert isinstance(answer, RouteRefused)
-    assert answer.reason is Reason.NO_MESH_FITS
+    assert answer.reason is Reason.MESH_UNREACHABLE
     assert answer.detail == "east: its heartbeat is overdue; west: it is draining and admits nothing new"
 
 
 def test_without_any_mesh_nothing_fits():
     answer = route(a_demand(), a_snapshot())
     assert isinstance(answer, RouteRefused)
-    assert (answer.reason, answer.verdicts) == (Reason.NO_MESH_FITS, ())
+    assert (answer.reason, answer.verdicts) == (Reason.MESH_UNREACHABLE, ())
 
 
 def test_pool_that_could_start_the_work_is_named():

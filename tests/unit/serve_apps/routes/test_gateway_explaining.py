@@ -115,7 +115,7 @@ def test_queue_includes_child_tenants_by_parent_not_by_path(world):
     world.store.configure(TenantTree([*tree.tenants.values(), *others]))
     world.tenant_policies.publish(TenantPolicies(settings={SALES: QueueSettings(stop=Stop.HOLD), RIVAL: QueueSettings(stop=Stop.HOLD)}))
     for tenant in (moved, guest):
-        world.client(tenant).submit_spec(spec_of("a", id=f"of-{tenant.replace('/', '-')}"))
+        world.client(tenant).submit_spec(spec_of("a", id=f"of-{tenant.replace('/', '-')}", wait_for_capacity=True))
     world.coordinator().step(0)
 
     def kept_back(path):
@@ -216,7 +216,7 @@ def test_dry_run_reports_an_unshared_cluster():
     world = GatewayWorld()
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}))
     ManualMesh(world.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1"))
-    view = world.http(RESEARCH).post("/v1/plan", json=two_cpus("t")).json()
+    view = world.http(RESEARCH).post("/v1/plan", json=two_cpus("t", wait_for_capacity=True)).json()
     words = "east: its Ray cluster admits 2 top-level tenants, and is not `shared`: it admits nothing new"
     assert [(node["reason"], node["detail"]) for node in view["blocked"]] == [("CLUSTER_NOT_SHARED", words)]
 
@@ -286,14 +286,14 @@ def test_a_dry_run_says_what_keeps_the_whole_run_back(world):
 
 
 def test_dry_run_reports_nodes_that_no_mesh_takes(world):
-    spec = spec_of("a", id="t")
+    spec = spec_of("a", id="t", wait_for_capacity=True)
     spec["nodes"]["a"]["options"] = {"labels": {"zone": "north"}}
     view = world.http(RESEARCH).post("/v1/plan", json=spec).json()
     assert (view["stages"], view["blocked"][0]["reason"]) == ([], "LABEL_MISMATCH")
 
 
 def test_dry_run_and_run_name_a_closed_flavor_with_its_remedy(world):
-    spec = spec_of("a", id="t")
+    spec = spec_of("a", id="t", wait_for_capacity=True)
     (blocked,) = world.http(RIVAL).post("/v1/plan", json=spec).json()["blocked"]
     assert world.http(RIVAL).post("/v1/runs", json=spec).status_code < 300
     world.coordinator().step(0)
@@ -360,18 +360,19 @@ def test_misspelt_resource_in_the_defaults_is_refused_there():
 def test_resource_of_no_mesh_is_shown_by_dry_run_and_explain():
     world = with_tpus()
     words = "no mesh has lamp; there is cpu, fpga_card, tpu"
-    (node,) = world.http(RESEARCH).post("/v1/plan", json=asking_for("t", lamp=1)).json()["blocked"]
+    spec = {**asking_for("t", lamp=1), "wait_for_capacity": True}
+    (node,) = world.http(RESEARCH).post("/v1/plan", json=spec).json()["blocked"]
     assert (node["reason"], node["detail"].partition("; east:")[0]) == ("POOL_TOO_SMALL", words)
-    assert world.http(RESEARCH).post("/v1/runs", json=asking_for("t", lamp=1)).status_code == 202
+    assert world.http(RESEARCH).post("/v1/runs", json=spec).status_code == 202
     world.coordinator().step(0)
     (node,) = get(world, "/v1/runs/t/explain", RESEARCH)["blocked"]
     assert (node["reason"], node["detail"].partition("; east:")[0]) == ("POOL_TOO_SMALL", words)
 
 
 def test_possible_resource_of_a_known_mesh_is_accepted():
-    world = with_tpus()
-    assert world.http(RESEARCH).post("/v1/runs", json=asking_for("here", tpu=1)).status_code == 202
-    assert world.http(RESEARCH).post("/v1/runs", json=asking_for("away", fpga_card=1)).status_code == 202
+    world, away = with_tpus(), asking_for("away", fpga_card=1)
+    away["nodes"]["a"]["options"]["num_cpus"] = 0
+    assert world.http(RESEARCH).post("/v1/runs", json=away).status_code == 202
     assert GatewayWorld().http(RESEARCH).post("/v1/runs", json=asking_for("nowhere", TPU=1)).status_code == 202
 
 
