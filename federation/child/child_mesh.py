@@ -382,7 +382,8 @@ class ChildMesh:
         if gone and self._child_session.doubt_demands():
             self._child_session.hurry()  # The ledger may reclaim quota for them.
         offers = self._offers(fresh[:HEADS_MAX])
-        self._decision_queue.take(*offers, *(events.WorkloadWithdrawn(workload=name) for name in sorted(gone)), events.RoomMayHaveCome())
+        withdrawn = (events.WorkloadWithdrawn(workload=name) for name in sorted(gone))
+        self._decision_queue.take(*self._child_state.unseen_nodes(), *offers, *withdrawn, events.RoomMayHaveCome())
         for place in range(HEADS_MAX, len(fresh), HEADS_MAX):  # The most urgent come first; the next pass handles the rest.
             if not self._decision_queue.is_done or self._guard.has_to_stop(DONE_AT_ONCE):
                 return

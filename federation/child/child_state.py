@@ -19,6 +19,7 @@ from mesh.core.pools import PoolSpec
 from mesh.core.resources import ResourceSet
 from mesh.preemption.stage_preemption import Occupant
 from mesh.stages.admission import StageAdmission, WorkloadState
+from mesh.stages.admission_events import NodesSeen
 
 
 @dataclass(slots=True)
@@ -36,6 +37,7 @@ class ChildState:
     can_start: bool = True  #: The Ray cluster of the mesh responds.
     _nodes: tuple[NodeSize, ...] = ()  #: Sizes of the nodes, as reported.
     _node_totals: tuple[ResourceSet, ...] = ()
+    _is_seen: bool = True  #: Admission knows these nodes.
 
     def __post_init__(self) -> None:
         self.begin()
@@ -44,6 +46,8 @@ class ChildState:
         """Forget everything. `admission` is a new object, so a caller that kept the old one can see the change."""
         pools = self.record.pools
         self.admission = StageAdmission(tuple(PoolSpec(pool=pool.pool, flavor=pool.flavor, capacity=pool.capacity) for pool in pools))
+        self.unseen_nodes()
+        self.admission.handle(NodesSeen(totals=self._node_totals))
         self.accounting = LeaseAccounting()
         self.running.clear()
 
@@ -52,7 +56,12 @@ class ChildState:
         if totals != self._node_totals:
             named = resources_of((self.record,))
             self._nodes = sizes_of(ResourceSet({name: total[name] for name in named}) for total in totals)
-            self._node_totals = totals
+            self._node_totals, self._is_seen = totals, False
+
+    def unseen_nodes(self) -> tuple[NodesSeen, ...]:
+        """Return the event that the nodes have changed, once after each change."""
+        was_seen, self._is_seen = self._is_seen, True
+        return () if was_seen else (NodesSeen(totals=self._node_totals),)
 
     def as_reported(self) -> MeshRecord:
         """Return the mesh's record with its nodes, the pools' use, whether the mesh is at its lease limit, and the state of Ray."""

@@ -507,3 +507,19 @@ def test_running_work_ends_and_none_follows_while_ray_is_gone(joined):
     assert ("s1", "stage_ended") in joined.kinds()
     joined.heartbeat(2)
     assert (joined.running(), joined.view().claimed) == (set(), 0)
+
+
+def test_a_stage_too_large_for_every_node_waits_for_a_node(joined):
+    joined.host.nodes = (CPU.times(2), CPU.times(2))
+    joined.submit("s", slot=CPU.times(3))
+    joined.heartbeat()
+    joined.notifications()
+    assert (joined.held(), [message.reason for message in waiting(joined)]) == (0, [Reason.NO_NODE_FITS])
+    joined.host.nodes = (CPU.times(2), CPU.times(4))
+    joined.heartbeat()
+    assert (joined.held(), joined.view().claimed) == (3, 1)
+
+
+def waiting(joined):
+    joined.kinds()
+    return [message for message in joined.messages if message.kind == "stage_waiting"]
