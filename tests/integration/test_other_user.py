@@ -64,7 +64,7 @@ def environment_of(**more: str) -> dict[str, str]:
 def python_for_everybody() -> str:
     """Return a Python of this release that the user can run with this package, or skip the test."""
     for python in filter(None, (os.environ.get(PYTHON_VARIABLE), sys.executable, shutil.which("python3", path=os.defpath))):
-        look = [python, "-c", "import sys, serve_apps.cli.app; print(sys.version_info[:2])"]
+        look = [python, "-c", "import sys, redis, serve_apps.cli.app; print(sys.version_info[:2])"]  # Redis has needs by version.
         with suppress(OSError):
             reported = subprocess.run(
                 look, cwd="/", env=environment_of(), capture_output=True, text=True, check=False, **RunAs.find(USER).process()
