@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from federation.planning.values import Holding, PlannerDemand, Target, Units
+from federation.planning.values import Holding, LeaseKey, PlannerDemand, Target, Units
 from federation.quota.forest import QuotaForest
 from federation.quota.ledger import Amounts
 from federation.quota.policies import UNNAMED, QueueSettings, Rules
@@ -20,7 +20,6 @@ from mesh.core.ids import FlavorName, MeshId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import AMOUNT_MAX
 
-LeaseKey = tuple[MeshId, TenantPath, FlavorName]
 _PLACE = attrgetter("mesh", "tenant", "flavor")
 #: Holding of a lease made in the round; the lease's key names its mesh, tenant and flavor.
 _UNHELD = Holding(mesh=MeshId(""), tenant=TenantPath(""), flavor=FlavorName(""), target={})

@@ -201,7 +201,7 @@ class QuotaForest:
         return ShareScale({name: whole // units for name, units in most.items()}, dict.fromkeys(weights, endless) | counted)
 
     def lowest_common(self, node: int, other: int) -> tuple[int, int, int]:
-        """Return the lowest common ancestor, and the two nodes right below it on either path.
+        """Return the steps from the first node to the lowest common ancestor, and the two nodes right below it on either path.
 
         The two nodes differ and have the same root.
         """
@@ -209,7 +209,7 @@ class QuotaForest:
         depth = 1
         while mine[-depth - 1] == theirs[-depth - 1]:
             depth += 1
-        return mine[-depth], mine[-depth - 1], theirs[-depth - 1]
+        return len(mine) - depth, mine[-depth - 1], theirs[-depth - 1]
 
     def _paths(self, roots_first: list[int]) -> tuple[tuple[int, ...], ...]:
         paths: list[tuple[int, ...]] = [()] * len(self.names)

@@ -155,7 +155,11 @@ class QuotaScheduler:
     # -- a round ---------------------------------------------------------------------------------------------------------
 
     def round(self, now_ms: int) -> list[QuotaDecision]:
-        """Decide which workloads start and stop now, and why the others of this round wait."""
+        """Decide which workloads start and stop now, and why the others of this round wait.
+
+        The conformance cases and the laws run these rounds, over the same search and order as the planner. In a federation the planner
+        decides instead (ADR 0037), and explanations only read the state.
+        """
         self._at(now_ms)
         decisions: list[QuotaDecision] = [*self._drained(), *self._expired(), *self._kept_holds()]
         self._unpark()

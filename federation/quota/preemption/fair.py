@@ -270,13 +270,7 @@ class _Hunt:
     def _height(self, victim: Victim) -> int:
         """Return the length of the path from the taker to the lowest common ancestor; 0 for its own work."""
         queue = self._snapshot.node_of(victim.running)
-        if queue == self._ask.node:
-            return 0
-        mine, theirs = self._snapshot.forest.paths[self._ask.node], self._snapshot.forest.paths[queue]
-        depth = 1
-        while mine[-depth - 1] == theirs[-depth - 1]:
-            depth += 1
-        return len(mine) - depth
+        return 0 if queue == self._ask.node else self._snapshot.forest.lowest_common(self._ask.node, queue)[0]
 
     def _is_right(self, victim: Victim) -> bool:
         """Return whether the taker is below the share that the giver had with the victim."""
