@@ -105,7 +105,7 @@ class QuotaCase:
         groups = self.settings[self.forest.index[workload.queue]].groups
         covered = {resource for group in groups for resource in group.resources}
         sets = tuple(_replica_set(each, counts_pods=REPLICAS_OF_PODS in covered) for each in fields.each("pod_sets"))
-        return replace(workload, replica_sets=sets)
+        return workload._replace(replica_sets=sets)
 
     def works_of_history(self) -> dict[str, Running]:
         """Return the work that starts and ends in the case's history, by name."""

@@ -215,7 +215,7 @@ class _Round:
             lines[claim.node].append(claim)
         order = ShareOrder(self._quota, [_head(line[-1]) for line in lines.values()], self._past)
         while (head := order.next()) is not None:
-            claim, line = head.item, lines[head.queue]
+            claim, line, least = head.item, lines[head.queue], head.item.least
             slots = min(self._planning_state.slots_free(claim), max(claim.least, -(-claim.slots // PORTIONS)))
             if slots >= claim.least and not claim.demand.is_crowded:
                 self._planning_state.raise_for(claim, slots, Reason.QUOTA_FREE)
@@ -227,7 +227,8 @@ class _Round:
                     claim.slots = 0
             if not claim.slots:
                 line.pop()
-            order.settle(head, _head(line[-1]) if line else None)
+            is_same = bool(claim.slots) and claim.least == least
+            order.settle(head, head if is_same else _head(line[-1]) if line else None)
             order.refresh(leaves)
 
     def _reclaim(self, claim: PlannedDemand, slots: int) -> set[int]:

@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from federation.planning.values import Holding, PlannerDemand
+from federation.planning.values import Holding, LeaseKey, PlannerDemand
 from federation.snapshot import DemandView, FederationSnapshot, LeaseView, PoolRecord, RunningView
 from mesh.core.ids import FlavorName, MeshId, TenantPath
 from mesh.core.resources import ResourceSet
 
 #: By mesh, flavor and tenant: the mesh's room that is not yet assigned to a want of the tenant.
 _Left = dict[tuple[MeshId, FlavorName, TenantPath], dict[str, int]]
-_LeaseKey = tuple[MeshId, TenantPath, FlavorName]
+RunningByLease = Mapping[LeaseKey, Sequence[RunningView]]
 #: The ledger's tokens are the microseconds of its clock at their creation.
 _TOKENS_A_MS = 1_000
 
@@ -34,17 +34,29 @@ def granted_ms(lease: LeaseView) -> int:
     return lease.token // _TOKENS_A_MS
 
 
-def holdings_of(snapshot: FederationSnapshot) -> list[Holding]:
-    """Return every lease as a holding, with the stages that it pays for."""
-    running = _running_by_lease(snapshot)
+def running_by_lease(snapshot: FederationSnapshot) -> RunningByLease:
+    """Return the stages that each lease pays for, in the order of the snapshot."""
+    running: defaultdict[LeaseKey, list[RunningView]] = defaultdict(list)
+    for view in snapshot.running:
+        running[view.mesh, view.tenant, view.flavor].append(view)
+    return running
+
+
+def holdings_of(snapshot: FederationSnapshot, running: RunningByLease | None = None) -> list[Holding]:
+    """Return every lease as a holding, with the stages that it pays for.
+
+    Args:
+        running: `running_by_lease` of the snapshot, if the caller has it.
+    """
+    running = running_by_lease(snapshot) if running is None else running
     wanted = {(view.mesh, view.tenant, view.flavor) for view in snapshot.demands}
     return [_holding(lease, running.get(_key(lease), ()), is_wanted=_key(lease) in wanted) for lease in snapshot.leases]
 
 
-def demands_of(snapshot: FederationSnapshot) -> list[PlannerDemand]:
-    """Return the wants of all meshes that can start work, for tenants that exist."""
+def demands_of(snapshot: FederationSnapshot, running: RunningByLease | None = None) -> list[PlannerDemand]:
+    """Return the wants of all meshes that can start work, for tenants that exist; `running` as in `holdings_of`."""
     able = {view.record.mesh for view in snapshot.meshes if view.can_start}
-    running = _running_by_lease(snapshot)
+    running = running_by_lease(snapshot) if running is None else running
     coming = {_key(lease): on_its_way(lease, running.get(_key(lease), ())) for lease in snapshot.leases if lease.incarnation is None}
     free = free_room(snapshot)
     left: _Left = {}
@@ -100,14 +112,7 @@ def on_its_way(lease: LeaseView, running: Sequence[RunningView]) -> dict[str, in
     return {name: units for name, units in free.items() if units > 0}
 
 
-def _running_by_lease(snapshot: FederationSnapshot) -> Mapping[_LeaseKey, list[RunningView]]:
-    running: defaultdict[_LeaseKey, list[RunningView]] = defaultdict(list)
-    for view in snapshot.running:
-        running[view.mesh, view.tenant, view.flavor].append(view)
-    return running
-
-
-def _key(lease: LeaseView) -> _LeaseKey:
+def _key(lease: LeaseView) -> LeaseKey:
     return lease.mesh, lease.tenant, lease.flavor
 
 

@@ -15,7 +15,7 @@ import structlog
 from federation.errors import LedgerRecovering, PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
 from federation.leases import CONTESTED_MS, ROWS_MAX, VICTIMS_MAX, LeaseLedger, TargetUpdate
 from federation.planning.planner import plan
-from federation.planning.planner_inputs import demands_of, holdings_of
+from federation.planning.planner_inputs import demands_of, holdings_of, running_by_lease
 from federation.planning.values import Plan, Target
 from federation.quota.forest import QuotaForest
 from federation.quota.past_use import NO_PAST, PastUse, load_of
@@ -180,11 +180,11 @@ class PlannerLoop:
         return self._history.let_pass(snapshot, forest, half_life_ms)
 
     def _plan(self, snapshot: FederationSnapshot, in_force: PoliciesInForce, past: PastUse) -> Plan:
-        tenant_policies = in_force.merged()
+        tenant_policies, running = in_force.merged(), running_by_lease(snapshot)
         return plan(
             self._forest_of(snapshot, in_force),
-            holdings_of(snapshot),
-            demands_of(snapshot),
+            holdings_of(snapshot, running),
+            demands_of(snapshot, running),
             now_ms=snapshot.at_ms,
             rules=tenant_policies.rules,
             settings=tenant_policies.settings,

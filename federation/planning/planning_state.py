@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from federation.planning.values import Holding, PlannerDemand, Target, Units
+from federation.planning.values import Holding, LeaseKey, PlannerDemand, Target, Units
 from federation.quota.forest import QuotaForest
 from federation.quota.ledger import Amounts
 from federation.quota.policies import UNNAMED, QueueSettings, Rules
@@ -20,7 +20,6 @@ from mesh.core.ids import FlavorName, MeshId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import AMOUNT_MAX
 
-LeaseKey = tuple[MeshId, TenantPath, FlavorName]
 _PLACE = attrgetter("mesh", "tenant", "flavor")
 #: Holding of a lease made in the round; the lease's key names its mesh, tenant and flavor.
 _UNHELD = Holding(mesh=MeshId(""), tenant=TenantPath(""), flavor=FlavorName(""), target={})
@@ -111,13 +110,17 @@ class PlanningState:
 
     def _list(self, lease: PlannedLease) -> None:
         """List the work that the lease's target covers; the rest of the target is idle. Other work of the lease is stopping already."""
-        left, flavor = lease.target, lease.key[2]
+        left, flavor = lease.target.copy(), lease.key[2]
+        queue, since_ms = self.forest.names[lease.node], lease.holding.since_ms
         for view in _kept_first(lease.holding):
             amounts = view.amounts
-            if any(units > left.get(name, 0) for name, units in amounts.items()):
-                continue
-            left = {name: units - amounts[name] for name, units in left.items()}
-            self._pay(lease, _running(view, self.forest.names[lease.node], lease.holding.since_ms))
+            for name, units in amounts.items():
+                if units > left.get(name, 0):
+                    break
+            else:
+                for name, units in amounts.items():
+                    left[name] -= units
+                self._pay(lease, _running(view, queue, since_ms))
         idle = lease.holding.idle
         unused = left if idle is None else {name: min(units, idle.get(name, 0)) for name, units in left.items()}
         self._list_idle(lease, {(flavor, name): units for name, units in unused.items() if units > 0})
@@ -365,17 +368,22 @@ def _without_zeros(units: Units) -> Units:
 
 def _kept_first(holding: Holding) -> Sequence[RunningView]:
     """Return the work of a lease, the stages first that its mesh would stop last; in any order if the target covers them all."""
-    for name, units in holding.target.items():
-        if sum(view.amounts[name] for view in holding.running) > units:
-            return sorted(holding.running, key=lambda view: (view.is_leaving, -view.priority, view.token))
-    return holding.running
+    left = dict(holding.target)
+    for view in holding.running:
+        for name, units in view.amounts.items():
+            if name in left:
+                left[name] -= units
+    if all(units >= 0 for units in left.values()):
+        return holding.running
+    return sorted(holding.running, key=lambda view: (view.is_leaving, -view.priority, view.token))
 
 
 def _running(view: RunningView, queue: str, granted_ms: int) -> Running:
     workload = Workload(workload=view.stage, queue=queue, created_ms=view.created_ms, priority=view.priority)
+    flavor = view.flavor
     return Running(
         workload=workload,
-        amounts={(view.flavor, name): units for name, units in view.amounts.items()},
+        amounts={(flavor, name): units for name, units in view.amounts.items()},
         since_ms=view.since_ms,
         saved_ms=view.saved_ms,
         is_leaving=view.is_leaving,

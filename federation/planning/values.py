@@ -10,6 +10,7 @@ from federation.snapshot import RunningView
 from mesh.core.ids import FlavorName, MeshId, TenantPath
 from mesh.core.reasons import Reason
 
+LeaseKey = tuple[MeshId, TenantPath, FlavorName]
 Units = Mapping[str, int]  #: Resource to whole units.
 
 

@@ -99,7 +99,7 @@ def explain(scheduler: QuotaScheduler, workload: str, first: Collection[str] = (
 def dry_run(scheduler: QuotaScheduler, workload: Workload, first: Collection[str] = ()) -> WorkloadExplanation:
     """Explain a workload as if it were submitted now; `first` as in `explain`. Raises UnknownTenant."""
     node = scheduler.queue_node(workload.queue)
-    work = replace(workload, queue=scheduler.forest.names[node])
+    work = workload._replace(queue=scheduler.forest.names[node])
     place = (-work.priority, work.created_ms, work.workload)
     ahead = [one for one in scheduler.waiting(work.queue) if (-one.priority, one.created_ms, one.workload) < place]
     return _explained(scheduler, work, ahead, first)
@@ -204,7 +204,7 @@ def _estimate(scheduler: QuotaScheduler, work: Workload, ahead: list[Workload], 
             latest_ms = max(latest_ms, found.start_ms)
         expected = other.expected_run_ms
         ends = None if expected is None else found.start_ms + expected - snapshot.now_ms
-        stand_in = replace(other, expected_run_ms=ends)
+        stand_in = other._replace(expected_run_ms=ends)
         snapshot.add(Running(workload=stand_in, amounts=found.assignment.amounts, since_ms=snapshot.now_ms))
     found = _earliest_start(snapshot, work)
     if found is None:

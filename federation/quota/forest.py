@@ -54,6 +54,7 @@ class Rows:
     idle: tuple[int, ...]  #: Excess of each node (use less own) while nothing is in use.
     is_declared: tuple[bool, ...]  #: By the node, or by one below it.
     is_closed: tuple[bool, ...]  #: To work queued at the node.
+    keeps_any: bool  #: Whether any node keeps something.
     narrow: tuple[tuple[int, ...], ...]  #: For each node, the nodes of its path that keep or limit something; without the root.
 
 
@@ -84,6 +85,7 @@ class QuotaForest:
         "names",
         "parents",
         "paths",
+        "places",
         "queues",
         "weights",
     )
@@ -108,11 +110,15 @@ class QuotaForest:
             raise ConfigError(f"nodes in a cycle: {', '.join(lost)}; give one of them another parent")
         self.paths = self._paths(roots_first)
         self.heights = self._heights(roots_first)
+        cohorts = sorted((number for number in roots_first if below[number]), key=self.names.__getitem__)
+        places = {number: place for place, number in enumerate(cohorts)}
+        #: Order of nodes that are otherwise equal: cohorts by name, then all queues alike.
+        self.places = tuple(places.get(number, len(places)) for number in range(len(listed)))
         keys = sorted({key for node in listed for key in node.quotas})
         self._rows = {key: _rows(key, listed, self.parents, roots_first) for key in keys}
         zeros = (0,) * len(listed)
         never = (False,) * len(listed)
-        self._none = Rows(zeros, zeros, zeros, (None,) * len(listed), zeros, zeros, zeros, never, never, ((),) * len(listed))
+        self._none = Rows(zeros, zeros, zeros, (None,) * len(listed), zeros, zeros, zeros, never, never, False, ((),) * len(listed))
         leaves = {self.tenant_of(node): node for node, name in enumerate(self.names) if name.endswith(OWN_LEAF)}
         self._queues = self.index | leaves
         self._lendable: dict[int, dict[str, int]] = {}
@@ -195,7 +201,7 @@ class QuotaForest:
         return ShareScale({name: whole // units for name, units in most.items()}, dict.fromkeys(weights, endless) | counted)
 
     def lowest_common(self, node: int, other: int) -> tuple[int, int, int]:
-        """Return the lowest common ancestor, and the two nodes right below it on either path.
+        """Return the steps from the first node to the lowest common ancestor, and the two nodes right below it on either path.
 
         The two nodes differ and have the same root.
         """
@@ -203,7 +209,7 @@ class QuotaForest:
         depth = 1
         while mine[-depth - 1] == theirs[-depth - 1]:
             depth += 1
-        return mine[-depth], mine[-depth - 1], theirs[-depth - 1]
+        return len(mine) - depth, mine[-depth - 1], theirs[-depth - 1]
 
     def _paths(self, roots_first: list[int]) -> tuple[tuple[int, ...], ...]:
         paths: list[tuple[int, ...]] = [()] * len(self.names)
@@ -260,4 +266,6 @@ def _rows(key: FlavorResource, nodes: list[ForestNode], parents: tuple[int, ...]
     limits = tuple(None if parents[number] < 0 else quota.borrowing_limit for number, quota in enumerate(quotas))
     nominal = tuple(min(UNLIMITED, quota.nominal) for quota in quotas)
     idle = tuple(-units for units in own)
-    return Rows(tuple(own), tuple(kept), tuple(lent), limits, tuple(potential), nominal, idle, tuple(declared), closed, tuple(narrow))
+    return Rows(
+        tuple(own), tuple(kept), tuple(lent), limits, tuple(potential), nominal, idle, tuple(declared), closed, any(kept), tuple(narrow)
+    )

@@ -43,18 +43,20 @@ class _Columns(dict[FlavorResource, _Column]):
     def __init__(self, forest: QuotaForest, borrowed: dict[str, list[int]]) -> None:
         super().__init__()
         self._forest, self._borrowed = forest, borrowed
+        self.over: defaultdict[FlavorName, list[set[int]]] = defaultdict(list)  #: `_Column.over` of each resource of a flavor.
 
     def __missing__(self, key: FlavorResource) -> _Column:
         rows = self._forest.rows(key)
         borrowed = self._borrowed.setdefault(key[1], [0] * len(rows.idle))
         column = self[key] = _Column(rows, list(rows.idle), set(), borrowed)
+        self.over[key[0]].append(column.over)
         return column
 
 
 class QuotaLedger:
     """Use of one forest; changes in place."""
 
-    __slots__ = ("_borrowed", "_columns", "_paths", "forest", "keeps_local", "over_keys")
+    __slots__ = ("_borrowed", "_columns", "_keeping", "_paths", "forest", "keeps_local", "over_keys")
 
     def __init__(self, forest: QuotaForest, *, keeps_local: bool) -> None:
         self.forest = forest
@@ -63,19 +65,20 @@ class QuotaLedger:
         self._columns = _Columns(forest, self._borrowed)
         self.over_keys = [0] * len(forest.names)  #: Number of (flavor, resource) pairs of which the node uses more than its own.
         self._paths = forest.paths
+        self._keeping = {key for key in forest.keys if forest.rows(key).keeps_any}
         for key in forest.keys:
             self._columns[key]
 
     def charge(self, node: int, amounts: Amounts, times: int = 1) -> None:
         """Add the amounts to the use of a leaf, `times` times, and to its ancestors the part beyond the kept amounts."""
-        path = self._paths[node]
+        path, columns = self._paths[node], self._columns
         for key, units in amounts.items():
             by = units * times
             if not by:
                 continue
-            column = self._columns[key]
+            column = columns[key]
             rows, excess, borrowed = column.rows, column.excess, column.borrowed
-            kepts, is_declared = rows.kept, rows.is_declared
+            is_declared, keeps_any = rows.is_declared, rows.keeps_any
             for step in path:
                 excess[step] = above = excess[step] + by
                 if above <= 0:
@@ -85,7 +88,7 @@ class QuotaLedger:
                     self._cross(column, step, above, above - by)
                 elif is_declared[step]:
                     borrowed[step] += by
-                if kepts[step]:
+                if keeps_any and rows.kept[step]:
                     by = _passed_on(rows, step, above, by)
                     if by == 0:
                         break
@@ -109,12 +112,12 @@ class QuotaLedger:
         """Undo a charge.
 
         Raises:
-            LedgerError: The leaf uses less than that; amounts discharged before the error stay discharged.
+            LedgerError: The leaf uses less than that; nothing is discharged.
         """
         for key, by in amounts.items():
             if self.use(node, key) < by:
                 raise LedgerError(f"{self.forest.names[node]} uses {self.use(node, key)} of {key}, {by} cannot be returned")
-            self.charge(node, {key: by}, -1)
+        self.charge(node, amounts, -1)
 
     def _charge_levels(self, column: _Column, by_leaf: Mapping[int, int]) -> None:
         levels: defaultdict[int, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
@@ -170,20 +173,38 @@ class QuotaLedger:
         Only pairs (flavor, resource) that the node declares count.
         """
         found = {name: row[node] for name, row in self._borrowed.items()}
-        for key, units in (extra or {}).items():
-            found[key[1]] = found.get(key[1], 0) + self.borrowed_more(node, key, units)
+        for name, units in self.borrowed_more(node, extra or {}).items():
+            found[name] = found.get(name, 0) + units
         return {name: units for name, units in found.items() if units}
 
-    def borrowed_more(self, node: int, key: FlavorResource, units: int) -> int:
-        """Return the change of what the node borrows with `units` more (or fewer) in use at the node itself."""
-        column = self._columns[key]
-        if not column.rows.is_declared[node]:
-            return 0
-        before = column.excess[node]
-        after = before + units
-        if after > 0:
-            return units if before > 0 else after
-        return -before if before > 0 else 0
+    def adding(self, leaf: int, node: int, amounts: Amounts) -> tuple[bool, dict[str, int]]:
+        """Return what changes at a node if the amounts, none below 0, were charged to a leaf below it.
+
+        Returns:
+            Whether the node would then use more than its own of something requested, and `borrowed_more` of what arrives there.
+        """
+        arriving = self.arriving(leaf, node, amounts)
+        would_borrow = False
+        more: dict[str, int] = {}
+        for key, units in arriving.items():
+            column = self._columns[key]
+            before = column.excess[node]
+            after = before + units
+            if after > 0:
+                would_borrow = would_borrow or amounts[key] > 0
+                if column.rows.is_declared[node]:
+                    more[key[1]] = more.get(key[1], 0) + (units if before > 0 else after)
+        return would_borrow, more
+
+    def borrowed_more(self, node: int, amounts: Amounts) -> dict[str, int]:
+        """Return for each resource the change of what the node borrows with so much more (or less) in use at the node itself."""
+        found: dict[str, int] = {}
+        for key, units in amounts.items():
+            column = self._columns[key]
+            before = column.excess[node]
+            if (before > 0 or before + units > 0) and column.rows.is_declared[node]:
+                found[key[1]] = found.get(key[1], 0) + max(0, before + units) - max(0, before)
+        return found
 
     def borrowed_by_node(self, resource: str) -> Sequence[int]:
         """Return what every node borrows of a resource, by index; a view that follows each charge."""
@@ -209,6 +230,10 @@ class QuotaLedger:
                 return True
         return False
 
+    def is_over_in(self, node: int, flavor: FlavorName) -> bool:
+        """Return whether the node uses more than its own of a resource of the flavor."""
+        return any(node in over for over in self._columns.over[flavor])
+
     def would_borrow(self, node: int, key: FlavorResource, units: int) -> bool:
         """Return whether the node would use more than its own with `units` more."""
         return self.excess(node, key) + units > 0
@@ -223,10 +248,13 @@ class QuotaLedger:
         With `steps`, only the limits of the first so many nodes of its path count: no other tenant can free more than that.
         """
         column, root = self._columns[key], self._paths[node][-1]
-        rows, narrow, room = column.rows, column.rows.narrow[node], UNLIMITED
+        rows, room = column.rows, UNLIMITED
+        narrow = rows.narrow[node]
         if steps is None:
             if rows.own[root] != UNLIMITED:
                 room = -column.excess[root]
+            if not narrow and room >= 0:
+                return room
         elif not narrow:
             return UNLIMITED
         else:
@@ -297,7 +325,7 @@ class QuotaLedger:
 
     def arriving(self, leaf: int, node: int, amounts: Amounts) -> Amounts:
         """Return the change of the node's use if the amounts were charged to a leaf below it, or returned if they are negative."""
-        if leaf == node:
+        if leaf == node or self._keeping.isdisjoint(amounts):
             return amounts
         arriving = dict(amounts)
         for key, units in amounts.items():

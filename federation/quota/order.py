@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from itertools import pairwise
 from typing import Generic, TypeVar
 
@@ -133,6 +133,8 @@ class ShareOrder(Generic[T]):
                 after = self._standing(below)
                 if after == before:
                     self._standings[below] = before
+                elif heap[0] is before:
+                    heapreplace(heap, after)
                 else:
                     heappush(heap, after)
             while heap and self._standings.get(heap[0][-1]) is not heap[0]:
@@ -146,13 +148,8 @@ class ShareOrder(Generic[T]):
         """Record and return the rank of the child among its siblings, including its winner's request."""
         queue = self._winner[child]
         head, ledger = self._heads[queue], self._ledger
-        extra = ledger.arriving(queue, child, head.amounts)
-        borrows = False
-        for key, units in head.amounts.items():  # A resource that is not requested is not borrowed.
-            if units > 0 and ledger.excess(child, key) + extra.get(key, 0) > 0:
-                borrows = True
-                break
-        share = self._shares.rank_adding(child, extra) if borrows or ledger.over_keys[child] else 0
+        borrows, more = ledger.adding(queue, child, head.amounts)
+        share = self._shares.rank_borrowing(child, more) if borrows or ledger.over_keys[child] else 0
         found = borrows, share, self._past.of(queue), -head.priority, head.created_ms, head.name, child
         self._standings[child] = found
         return found

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from federation.errors import UnknownTenant
 from federation.quota.cycle import QuotaCycle
@@ -83,12 +83,12 @@ class QuotaScheduler:
             LedgerError: A workload of this id is waiting or running already.
         """
         node = self._new(workload)
-        self._queues[node].add(replace(workload, queue=self.forest.names[node]))
+        self._queues[node].add(workload._replace(queue=self.forest.names[node]))
 
     def restore(self, running: Running) -> None:
         """Add a workload that held quota before a restart, whatever the present limits. Raises as `submit`."""
         node = self._new(running.workload)
-        self._start(replace(running, workload=replace(running.workload, queue=self.forest.names[node])))
+        self._start(running._replace(workload=running.workload._replace(queue=self.forest.names[node])))
 
     def _new(self, workload: Workload) -> int:
         node = self.queue_node(workload.queue)
@@ -147,15 +147,19 @@ class QuotaScheduler:
         self._ripe.clear()
         self.holds.clear()
         for running in works:
-            self.restore(replace(running, workload=replace(running.workload, queue=renamed[running.workload.queue])))
+            self.restore(running._replace(workload=running.workload._replace(queue=renamed[running.workload.queue])))
         for workload in waiting:
-            self.submit(replace(workload, queue=renamed[workload.queue]))
+            self.submit(workload._replace(queue=renamed[workload.queue]))
         return self._evict(reduction_victims(self.snapshot))
 
     # -- a round ---------------------------------------------------------------------------------------------------------
 
     def round(self, now_ms: int) -> list[QuotaDecision]:
-        """Decide which workloads start and stop now, and why the others of this round wait."""
+        """Decide which workloads start and stop now, and why the others of this round wait.
+
+        The conformance cases and the laws run these rounds, over the same search and order as the planner. In a federation the planner
+        decides instead (ADR 0037), and explanations only read the state.
+        """
         self._at(now_ms)
         decisions: list[QuotaDecision] = [*self._drained(), *self._expired(), *self._kept_holds()]
         self._unpark()
@@ -275,7 +279,7 @@ class QuotaScheduler:
             work = victim.running.workload.workload
             now = self.snapshot.running[self._where[work]][work]
             if not now.is_leaving:
-                self._swap(now, replace(now, is_leaving=True))
+                self._swap(now, now._replace(is_leaving=True))
                 orders.append(Evict(workload=work, reason=victim.reason))
         return orders
 

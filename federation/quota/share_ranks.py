@@ -47,14 +47,14 @@ class ShareRanks:
 
     def rank_adding(self, node: int, amounts: Amounts) -> int:
         """Return the rank with these amounts more in use at the node itself, of whichever flavors."""
+        return self.rank_borrowing(node, self._ledger.borrowed_more(node, amounts))
+
+    def rank_borrowing(self, node: int, more: Mapping[str, int]) -> int:
+        """Return the rank if the node borrowed so much more of each resource."""
         factors, weights = self._factors.get(self._parents[node]) or self._factors_below(self._parents[node])
-        ratio, more = 0, self._ledger.borrowed_more
+        ratio = 0
         for name, borrowed, factor in factors:
-            part = borrowed[node]
-            for key, units in amounts.items():
-                if key[1] == name and units:
-                    part += more(node, key, units)
-            if (part := part * factor) > ratio:
+            if (part := (borrowed[node] + more.get(name, 0)) * factor) > ratio:
                 ratio = part
         return ratio * weights[node] if ratio else 0
 

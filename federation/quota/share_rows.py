@@ -1,7 +1,7 @@
 """Children of the nodes of a forest, ordered by share.
 
 A search for victims starts at the child with the highest share, again after each victim. Sorting or scanning all siblings each time would
-cost more than the rest of the search. So the children of a node that have running work of a flavor stand in a row, and a query moves only
+cost more than the rest of the search. So the children of a node that borrow and have running work stand in a row, and a query moves only
 those whose use has changed since the last one.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from federation.quota.ledger import QuotaLedger
@@ -18,65 +18,79 @@ from federation.quota.share_ranks import ShareRanks
 from federation.tenants import FlavorResource
 from mesh.core.ids import FlavorName
 
-ShareRow = list[tuple[int, int]]  #: Share with the sign turned, and the child: the largest share first.
+#: Share with the sign turned, place (`QuotaForest.places`), and the child: the largest share first, of equals cohorts by name, then queues.
+ShareRow = list[tuple[int, int, int]]
 
 
 @dataclass(slots=True)
 class _Row:
-    shares: dict[int, int]  #: Share of each child in `order`.
-    order: ShareRow
-    read: int  #: Length of the node's log at the last update.
+    shares: dict[int, int] = field(default_factory=dict)  #: Share of each child in `order`.
+    order: ShareRow = field(default_factory=list)
+    moved: set[int] = field(default_factory=set)  #: Children whose use may have changed since the last query.
 
 
 class ShareRows:
     """Rows over one ledger. Made on first use; work that is added later enters them."""
 
     def __init__(self, ledger: QuotaLedger, shares: ShareRanks) -> None:
-        self._paths, self._shares = ledger.forest.paths, shares
-        self._children: defaultdict[tuple[int, FlavorName], set[int]] = defaultdict(set)
-        self._entered: set[tuple[int, FlavorName]] = set()
-        self._rows: dict[tuple[int, FlavorName], _Row] = {}
-        self._moved: dict[int, list[int]] = {}  #: Log of a node with rows: its children whose use may have changed.
+        self._ledger, self._shares = ledger, shares
+        self._paths, self._below, self._places = ledger.forest.paths, ledger.forest.children, ledger.forest.places
+        self._children: defaultdict[int, set[int]] = defaultdict(set)  #: Those with running work, now or before.
+        self._users: defaultdict[tuple[int, FlavorName], set[int]] = defaultdict(set)  #: Those of them with work of the flavor.
+        self._rows: dict[int, _Row] = {}
 
     def enter(self, queue: int, keys: Iterable[FlavorResource]) -> None:
         """Record that the queue has running work with these keys."""
+        path = self._paths[queue]
         for flavor, _ in keys:
-            if (queue, flavor) in self._entered:
+            if len(path) == 1 or queue in self._users[path[1], flavor]:
                 continue
-            self._entered.add((queue, flavor))
-            for below, above in pairwise(self._paths[queue]):
-                self._children[above, flavor].add(below)
-                if above in self._moved:
-                    self._moved[above].append(below)
+            for below, above in pairwise(path):
+                self._users[above, flavor].add(below)
+                self._children[above].add(below)
+                if above in self._rows:
+                    self._rows[above].moved.add(below)
 
     def note(self, queue: int) -> None:
         """Record that the use of the queue and of its ancestors has changed."""
-        if self._moved:
+        if self._rows:
             for below, above in pairwise(self._paths[queue]):
-                moved = self._moved.get(above)
-                if moved is not None and (not moved or moved[-1] != below):
-                    moved.append(below)
+                row = self._rows.get(above)
+                if row is not None:
+                    row.moved.add(below)
 
-    def by_share(self, node: int, flavor: FlavorName) -> ShareRow:
-        """Return the children of the node that have, or had, running work of the flavor, the largest share first."""
-        row = self._rows.get((node, flavor))
+    def by_share(self, node: int, flavors: Iterable[FlavorName]) -> ShareRow:
+        """Return the children of the node that borrow, and have or had running work of the flavors, the largest share first."""
+        row = self._rows.get(node)
         if row is None:
-            rank = self._shares.rank
-            shares = {child: rank(child) for child in self._children[node, flavor]}
-            order = sorted((-share, child) for child, share in shares.items())
-            row = self._rows[node, flavor] = _Row(shares, order, len(self._moved.setdefault(node, [])))
-        else:
-            self._update(row, self._children[node, flavor], self._moved[node])
-        return row.order
+            row = self._rows[node] = _Row(moved=set(self._children[node]))
+        if row.moved:
+            self._update(row, row.moved & self._children[node])
+            row.moved.clear()
+        users = set().union(*(self._users[node, flavor] for flavor in flavors))
+        return row.order.copy() if len(users) == len(self._children[node]) else [entry for entry in row.order if entry[2] in users]
 
-    def _update(self, row: _Row, children: set[int], moved: list[int]) -> None:
-        shares, order = row.shares, row.order
-        changed, row.read = moved[row.read - 1 if row.read else 0 :], len(moved)
-        for child in children.intersection(changed):
-            before, share = shares.get(child), self._shares.rank(child)
+    def entry(self, child: int) -> tuple[int, int, int]:
+        """Return the child's entry in the row of its parent."""
+        return -self._shares.rank(child), self._places[child], child
+
+    def could_give(self, child: int, flavor: FlavorName) -> bool:
+        """Return whether a queue at or below the child has, or had, running work of the flavor, and uses more than its own of it."""
+        if not self._below[child]:
+            parent = self._paths[child][1:2]
+            return (not parent or child in self._users[parent[0], flavor]) and self._ledger.is_over_in(child, flavor)
+        return any(self.could_give(below, flavor) for below in self._users[child, flavor])
+
+    def _update(self, row: _Row, moved: set[int]) -> None:
+        shares, order, places = row.shares, row.order, self._places
+        for child in moved:
+            before, share = shares.get(child), self._shares.rank(child) if self._shares.is_borrowing(child) else None
             if before == share:
                 continue
             if before is not None:
-                del order[bisect_left(order, (-before, child))]
-            insort(order, (-share, child))
-            shares[child] = share
+                del order[bisect_left(order, (-before, places[child], child))]
+            if share is None:
+                del shares[child]
+            else:
+                insort(order, (-share, places[child], child))
+                shares[child] = share

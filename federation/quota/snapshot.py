@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from federation.quota.forest import QuotaForest
 from federation.quota.ledger import Amounts, QuotaLedger
@@ -14,8 +14,7 @@ from federation.quota.workloads import Running, Workload
 from federation.tenants import FlavorResource
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class Ask(NamedTuple):
     """Request of a workload with flavors already chosen."""
 
     workload: Workload
@@ -25,17 +24,8 @@ class Ask:
     mesh: str = ""  #: Mesh without room for the request, whatever quota says: only work there helps. Empty: quota is short.
 
 
-@dataclass(frozen=True, slots=True)
-class _Charged:
-    node: int
-    amounts: Amounts
-    sign: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Moved:
-    running: Running
-    was_added: bool
+#: Running work that was added or removed, or None for a charge; the charged queue, the amounts, and their sign.
+_Change = tuple[Running | None, int, Amounts, int]
 
 
 def nobody_displaced(by: Workload, victim: Workload) -> bool:
@@ -87,7 +77,7 @@ class QuotaSnapshot:
         self.now_ms = now_ms
         self.protects_young = True  #: False: the minimum run time protects nothing.
         self.displaces = displaces
-        self._log: list[_Charged | _Moved] = []
+        self._log: list[_Change] = []
 
     def mark(self) -> int:
         """Return a position in the undo log for `undo`."""
@@ -96,13 +86,10 @@ class QuotaSnapshot:
     def undo(self, mark: int) -> None:
         """Undo all changes since the mark."""
         while len(self._log) > mark:
-            last = self._log.pop()
-            if isinstance(last, _Charged):
-                self._apply(last.node, last.amounts, -last.sign)
-            elif last.was_added:
-                self._take(last.running)
-            else:
-                self._put(last.running)
+            running, node, amounts, sign = self._log.pop()
+            if running is not None:
+                self._list(node, running) if sign < 0 else self._unlist(node, running)
+            self._apply(node, amounts, -sign)
 
     def forget_log(self) -> None:
         """Make all changes so far permanent."""
@@ -117,27 +104,33 @@ class QuotaSnapshot:
 
     def list_running(self, running: Running) -> None:
         """Add running work whose quota is charged already."""
-        self._list(running)
+        self._list(self.node_of(running), running)
 
     def charge(self, node: int, amounts: Amounts) -> None:
         """Add the amounts to the queue's use."""
         self._apply(node, amounts, 1)
-        self._log.append(_Charged(node, amounts, 1))
+        self._log.append((None, node, amounts, 1))
 
     def discharge(self, node: int, amounts: Amounts) -> None:
         """Subtract the amounts from the queue's use. Raises LedgerError."""
-        self._apply(node, amounts, -1)
-        self._log.append(_Charged(node, amounts, -1))
+        self.ledger.discharge(node, amounts)
+        self.rows.note(node)
+        self._log.append((None, node, amounts, -1))
 
     def add(self, running: Running) -> None:
         """Add running work with its quota."""
-        self._put(running)
-        self._log.append(_Moved(running, was_added=True))
+        node = self.node_of(running)
+        self._list(node, running)
+        self._apply(node, running.amounts, 1)
+        self._log.append((running, node, running.amounts, 1))
 
     def remove(self, running: Running) -> None:
-        """Remove running work with its quota."""
-        self._take(running)
-        self._log.append(_Moved(running, was_added=False))
+        """Remove running work with its quota. Raises LedgerError."""
+        node = self.node_of(running)
+        self.ledger.discharge(node, running.amounts)
+        self.rows.note(node)
+        self._unlist(node, running)
+        self._log.append((running, node, running.amounts, -1))
 
     def remove_all(self, several: Iterable[Running]) -> None:
         """Remove all of these; skip work that is not in the snapshot."""
@@ -156,30 +149,20 @@ class QuotaSnapshot:
         return self.forest.index[running.workload.queue]
 
     def _apply(self, node: int, amounts: Amounts, sign: int) -> None:
-        if sign > 0:
-            self.ledger.charge(node, amounts)
-        else:
-            self.ledger.discharge(node, amounts)
+        self.ledger.charge(node, amounts, sign)
         self.rows.note(node)
 
-    def _list(self, running: Running) -> int:
-        node = self.node_of(running)
+    def _list(self, node: int, running: Running) -> None:
         self.running.setdefault(node, {})[running.workload.workload] = running
         self.rows.enter(node, running.amounts)
         if running.mesh:
             self.by_mesh.setdefault(running.mesh, {})[running.workload.workload] = running
-        return node
-
-    def _put(self, running: Running) -> None:
-        self._apply(self._list(running), running.amounts, 1)
         self._change_room(running, -1)
 
-    def _take(self, running: Running) -> None:
-        node = self.node_of(running)
+    def _unlist(self, node: int, running: Running) -> None:
         del self.running[node][running.workload.workload]
         if running.mesh:
             del self.by_mesh[running.mesh][running.workload.workload]
-        self._apply(node, running.amounts, -1)
         self._change_room(running, 1)
 
     def _change_room(self, running: Running, sign: int) -> None:

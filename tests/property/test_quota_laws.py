@@ -253,10 +253,12 @@ def test_many_charges_at_once_are_counted_as_one_by_one(case, times):
 def test_the_loan_of_more_use_equals_the_loan_after_it(case, key, units):
     forest, ledger, _ = case
     for queue in forest.queues:
-        before, more = ledger.borrowed(queue), ledger.borrowed_more(queue, key, units)
+        before, more = ledger.borrowed(queue), ledger.borrowed_more(queue, {key: units}).get(key[1], 0)
+        would_borrow, arrived = ledger.adding(queue, queue, {key: units})
         ledger.charge(queue, {key: units})
         assert ledger.borrowed(queue).get(key[1], 0) == before.get(key[1], 0) + more
-        assert ledger.borrowed_more(queue, key, -units) == -more
+        assert (would_borrow, arrived.get(key[1], 0)) == (ledger.excess(queue, key) > 0, more)
+        assert ledger.borrowed_more(queue, {key: -units}).get(key[1], 0) == -more
         ledger.discharge(queue, {key: units})
         assert ledger.borrowed(queue) == before
 

@@ -56,8 +56,12 @@ def min_run_ms(snapshot: QuotaSnapshot, running: Running) -> int:
     return snapshot.rules.min_run_of(snapshot.settings.get(snapshot.node_of(running)))
 
 
-def protection(snapshot: QuotaSnapshot, running: Running) -> Reason | None:
-    """Return why the work may not be evicted now; None if it may. Work that is stopping anyway is not protected."""
+def protection(snapshot: QuotaSnapshot, running: Running, min_ms: int | None = None) -> Reason | None:
+    """Return why the work may not be evicted now; None if it may. Work that is stopping anyway is not protected.
+
+    Args:
+        min_ms: `min_run_ms` of the work, if the caller knows it.
+    """
     if running.is_leaving:
         return None
     if not running.workload.is_preemptible:
@@ -65,18 +69,21 @@ def protection(snapshot: QuotaSnapshot, running: Running) -> Reason | None:
     if not snapshot.protects_young:
         return None
     since_ms = running.since_ms if running.granted_ms is None else running.granted_ms
-    return Reason.BELOW_MIN_RUN_TIME if max(0, snapshot.now_ms - since_ms) < min_run_ms(snapshot, running) else None
+    min_ms = min_run_ms(snapshot, running) if min_ms is None else min_ms
+    return Reason.BELOW_MIN_RUN_TIME if max(0, snapshot.now_ms - since_ms) < min_ms else None
 
 
 def candidates_in(snapshot: QuotaSnapshot, ask: Ask, queue: int, policy: PreemptionMode) -> Iterable[Running]:
     """Yield the unprotected work of a queue that uses what `ask` needs, where it needs it, and that the policy lets it preempt."""
     if policy is PreemptionMode.NEVER:
         return
+    mesh, needed, by, min_ms = ask.mesh, ask.needed, ask.workload, snapshot.rules.min_run_of(snapshot.settings.get(queue))
     for running in snapshot.running.get(queue, {}).values():
-        if ask.mesh and (running.mesh != ask.mesh or running.is_divisible):  # Idle quota takes no room.
+        if mesh and (running.mesh != mesh or running.is_divisible):  # Idle quota takes no room.
             continue
-        if running.amounts.keys() & ask.needed and allows(policy, ask.workload, running.workload) and protection(snapshot, running) is None:
-            yield running
+        if needed.isdisjoint(running.amounts) or not allows(policy, by, running.workload) or protection(snapshot, running, min_ms):
+            continue
+        yield running
 
 
 def queues_with_candidates(snapshot: QuotaSnapshot, ask: Ask) -> set[int]:

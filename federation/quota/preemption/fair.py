@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from heapq import heappop, heappush, heapreplace
+from itertools import pairwise
 
 from federation.quota.ledger import Amounts
 from federation.quota.policies import PreemptionMode, Strategy
@@ -58,7 +59,26 @@ def _is_hopeless(snapshot: QuotaSnapshot, ask: Ask) -> bool:
         return False
     if len(snapshot.forest.paths[ask.node]) == 1 or policies.reclaim is PreemptionMode.NEVER:
         return True
-    return not ask.mesh and not snapshot.ledger.fits(ask.node, ask.amounts, steps=1)  # No victim outside lifts the queue's own limits.
+    if not ask.mesh and not snapshot.ledger.fits(ask.node, ask.amounts, steps=1):
+        return True  # No victim outside lifts the queue's own limits.
+    return not _has_giver(snapshot, ask)
+
+
+def _has_giver(snapshot: QuotaSnapshot, ask: Ask) -> bool:
+    """Return whether a sibling on the path could have to give. Without one the search takes nothing, so it would change no share."""
+    ledger, rows = snapshot.ledger, snapshot.rows
+    flavors = {flavor for flavor, _ in ask.needed}
+    is_due = not any(ledger.would_borrow(ask.node, key, ask.amounts.get(key, 0)) for key in ask.needed)
+    for mine, above in pairwise(snapshot.forest.paths[ask.node]):
+        least = _BELOW_ALL
+        if not is_due:
+            least = snapshot.rules.rechecks_shares + snapshot.shares.rank_adding(mine, ledger.arriving(ask.node, mine, ask.amounts))
+        for minus, _, child in rows.by_share(above, flavors):
+            if -minus < least:
+                break
+            if child != mine and any(rows.could_give(child, flavor) for flavor in flavors):
+                return True
+    return False
 
 
 class _Tree:
@@ -66,9 +86,10 @@ class _Tree:
 
     def __init__(self, snapshot: QuotaSnapshot, ask: Ask, *, root: int, is_due: bool) -> None:
         self._snapshot, self._ask, self._root, self._is_due = snapshot, ask, root, is_due
-        self._path = snapshot.forest.paths[ask.node]
-        self._flavors = sorted({flavor for flavor, _ in ask.needed})
+        self._mine = {above: below for below, above in pairwise(snapshot.forest.paths[ask.node])}  #: On the taker's path: parent to child.
+        self._flavors = {flavor for flavor, _ in ask.needed}
         self._closed: set[int] = set()
+        self._opened: set[int] = set()  #: Cohorts that had something to give when they were reached first.
         self._heaps: dict[int, ShareRow] = {}  #: By node.
         self._waiting: dict[int, list[Running]] = {}
         self._order = victim_order(snapshot, ask.workload.queue)
@@ -90,14 +111,20 @@ class _Tree:
         """Return the candidates of the queue, the next one last."""
         known = self._waiting.get(queue)
         if known is None:
-            snapshot, ask = self._snapshot, self._ask
-            policies, is_own = snapshot.settings[ask.node].policies, queue == ask.node
-            is_over = snapshot.ledger.is_over(queue, ask.needed)
-            policy = policies.within_queue if is_own else policies.reclaim if is_over else PreemptionMode.NEVER
-            is_free = self._is_due and not is_own
-            found = (one for one in candidates_in(snapshot, ask, queue, policy) if is_free or not has_displaced(snapshot, ask, one))
-            self._waiting[queue] = known = sorted(found, key=self._order, reverse=True)
+            known = self._waiting[queue] = self._candidates(queue)
+            if len(known) > 1:
+                known.sort(key=self._order, reverse=True)
         return known
+
+    def _candidates(self, queue: int) -> list[Running]:
+        snapshot, ask = self._snapshot, self._ask
+        policies, is_own = snapshot.settings[ask.node].policies, queue == ask.node
+        if not is_own and not snapshot.ledger.is_over(queue, ask.needed):
+            return []
+        found = candidates_in(snapshot, ask, queue, policies.within_queue if is_own else policies.reclaim)
+        if (self._is_due and not is_own) or not snapshot.rules.ends_loops:
+            return list(found)
+        return [one for one in found if not has_displaced(snapshot, ask, one)]
 
     def _descend(self, node: int) -> int | None:
         """Return the queue with the highest share below; None if a node had to be closed on the path."""
@@ -117,67 +144,60 @@ class _Tree:
         """
         heap = self._heaps.get(node)
         if heap is None:
-            heap = self._heaps[node] = list(self._by_share(node))
-        least = self._least(node) if node in self._path else _BELOW_ALL
-        best, best_share, best_place, equals = None, _BELOW_ALL, None, []
-        while self._settle_top(heap, least, best_share):
-            child = heap[0][1]
-            place = self._place(child)
-            if place is None:
-                self._closed.add(child)
-                continue
-            equals.append(heappop(heap))
-            if best_place is None or place < best_place:
-                best, best_share, best_place = child, -equals[-1][0], place
-        for entry in equals:
-            heappush(heap, entry)
-        return best
-
-    def _settle_top(self, heap: ShareRow, least: int, equal_to: int) -> bool:
-        """Bring the open child with the highest share to the top; return whether it may have to give, and has at least this share."""
-        rank = self._snapshot.shares.rank
-        while heap:
-            minus, child = heap[0]
+            heap = self._heaps[node] = self._by_share(node)
+        rank, mine, children = self._snapshot.shares.rank, self._mine.get(node, -1), self._snapshot.forest.children
+        least = _BELOW_ALL if mine < 0 or self._is_due else rank(mine) + self._snapshot.rules.rechecks_shares
+        equals: ShareRow = []  #: Open queues with the highest share; or the taker's side alone, and siblings of the same share are dropped.
+        while heap and (not equals or heap[0][0] == equals[0][0]):
+            minus, place, child = heap[0]
             share = rank(child)
             if child in self._closed:
                 heappop(heap)
             elif share != -minus:
-                heapreplace(heap, (-share, child))
-            elif share < equal_to:
-                return False
+                heapreplace(heap, (-share, place, child))
             elif share < least - 1:
                 heap.clear()  # All others are lower still, and the taker's own side came before.
-            elif share < least and child not in self._path:
+            elif share < least and child != mine:
                 heappop(heap)
+            elif not self._is_open(child, share, is_mine=child == mine):
+                self._closed.add(child)
+            elif share >= least and not equals and (children[child] or all(other[0] > minus for other in heap[1:3])):
+                return child
             else:
-                return True
-        return False
+                equals.append(heappop(heap))
+        for entry in equals:
+            heappush(heap, entry)
+        return self._first([child for _, _, child in equals])
 
-    def _place(self, child: int) -> tuple[object, ...] | None:
-        """Return the order among children of the same share; None if nothing may be taken below."""
-        forest = self._snapshot.forest
-        if child not in self._path and not self._snapshot.shares.is_borrowing(child):
-            return None
-        if forest.children[child]:
-            return 0, forest.names[child]
-        waiting = self.waiting(child)
-        return (1, *self._order(waiting[-1])) if waiting else None
+    def _first(self, equals: list[int]) -> int | None:
+        """Return the queue whose next candidate comes first."""
+        return min(equals, key=lambda queue: self._order(self.waiting(queue)[-1])) if len(equals) > 1 else next(iter(equals), None)
 
-    def _least(self, node: int) -> int:
-        """Return the least share with which a child of a node on the path may have to give."""
-        if self._is_due:
-            return _BELOW_ALL
-        mine = self._path[self._path.index(node) - 1]
-        return self._snapshot.shares.rank(mine) + (1 if self._snapshot.rules.rechecks_shares else 0)
+    def _is_open(self, child: int, share: int, *, is_mine: bool) -> bool:
+        """Return whether something may be taken below the child."""
+        if not share and not is_mine and not self._snapshot.shares.is_borrowing(child):
+            return False
+        if not self._snapshot.forest.children[child]:
+            return bool(self.waiting(child))
+        if child not in self._opened:  # Later on its queues are open as long as they have candidates left.
+            rows = self._snapshot.rows
+            if not is_mine and self._others is None and not any(rows.could_give(child, flavor) for flavor in self._flavors):
+                return False
+            self._opened.add(child)
+        return True
 
     def _by_share(self, node: int) -> ShareRow:
-        if self._others is None and len(self._flavors) == 1:
-            return self._snapshot.rows.by_share(node, self._flavors[0])
-        forest, rank = self._snapshot.forest, self._snapshot.shares.rank
-        queues = (self._others or set()) | {self._ask.node} if self._others is not None else self._snapshot.running.keys()
+        if self._others is None:
+            row = self._snapshot.rows.by_share(node, self._flavors)
+            mine = self._mine.get(node, -1)
+            if mine >= 0 and (entry := self._snapshot.rows.entry(mine)) not in row:
+                heappush(row, entry)
+            return row
+        forest = self._snapshot.forest
         depth = len(forest.paths[node])
-        below = {path[-depth - 1] for queue in queues if len(path := forest.paths[queue]) > depth and path[-depth] == node}
-        return sorted((-rank(child), child) for child in below)
+        paths = (forest.paths[queue] for queue in (*self._others, self._ask.node))
+        below = {path[-depth - 1] for path in paths if len(path) > depth and path[-depth] == node}
+        return sorted(map(self._snapshot.rows.entry, below))
 
 
 class _Hunt:
@@ -250,13 +270,7 @@ class _Hunt:
     def _height(self, victim: Victim) -> int:
         """Return the length of the path from the taker to the lowest common ancestor; 0 for its own work."""
         queue = self._snapshot.node_of(victim.running)
-        if queue == self._ask.node:
-            return 0
-        mine, theirs = self._snapshot.forest.paths[self._ask.node], self._snapshot.forest.paths[queue]
-        depth = 1
-        while mine[-depth - 1] == theirs[-depth - 1]:
-            depth += 1
-        return len(mine) - depth
+        return 0 if queue == self._ask.node else self._snapshot.forest.lowest_common(self._ask.node, queue)[0]
 
     def _is_right(self, victim: Victim) -> bool:
         """Return whether the taker is below the share that the giver had with the victim."""

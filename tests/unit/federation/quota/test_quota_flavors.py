@@ -30,8 +30,8 @@ def test_the_first_flavor_with_room_is_taken():
 
 def test_a_workload_gets_only_a_flavor_that_it_can_use():
     snapshot = snapshot_of([], KUEUE, a=QuotaNode(nominal=4, blue=4, flavors=BOTH))
-    assert flavor(snapshot, replace(work("in", "a", 2), flavors=("blue",))) == ("blue", Mode.FIT, 0)
-    nothing = FlavorAssigner(snapshot, replace(work("in", "a", 2), flavors=("green",))).assign()
+    assert flavor(snapshot, work("in", "a", 2)._replace(flavors=("blue",))) == ("blue", Mode.FIT, 0)
+    nothing = FlavorAssigner(snapshot, work("in", "a", 2)._replace(flavors=("green",))).assign()
     assert (nothing.mode, {refusal.reason for refusal in nothing.refusals}) == (Mode.NO_FIT, {Reason.FLAVOR_EXCLUDED})
 
 
@@ -69,7 +69,7 @@ def test_request_above_nominal_preempts_only_in_a_lower_cohort():
 def test_replica_sets_count_on_top_of_each_other():
     two = tuple(ReplicaSet(name=name, count=1, amounts={"gpu": 3}) for name in ("leader", "worker"))
     snapshot = snapshot_of([], KUEUE, a=QuotaNode(nominal=4, blue=3, flavors=BOTH))
-    assignment = FlavorAssigner(snapshot, replace(work("in", "a", 1), replica_sets=two)).assign()
+    assignment = FlavorAssigner(snapshot, work("in", "a", 1)._replace(replica_sets=two)).assign()
     assert [one.flavors["gpu"].flavor for one in assignment.sets] == ["red", "blue"]
     assert assignment.amounts == {("red", "gpu"): 3, BLUE: 3}
 
@@ -78,15 +78,15 @@ def test_all_resources_of_a_group_take_the_same_flavor():
     settings = QueueSettings(groups=(ResourceGroup(resources=("gpu", "cpu"), flavors=BOTH),))
     snapshot = snapshot_of([], KUEUE, a=QuotaNode(nominal=4, blue=4, settings=settings))
     one = ReplicaSet(name="main", count=1, amounts={"gpu": 1, "cpu": 1})
-    assert FlavorAssigner(snapshot, replace(work("in", "a", 1), replica_sets=(one,))).assign().mode is Mode.NO_FIT
+    assert FlavorAssigner(snapshot, work("in", "a", 1)._replace(replica_sets=(one,))).assign().mode is Mode.NO_FIT
 
 
 def test_zero_of_an_unknown_resource_fits_and_some_does_not():
     snapshot = snapshot_of([], KUEUE, a=QuotaNode(nominal=4))
     none = ReplicaSet(name="main", count=1, amounts={"gpu": 1, "tpu": 0})
-    assert FlavorAssigner(snapshot, replace(work("in", "a", 1), replica_sets=(none,))).assign().mode is Mode.FIT
+    assert FlavorAssigner(snapshot, work("in", "a", 1)._replace(replica_sets=(none,))).assign().mode is Mode.FIT
     some = replace(none, amounts={"gpu": 1, "tpu": 1})
-    refused = FlavorAssigner(snapshot, replace(work("in", "a", 1), replica_sets=(some,))).assign()
+    refused = FlavorAssigner(snapshot, work("in", "a", 1)._replace(replica_sets=(some,))).assign()
     assert [refusal.reason for refusal in refused.refusals] == [Reason.FLAVOR_UNKNOWN]
 
 
@@ -103,7 +103,7 @@ def test_replica_sets_are_shrunk_together_in_proportion():
         ReplicaSet(name="big", count=10, count_min=2, amounts={"gpu": 1}),
         ReplicaSet(name="small", count=6, count_min=2, amounts={"gpu": 1}),
     )
-    found = nominate(snapshot_of([], KUEUE, a=QuotaNode(nominal=10)), replace(work("in", "a", 1), replica_sets=two))
+    found = nominate(snapshot_of([], KUEUE, a=QuotaNode(nominal=10)), work("in", "a", 1)._replace(replica_sets=two))
     assert [one.count for one in found.assignment.sets] == [6, 4]
 
 

@@ -62,7 +62,7 @@ def test_workload_below_its_minimum_run_time_is_spared(own_ms: int | None, taken
 
 
 def test_work_that_may_not_be_preempted_is_spared():
-    stays = runs(replace(work("stays", "a", 4, priority=-1), is_preemptible=False))
+    stays = runs(work("stays", "a", 4, priority=-1)._replace(is_preemptible=False))
     assert not victims(snapshot_of([stays], DEFAULT, a=QuotaNode(nominal=4, policies=LOWER)), work("in", "a", 4))
 
 

@@ -82,7 +82,7 @@ def test_inadmissible_head_blocks_no_workload_behind_it():
     scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=4, blue=4, flavors=("red", "blue")))
     first, second = ReplicaSet(name="first", count=1, amounts={"gpu": 1}), ReplicaSet(name="second", count=1, amounts={"gpu": 9})
     for number in range(2):
-        scheduler.submit(replace(work(f"big{number}", "a", 1, created_ms=number), replica_sets=(first, replace(second, count=number + 1))))
+        scheduler.submit(work(f"big{number}", "a", 1, created_ms=number)._replace(replica_sets=(first, replace(second, count=number + 1))))
     scheduler.submit(work("small", "a", 1, created_ms=9))
     assert [started(scheduler, now_ms) for now_ms in (10, 20, 30)] == [[], [], ["small"]]
 
