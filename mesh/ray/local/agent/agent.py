@@ -90,7 +90,7 @@ class HostingAgent:
     Args:
         mesh: Name of the mesh.
         supervisor_name: Name of the supervisor's actor. The agent reports by the verb `AgentVerbs.report`. Kinds: `report`
-            (`AgentStatus`), `checkpoint` (`StateSnapshot`), `ended` (`Ended`), `blocked` and `unblocked` (None).
+            (`AgentStatus`), `checkpoint` (`StateSnapshot`), `blocked` and `unblocked` (None).
         namespace: Ray namespace of that actor.
         agent: This agent's id.
     """
@@ -108,6 +108,7 @@ class HostingAgent:
         self._lock, self._host_lock = threading.Lock(), threading.Lock()
         self._answers: OrderedDict[tuple[TaskId, int], HostedOrFailed] = OrderedDict()
         self._stops: OrderedDict[tuple[TaskId, int], Stopped] = OrderedDict()
+        self._ends: OrderedDict[tuple[TaskId, int], Ended] = OrderedDict()  #: Of tasks that were released at their end.
         self._blocked = 0
         self._probe = QueueProbe(context.current_actor)
         self._sender = ReportSender(
@@ -152,17 +153,31 @@ class HostingAgent:
         yield from hosted.stream(method, args, kwargs)
 
     @ray.method(num_returns=2)
-    def run(self) -> tuple[Ended, Any]:
-        """Call the order's entry method once; repeated calls return the same answer.
+    def run(self, task: TaskId, attempt: int) -> tuple[Ended, Any]:
+        """Call the order's entry method once; repeated calls return the same answer. Release the object if it ended cleanly.
 
         Returns:
             How it ended (read it, or wait for `ended`), and its value when the value is too large for `Ended.result` (pass it on
             unread). Errors of user code are not raised; Ray raises when a large value cannot be pickled.
         """
-        hosted = self._hosted
-        if hosted is None:
+        key = task, attempt
+        with self._lock:
+            known, hosted = self._ends.get(key), self._hosted
+        if known is not None:
+            return known, None
+        if hosted is None or (hosted.task, hosted.attempt) != key:  # It was stopped meanwhile; its stop is the answer.
             return Ended(task=TaskId(""), attempt=0, error=str(self._nothing("run"))), None
-        return hosted.run()
+        ended, value = hosted.run()
+        released = hosted.release()
+        if released is None:
+            return ended, value
+        with self._lock:
+            self._spoiled = self._spoiled or released.spoiled or ""
+            if self._hosted is hosted:
+                self._hosted = None
+            _remember(self._ends, key, released)
+        self._sender.forget(task, attempt)
+        return released, None
 
     def host(self, order: HostCommand) -> HostedOrFailed:
         """Build the task's object and restore its saved state. Idempotent per attempt."""
@@ -308,11 +323,10 @@ class HostingAgent:
         self._blocked = 0
         return send
 
-    def _periodic_report(self) -> tuple[int, AgentStatus]:
+    def _periodic_report(self) -> AgentStatus:
         hosted = self._hosted
         self._probe.send(is_wanted=hosted is not None and hosted.takes_calls)
-        status = self._status()
-        return status.attempt, status
+        return self._status()
 
     def _nothing(self, method: str) -> NothingHosted:
         return NothingHosted(f"{method}: agent {self._agent} hosts no task; ask the mesh where the task runs now")
