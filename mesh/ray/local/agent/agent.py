@@ -104,6 +104,7 @@ class HostingAgent:
         self._gpu_ids = tuple(map(str, ray.get_gpu_ids()))
         self._process = psutil.Process()
         self._hosted: HostedTask | None = None
+        self._is_settled = False  #: True: what was loaded before the first task is excluded from garbage collection.
         self._spoiled = ""  #: Why this process can host no further task.
         self._lock, self._host_lock = threading.Lock(), threading.Lock()
         self._answers: OrderedDict[tuple[TaskId, int], HostedOrFailed] = OrderedDict()
@@ -298,7 +299,8 @@ class HostingAgent:
         The collection at a task's end then skips it: 30 ms with Ray alone, ten times that with a large library, and a preemptor
         would wait for it. Garbage of later tasks is not frozen and stays collectable.
         """
-        if gc.get_freeze_count() == 0:
+        if not self._is_settled:  # Not `gc.get_freeze_count`, which counts the objects one by one, milliseconds each time.
+            self._is_settled = True
             gc.freeze()
 
     def _let_go_of(self, hosted: HostedTask, order: HostCommand, reason: Reason, error: BaseException) -> Failed:

@@ -42,9 +42,10 @@ class Surroundings:
 
     def restore(self) -> None:
         """Restore variables and directory as they were before."""
-        for name in os.environ.keys() - self._before.keys():
+        now = dict(os.environ)
+        for name in now.keys() - self._before.keys():
             del os.environ[name]
-        os.environ.update({name: value for name, value in self._before.items() if os.environ.get(name) != value})
+        os.environ.update(dict(self._before.items() - now.items()))
         if self._folder is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.chdir(self._folder)
