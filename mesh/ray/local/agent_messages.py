@@ -153,7 +153,7 @@ class StopHow(str, Enum):
     STILL_RUNNING = "STILL_RUNNING"
     """A call is still running; the process has to be killed."""
     NOT_HERE = "NOT_HERE"
-    """The agent does not have this attempt: the order to host never came, or another attempt was hosted since."""
+    """The agent does not have this attempt: the order to host never came, it ended before, or another attempt was hosted since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ from mesh.jobs.members import LEADER_ADDRESS
 from mesh.ray.connection import keep_connected
 from mesh.ray.local.agent.agent_errors import CallPreempted, NothingHosted
 from mesh.ray.local.agent.error_serialization import serialize_error
-from mesh.ray.local.agent.hosted_task import HostedTask
+from mesh.ray.local.agent.hosted_task import HostedTask, not_here
 from mesh.ray.local.agent.report_sender import RaySupervisorClient, ReportSender
 from mesh.ray.local.agent_messages import (
     METRICS_PERIOD_MS,
@@ -210,7 +210,8 @@ class HostingAgent:
             hosted = self._hosted
             is_here = hosted is not None and (hosted.task, hosted.attempt) == key
             if key in self._stops or not is_here or hosted is None:
-                return self._stops.get(key) or _remember(self._stops, key, _not_here(order, self._spoiled))
+                known = self._stops.get(key)
+                return known or _remember(self._stops, key, not_here(order.task, order.attempt, self._spoiled, self._ends.get(key)))
         stopped = hosted.stop(order)
         with self._lock:
             self._spoiled = self._spoiled or stopped.why
@@ -339,10 +340,6 @@ def _remember(answers: OrderedDict[tuple[TaskId, int], A], key: tuple[TaskId, in
     while len(answers) > ANSWERS_MAX:
         answers.popitem(last=False)
     return answer
-
-
-def _not_here(order: StopCommand, spoiled: str) -> Stopped:
-    return Stopped(task=order.task, attempt=order.attempt, saved=None, lost_ms=0, how=StopHow.NOT_HERE, reusable=not spoiled, why=spoiled)
 
 
 def _with_address(order: HostCommand, node: NodeName) -> HostCommand:

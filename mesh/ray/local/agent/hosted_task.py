@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mesh.core.ids import AgentId
+from mesh.core.ids import AgentId, TaskId
 from mesh.core.saved_state import StateHandlers, StateSnapshot
 from mesh.ray.local.agent.agent_context import Send, TaskContext, make_current
 from mesh.ray.local.agent.agent_errors import CallPreempted
@@ -193,11 +193,9 @@ class HostedTask(HostedCalls):
                 if self._is_closed or self.running:
                     return None
                 self._is_closed = True
-            why = self.let_go()
-            self._stopped = Stopped(
-                task=self.task, attempt=self.attempt, saved=None, lost_ms=0, how=StopHow.IDLE, reusable=not why, why=why, ended=ended
-            )
-            return replace(ended, spoiled=why)
+            ended = replace(ended, spoiled=self.let_go())
+            self._stopped = not_here(self.task, self.attempt, ended.spoiled or "", ended)
+            return ended
 
     def let_go(self, *, farewell_s: float = 0.0) -> str:
         """Release the object and everything user code left. Return why the process cannot be reused; empty when it can.
@@ -268,6 +266,11 @@ class HostedTask(HostedCalls):
             handlers=self._handlers,
             bytes_max=self._bytes_max,
         )
+
+
+def not_here(task: TaskId, attempt: int, spoiled: str, ended: Ended | None = None) -> Stopped:
+    """Return the answer to the stop of an attempt that the agent does not have, or that ended before."""
+    return Stopped(task=task, attempt=attempt, saved=None, lost_ms=0, how=StopHow.NOT_HERE, reusable=not spoiled, why=spoiled, ended=ended)
 
 
 def _arguments_of(order: HostCommand) -> PickledArguments:

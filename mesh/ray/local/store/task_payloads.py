@@ -37,7 +37,7 @@ class _MemberPayload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Whose code a task runs. Tasks of one owner may share a process, and see what the others left in modules."""
+    """Program and kind of a task. Tasks of one owner may share a process, and see what the others left in modules."""
 
     submitter: str  #: Ray job of the client: one program.
     tenant: TenantPath
@@ -79,7 +79,7 @@ class TaskPayloads:
         return row.request.tenant if row is not None else TenantPath("")
 
     def owner(self, task: TaskId) -> Owner | None:
-        """Return whose code the task runs; None: it shares its process with nobody."""
+        """Return the owner of the task; None: the task shares its process with no other one."""
         row, order = self._row_of(task), self._submitted(task)
         if row is None or order is None or order.own_process or not order.submitter:
             return None

@@ -332,6 +332,9 @@ class Driver:
         )
         if self.hosts.get(order.task) is not process:
             return  # The task ended or died meanwhile, and that was reported.
+        if stopped is not None and stopped.ended is not None and stopped.ended.spoiled is not None:
+            self.ended(stopped.ended)  # It had ended by itself, and the answer to `run` is still on its way.
+            return
         self._assignments.forget(process)
         unkept = self._payloads.keep_stopped(stopped) if stopped is not None else _UNANSWERED if order.keep_state else ""
         self._assignments.settle(process, may_stay=self._may_stay(process) and stopped is not None and stopped.reusable)

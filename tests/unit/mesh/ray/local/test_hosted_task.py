@@ -289,6 +289,18 @@ def test_the_entry_method_runs_once():
     assert (holder.task.calls, holder.call("add", 0)) == (1, 5)
 
 
+def test_an_object_is_released_after_its_entry_method():
+    holder = Holder(entry="add", entry_arguments=pickled_arguments(5))
+    assert holder.task.release() is None
+    ended, _ = holder.task.run()
+    released = holder.task.release()
+    assert (released.result, released.spoiled, holder.task.release()) == (ended.result, "", None)
+    with pytest.raises(CallPreempted):
+        holder.call("add", 0)
+    stopped = holder.task.stop(StopCommand(task=TASK, attempt=1))
+    assert (stopped.ended, stopped.reusable) == (released, True)
+
+
 class Maker:
     def large(self):
         return bytes(2**21)

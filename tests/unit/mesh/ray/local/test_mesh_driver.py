@@ -234,6 +234,23 @@ def test_s17_state_that_was_not_saved_is_reported_with_the_stop(answer, unkept):
     asyncio.run(scene())
 
 
+def test_an_end_before_the_stop_counts():
+    async def stopping(_):
+        ended = Ended(task="t", attempt=1, result=b"value", spoiled="")
+        return Stopped(task="t", attempt=1, saved=None, lost_ms=0, how=StopHow.NOT_HERE, reusable=True, ended=ended)
+
+    async def scene():
+        scene = Scene()
+        await scene.carry_out(start(1))
+        await scene.up("p1", 1)
+        scene.client.processes["p1"].handle.stop = SimpleNamespace(remote=stopping)
+        await scene.carry_out(stop(1))
+        assert scene.reported == [(TaskStarted, 1), (TaskEnded, 1)]
+        assert scene.client.processes["p1"].task is None
+
+    asyncio.run(scene())
+
+
 def test_s17_state_that_was_not_restored_is_reported_at_start():
     async def scene():
         scene = Scene()
