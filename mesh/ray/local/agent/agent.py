@@ -109,7 +109,7 @@ class HostingAgent:
         self._lock, self._host_lock = threading.Lock(), threading.Lock()
         self._answers: OrderedDict[tuple[TaskId, int], HostedOrFailed] = OrderedDict()
         self._stops: OrderedDict[tuple[TaskId, int], Stopped] = OrderedDict()
-        self._ends: OrderedDict[tuple[TaskId, int], Ended] = OrderedDict()  #: Of tasks that were released at their end.
+        self._end: Ended | None = None  #: Of the last task that was released at its end.
         self._blocked = 0
         self._probe = QueueProbe(context.current_actor)
         self._sender = ReportSender(
@@ -163,7 +163,7 @@ class HostingAgent:
         """
         key = task, attempt
         with self._lock:
-            known, hosted = self._ends.get(key), self._hosted
+            known, hosted = self._end_of(key), self._hosted
         if known is not None:
             return known, None
         if hosted is None or (hosted.task, hosted.attempt) != key:  # It was stopped meanwhile; its stop is the answer.
@@ -176,7 +176,7 @@ class HostingAgent:
             self._spoiled = self._spoiled or released.spoiled or ""
             if self._hosted is hosted:
                 self._hosted = None
-            _remember(self._ends, key, released)
+            self._end = released
         self._sender.forget(task, attempt)
         return released, None
 
@@ -211,7 +211,7 @@ class HostingAgent:
             is_here = hosted is not None and (hosted.task, hosted.attempt) == key
             if key in self._stops or not is_here or hosted is None:
                 known = self._stops.get(key)
-                return known or _remember(self._stops, key, not_here(order.task, order.attempt, self._spoiled, self._ends.get(key)))
+                return known or _remember(self._stops, key, not_here(order.task, order.attempt, self._spoiled, self._end_of(key)))
         stopped = hosted.stop(order)
         with self._lock:
             self._spoiled = self._spoiled or stopped.why
@@ -253,6 +253,9 @@ class HostingAgent:
             queue_ms=self._probe.queue_ms,
         )
         return status if hosted is None else hosted.described(status, is_blocked=self._blocked > 0)
+
+    def _end_of(self, key: tuple[TaskId, int]) -> Ended | None:
+        return self._end if self._end is not None and (self._end.task, self._end.attempt) == key else None
 
     def _known(self, order: HostCommand) -> HostedOrFailed | None:
         """Return the earlier answer, or why the order cannot be carried out. The caller holds the lock."""
