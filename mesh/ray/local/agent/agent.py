@@ -109,7 +109,7 @@ class HostingAgent:
         self._lock, self._host_lock = threading.Lock(), threading.Lock()
         self._answers: OrderedDict[tuple[TaskId, int], HostedOrFailed] = OrderedDict()
         self._stops: OrderedDict[tuple[TaskId, int], Stopped] = OrderedDict()
-        self._end: Ended | None = None  #: Of the last task that was released at its end.
+        self._end: Ended | None = None  #: End of the last task that was released with it.
         self._blocked = 0
         self._probe = QueueProbe(context.current_actor)
         self._sender = ReportSender(
