@@ -16,7 +16,6 @@ from rich.console import Console, RenderableType
 
 from benchmarks import (
     acquire_granted,
-    after_pause,
     choose,
     collective,
     core_decisions,
@@ -24,6 +23,7 @@ from benchmarks import (
     fan_out,
     fragmentation,
     lease_ledger,
+    local_tasks,
     one_node,
     planner_round,
     planner_tick,
@@ -42,7 +42,7 @@ from benchmarks.mesh_bed import MeshBed, open_mesh_bed
 ON_THE_BED: dict[str, tuple[Callable[[Bed, int], Result], int]] = {
     "fan_out": (fan_out.measure, 9),
     "one_node": (one_node.measure, 100),
-    "after_pause": (after_pause.measure, 7),
+    "after_pause": (one_node.measure_after_pause, 7),
     "acquire_granted": (acquire_granted.measure_direct, 300),
     "acquire_granted_http": (acquire_granted.measure_http, 300),
     "choose": (choose.measure_waiting, 100),
@@ -55,6 +55,7 @@ ON_THE_BED: dict[str, tuple[Callable[[Bed, int], Result], int]] = {
 ON_THE_MESH_BED: dict[str, tuple[Callable[[MeshBed, int], Result], int]] = {
     "urgent_start": (urgent_start.measure, 30),
     "preempting_start": (preempting_start.measure, 30),
+    "local_tasks": (local_tasks.measure, 7),
 }
 DEMO_TURNS = 5
 STARTUP, DEMO, RECLAIMING = "startup", "demo", "reclaiming"

@@ -1,8 +1,12 @@
-"""The smallest graph: the cost of the way through the federation, beside a task of plain Ray."""
+"""The smallest graphs: the cost of the way through the federation, beside plain Ray; at once, and after a pause.
+
+After a pause: whether warm processes stay warm. As many tasks as CPUs, so that all workers are needed.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -19,6 +23,9 @@ from mesh.core.ids import RunId
 PYTHON, HTTP, PLAIN = "Python client", "bare HTTP", "plain Ray"
 SPEC = {"spec": "dag/1", "nodes": {"nothing": {"call": "benchmarks.work:nothing"}}, "outputs": {"result": {"$ref": "nothing"}}}
 WAIT_S = 30
+MESH = "ScheduleMesh"
+#: Longer than Ray keeps an idle worker process.
+PAUSE_S = 3
 
 
 def measure(bed: Bed, turns: int) -> Result:
@@ -32,15 +39,28 @@ def measure(bed: Bed, turns: int) -> Result:
     return result_of("one_node", "one task that does nothing, from its submission until its value is there", found, base=PLAIN)
 
 
-def _by_ray(task: Any) -> Sample:
+def measure_after_pause(bed: Bed, turns: int) -> Result:
+    """Measure both sides in turns, each after its own pause."""
+    task = bed.plain(nothing)
+
+    def rested(once: Callable[[], Sample]) -> Sample:
+        time.sleep(PAUSE_S)
+        return once()
+
+    about = f"{bed.cpus} tasks that do nothing, one for each CPU, after {PAUSE_S} s in which nothing ran"
+    sides = {MESH: lambda: rested(lambda: _by_client(bed, bed.cpus)), PLAIN: lambda: rested(lambda: _by_ray(task, bed.cpus))}
+    return result_of("after_pause", about, in_turns(sides, warm_ups=2, turns=turns), base=PLAIN)
+
+
+def _by_ray(task: Any, count: int = 1) -> Sample:
     begun = time.perf_counter()
-    ray.get(task.remote())
+    ray.get([task.remote() for _ in range(count)])
     return {WALL: (time.perf_counter() - begun) * 1000}
 
 
-def _by_client(bed: Bed) -> Sample:
+def _by_client(bed: Bed, count: int = 1) -> Sample:
     begun = now_ms()
-    spec = compile_graph(dag.bind(nothing), tenant=bed.client.access.tenant)
+    spec = compile_graph([dag.bind(nothing) for _ in range(count)], tenant=bed.client.access.tenant)
     compiled = now_ms()
     run = bed.client.submit_spec(spec)
     run.result()

@@ -55,6 +55,7 @@ unpickled = pickle.loads
 @dataclass(frozen=True)
 class Heard:
     agent: str
+    task: str | None
     attempt: int
     kind: str
     payload: Any
@@ -66,8 +67,8 @@ class Listener:
     def __init__(self):
         self.heard = []
 
-    def report(self, agent, attempt, kind, payload):
-        self.heard.append(Heard(agent, attempt, kind, payload))
+    def report(self, agent, task, attempt, kind, payload):
+        self.heard.append(Heard(agent, task, attempt, kind, payload))
 
     def all(self):
         return self.heard
@@ -195,6 +196,12 @@ def order(cls: Any, *args: Any, task: str | None = None, attempt: int = 1, optio
     )
 
 
+def run(agent: Any, hosted: HostCommand) -> tuple[Any, Any]:
+    """Call the entry method; return the references of its end and of its value."""
+    ended, value = agent.run.remote(hosted.task, hosted.attempt)
+    return ended, value
+
+
 def get(ref: Any) -> Any:
     return ray.get(ref, timeout=PATIENCE_S)
 
@@ -215,7 +222,7 @@ def agent(kept_agent) -> Iterator[Any]:
 
 
 def heard(supervisor: Any, kind: str, *, task: str) -> list[Heard]:
-    return [one for one in get(supervisor.all.remote()) if one.kind == kind and one.payload is not None and one.payload.task == task]
+    return [one for one in get(supervisor.all.remote()) if one.kind == kind and one.payload is not None and one.task == task]
 
 
 # -- hosting and calls -------------------------------------------------------------------------------------------------
@@ -282,7 +289,7 @@ def test_a_method_that_does_not_exist_is_not_answered(agent):
 def test_an_agent_without_a_task_says_so(agent):
     with pytest.raises(NothingHosted, match="hosts no task"):
         get(agent.call.remote("get"))
-    ended, value = map(get, agent.run.remote())
+    ended, value = map(get, run(agent, order(Box, 1)))
     assert ("hosts no task" in ended.error, value) == (True, None)
 
 
@@ -363,45 +370,41 @@ def test_s15_an_agent_reports_every_period(agent, supervisor):
     assert stop(agent, given).reusable
 
 
-def test_the_end_of_an_entry_method_is_reported_and_acked(agent, supervisor):
+def test_an_entry_method_that_returned_frees_its_agent(agent):
     given = order(Box, 7, options={"entry": "get", "entry_arguments": pickled_arguments("x")})
+    hosted = get(agent.host.remote(given))
+    ended, value = map(get, run(agent, given))
+    assert (unpickled(ended.result), value, ended.error, ended.spoiled) == ((7, "x"), None, "", "")
+    assert get(agent.report.remote()).task is None
+    get(agent.host.remote(order(Box, 8)))
+    assert get(agent.host.remote(given)) == hosted  # As a restarted supervisor does.
+    assert get(run(agent, given)[0]) == ended
+    assert get(agent.call.remote("get")) == 8
+
+
+def test_a_failed_entry_method_keeps_its_task_until_its_stop(agent):
+    given = order(Box, 7, options={"entry": "fail"})
     get(agent.host.remote(given))
-    ended, value = map(get, agent.run.remote())
-    assert (unpickled(ended.result), value, ended.error) == ((7, "x"), None, "")
-    (reported,) = eventually(lambda: heard(supervisor, "ended", task=given.task))
-    assert reported.payload == ended
-    assert get(agent.run.remote()[0]) == ended
+    ended = get(run(agent, given)[0])
+    assert (ended.error, ended.spoiled) == ("builtins.LookupError: of my own", None)
     assert get(agent.report.remote()).ended == ended
 
 
 def test_a_large_result_of_an_entry_method_stays_with_ray(agent):
-    get(agent.host.remote(order(Box, bytes(3 * 2**20), options={"entry": "get"})))
-    ended, value = agent.run.remote()
+    get(agent.host.remote(given := order(Box, bytes(3 * 2**20), options={"entry": "get"})))
+    ended, value = run(agent, given)
     assert (get(ended).result, get(ended).error) == (None, "")
     assert len(get(value)) == 3 * 2**20
-    again, value = agent.run.remote()  # As a restarted supervisor does, without its refs.
+    again, value = run(agent, given)  # As a restarted supervisor does, without its refs.
     assert get(again) == get(ended)
     assert len(get(value)) == 3 * 2**20
 
 
 def test_a_result_with_a_ref_in_it_stays_with_ray(agent):
-    get(agent.host.remote(order(Box, [ray.put("inner")], options={"entry": "get"})))
-    ended, value = agent.run.remote()
+    get(agent.host.remote(given := order(Box, [ray.put("inner")], options={"entry": "get"})))
+    ended, value = run(agent, given)
     assert (get(ended).result, get(ended).error) == (None, "")
     assert get(get(value)[0]) == "inner"
-
-
-def test_s22_an_end_reaches_a_supervisor_that_was_away(supervisor):
-    late = Agent.remote("agents", "schedulemesh:late", NAMESPACE, "agent-late")
-    try:
-        given = order(Box, 7, options={"entry": "get"})
-        get(late.host.remote(given))
-        get(late.run.remote()[0])
-        listener = ray.remote(num_cpus=0)(Listener).options(name="schedulemesh:late", namespace=NAMESPACE).remote()
-        eventually(lambda: heard(listener, "ended", task=given.task))
-        ray.kill(listener)
-    finally:
-        ray.kill(late)
 
 
 # -- stopping and resuming ---------------------------------------------------------------------------------------------
@@ -411,13 +414,13 @@ def test_s17_a_preempted_task_resumes_elsewhere_at_its_step(agent, new_agent, su
     entry = {"entry": "train", "entry_arguments": pickled_arguments(5, str(tmp_path))}
     first = order(Trainer, options=entry)
     get(agent.host.remote(first))
-    run, _ = agent.run.remote()
+    training, _ = run(agent, first)
     eventually((tmp_path / "3-by-1").exists)
     eventually(lambda: heard(supervisor, "checkpoint", task=first.task))  # A late checkpoint comes with the stop only.
     stopped = stop(agent, first, reason=Reason.PREEMPTED)
     assert (stopped.how, stopped.reusable, stopped.why) == (StopHow.STOPPED, True, "")
     assert (unpickled(stopped.saved.checkpoint_bytes), stopped.saved.progress) == (3, 0.6)
-    assert get(run).stopped
+    assert get(training).stopped
     assert stop(agent, first) == stopped
     reported: StateSnapshot = heard(supervisor, "checkpoint", task=first.task)[-1].payload
     assert reported.checkpoint.number <= 3
@@ -425,7 +428,7 @@ def test_s17_a_preempted_task_resumes_elsewhere_at_its_step(agent, new_agent, su
     second = order(Trainer, task=first.task, attempt=2, options={**entry, "saved": stopped.saved})
     elsewhere = new_agent()
     assert get(elsewhere.host.remote(second)).restored is RestoreHow.DEFAULT
-    assert unpickled(get(elsewhere.run.remote()[0]).result) == 5
+    assert unpickled(get(run(elsewhere, second)[0]).result) == 5
     assert sorted(file.name for file in tmp_path.iterdir()) == ["1-by-1", "2-by-1", "3-by-1", "4-by-2", "5-by-2"]
 
 

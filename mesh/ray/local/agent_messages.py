@@ -52,6 +52,8 @@ class HostCommand:
     saved_bytes_max: int = SAVED_BYTES_MAX  #: Limit of one snapshot, and of a result inside `Ended`.
     arguments_ms_max: int = 60_000  #: Time limit for ObjectRefs among the arguments.
     restore_ms_max: int = 30_000  #: Time limit of the user's restorer.
+    submitter: str = ""  #: Ray job of the client; tasks of one may share processes. Empty: of no client, such as a job's member.
+    own_process: bool = False  #: The process serves no other task, neither before nor after.
     needs_address: bool = False  #: Others have to reach the object; the answer then holds its `address` (`Hosted.address`).
 
 
@@ -138,6 +140,7 @@ class Ended:
     pickled: bytes | None = field(default=None, repr=False)  #: The exception, when it is small and can be unpickled.
     result: bytes | None = field(default=None, repr=False)  #: The pickled value, when it is small.
     stopped: bool = False  #: True: it ended because it was asked to, neither success nor failure.
+    spoiled: str | None = None  #: Why the process can host no further task, empty when it can; None: the task has to be stopped first.
 
 
 class StopHow(str, Enum):
@@ -150,7 +153,7 @@ class StopHow(str, Enum):
     STILL_RUNNING = "STILL_RUNNING"
     """A call is still running; the process has to be killed."""
     NOT_HERE = "NOT_HERE"
-    """The agent does not have this attempt: the order to host never came, or another attempt was hosted since."""
+    """The agent does not have this attempt: the order to host never came, it ended before, or another attempt was hosted since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,8 +79,11 @@ class TaskVerbs(Protocol):
         """Wait until the task is in one of the states or over, at most `WAIT_S_MAX`; return its status."""
         ...
 
-    async def result(self, task: TaskId) -> tuple[Ended, Any | None] | None:
-        """Return the end of the entry method, and the reference of a large value; None before the end."""
+    async def result(self, task: TaskId, timeout_s: float) -> tuple[TaskStatus, tuple[Ended, Any | None] | None]:
+        """Wait until the task is over, at most `WAIT_S_MAX`; return its status, and the end of its entry method if it had one.
+
+        A large value is a reference beside the end.
+        """
         ...
 
     async def handle(self, task: TaskId) -> tuple[Any, int] | None:
@@ -217,12 +220,12 @@ class AgentVerbs(Protocol):
         """Return agents that are up, ranked in the order of `tasks`, else of submission. Raises `PoolUnknown`."""
         ...
 
-    async def report(self, agent: str, attempt: int, kind: str, payload: Any) -> None:
-        """Handle an agent's report. A report about an earlier attempt is late and ignored.
+    async def report(self, agent: str, task: TaskId | None, attempt: int, kind: str, payload: Any) -> None:
+        """Handle an agent's report. A report about another task or attempt than the process has now is late and ignored.
 
         Args:
             agent: Name of the agent's process.
-            kind: `report`, `checkpoint`, `blocked`, `unblocked` or `ended`; it decides the payload's type.
+            kind: `report`, `checkpoint`, `blocked` or `unblocked`; it decides the payload's type.
         """
         ...
 

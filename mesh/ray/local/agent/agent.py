@@ -29,7 +29,7 @@ from mesh.jobs.members import LEADER_ADDRESS
 from mesh.ray.connection import keep_connected
 from mesh.ray.local.agent.agent_errors import CallPreempted, NothingHosted
 from mesh.ray.local.agent.error_serialization import serialize_error
-from mesh.ray.local.agent.hosted_task import HostedTask
+from mesh.ray.local.agent.hosted_task import HostedTask, not_here
 from mesh.ray.local.agent.report_sender import RaySupervisorClient, ReportSender
 from mesh.ray.local.agent_messages import (
     METRICS_PERIOD_MS,
@@ -90,7 +90,7 @@ class HostingAgent:
     Args:
         mesh: Name of the mesh.
         supervisor_name: Name of the supervisor's actor. The agent reports by the verb `AgentVerbs.report`. Kinds: `report`
-            (`AgentStatus`), `checkpoint` (`StateSnapshot`), `ended` (`Ended`), `blocked` and `unblocked` (None).
+            (`AgentStatus`), `checkpoint` (`StateSnapshot`), `blocked` and `unblocked` (None).
         namespace: Ray namespace of that actor.
         agent: This agent's id.
     """
@@ -104,10 +104,12 @@ class HostingAgent:
         self._gpu_ids = tuple(map(str, ray.get_gpu_ids()))
         self._process = psutil.Process()
         self._hosted: HostedTask | None = None
+        self._is_settled = False  #: True: what was loaded before the first task is excluded from garbage collection.
         self._spoiled = ""  #: Why this process can host no further task.
         self._lock, self._host_lock = threading.Lock(), threading.Lock()
         self._answers: OrderedDict[tuple[TaskId, int], HostedOrFailed] = OrderedDict()
         self._stops: OrderedDict[tuple[TaskId, int], Stopped] = OrderedDict()
+        self._end: Ended | None = None  #: End of the last task that was released with it.
         self._blocked = 0
         self._probe = QueueProbe(context.current_actor)
         self._sender = ReportSender(
@@ -152,17 +154,31 @@ class HostingAgent:
         yield from hosted.stream(method, args, kwargs)
 
     @ray.method(num_returns=2)
-    def run(self) -> tuple[Ended, Any]:
-        """Call the order's entry method once; repeated calls return the same answer.
+    def run(self, task: TaskId, attempt: int) -> tuple[Ended, Any]:
+        """Call the order's entry method once; repeated calls return the same answer. Release the object if it ended cleanly.
 
         Returns:
             How it ended (read it, or wait for `ended`), and its value when the value is too large for `Ended.result` (pass it on
             unread). Errors of user code are not raised; Ray raises when a large value cannot be pickled.
         """
-        hosted = self._hosted
-        if hosted is None:
+        key = task, attempt
+        with self._lock:
+            known, hosted = self._end_of(key), self._hosted
+        if known is not None:
+            return known, None
+        if hosted is None or (hosted.task, hosted.attempt) != key:  # It was stopped meanwhile; its stop is the answer.
             return Ended(task=TaskId(""), attempt=0, error=str(self._nothing("run"))), None
-        return hosted.run()
+        ended, value = hosted.run()
+        released = hosted.release()
+        if released is None:
+            return ended, value
+        with self._lock:
+            self._spoiled = self._spoiled or released.spoiled or ""
+            if self._hosted is hosted:
+                self._hosted = None
+            self._end = released
+        self._sender.forget(task, attempt)
+        return released, None
 
     def host(self, order: HostCommand) -> HostedOrFailed:
         """Build the task's object and restore its saved state. Idempotent per attempt."""
@@ -194,7 +210,8 @@ class HostingAgent:
             hosted = self._hosted
             is_here = hosted is not None and (hosted.task, hosted.attempt) == key
             if key in self._stops or not is_here or hosted is None:
-                return self._stops.get(key) or _remember(self._stops, key, _not_here(order, self._spoiled))
+                known = self._stops.get(key)
+                return known or _remember(self._stops, key, not_here(order.task, order.attempt, self._spoiled, self._end_of(key)))
         stopped = hosted.stop(order)
         with self._lock:
             self._spoiled = self._spoiled or stopped.why
@@ -236,6 +253,9 @@ class HostingAgent:
             queue_ms=self._probe.queue_ms,
         )
         return status if hosted is None else hosted.described(status, is_blocked=self._blocked > 0)
+
+    def _end_of(self, key: tuple[TaskId, int]) -> Ended | None:
+        return self._end if self._end is not None and (self._end.task, self._end.attempt) == key else None
 
     def _known(self, order: HostCommand) -> HostedOrFailed | None:
         """Return the earlier answer, or why the order cannot be carried out. The caller holds the lock."""
@@ -283,7 +303,8 @@ class HostingAgent:
         The collection at a task's end then skips it: 30 ms with Ray alone, ten times that with a large library, and a preemptor
         would wait for it. Garbage of later tasks is not frozen and stays collectable.
         """
-        if gc.get_freeze_count() == 0:
+        if not self._is_settled:  # Not `gc.get_freeze_count`, which counts the objects one by one, milliseconds each time.
+            self._is_settled = True
             gc.freeze()
 
     def _let_go_of(self, hosted: HostedTask, order: HostCommand, reason: Reason, error: BaseException) -> Failed:
@@ -308,11 +329,10 @@ class HostingAgent:
         self._blocked = 0
         return send
 
-    def _periodic_report(self) -> tuple[int, AgentStatus]:
+    def _periodic_report(self) -> AgentStatus:
         hosted = self._hosted
         self._probe.send(is_wanted=hosted is not None and hosted.takes_calls)
-        status = self._status()
-        return status.attempt, status
+        return self._status()
 
     def _nothing(self, method: str) -> NothingHosted:
         return NothingHosted(f"{method}: agent {self._agent} hosts no task; ask the mesh where the task runs now")
@@ -323,10 +343,6 @@ def _remember(answers: OrderedDict[tuple[TaskId, int], A], key: tuple[TaskId, in
     while len(answers) > ANSWERS_MAX:
         answers.popitem(last=False)
     return answer
-
-
-def _not_here(order: StopCommand, spoiled: str) -> Stopped:
-    return Stopped(task=order.task, attempt=order.attempt, saved=None, lost_ms=0, how=StopHow.NOT_HERE, reusable=not spoiled, why=spoiled)
 
 
 def _with_address(order: HostCommand, node: NodeName) -> HostCommand:

@@ -9,9 +9,10 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from mesh.core.ids import AgentId
+from mesh.core.ids import AgentId, TaskId
 from mesh.core.saved_state import StateHandlers, StateSnapshot
 from mesh.ray.local.agent.agent_context import Send, TaskContext, make_current
 from mesh.ray.local.agent.agent_errors import CallPreempted
@@ -29,20 +30,25 @@ RESULT_BYTES_MAX = 2**20
 _FAREWELL = "__ray_shutdown__"
 
 
-class EnvVars:
-    """Sets environment variables, and restores them later."""
+class Surroundings:
+    """Sets environment variables; restores all of them and the working directory later, whatever user code has changed."""
 
     def __init__(self, wanted: Mapping[str, str]) -> None:
-        self._before = {name: os.environ.get(name) for name in wanted}
+        self._before = dict(os.environ)
+        self._folder: Path | None = None
+        with contextlib.suppress(FileNotFoundError):  # The folder was removed.
+            self._folder = Path.cwd()
         os.environ.update(wanted)
 
-    def take_back(self) -> None:
-        """Restore the variables as they were before."""
-        for name, value in self._before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+    def restore(self) -> None:
+        """Restore variables and directory as they were before."""
+        now = dict(os.environ)
+        for name in now.keys() - self._before.keys():
+            del os.environ[name]
+        os.environ.update(dict(self._before.items() - now.items()))
+        if self._folder is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.chdir(self._folder)
 
 
 class HostedTask(HostedCalls):
@@ -68,7 +74,7 @@ class HostedTask(HostedCalls):
         self._run_lock, self._stop_lock = threading.Lock(), threading.Lock()
         self._stopped: Stopped | None = None
         self._inhabitants = StrayThreads.look()
-        self._environment = EnvVars(order.environment)
+        self._surroundings = Surroundings(order.environment)
 
     # -- the start -----------------------------------------------------------------------------------------------------
 
@@ -130,8 +136,6 @@ class HostedTask(HostedCalls):
                         self.ended = self._run_entry()
                 except CallPreempted as stopped:
                     self.ended = Ended(task=self.task, attempt=self.attempt, error=str(stopped), stopped=True)
-                if not self.ended.stopped:
-                    self._send("ended", self.ended)
             return self.ended, self._result
 
     def _run_entry(self) -> Ended:
@@ -174,6 +178,25 @@ class HostedTask(HostedCalls):
                 self._stopped = self._stop(order, was_running=was_running)
             return self._stopped
 
+    def release(self) -> Ended | None:
+        """Release the object after an entry method that returned, so that the process is free without an order to stop.
+
+        Returns:
+            The end, with `spoiled`. None: nothing was released, and the task has to be stopped. It failed, its value is large, its
+            object wants to say farewell, other calls of it run, or a stop has begun.
+        """
+        ended = self.ended
+        if ended is None or ended.result is None or ended.stopped or hasattr(self._actor, _FAREWELL):
+            return None
+        with self._stop_lock:
+            with self._lock:
+                if self._is_closed or self.running:
+                    return None
+                self._is_closed = True
+            ended = replace(ended, spoiled=self.let_go())
+            self._stopped = not_here(self.task, self.attempt, ended.spoiled or "", ended)
+            return ended
+
     def let_go(self, *, farewell_s: float = 0.0) -> str:
         """Release the object and everything user code left. Return why the process cannot be reused; empty when it can.
 
@@ -187,7 +210,7 @@ class HostedTask(HostedCalls):
         if not self._loop.close():
             spoiled = spoiled or "an `async` part of the task does not end"
         make_current(None)
-        self._environment.take_back()
+        self._surroundings.restore()
         gc.collect()
         if watched() is not None:
             spoiled = spoiled or "something still refers to the task's object"
@@ -243,6 +266,11 @@ class HostedTask(HostedCalls):
             handlers=self._handlers,
             bytes_max=self._bytes_max,
         )
+
+
+def not_here(task: TaskId, attempt: int, spoiled: str, ended: Ended | None = None) -> Stopped:
+    """Return the answer to the stop of an attempt that the agent does not have, or that ended before."""
+    return Stopped(task=task, attempt=attempt, saved=None, lost_ms=0, how=StopHow.NOT_HERE, reusable=not spoiled, why=spoiled, ended=ended)
 
 
 def _arguments_of(order: HostCommand) -> PickledArguments:

@@ -1,7 +1,8 @@
 """Reports of an agent to the supervisor, sent on a thread of their own so that user code never waits.
 
-A status report is sent once and forgotten. A checkpoint and an end are sent until the supervisor acknowledges them, so they
-survive its restart; of checkpoints only the last one waits. The supervisor may therefore receive one twice.
+A status report is sent once and forgotten. Other messages are sent until the supervisor acknowledges them, so they survive its
+restart; of checkpoints only the last one waits. The supervisor may therefore receive one twice. Each names its task, since a
+late message finds the process at another one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from mesh.core.ids import AgentId, TaskId
+from mesh.ray.local.agent_messages import AgentStatus
 from mesh.ray.local.verbs import AgentVerbs, send
 
 #: Seconds between two checks for acknowledgement, and before a message is sent again.
@@ -40,7 +42,7 @@ class Receipt(str, Enum):
 class SupervisorClient(Protocol):
     """Client of the supervisor."""
 
-    def send(self, attempt: int, kind: str, payload: Any) -> Callable[[], Receipt]:
+    def send(self, task: TaskId | None, attempt: int, kind: str, payload: Any) -> Callable[[], Receipt]:
         """Send a message; return a function that checks its state. Does not wait, does not raise."""
         ...
 
@@ -52,11 +54,11 @@ class RaySupervisorClient:
         self._name, self._namespace, self._agent = name, namespace, agent
         self._supervisor: Any = None
 
-    def send(self, attempt: int, kind: str, payload: Any) -> Callable[[], Receipt]:
+    def send(self, task: TaskId | None, attempt: int, kind: str, payload: Any) -> Callable[[], Receipt]:
         try:
             if self._supervisor is None:
                 self._supervisor = ray.get_actor(self._name, namespace=self._namespace)
-            reported = send(self._supervisor, AgentVerbs.report, self._agent, attempt, kind, payload)
+            reported = send(self._supervisor, AgentVerbs.report, self._agent, task, attempt, kind, payload)
         except (ValueError, RayError):  # No actor has this name now, or its location cannot be read.
             self._supervisor = None
             return lambda: Receipt.LOST
@@ -78,7 +80,7 @@ class RaySupervisorClient:
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    task: TaskId | None
+    task: TaskId
     attempt: int
     kind: str
     payload: Any
@@ -89,11 +91,11 @@ class ReportSender:
 
     Args:
         client: Client of the supervisor.
-        report: Makes the periodic report: the attempt and the report itself.
+        report: Makes the periodic report.
         period_s: Seconds between two reports; may be set later.
     """
 
-    def __init__(self, client: SupervisorClient, report: Callable[[], tuple[int, Any]], *, period_s: float) -> None:
+    def __init__(self, client: SupervisorClient, report: Callable[[], AgentStatus], *, period_s: float) -> None:
         self._client = client
         self._report = report
         self._period_s = period_s
@@ -137,13 +139,13 @@ class ReportSender:
             is_due = now_s >= self._due_s
             if is_due:
                 self._due_s = now_s + self._period_s
-        sent = [(message, self._client.send(message.attempt, message.kind, message.payload)) for message in ready]
+        sent = [(message, self._client.send(message.task, message.attempt, message.kind, message.payload)) for message in ready]
         with self._lock:
             self._out += sent
         # Send no report while the last one is unacknowledged.
         if is_due and (self._reported is None or self._reported() is not Receipt.OUT):
-            attempt, report = self._report()
-            self._reported = self._client.send(attempt, "report", report)
+            report = self._report()
+            self._reported = self._client.send(report.task, report.attempt, "report", report)
         with self._lock:
             rest_s = max(0.0, self._due_s - time.monotonic())
             return min(rest_s, AGAIN_S) if self._out or self._waiting else rest_s

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
+import ray
 from pydantic import Field
 from ray.exceptions import GetTimeoutError
 from ray.experimental import get_object_locations
@@ -106,6 +107,7 @@ class TaskCalls:
         max_restarts: Annotated[int, Field(ge=-1)] = 0,
         state_handlers: StateHandlers | None = None,
         environment: Mapping[str, str] | None = None,
+        own_process: bool = False,
         metrics_period_ms: Milliseconds = METRICS_PERIOD_MS,
     ) -> TaskHandle:
         """Submit an agent with an object of your class, queued until there is room; `method` names the method that runs as the task.
@@ -133,6 +135,7 @@ class TaskCalls:
             max_restarts: Number of restarts after its agent was lost; -1: no limit.
             state_handlers: Handlers that save and restore its state; None: those of the class, or of this mesh.
             environment: Environment variables of its process.
+            own_process: Start a process for this task alone; else it may share one with earlier and later tasks of this program.
             metrics_period_ms: Period of its agent's reports.
         Raises:
             SubmissionError: A parameter is invalid.
@@ -187,6 +190,8 @@ class TaskCalls:
             entry_arguments=entry_arguments,
             handlers=read_handlers(handlers) if handlers is not None else None,
             environment=dict(environment or {}),
+            submitter=ray.get_runtime_context().get_job_id(),
+            own_process=own_process,
             metrics_period_ms=metrics_period_ms,
         )
         if self._takes_over_names:

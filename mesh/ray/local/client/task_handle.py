@@ -79,10 +79,13 @@ class TaskHandle:
             ResultLost: The result was large, and was lost with a supervisor that died.
             NotOverYet: The task is not over in time; the message names its state.
         """
-        status = self.wait(timeout_s)
-        if not status.is_over:
-            raise NotOverYet(f"task {self.task} is {status.state.value}: {self.why()}")
-        answer: tuple[Ended, Any | None] | None = self._link.ask(TaskVerbs.result, self.task)
+        deadline = time.monotonic() + (timeout_s if timeout_s is not None else _FOREVER_S)
+        while True:
+            status, answer = self._link.ask(TaskVerbs.result, self.task, max(0.0, deadline - time.monotonic()))
+            if self._heard(status).is_over:
+                break
+            if time.monotonic() >= deadline:
+                raise NotOverYet(f"task {self.task} is {status.state.value}: {self.why()}")
         if status.state is TaskState.CANCELLED:
             raise TaskNotRunning(f"task {self.task} was cancelled: {_in_words(status)}")
         if status.state is TaskState.FAILED:

@@ -9,7 +9,7 @@ from mesh.actors.members import GroupMember
 from mesh.core.ids import PoolName, TaskId
 from mesh.core.saved_state import StateSnapshot
 from mesh.core.task_spec import AT_WORK
-from mesh.ray.local.agent_messages import AgentStatus, Ended
+from mesh.ray.local.agent_messages import AgentStatus
 from mesh.ray.local.status_values import AgentSeen, NodeStatus
 from mesh.ray.local.store.task_payloads import TaskPayloads
 from mesh.ray.local.supervisor import views
@@ -69,11 +69,11 @@ class AgentService:
         ]
         return [views.member(rank, task, row, self._driver.hosts[task]) for rank, (task, row) in enumerate(wanted)]
 
-    async def report(self, agent: str, attempt: int, kind: str, payload: Any) -> None:
+    async def report(self, agent: str, task: TaskId | None, attempt: int, kind: str, payload: Any) -> None:
         process = self._agents.processes.get(agent)
-        if process is None or process.task is None or process.attempt != attempt:
+        if process is None or task is None or (process.task, process.attempt) != (task, attempt):
             return
-        task, at_ms = process.task, self._loop.clock.now_ms()
+        at_ms = self._loop.clock.now_ms()
         if kind == "report":
             self._keep(task, payload)
             row = self._loop.task_index.tasks.get(task)
@@ -84,8 +84,6 @@ class AgentService:
             self._loop.send(CheckpointKept(at_ms=at_ms, task=task, attempt=attempt))
         elif kind in ("blocked", "unblocked"):
             self._loop.send(TaskBlocked(at_ms=at_ms, task=task, blocked=kind == "blocked"))
-        elif kind == "ended" and isinstance(payload, Ended) and (payload.result is not None or payload.error):
-            self._driver.ended(payload)
 
     def _keep(self, task: TaskId, report: AgentStatus) -> None:
         if not self._loop.task_index.is_over(task):

@@ -77,8 +77,9 @@ class TaskService:
         await self._loop.until(task, lambda: self._is_over_or_in(task, until), min(timeout_s, WAIT_S_MAX))
         return self._status(task)
 
-    async def result(self, task: TaskId) -> tuple[Ended, Any | None] | None:
-        return self._payloads.ended(task)
+    async def result(self, task: TaskId, timeout_s: float) -> tuple[TaskStatus, tuple[Ended, Any | None] | None]:
+        status = await self.wait_task(task, (), timeout_s)
+        return status, self._payloads.ended(task) if status.is_over else None
 
     async def handle(self, task: TaskId) -> tuple[Any, int] | None:
         is_up = self._loop.task_index.entry(task).state in AT_WORK

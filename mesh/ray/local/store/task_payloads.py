@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 from ray import cloudpickle
 
-from mesh.core.ids import JobId, TaskId, TenantPath
+from mesh.core.ids import JobId, LabelName, TaskId, TenantPath
 from mesh.core.saved_state import StateSnapshot
 from mesh.ray.local.agent_messages import Ended, HostCommand, Hosted, JobPayload, Stopped
 from mesh.ray.local.store.payload_store import PayloadStore
@@ -33,6 +33,16 @@ class _MemberPayload:
     role: str
     environment: Mapping[str, str]
     is_leader: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Program and kind of a task. Tasks of one owner may share a process, and see what the others left in modules."""
+
+    submitter: str  #: Ray job of the client: one program.
+    tenant: TenantPath
+    label: LabelName
+    environment: frozenset[tuple[str, str]]  #: Environment variables of the task; a library may read them when it is imported.
 
 
 class TaskPayloads:
@@ -67,6 +77,23 @@ class TaskPayloads:
     def tenant(self, task: TaskId) -> TenantPath:
         row = self._row_of(task)
         return row.request.tenant if row is not None else TenantPath("")
+
+    def owner(self, task: TaskId) -> Owner | None:
+        """Return the owner of the task; None: the task shares its process with no other one."""
+        row, order = self._row_of(task), self._submitted(task)
+        if row is None or order is None or order.own_process or not order.submitter:
+            return None
+        return Owner(
+            submitter=order.submitter,
+            tenant=row.request.tenant,
+            label=row.request.label,
+            environment=frozenset(order.environment.items()),
+        )
+
+    def has_own_process(self, task: TaskId) -> bool:
+        """Return whether the task's process may serve no other task."""
+        order = self._submitted(task)
+        return order is not None and order.own_process
 
     def is_call(self, task: TaskId) -> bool:
         """Return whether the task is a call on a running agent, which the caller makes itself."""

@@ -13,6 +13,7 @@ Carrying out:
 
     driver             carries decisions out on Ray
     agent_assignments  assignment of tasks to processes
+    idle_processes     processes that wait for their owner's next task
     standbys           idle processes that take placed tasks
     keyed_locks        one lock per key
 

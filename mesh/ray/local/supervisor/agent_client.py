@@ -39,6 +39,7 @@ class AgentProcess:
     tenant: TenantPath | None = None  #: Tenant of the first task; a process never serves two tenants.
     task: TaskId | None = None
     attempt: int = 0
+    served: int = 0  #: Attempts that it was assigned to.
     is_wanted: bool = True  #: True: the end of the process is reported.
     watch: asyncio.Task[None] | None = field(default=None, repr=False)
 

@@ -58,6 +58,7 @@ class ClusterWatch:
         for gone in before - self.nodes.nodes:
             self._standbys.leave(gone)
         self._standbys.fill(self.nodes.nodes)
+        self._driver.end_idle()
         await self._look_at_groups()
 
     async def run(self) -> None:

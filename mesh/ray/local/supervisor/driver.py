@@ -26,6 +26,7 @@ from mesh.ray.local.supervisor.agent_assignments import AgentAssignments
 from mesh.ray.local.supervisor.agent_client import REACH_AGAIN_S, AgentClient, AgentProcess
 from mesh.ray.local.supervisor.autoscaling import Autoscaling
 from mesh.ray.local.supervisor.event_retry_queue import EventRetryQueue
+from mesh.ray.local.supervisor.idle_processes import IdleProcesses
 from mesh.ray.local.supervisor.keyed_locks import KeyedLocks
 from mesh.ray.local.supervisor.placement_group_client import PlacementGroupClient
 from mesh.ray.local.supervisor.standbys import Standbys
@@ -56,6 +57,9 @@ class DriverSettings:
     group_s_max: float = 30.0  #: From the order until Ray has created a placement group.
     start_s_max: float = 120.0  #: From the order until an agent has built its object.
     standbys_per_node: int = 1
+    #: Time that a process without a placement group waits for the next task of its owner, with its Ray resources; 0: it never waits.
+    idle_ms_max: int = 2_000
+    tasks_per_process_max: int = 1_000  #: Number of tasks that a process serves, one after the other, before it ends.
     preserve_ms_max: int = 5_000  #: Time limit of a user's preserver.
     margin_s: float = 5.0  #: Time beyond the limits of a stop after which the process is killed.
 
@@ -67,6 +71,7 @@ class Driver:
         tell: Passes result events to the scheduler, at once and on this thread. When it raises, the events are sent again later,
             in order, because Ray does not report them twice.
         now_ms: The mesh's clock.
+        free_on: Returns the room of a node that is free by the scheduler's count.
     """
 
     def __init__(
@@ -81,6 +86,7 @@ class Driver:
         settings: DriverSettings,
         send: Callable[..., object],
         now_ms: Callable[[], int],
+        free_on: Callable[[NodeName], ResourceSet],
     ) -> None:
         self._agents = agents
         self._groups = groups
@@ -90,11 +96,14 @@ class Driver:
         self._settings = settings
         self.event_queue = EventRetryQueue(send)  #: Results of decisions, and changes that the watch has seen, in one order.
         self._now_ms = now_ms
+        self._free_on = free_on
         self._locks = KeyedLocks()  #: One lock per placement group, or per task without one.
         self._starting: dict[_Run, asyncio.Task[None]] = {}
         self._unwanted: set[_Run] = set()  #: Starts that were cancelled while in progress.
         self.look_at_nodes: Callable[[], Coroutine[Any, Any, None]] = _see_nothing  #: Reports dead nodes; set by the cluster watch.
-        self._assignments = AgentAssignments(agents, groups, standbys, store)
+        self._assignments = AgentAssignments(
+            agents, groups, standbys, IdleProcesses(settings.idle_ms_max, now_ms), store, settings.tasks_per_process_max
+        )
         self.hosts = self._assignments.hosts  #: Processes by the task that they have.
         self.on_node: dict[
             GroupId, tuple[tuple[NodeName, ResourceSet], ...]
@@ -117,6 +126,15 @@ class Driver:
         started = self._locks.spawn(carrier(decision), f"{type(decision).__name__}")
         if isinstance(decision, StartTask):
             self._starting[decision.task, decision.attempt] = started
+            owner = self._payloads.owner(decision.task) if decision.group is None else None
+            if owner is not None:  # Now: another decision of this batch may end idle processes for their room.
+                self._assignments.give_idle(decision, owner)
+
+    def end_idle(self) -> None:
+        """End processes that have been idle for too long, or whose room is needed."""
+        self._assignments.end_expired()
+        for node in self._assignments.idle.nodes():
+            self._assignments.make_room(node, self._free_on(node))
 
     def taken(self, node: NodeName) -> ResourceSet:
         """Return this mesh's resources on a node in Ray: existing groups, and processes outside of groups."""
@@ -128,6 +146,8 @@ class Driver:
 
     async def _create_group(self, order: CreateGroup) -> None:
         async with self._locks.lock(order.group):
+            for node in set(order.nodes):
+                self._assignments.make_room(node, self._free_on(node))
             made = await self._groups.create(order.group, order.shape, order.nodes, self._settings.group_s_max)
             if isinstance(made, str):
                 self.event_queue.send(GroupFailed(at_ms=self._now_ms(), group=order.group, detail=made))
@@ -206,11 +226,13 @@ class Driver:
         tenant = self._payloads.tenant(order.task)
         process = self.hosts.get(order.task)  # An earlier supervisor may have chosen it and sent the order.
         if process is None or process.attempt != order.attempt or not process.is_wanted:
-            process = self._assignments.process_for(order, tenant)
-        if process is None:
-            self._refuse(order, Reason.WORKER_LOST, f"placement group {order.group} is gone")
-            return
-        self._assignments.give(process, order.task, order.attempt, tenant)
+            if order.group is None:
+                self._assignments.make_room(order.node, self._free_on(order.node))
+            process = self._assignments.process_for(order, tenant, is_new=self._payloads.has_own_process(order.task))
+            if process is None:
+                self._refuse(order, Reason.WORKER_LOST, f"placement group {order.group} is gone")
+                return
+            self._assignments.give(process, order.task, order.attempt, tenant)
         await self._host_on(process, order, host_command)
 
     async def _host_on(self, process: AgentProcess, order: StartTask, host_command: HostCommand) -> None:
@@ -243,7 +265,7 @@ class Driver:
     async def _run(self, process: AgentProcess) -> None:
         task, attempt = process.task, process.attempt
         while task is not None and self.hosts.get(task) is process and process.attempt == attempt:
-            ended_ref, value_ref = process.handle.run.remote()
+            ended_ref, value_ref = process.handle.run.remote(task, attempt)
             try:
                 ended = await ended_ref
             except ActorUnavailableError:  # The call may have arrived or not; the agent runs it once, and answers again.
@@ -255,23 +277,30 @@ class Driver:
             return
 
     def ended(self, ended: Ended, value: Any | None = None) -> None:
-        """Record the end of the entry method. May be called twice: by the agent's report and by the answer to `run`."""
+        """Record the end of the entry method, or of a task without one. Repeated calls do nothing."""
         process = self.hosts.get(ended.task)
         if process is None or process.attempt != ended.attempt or ended.stopped or (ended.task, ended.attempt) in self._unwanted:
             return
         self._payloads.keep_ended(ended, value)
-        self._assignments.forget(process)
-        # Spawned before the event, so that this process gets the group's lock before the start of the group's next task.
-        self._locks.spawn(self._let_go(process, ended.task, ended.attempt), f"let {ended.task} go")
+        # Before the event, so that the process waits, or gets the group's lock, before the start of the next task.
+        if ended.spoiled is None:
+            self._assignments.forget(process)
+            is_own = self._payloads.has_own_process(ended.task)  # Its payload is gone after the event.
+            self._locks.spawn(self._let_go(process, ended.task, ended.attempt, is_own=is_own), f"let {ended.task} go")
+        else:
+            may_stay = not ended.spoiled and self._may_stay(process)
+            self._assignments.settle(process, may_stay=may_stay, owner=self._payloads.owner(ended.task))
+            if ended.spoiled:
+                log.info("the process of a task is not reused", task=ended.task, why=ended.spoiled)
         self.event_queue.send(TaskEnded(at_ms=self._now_ms(), task=ended.task, attempt=ended.attempt, error=ended.error))
 
-    async def _let_go(self, process: AgentProcess, task: TaskId, attempt: int) -> None:
+    async def _let_go(self, process: AgentProcess, task: TaskId, attempt: int, *, is_own: bool) -> None:
         async with self._locks.lock(process.group or task):
             reusable = False
             if process.group is not None and process.is_wanted:
                 stopped = await self._ask_to_stop(process, StopCommand(task=task, attempt=attempt, keep_state=False, grace_ms=0))
                 reusable = stopped is not None and stopped.reusable
-            self._assignments.settle(process, may_stay=self._may_stay(process) and reusable)
+            self._assignments.settle(process, may_stay=self._may_stay(process) and reusable and not is_own)
 
     # -- stopping ------------------------------------------------------------------------------------------------------
 
@@ -303,6 +332,9 @@ class Driver:
         )
         if self.hosts.get(order.task) is not process:
             return  # The task ended or died meanwhile, and that was reported.
+        if stopped is not None and stopped.ended is not None and stopped.ended.spoiled is not None:
+            self.ended(stopped.ended)  # It had ended by itself, and the answer to `run` is still on its way.
+            return
         self._assignments.forget(process)
         unkept = self._payloads.keep_stopped(stopped) if stopped is not None else _UNANSWERED if order.keep_state else ""
         self._assignments.settle(process, may_stay=self._may_stay(process) and stopped is not None and stopped.reusable)
@@ -331,7 +363,7 @@ class Driver:
         """Handle the death of a wanted process."""
         if self._standbys.lost(process):
             return  # The next check of the nodes starts a new one: a process that dies at once must not restart in a tight loop.
-        self._assignments.resident_ended(process)
+        self._assignments.waiting_ended(process)
         task = process.task
         if task is None or self.hosts.get(task) is not process or (task, process.attempt) in self._starting:
             return  # A start in progress notices it by itself.
@@ -355,7 +387,8 @@ class Driver:
             log.exception("the check of the nodes failed")
 
     def _may_stay(self, process: AgentProcess) -> bool:
-        return process.group is not None and process.group in self.on_node
+        is_own = process.task is not None and self._payloads.has_own_process(process.task)
+        return not is_own and (process.group is None or process.group in self.on_node)
 
     def _lost(self, process: AgentProcess, words: str) -> AgentLost:
         self._assignments.forget(process)  # Only this process: the next attempt may be in another one by now.

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import structlog
 
-from mesh.core.ids import AgentId, TaskId
+from mesh.core.ids import AgentId, NodeName, TaskId
+from mesh.core.resources import NOTHING, ResourceSet
 from mesh.errors import RuntimeAdapterError
 from mesh.jobs.decisions import ReportJob
 from mesh.plugins import PluginFenced
@@ -82,6 +83,7 @@ class SupervisedMesh:
             settings=options.driver,
             send=self.loop.send,
             now_ms=clock.now_ms,
+            free_on=self._free_on,
         )
         self.watch = ClusterWatch(self.loop, self.driver, self.groups, self.standbys, dict(options.node_labels))
         self._listen()
@@ -159,6 +161,10 @@ class SupervisedMesh:
     def _agents_at_work(self) -> set[AgentId]:
         rows = (self._known(task) for task in self.driver.hosts)
         return {row.agent for row in rows if row is not None and row.agent is not None}
+
+    def _free_on(self, node: NodeName) -> ResourceSet:
+        table = self.loop.state.table
+        return table.amounts(table.free(slice(row := table.row(node), row + 1))[0]) if node in table else NOTHING
 
     def _known(self, task: TaskId) -> TaskEntry | None:
         return self.loop.task_index.tasks.get(task)

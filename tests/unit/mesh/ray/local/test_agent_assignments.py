@@ -9,11 +9,15 @@ import pytest
 
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
+from mesh.ray.local.store.task_payloads import Owner
 from mesh.ray.local.supervisor.agent_assignments import AgentAssignments
 from mesh.ray.local.supervisor.agent_client import AgentProcess
+from mesh.ray.local.supervisor.idle_processes import IdleProcesses
 from mesh.tasks.decisions import StartTask
 
 ONE = ResourceSet.of({"cpu": 1})
+TASKS_MAX = 3
+OWNER = Owner(submitter="job", tenant="x", label="", environment=frozenset())
 
 
 class Agents:
@@ -49,7 +53,12 @@ def kept():
 @pytest.fixture
 def assignments(kept):
     return AgentAssignments(
-        Agents(), SimpleNamespace(handle=lambda group: None if group == "gone" else object()), SimpleNamespace(take=lambda _: None), kept
+        Agents(),
+        SimpleNamespace(handle=lambda group: None if group == "gone" else object()),
+        SimpleNamespace(take=lambda _: None),
+        IdleProcesses(1, lambda: 0),
+        kept,
+        TASKS_MAX,
     )
 
 
@@ -90,6 +99,41 @@ def test_a_process_that_may_not_stay_ends(assignments):
     process = hosting(assignments, "t", group=None)
     assignments.settle(process, may_stay=False)
     assert (process.is_wanted, assignments.hosts, assignments.residents) == (False, {}, {})
+
+
+def test_an_idle_process_serves_its_owners_next_task(assignments):
+    first = hosting(assignments, "t", group=None)
+    assignments.settle(first, may_stay=True, owner=OWNER)
+    assignments.give_idle(start("u", group=None), OWNER)
+    assert (assignments.hosts, first.task, first.is_wanted) == ({"u": first}, "u", True)
+    assignments.give_idle(start("v", group=None), OWNER)
+    assert assignments.hosts == {"u": first}
+
+
+def test_a_process_ends_after_its_last_task(assignments):
+    process = hosting(assignments, "t0", group=None)
+    for number in range(1, TASKS_MAX):
+        assignments.settle(process, may_stay=True, owner=OWNER)
+        assignments.give_idle(start(f"t{number}", group=None), OWNER)
+    assert process.is_wanted
+    assignments.settle(process, may_stay=True, owner=OWNER)
+    assert not process.is_wanted
+
+
+def test_a_task_with_a_process_of_its_own_takes_no_used_one(assignments):
+    first = hosting(assignments, "t")
+    assignments.settle(first, may_stay=True)
+    assert assignments.process_for(start("u"), "x", is_new=True) is not first
+    assert not first.is_wanted
+
+
+def test_needed_room_ends_idle_processes(assignments):
+    process = hosting(assignments, "t", group=None)
+    assignments.settle(process, may_stay=True, owner=OWNER)
+    assignments.make_room("n", ONE)
+    assert process.is_wanted
+    assignments.make_room("n", ResourceSet())
+    assert not process.is_wanted
 
 
 def test_the_end_of_one_attempt_leaves_the_other_alone(assignments, kept):

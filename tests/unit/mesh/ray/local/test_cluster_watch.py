@@ -37,7 +37,9 @@ class Scene:
         self.archive, self.filled = Archive(folder), []
         self.loop = ControlLoop(self.archive, MeshScheduler, MeshClock(), PluginHost())
         recent_events = EventRetryQueue(self.loop.send)
-        driver = SimpleNamespace(on_node={}, taken=lambda _: ResourceSet(), look_at_nodes=None, event_queue=recent_events)
+        driver = SimpleNamespace(
+            on_node={}, taken=lambda _: ResourceSet(), look_at_nodes=None, event_queue=recent_events, end_idle=lambda: None
+        )
         self.watch = ClusterWatch(self.loop, driver, None, SimpleNamespace(leave=lambda _: None, fill=self.filled.append), {})
 
     def known(self):

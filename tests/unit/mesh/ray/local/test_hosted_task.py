@@ -281,13 +281,24 @@ def test_call_and_stream_tell_each_other_apart():
 # -- the entry method --------------------------------------------------------------------------------------------------
 
 
-def test_the_entry_method_runs_once_and_its_end_is_reported():
+def test_the_entry_method_runs_once():
     holder = Holder(entry="add", entry_arguments=pickled_arguments(5))
     ended, value = holder.task.run()
     assert (ended.error, unpickled(ended.result), value) == ("", 5, None)
     assert holder.task.run()[0] is ended
-    assert holder.recent_events == [("ended", ended)]
     assert (holder.task.calls, holder.call("add", 0)) == (1, 5)
+
+
+def test_an_object_is_released_after_its_entry_method():
+    holder = Holder(entry="add", entry_arguments=pickled_arguments(5))
+    assert holder.task.release() is None
+    ended, _ = holder.task.run()
+    released = holder.task.release()
+    assert (released.result, released.spoiled, holder.task.release()) == (ended.result, "", None)
+    with pytest.raises(CallPreempted):
+        holder.call("add", 0)
+    stopped = holder.task.stop(StopCommand(task=TASK, attempt=1))
+    assert (stopped.ended, stopped.reusable) == (released, True)
 
 
 class Maker:

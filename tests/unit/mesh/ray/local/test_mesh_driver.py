@@ -12,6 +12,7 @@ from ray.exceptions import ActorUnavailableError, RayActorError
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.ray.local.agent_messages import Ended, HostCommand, Hosted, StopHow, Stopped
+from mesh.ray.local.store.task_payloads import Owner
 from mesh.ray.local.supervisor import driver
 from mesh.ray.local.supervisor.agent_client import AgentProcess
 from mesh.ray.local.supervisor.driver import Driver, DriverSettings
@@ -19,6 +20,7 @@ from mesh.tasks.decisions import StartTask, StopTask
 from mesh.tasks.events import AgentLost, GroupGone, TaskEnded, TaskStarted, TaskStopped
 
 ONE = ResourceSet.of({"cpu": 1})
+OWNER = Owner(submitter="job", tenant="", label="", environment=frozenset())
 
 
 class FakeAgents:
@@ -53,6 +55,15 @@ class DriverPayloads:
     def tenant(self, _):
         return ""
 
+    def owner(self, _):
+        return OWNER
+
+    def has_own_process(self, _):
+        return False
+
+    def keep_ended(self, *_):
+        return None
+
     def has_entry(self, _):
         return False
 
@@ -81,6 +92,7 @@ class Scene:
             settings=DriverSettings(),
             send=self.take,
             now_ms=lambda: 1,
+            free_on=lambda _: ONE,
         )
 
     def take(self, *events):
@@ -222,6 +234,23 @@ def test_s17_state_that_was_not_saved_is_reported_with_the_stop(answer, unkept):
     asyncio.run(scene())
 
 
+def test_an_end_before_the_stop_counts():
+    async def stopping(_):
+        ended = Ended(task="t", attempt=1, result=b"value", spoiled="")
+        return Stopped(task="t", attempt=1, saved=None, lost_ms=0, how=StopHow.NOT_HERE, reusable=True, ended=ended)
+
+    async def scene():
+        scene = Scene()
+        await scene.carry_out(start(1))
+        await scene.up("p1", 1)
+        scene.client.processes["p1"].handle.stop = SimpleNamespace(remote=stopping)
+        await scene.carry_out(stop(1))
+        assert scene.reported == [(TaskStarted, 1), (TaskEnded, 1)]
+        assert scene.client.processes["p1"].task is None
+
+    asyncio.run(scene())
+
+
 def test_s17_state_that_was_not_restored_is_reported_at_start():
     async def scene():
         scene = Scene()
@@ -241,7 +270,7 @@ class Calls:
         self._answers = list(answers)
         self.made = 0
 
-    def remote(self):
+    def remote(self, *_):
         self.made += 1
         return self._answer(self._answers.pop(0)), "the value, left with Ray"
 
@@ -267,7 +296,7 @@ def test_a_call_that_the_connection_broke_is_made_again(monkeypatch, answers, ma
         monkeypatch.setattr(driver, "REACH_AGAIN_S", 0)
         scene, ends = Scene(), []
         monkeypatch.setattr(DriverPayloads, "has_entry", lambda *_: True)
-        monkeypatch.setattr(DriverPayloads, "keep_ended", lambda _, ended, value: ends.append((ended, value)), raising=False)
+        monkeypatch.setattr(DriverPayloads, "keep_ended", lambda _, ended, value: ends.append((ended, value)))
         await scene.carry_out(start(1))
         calls = scene.client.processes["p1"].handle.run = Calls(*answers)
         await scene.up("p1", 1)

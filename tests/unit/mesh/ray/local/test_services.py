@@ -171,21 +171,22 @@ def test_a_report_is_kept_until_its_task_is_over(tmp_path):
         await an_agent_that_runs(mesh)
         mesh.processes["a"] = SimpleNamespace(task="t", attempt=1)
         report = object()
-        await mesh.agents.report("a", 1, "report", report)
+        await mesh.agents.report("a", "t", 1, "report", report)
         assert await mesh.agents.metrics(None) == {"t": report}
         mesh.send(TaskEnded, task="t", attempt=1)
-        await mesh.agents.report("a", 1, "report", report)
+        await mesh.agents.report("a", "t", 1, "report", report)
         assert mesh.index.tasks["t"].state is TaskState.SUCCEEDED
         assert await mesh.agents.metrics(None) == {}
 
     in_scene(check, tmp_path)
 
 
-def test_a_report_of_an_earlier_attempt_is_ignored(tmp_path):
+@pytest.mark.parametrize(("task", "attempt"), [("t", 2), ("next", 1)])
+def test_a_late_report_of_a_process_is_ignored(tmp_path, task, attempt):
     async def check(mesh):
         await an_agent_that_runs(mesh)
-        mesh.processes["a"] = SimpleNamespace(task="t", attempt=2)
-        await mesh.agents.report("a", 1, "report", object())
+        mesh.processes["a"] = SimpleNamespace(task=task, attempt=attempt)
+        await mesh.agents.report("a", "t", 1, "report", object())
         assert await mesh.agents.metrics(None) == {}
 
     in_scene(check, tmp_path)
