@@ -233,7 +233,7 @@ def test_cancel_says_what_became_of_the_run(world, capsys):
         (["watch", "nobody"], "there is no run nobody"),
         (["submit", "gone.py:graph"], "there is no file gone.py"),
         (["submit", "gone.json"], "gone.json cannot be read"),
-        (["runs", "--tenant", "rival"], "this API key covers no tenant rival"),
+        (["runs", "--tenant", "rival"], "there is no tenant 'rival' that this API key covers"),
         (["runs", "--address", "http://root:http"], "--address 'http://root:http' is not an address"),
     ],
     ids=["an unknown run", "a missing Python file", "a missing JSON file", "a tenant out of reach", "no address"],
@@ -525,7 +525,7 @@ def test_a_tenant_is_held_drained_and_released_over_http(world, capsys):
     assert run_command(["suspend", "acme/reserch"]) == 1
     assert "did you mean acme/research?" in capsys.readouterr().err
     assert run_command(["suspend", "rival"]) == 1
-    assert "this API key covers no tenant" in capsys.readouterr().err
+    assert "there is no tenant 'rival' that this API key covers" in capsys.readouterr().err
 
 
 def test_repeated_stop_without_a_reason_keeps_the_old_one(world, capsys):

@@ -128,7 +128,7 @@ def test_a_repeat_of_accepted_work_is_not_refused():
     assert world.http(RESEARCH).post("/v1/runs", json=waits).status_code == 200
 
 
-def test_work_that_waits_for_capacity_is_blocked_until_a_mesh_joins():
+def test_waiting_work_is_blocked_until_a_mesh_that_fits_joins():
     world = joined(record(EAST))
     spec = never()
     (blocked,) = world.http(RESEARCH).post("/v1/plan", json=spec).json()["blocked"]
