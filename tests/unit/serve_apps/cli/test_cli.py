@@ -503,6 +503,25 @@ def test_a_dry_run_submits_nothing_and_says_what_would_be(world, tmp_path, capsy
     assert json.loads(capsys.readouterr().out)["stages"][0]["mesh"] == "east"
 
 
+@pytest.mark.parametrize("more", [["--no-wait"], ["--dry-run"]], ids=["submitted", "rehearsed"])
+def test_work_larger_than_any_mesh_is_refused_with_exit_1(world, tmp_path, capsys, more):
+    crowded(world)
+    file = tmp_path / "spec.json"
+    spec = spec_of("a", id="big")
+    spec["nodes"]["a"]["options"] = {"num_cpus": 50}
+    file.write_text(json.dumps(spec))
+    assert run_command(["submit", str(file), *more]) == 1
+    refused = capsys.readouterr().err
+    assert f"{file}:1:" in refused
+    assert ": /nodes/a: east: needs {cpu: 50}, more than any pool holds when empty" in refused
+    assert "--wait-for-capacity" in refused
+    assert world.runs.summary("big") is None
+    assert run_command(["submit", str(file), "--wait-for-capacity", *more]) == 0
+    world.coordinator().step(0)
+    assert run_command(["runs", "--state", "blocked"]) == 0
+    assert ("BLOCKED" in capsys.readouterr().out) is (more == ["--no-wait"])
+
+
 def test_a_run_is_submitted_for_a_user(world, tmp_path, capsys):
     file = tmp_path / "spec.json"
     file.write_text(json.dumps(spec_of("a", id="night")))

@@ -2,6 +2,9 @@
 
 import pytest
 
+import dag
+from dag.errors import ApiError
+from dag.run.states import RunState
 from federation.configured_meshes import ConfiguredMeshes
 from federation.manual_mesh import ManualMesh
 from federation.mesh_conditions import Drain
@@ -166,3 +169,14 @@ def test_the_list_filters_by_the_state_that_it_shows():
         return [line["id"] for line in world.http(RESEARCH).get("/v1/runs", params={"state": state}).json()["runs"]]
 
     assert (listed("WAITING"), listed("BLOCKED"), listed("RUNNING")) == (["soon"], ["never"], [])
+
+
+def test_python_client_waits_for_capacity_on_request():
+    world = joined(record(EAST))
+    graph = dag.task(len, num_cpus=3).bind("four")
+    with pytest.raises(ApiError) as refused:
+        world.client(RESEARCH).submit(graph, id="big")
+    assert (refused.value.code, refused.value.problems[0][0]) == ("no_mesh_fits", "/nodes/len")
+    run = world.client(RESEARCH).submit(graph, id="big", wait_for_capacity=True)
+    state(world)
+    assert (run.status, run.progress().state) == (RunState.BLOCKED, RunState.BLOCKED)
