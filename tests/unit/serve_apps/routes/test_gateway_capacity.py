@@ -1,5 +1,7 @@
 """Refusal of graphs that no mesh could ever run, and the states of runs that wait, over HTTP on stores in memory."""
 
+from dataclasses import replace
+
 import pytest
 
 import dag
@@ -9,6 +11,7 @@ from federation.configured_meshes import ConfiguredMeshes
 from federation.manual_mesh import ManualMesh
 from federation.mesh_conditions import Drain
 from federation.snapshot import MeshRecord, PoolRecord
+from federation.tenants import Quota, TenantTree
 from mesh.core.ids import MeshId, PoolName, StageId
 from mesh.core.node_sizes import sizes_of
 from mesh.core.resources import ResourceSet
@@ -180,3 +183,20 @@ def test_python_client_waits_for_capacity_on_request():
     run = world.client(RESEARCH).submit(graph, id="big", wait_for_capacity=True)
     state(world)
     assert (run.status, run.progress().state) == (RunState.BLOCKED, RunState.BLOCKED)
+
+
+def test_nodes_that_no_node_holds_together_are_several_stages():
+    nodes = (ResourceSet.of({"cpu": 4}), ResourceSet.of({"cpu": 1, "lamp": 1}))
+    pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 5, "lamp": 1}))
+    world = joined(replace(record(EAST, nodes=nodes), pools=(pool,)))
+    tree = world.store.snapshot().tree
+    quotas = {(STANDARD, "cpu"): Quota(nominal=90_000), (STANDARD, "lamp"): Quota(nominal=90_000)}
+    world.store.configure(TenantTree([replace(tenant, quotas=quotas) for tenant in tree.tenants.values()]))
+    spec = spec_of("load", "clean", "train", id="big")
+    for node, asked in (("load", {"num_cpus": 4}), ("clean", {"num_cpus": 2}), ("train", {"num_cpus": 1, "resources": {"lamp": 1}})):
+        spec["nodes"][node]["options"] = asked
+    stages = world.http(RESEARCH).post("/v1/plan", json=spec).json()["stages"]
+    assert [(stage["nodes"], stage["slot"]["cpu"]["amount"], stage["level"]) for stage in stages] == [
+        (["load", "clean"], 4, 0),
+        (["train"], 1, 1),
+    ]
