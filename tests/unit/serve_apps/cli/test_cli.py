@@ -765,6 +765,8 @@ def test_missing_named_file_is_reported_with_a_remedy(tmp_path, monkeypatch, cap
         ),
         pytest.param("    node_labels: {zone: east}\n", "", ["meshes.east.node_labels.zone (removed)"], id="a removed key alone"),
         pytest.param("{zone: west, tier:", "{disk: ssd, zone: west, tier:", ["meshes.west.labels.disk (new)"], id="an added label"),
+        pytest.param("heartbeat: 2s", "heartbeat: 500ms", ["federation.heartbeat: 2s → 500ms"], id="a time with its unit"),
+        pytest.param("body_limit: 16MiB", "body_limit: 8MiB", ["federation.body_limit: 16MiB → 8MiB"], id="a size with its unit"),
         pytest.param("retention: 1d", "retention: 24h", [], id="the same, written otherwise"),
     ],
 )
