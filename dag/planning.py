@@ -129,6 +129,8 @@ def never_placed(
 
     A federation that no mesh has joined yet refuses nothing for good.
     """
+    if not snapshot.meshes:
+        return ()
     headroom = Headroom(snapshot)
     found = []
     for kind, nodes in nodes_by_kind(spec).items():

@@ -103,6 +103,10 @@ def test_nodes_of_a_kind_are_refused_together():
     "world",
     [
         pytest.param(joined, id="no mesh has joined at all"),
+        pytest.param(
+            lambda: joined(configured_meshes=ConfiguredMeshes(meshes={EAST: record(EAST, cpu=2)})),
+            id="none has joined, and the file has small ones",
+        ),
         pytest.param(lambda: joined(record(EAST, nodes=())), id="a mesh does not know its nodes yet"),
         pytest.param(lambda: joined(record(EAST, cpu=5)), id="a pool has more than its nodes, which may still come"),
         pytest.param(lambda: joined(record(EAST, nodes=(TWO_CPUS, ResourceSet.of({"cpu": 3})))), id="one node is large enough"),
