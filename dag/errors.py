@@ -2,7 +2,6 @@
 
 DagError
 ├── SpecError              the graph or its JSON is wrong; carries every problem found, each with its place
-│   ├── NoMeshFits         no mesh could ever run part of the graph; names node and mesh
 │   ├── CycleError         the graph contains a circle; names it node by node
 │   └── NotSerializable    an argument or function cannot be pickled; names node and argument
 ├── GraphTypeError         a value of the wrong type for a graph, or a node used as if it were its value
@@ -41,10 +40,6 @@ class SpecError(DagError, ValueError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.problems,))
-
-
-class NoMeshFits(SpecError):
-    """No mesh could ever run part of the graph, unless the work, the meshes or the quotas change. `problems` has a line per mesh."""
 
 
 class CycleError(SpecError):

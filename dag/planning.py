@@ -4,8 +4,12 @@ Nodes are placed in topological order. Two nodes of a kind with as many bytes on
 ten thousand nodes asks once. Descendants of a node that no mesh takes stay unplaced, because their places depend on its place.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import reduce
 from typing import NamedTuple, Protocol
 
 from dag.run.events import Blockage, NodesPlaced, Placement
@@ -21,6 +25,7 @@ from federation.routing.verdicts import MeshVerdict
 from federation.snapshot import FederationSnapshot
 from mesh.core.ids import MeshId, NodeId, TenantPath
 from mesh.core.reasons import PASSING
+from mesh.core.resources import ResourceSet
 
 #: Assumed size of a value that was never measured: it is not stored, or not computed yet.
 SIZE_UNKNOWN_BYTES = 1_024
@@ -84,7 +89,30 @@ def place(
             placements[node] = Placement(mesh=answer.mesh, why=words)
         else:
             blockages[node] = Blockage(reason=answer.reason, detail=words)
-    return NodesPlaced(placements=placements, blockages=blockages)
+    return NodesPlaced(placements=_in_parts(run, placements, asked), blockages=blockages)
+
+
+def _in_parts(run: Unplaced, placements: dict[NodeId, Placement], asked: _Asked) -> dict[NodeId, Placement]:
+    """Part the nodes of each mesh whose stage would fit nowhere there: its slot covers the largest need of every node.
+
+    Larger nodes go first, each into the first part that still fits with it.
+    """
+    slots: dict[MeshId, dict[ResourceSet, int]] = {}
+    for node, placed in placements.items():
+        slots.setdefault(placed.mesh, {})[run.plans[node].task.resources] = 0
+    for mesh, part_of in slots.items():
+        parts: list[ResourceSet] = []
+        together = reduce(ResourceSet.join, part_of)
+        if together in part_of or asked.fits(together, mesh):  # The mesh accepted each of them alone.
+            continue
+        for slot in sorted(part_of, key=lambda one: (sum(one.values()), repr(one)), reverse=True):
+            found = next((number for number, kept in enumerate(parts) if asked.fits(kept.join(slot), mesh)), len(parts))
+            parts[found:] = [parts[found].join(slot) if found < len(parts) else slot, *parts[found + 1 :]]
+            part_of[slot] = found
+    return {
+        node: replace(placed, part=part) if (part := slots[placed.mesh][run.plans[node].task.resources]) else placed
+        for node, placed in placements.items()
+    }
 
 
 class NeverPlaced(NamedTuple):
@@ -101,6 +129,8 @@ def never_placed(
 
     A federation that no mesh has joined yet refuses nothing for good.
     """
+    if not snapshot.meshes:
+        return ()
     headroom = Headroom(snapshot)
     found = []
     for kind, nodes in nodes_by_kind(spec).items():
@@ -175,6 +205,7 @@ class _Asked:
         self._headroom = Headroom(snapshot)
         self._rules = rules
         self._surveys: dict[tuple[object, ...], Survey] = {}
+        self._fits: dict[tuple[ResourceSet, MeshId], bool] = {}
         self._answers: dict[tuple[object, ...], tuple[Routed | RouteRefused, str]] = {}
 
     def answer(self, plan: NodePlan, near: Counter[MeshId], pinned: MeshId | None, pieces: int) -> tuple[Routed | RouteRefused, str]:
@@ -188,6 +219,14 @@ class _Asked:
                 answer = choose(self._survey(kind, plan, None), near, pieces=pieces)
             self._answers[key] = answer, why(answer) if isinstance(answer, Routed) else answer.detail
         return self._answers[key]
+
+    def fits(self, slot: ResourceSet, mesh: MeshId) -> bool:
+        """Return whether the mesh accepts work with this slot, now or later."""
+        if (slot, mesh) not in self._fits:
+            demand = RoutingRequest(tenant=self._tenant, slot=slot, mesh=mesh, settings=self._settings)
+            verdicts = survey(demand, self._snapshot, self._rules, self._headroom).verdicts
+            self._fits[slot, mesh] = any(verdict.may_pass for verdict in verdicts if verdict.mesh == mesh)
+        return self._fits[slot, mesh]
 
     def _survey(self, kind: tuple[object, ...], plan: NodePlan, mesh: MeshId | None) -> Survey:
         key = (*kind, mesh)

@@ -170,8 +170,9 @@ class TenantTree:
         """
         found = self._tenants.get(path)
         if found is None:
-            nearest = get_close_matches(path, self._tenants, n=3, cutoff=0.5) or sorted(self._tenants)[:3]
-            hint = f"nearest: {', '.join(nearest)}" if nearest else "the tree has no tenants"
+            near = get_close_matches(path, self._tenants, n=1, cutoff=0.5)
+            known = f"there is {', '.join(sorted(self._tenants)[:3])}" if self._tenants else "the tree has no tenants"
+            hint = f"did you mean {near[0]}?" if near else known
             raise UnknownTenant(f"there is no tenant {path!r}; {hint}")
         return found
 

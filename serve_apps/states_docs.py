@@ -29,10 +29,8 @@ has its own state machine. `make docs` writes this page from `dag/run/states.py`
 
 _SHOWN = """\
 A planned run is stored as `RUNNING`. Commands, HTTP, Python and metrics show it as `WAITING` or `BLOCKED` while
-none of its stages runs. The difference between the two is that of the [reasons](#reasons) that pass and those that hold:
-
-| shown | meaning |
-| --- | --- |"""
+none of its stages runs. The difference between the two is that of the [reasons](#reasons) that pass and those that hold.
+"""
 
 _ATTEMPTS = f"""\
 These are the transitions within one attempt. A new attempt begins at `WAITING`, whatever the state before: after an error of the function
@@ -118,7 +116,7 @@ def _table(title: str, kind: type[S], moves: Mapping[S, frozenset[S]], *, begins
 def _shown_states() -> Iterator[str]:
     described = meanings(RunState)
     yield _SHOWN
-    yield from (f"| `{state.value}` | {described[state.name]} |" for state in RunState if state in SHOWN_FOR_PLANNED)
+    yield from (f"- `{state.value}`: {described[state.name]}" for state in RunState if state in SHOWN_FOR_PLANNED)
     yield ""
 
 

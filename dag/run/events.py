@@ -14,6 +14,7 @@ class Placement:
 
     mesh: MeshId
     why: str  #: The routing decision in one line.
+    part: int = 0  #: Nodes of different parts of a mesh share no stage: one slot for both would fit nowhere there.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,7 +131,7 @@ class RunMachine:
         waiting: list[NodeRecord | StageRecord] = [self.record.nodes[node] for node in sorted(self._writer.blocked)]
         waiting += [stage for stage in self.record.stages.values() if stage.state in NOT_BEGUN and stage.detail]
         if not any(stage.state is StageState.RUNNING for stage in self.record.stages.values()):
-            waiting.sort(key=lambda one: one.reason not in PASSING)  # Stable. What passes decides whether the run is blocked.
+            waiting.sort(key=lambda one: one.reason not in PASSING)  # Stable: a reason that passes goes first.
             if waiting and waiting[0].reason not in PASSING and self._goes_on_unseen():
                 waiting = []
         self.record.reason, self.record.detail = (waiting[0].reason, waiting[0].detail) if waiting else (None, "")

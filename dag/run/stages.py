@@ -4,7 +4,9 @@ With a mesh for every node, L(v) is the largest L(u) + [mesh(u) ≠ mesh(v)] ove
 form a stage. Along an edge L never falls, and it rises whenever the mesh changes. So an edge between two stages always leads to a
 higher level, stages form no circle, and each node has as few borders before it as its placement allows. O(V + E).
 
-Source: ADR 0007.
+A mesh may have parts, where one slot for all of its nodes would fit nowhere. The parts count as meshes of their own.
+
+Source: ADR 0007, 0038.
 """
 
 from __future__ import annotations
@@ -17,7 +19,11 @@ from mesh.core.ids import MeshId, NodeId, StageId
 
 
 def split(
-    order: Sequence[NodeId], edges: Iterable[tuple[NodeId, NodeId]], mesh_of: Mapping[NodeId, MeshId], names: Iterable[StageId]
+    order: Sequence[NodeId],
+    edges: Iterable[tuple[NodeId, NodeId]],
+    mesh_of: Mapping[NodeId, MeshId],
+    names: Iterable[StageId],
+    part_of: Mapping[NodeId, int] | None = None,
 ) -> tuple[StageRecord, ...]:
     """Return the stages of the nodes in `order`, lowest level first, then in the order of their first node.
 
@@ -31,6 +37,7 @@ def split(
             belongs to a sent stage, and its value comes from outside in any case.
         mesh_of: The mesh of each node.
         names: Names for the stages, as many as there are nodes or more.
+        part_of: Part of its mesh for each node; None: no mesh has parts.
     """
     needs: dict[NodeId, list[NodeId]] = {node: [] for node in order}
     for source, target in edges:
@@ -38,17 +45,18 @@ def split(
             needs[target].append(source)
     level: dict[NodeId, int] = {}
     depth: dict[NodeId, int] = {}
-    members: dict[tuple[int, MeshId], list[NodeId]] = {}
+    place_of = {node: (mesh_of[node], part_of[node] if part_of is not None else 0) for node in order}
+    members: dict[tuple[int, tuple[MeshId, int]], list[NodeId]] = {}
     for node in order:
-        mesh = mesh_of[node]
-        level[node] = max((level[need] + (mesh_of[need] != mesh) for need in needs[node]), default=0)
-        inside = (depth[need] + 1 for need in needs[node] if mesh_of[need] == mesh and level[need] == level[node])
+        place = place_of[node]
+        level[node] = max((level[need] + (place_of[need] != place) for need in needs[node]), default=0)
+        inside = (depth[need] + 1 for need in needs[node] if place_of[need] == place and level[need] == level[node])
         depth[node] = max(inside, default=0)
-        members.setdefault((level[node], mesh), []).append(node)
+        members.setdefault((level[node], place), []).append(node)
     lowest_first = sorted(members.items(), key=lambda item: item[0][0])
     return tuple(
         StageRecord(stage=name, mesh=mesh, level=of_level, nodes=tuple(nodes), width=max(Counter(depth[node] for node in nodes).values()))
-        for name, ((of_level, mesh), nodes) in zip(names, lowest_first, strict=False)
+        for name, ((of_level, (mesh, _)), nodes) in zip(names, lowest_first, strict=False)
     )
 
 

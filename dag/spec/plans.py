@@ -78,7 +78,7 @@ def plans_of(spec: DagSpec) -> dict[NodeId, NodePlan]:
 
 
 class NodeKind(NamedTuple):
-    """What routing asks of a mesh for a node; the answers for nodes of one kind are the same."""
+    """Needs of a node that routing compares with the meshes; nodes of one kind get the same answers."""
 
     resources: ResourceSet
     labels: tuple[tuple[str, str], ...]

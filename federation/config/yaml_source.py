@@ -121,12 +121,40 @@ def _compose(text: str, source: str) -> yaml.Node | None:
     except yaml.MarkedYAMLError as broken:
         mark = broken.problem_mark or broken.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, None)
-        context = f" ({broken.context})" if broken.context else ""
-        raise _unread(source, line, f"not YAML: {broken.problem or 'cannot be read'}{context}", column) from None
+        raise _unread(source, line, f"not YAML: {_words_of(broken)}", column) from None
     except yaml.reader.ReaderError as broken:
         line = text.count("\n", 0, broken.position) + 1
         raise _unread(source, line, f"not YAML: the character U+{int(broken.character):04X} is not allowed") from None
     return node
+
+
+#: Sentences with remedies, by the beginning of PyYAML's own message; `{word}` is the part in its quotes.
+_SENTENCES = (
+    ("mapping values are not allowed", "a second `:` in one line; put the text in quotes, or begin a new line"),
+    ("could not find expected ':'", "a line without `:` stands among keys; write KEY: VALUE, or indent the line below its key"),
+    ("found character '\\t'", "a tab stands where a value begins; indent with spaces"),
+    ("expected <block end>", "the indentation differs from that of the lines above; align the keys of a mapping, and the dashes of a list"),
+    ("expected ',' or", "a bracket is not closed, or a comma is missing; add `,`, or close the bracket"),
+    ("expected the node content", "a value is missing, or a bracket is not closed; write the value, or close the bracket"),
+    ("found unexpected end of stream", "a quote is not closed; close it"),
+    ("found unexpected document separator", "a quote is not closed before the line `---`; close it"),
+    ("found unknown escape character", "the escape \\{word} in double quotes has no meaning; use single quotes"),
+    ("found undefined alias", "the alias *{word} has no anchor; write &{word} before the value that is meant, or quote the text"),
+    ("second occurrence", "this anchor stands twice; give each anchor its own name"),
+    ("but found another document", "the file has a second document; keep one, without a line `---` between two"),
+    ("found character", "no value begins with {word}; put the text in quotes"),
+    ("nested deeper", "nested deeper than 100; make the file flatter"),
+)
+
+
+def _words_of(broken: yaml.MarkedYAMLError) -> str:
+    """Return the problem and its remedy, in sentences of this project where they are known."""
+    problem = broken.problem or "cannot be read"
+    found = next((sentence for begins, sentence in _SENTENCES if problem.startswith(begins)), None)
+    if found is None:
+        return f"{problem}; compare the line with configs/quickstart.yaml"
+    quoted = re.search(r"'(.+)'", problem)
+    return found.replace("{word}", quoted[1] if quoted is not None else "it")
 
 
 class _Loader(yaml.SafeLoader):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from dag.errors import ApiError, SpecError
+from dag.spec.json_places import Place, nearest, places_of
 from dag.spec.strict_json import read
 from mesh.errors import MeshError
 
@@ -50,7 +52,20 @@ def named(path: Path) -> Iterator[None]:
     except ApiError as refused:
         if not refused.problems:
             raise
-        raise ApiError(refused.status, f"{path}: {refused}", refused.problems, code=refused.code) from None
+        message, _, _ = str(refused).partition("\n")
+        described = [f"{path}: {message}", *(f"  {line}" for line in _located(path, refused.problems))]
+        raise ApiError(refused.status, "\n".join(described), refused.problems, code=refused.code) from None
+
+
+def _located(path: Path, problems: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield each problem in one line; for a spec file with line and column of its place, or of the nearest part that is there."""
+    places: Mapping[str, Place] = {}
+    if names_spec(str(path)):
+        with contextlib.suppress(OSError, ValueError):
+            places = places_of(path.read_text(encoding="utf-8"))
+    for place, problem in problems:
+        words = f"{place}: {problem}" if place else problem
+        yield f"{path}:{':'.join(map(str, nearest(places, place)))}: {words}" if place and places else words
 
 
 _REMEDY = "`schedulemesh validate {path}` shows what a dag/1 graph needs"
@@ -68,5 +83,6 @@ def _read(path: Path) -> Any:
     try:
         return read(body)
     except SpecError as wrong:
-        described = "; ".join(f"{place}: {problem}" if place else problem for place, problem in wrong.problems)
-        raise SpecFileError(f"{path}: {described}; check it again with `schedulemesh validate {path}`") from None
+        described = "; ".join(_located(path, wrong.problems))
+        described = described if described.startswith(f"{path}:") else f"{path}: {described}"
+        raise SpecFileError(f"{described}; check it again with `schedulemesh validate {path}`") from None

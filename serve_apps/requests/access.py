@@ -18,6 +18,8 @@ from serve_apps.requests.errors import NotAuthenticated, OutOfReach
 #: Tenant of an operator's key, which covers all tenants.
 EVERYBODY = TenantPath("*")
 
+_LISTED = "`schedulemesh runs` and GET /v1/runs list the runs that the key covers"
+
 _WORDS = {
     Denial.MISSING: "no API key; send the header `Authorization: Bearer smk_…`",
     Denial.MALFORMED: "the Authorization header is not `Bearer smk_<id>_<secret>`",
@@ -103,7 +105,7 @@ def summary_within(ports: Dependencies, principal: Principal, run: str) -> RunSu
     """
     found = ports.runs.summary(RunId(run))
     if found is None or not reaches(principal, found.tenant):
-        raise UnknownRun(f"there is no run {run}")
+        raise UnknownRun(f"there is no run {run}; {_LISTED}")
     return found
 
 
@@ -112,5 +114,5 @@ def record_within(ports: Dependencies, principal: Principal, run: str) -> RunRec
     summary_within(ports, principal, run)
     record = ports.runs.load(RunId(run))
     if record is None:
-        raise UnknownRun(f"there is no run {run}")
+        raise UnknownRun(f"there is no run {run}; {_LISTED}")
     return record

@@ -12,18 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from dag.errors import (
-    BacklogFull,
-    KeyConflict,
-    NoMeshFits,
-    NotRequeued,
-    RunConflict,
-    SpecError,
-    StoreFull,
-    UnknownLetter,
-    UnknownRun,
-    UnknownStage,
-)
+from dag.errors import BacklogFull, KeyConflict, NotRequeued, RunConflict, SpecError, StoreFull, UnknownLetter, UnknownRun, UnknownStage
 from federation.errors import DurabilityUnreachable, MeshMisfit, StoreUnavailable, UnknownMesh, UnknownTenant
 from federation.link import CODES, NO_BLOB, facts_of
 from mesh.errors import MeshError, RuntimeAdapterError
@@ -47,6 +36,10 @@ class MalformedBody(RequestError):
 
 class BodyTooLarge(RequestError):
     """The body is larger than the limit."""
+
+
+class NoMeshFits(RequestError):
+    """No mesh could ever run part of the graph, unless the work, the meshes or the quotas change; `problems` has a line for each mesh."""
 
 
 class NotJson(RequestError):
@@ -160,7 +153,6 @@ _OWN_WORDS = {
 }
 
 _SPEC_PROBLEMS = "the submission was refused"
-_NEVER = "the submission was refused: no mesh could ever run part of the graph"
 
 
 def meaning_of(error: Exception) -> HttpMeaning:
@@ -172,7 +164,7 @@ def body_of(error: Exception, request_id: str) -> ErrorBody:
     """Return the response body for the error."""
     code = meaning_of(error).code
     problems: Problems = getattr(error, "problems", ()) if code not in _OWN_WORDS else ()
-    words = (_NEVER if isinstance(error, NoMeshFits) else _SPEC_PROBLEMS) if isinstance(error, SpecError) else str(error)
+    words = _SPEC_PROBLEMS if isinstance(error, SpecError) else str(error)
     return problem_body(code, _OWN_WORDS.get(code, words), request_id, problems, facts=facts_of(error))
 
 

@@ -40,7 +40,7 @@ def show_queue(tenant: TenantPathParameter, ports: Ports, principal: Asking, lim
     return explain_queue(ports, principal, TenantPath(tenant), limit)
 
 
-@router.get("/leases/history", responses=refused(403))
+@router.get("/leases/history", responses=refused(403, 404))
 def show_history(
     ports: Ports,
     principal: Asking,

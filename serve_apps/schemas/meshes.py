@@ -30,6 +30,13 @@ class PoolView(View):
     used: dict[str, Quantity]
 
 
+class NodeSizeView(View):
+    """Nodes of a mesh that are alike."""
+
+    nodes: int = Field(description="Number of these nodes.")
+    total: dict[str, Quantity]
+
+
 class MeshEntry(View):
     """A mesh."""
 
@@ -56,6 +63,9 @@ class MeshEntry(View):
         description="Differences from the root's file, and whether the mesh gets no work because its cluster is not `shared`.",
     )
     pools: list[PoolView]
+    nodes: list[NodeSizeView] = Field(
+        default=[], description="Sizes of its Ray nodes, in the resources of its pools: no task may be larger. Empty: not known yet."
+    )
     waiting: int = Field(description="Stages in the mesh's queue.")
     running: int = Field(description="Stages that the mesh runs.")
     waiting_for_ray: int = Field(

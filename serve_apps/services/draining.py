@@ -33,7 +33,7 @@ def drain_mesh(
         StoreUnavailable: The store does not answer; safe to repeat.
     """
     snapshot = snapshot_now(ledger.snapshot, registry, configured_meshes)
-    _check_known(snapshot, mesh)
+    check_known(snapshot, mesh)
     registry.drain(mesh, Drain(reason=reason, by=by, since_ms=snapshot.at_ms))
     return snapshot_now(ledger.snapshot, registry, configured_meshes)
 
@@ -45,13 +45,15 @@ def undrain_mesh(
     was_drained = registry.undrain(mesh)
     snapshot = snapshot_now(ledger.snapshot, registry, configured_meshes)
     if not was_drained:
-        _check_known(snapshot, mesh)
+        check_known(snapshot, mesh)
     return snapshot, was_drained
 
 
-def _check_known(snapshot: FederationSnapshot, mesh: MeshId) -> None:
-    """Refuse a mesh that never joined and that the file does not name: its name is a typing error. An absent mesh may be drained before it
-    joins.
+def check_known(snapshot: FederationSnapshot, mesh: MeshId) -> None:
+    """Refuse a mesh that never joined and that the file does not name: its name is a typing error. An absent mesh may join later.
+
+    Raises:
+        UnknownMesh: The message suggests a near name, or lists the known ones.
     """
     known = {view.record.mesh for view in snapshot.meshes} | {away.record.mesh for away in snapshot.absent}
     if mesh not in known:

@@ -33,6 +33,7 @@ from serve_apps.schemas.explanations import RunExplanation, StageExplanation
 from serve_apps.schemas.history import HistoryView
 from serve_apps.schemas.plans import PlanView
 from serve_apps.schemas.queues import QueueView
+from serve_apps.services.draining import check_known
 from serve_apps.services.stopping import check_reach
 from serve_apps.services.submission import check_against, check_runnable, read_spec, tenant_of, user_of
 from serve_apps.snapshot_cache.snapshots import snapshot_now
@@ -176,6 +177,7 @@ def lease_history(
 
     Raises:
         OutOfReach: The key covers no such tenant.
+        UnknownMesh: The mesh has no history, and nobody knows it.
         StoreUnavailable: A store does not answer.
     """
     tree = ports.shown().tree
@@ -183,6 +185,8 @@ def lease_history(
     if tenant is not None and not reaches(principal, tenant):
         check_reach(principal, tenant, tree.tenants)
     lease_events = ports.ledger.history(mesh, of, LEASE_EVENTS_MAX)
+    if mesh is not None and not lease_events:
+        check_known(_look(ports)[0], mesh)  # A mesh that nobody knows any more still has its history.
     visible = [
         lease_event
         for lease_event in lease_events
@@ -237,7 +241,8 @@ def _stage_of(record: RunRecord, stage: str) -> StageRecord:
     """Find the stage by its id, or by its number (the part of its id after the run's id and a dot)."""
     found = next((kept for kept in record.stages.values() if stage in (kept.stage, kept.stage.rpartition(".")[2])), None)
     if found is None:
-        raise UnknownStage(f"run {record.run} has no stage {stage}")
+        last = f"its stages have the numbers 1 to {len(record.stages)}" if record.stages else "none of its nodes has a mesh yet"
+        raise UnknownStage(f"run {record.run} has no stage {stage}; {last}; `schedulemesh explain {record.run}` shows the open ones")
     return found
 
 

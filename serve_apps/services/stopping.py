@@ -60,7 +60,8 @@ def check_reach(principal: Principal, tenant: TenantPath, known: Iterable[Tenant
     """
     within = {path for path in known if reaches(principal, path)}
     if tenant not in within:
-        raise OutOfReach(f"this API key covers no tenant {tenant}{similar_to(tenant, sorted(within))}")
+        covered = "" if principal.tenant == EVERYBODY else " that this API key covers"
+        raise OutOfReach(f"there is no tenant {tenant!r}{covered}{similar_to(tenant, sorted(within))}")
 
 
 def _check_authority(tenant_policies: PoliciesInForce, tenant: TenantPath, principal: Principal) -> None:

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dag.errors import NoMeshFits, SpecError
+from dag.errors import SpecError
 from dag.planning import NeverPlaced, never_placed
 from dag.run.runs import NodeRecord, RunRecord
 from dag.spec.plans import misspelt_resources, refused_functions, refused_priorities
@@ -22,7 +22,7 @@ from mesh.core.ids import NodeId, RunId, TenantPath
 from serve_apps.requests.access import EVERYBODY, reaches
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies
-from serve_apps.requests.errors import MalformedBody, OutOfReach
+from serve_apps.requests.errors import MalformedBody, NoMeshFits, OutOfReach
 from serve_apps.schemas.runs import SubmittedView
 from serve_apps.snapshot_cache.snapshots import snapshot_now
 
@@ -131,7 +131,8 @@ def check_runnable(ports: Dependencies, spec: DagSpec, record: RunRecord, snapsh
     complete = snapshot_now(lambda: snapshot, ports.registry, ports.configured_meshes)
     refused = never_placed(spec, record.tenant, complete, ports.costs, settings)
     if refused and ports.runs.summary(record.run) is None:
-        raise NoMeshFits((*(problem for one in refused[:KINDS_NAMED] for problem in _problems_of(one)), ("", WAIT_INSTEAD)))
+        problems = (problem for one in refused[:KINDS_NAMED] for problem in _problems_of(one))
+        raise NoMeshFits("the submission was refused: no mesh could ever run part of the graph", (*problems, ("", WAIT_INSTEAD)))
 
 
 def _problems_of(never: NeverPlaced) -> Iterator[tuple[str, str]]:

@@ -9,8 +9,11 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from federation.config.loading import FederationConfig
+from federation.config.sections.values import format_duration
+from mesh.core.resources import format_units
 from mesh.errors import MeshError
 from serve_apps.standalone.stack_folder import StackFolder
 
@@ -80,15 +83,22 @@ def _leaf_changes(part: str, before: dict[str, str], after: dict[str, str]) -> I
 
 
 def _leaves(config: FederationConfig) -> dict[str, str]:
-    """Yield each value by its dotted path; a text as its digest."""
-    return dict(_walk("", config.model_dump(mode="json", by_alias=True, exclude=set(APPLIED))))
+    """Return each value by its dotted path, times and sizes with their unit; a text as its digest."""
+    as_written, by_attribute = (config.model_dump(mode="json", by_alias=alias, exclude=set(APPLIED)) for alias in (True, False))
+    return dict(_walk("", "", as_written, by_attribute))
 
 
-def _walk(path: str, value: object) -> Iterator[tuple[str, str]]:
+def _walk(path: str, attribute: str, value: Any, by_attribute: Any) -> Iterator[tuple[str, str]]:
+    """Yield the values; the attribute's name has the unit, and both forms have the same order."""
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
     if entries is not None:  # An empty mapping has nothing that could change; new entries are reported themselves.
-        for key, part in entries:
-            yield from _walk(f"{path}.{key}" if path else str(key), part)
+        others = by_attribute.items() if isinstance(by_attribute, dict) else enumerate(by_attribute)
+        for (key, part), (name, other) in zip(entries, others, strict=True):
+            yield from _walk(f"{path}.{key}" if path else str(key), str(name), part, other)
+    elif isinstance(value, int) and attribute.endswith("_ms"):
+        yield path, format_duration(value)
+    elif isinstance(value, int) and attribute.endswith("_bytes"):
+        yield path, format_units("memory", value)
     else:
         words = json.dumps(value)
         yield path, DIGEST + hashlib.sha256(words.encode()).hexdigest() if isinstance(value, str) else words

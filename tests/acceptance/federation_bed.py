@@ -92,10 +92,10 @@ def wait_for(run: Run, wanted: Callable[[RunEvent], bool]) -> RunEvent:
     raise AssertionError(f"run {run.id} ended without it")
 
 
-def submit(client: Client, outputs: Any, *, tenant: str = TENANT, on_error: str = "fail_fast") -> Run:
+def submit(client: Client, outputs: Any, *, tenant: str = TENANT, on_error: str = "fail_fast", wait_for_capacity: bool = False) -> Run:
     """Submit a graph; functions of the calling test module are sent by value."""
     module = sys.modules[_module_of(outputs)]
-    return client.submit(outputs, tenant=tenant, on_error=on_error, by_value=(module,))
+    return client.submit(outputs, tenant=tenant, on_error=on_error, by_value=(module,), wait_for_capacity=wait_for_capacity)
 
 
 def _module_of(outputs: Any) -> str:

@@ -11,7 +11,7 @@ import pytest
 from federation_bed import CONFIG, LIMIT_S, TENANT, eventually, submit, wait_for
 
 import dag
-from dag.errors import RunCancelled, RunFailed
+from dag.errors import ApiError, RunCancelled, RunFailed
 from dag.run.states import RunState
 from dag.store.remote import Client
 from federation.config.loading import load_config, tenants_of
@@ -166,14 +166,14 @@ def _state_of(pid: int) -> str:
 
 
 def test_run_waits_on_too_small_a_quota_until_it_grows(stack: Stack, stores: Stores, client: Client) -> None:
-    run = submit(client, dag.bind(size, b"abc"), tenant="acme/small")
+    run = submit(client, dag.bind(size, b"abc"), tenant="acme/small", wait_for_capacity=True)
     event = wait_for(run, lambda event: event.after == "BLOCKED")
     assert event.reason is Reason.QUOTA_TOO_SMALL
     assert "acme/small" in event.detail
     view = RunView.model_validate(client.ask(run.path))
     assert [(blocked.reason, blocked.nodes) for blocked in view.blocked] == [("QUOTA_TOO_SMALL", ["size"])]
     tenants = [line for line in client.ask("/v1/runs", {"tenant": "acme/small"})["runs"] if line["id"] == run.id]
-    assert tenants[0]["counts"] == {"BLOCKED": 1}
+    assert (tenants[0]["state"], tenants[0]["counts"]) == ("BLOCKED", {"BLOCKED": 1})
     assert tenants[0]["reason"] == "QUOTA_TOO_SMALL"
     before = stores.ledger.snapshot().tree
     more = load_config(CONFIG.replace("nominal: 0, borrowing_limit: 0", "nominal: 1, borrowing_limit: 0"), source="more")
@@ -197,8 +197,20 @@ def test_stage_waits_until_quota_in_use_is_returned(client: Client, tmp_path: Pa
     assert second.result(LIMIT_S) == 2
 
 
+def test_task_of_three_cpus_is_refused_by_two_meshes_of_two(client: Client) -> None:
+    with pytest.raises(ApiError) as refused:
+        submit(client, dag.task(size, num_cpus=3).bind(b"a"))
+    assert refused.value.code == "no_mesh_fits"
+    words = "needs {cpu: 3}, more than any pool holds when empty (general {cpu: 2, memory: 1GiB})"
+    assert [problem for _, problem in refused.value.problems[:2]] == [f"east: {words}", f"west: {words}"]
+
+
 def test_labels_that_no_mesh_has_block_with_every_mesh_named(client: Client) -> None:
-    run = submit(client, dag.task(size, labels={"zone": "moon"}).bind(b"a"))
+    on_the_moon = dag.task(size, labels={"zone": "moon"}).bind(b"a")
+    with pytest.raises(ApiError, match=r"(?s)east: .*west: ") as refused:
+        submit(client, on_the_moon)
+    assert refused.value.code == "no_mesh_fits"
+    run = submit(client, on_the_moon, wait_for_capacity=True)
     event = wait_for(run, lambda event: event.after == "BLOCKED")
     assert event.reason is Reason.LABEL_MISMATCH
     assert "east" in event.detail

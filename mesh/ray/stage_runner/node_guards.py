@@ -33,7 +33,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 from mesh.core.ids import MeshId
 from mesh.core.resources import ResourceSet
 from mesh.errors import RuntimeAdapterError
-from mesh.ray.local.ray_names import own_resources
+from mesh.ray.cluster.node_resources import own_resources
 from mesh.ray.stage_runner.actor_calls import ActorCalls
 from mesh.ray.stage_runner.watch_folder import socket_of, watch_folder
 from mesh.stages.lease_deadline import Renewal

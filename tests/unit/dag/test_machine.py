@@ -11,6 +11,7 @@ from dag.run.dead_letters import MESSAGE_CHARS_MAX
 from dag.run.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, Placement, StartsAllowed, WaitsLimited
 from dag.run.machine import RunMachine
 from dag.run.retrying import RETRY_RULES
+from dag.run.run_status import shown_state
 from dag.run.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunRecord, SendStage
 from dag.run.state_writer import StateWriter
 from dag.run.states import NODE_ENDS, NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
@@ -1351,3 +1352,42 @@ def test_waiting_on_meshes_that_are_lost_costs_no_attempt():
         run.take(MeshGone(mesh="gone"))
     assert run.states() == ["WAITING"]
     assert (run.node("a").losses, run.machine.unplaced(MUCH_LATER_MS)) == (0, ("a",))
+
+
+def too_large(run):
+    run.block("b", Reason.NO_NODE_FITS, "east: no node fits")
+
+
+def away(run):
+    run.block("a", Reason.MESH_UNREACHABLE, "east is away")
+
+
+def in_its_queue(run):
+    run.place(a="east")
+
+
+def refused_in_its_queue(run):
+    in_its_queue(run)
+    run.take(StageWaiting(stage=run.stage("a").stage, reason=Reason.QUOTA_TOO_SMALL, detail="never"))
+
+
+def failed_once(run):
+    started_a(run)
+    run.take(run.failed("a"), run.ended("a"))
+
+
+@pytest.mark.parametrize(
+    ("steps", "state", "reason"),
+    [
+        pytest.param([], RunState.PENDING, None, id="nothing is planned"),
+        pytest.param([too_large], RunState.BLOCKED, Reason.NO_NODE_FITS, id="no mesh will ever fit"),
+        pytest.param([too_large, away], RunState.WAITING, Reason.MESH_UNREACHABLE, id="a part may pass"),
+        pytest.param([too_large, in_its_queue], RunState.WAITING, None, id="a part has just been sent"),
+        pytest.param([too_large, refused_in_its_queue], RunState.BLOCKED, Reason.NO_NODE_FITS, id="its mesh refuses for good too"),
+        pytest.param([too_large, in_its_queue, started_a], RunState.RUNNING, Reason.NO_NODE_FITS, id="a part runs"),
+        pytest.param([too_large, in_its_queue, failed_once], RunState.WAITING, None, id="a part waits for its retry"),
+    ],
+)
+def test_a_run_is_shown_as_it_is_when(steps, state, reason):
+    run = drive(*steps, nodes=("a:", "b:"), on_error="continue", a={"retries": 1})
+    assert (shown_state(run.record), run.record.reason) == (state, reason)

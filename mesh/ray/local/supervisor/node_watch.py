@@ -16,7 +16,7 @@ from ray._private.state import available_resources_per_node
 from mesh.core.ids import NodeName
 from mesh.core.labels import mismatch
 from mesh.core.resources import NOTHING, ResourceSet
-from mesh.ray.local.ray_names import own_resources
+from mesh.ray.cluster.node_resources import own_resources
 from mesh.tasks.events import Event, NodeJoined, NodeLeft, NodeUseSeen
 
 

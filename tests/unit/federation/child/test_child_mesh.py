@@ -13,7 +13,9 @@ from federation.dispatch import Notification, NotificationKind
 from federation.errors import BatchTooLarge
 from federation.manual_mesh import ManualMesh
 from federation.tenants import Quota, Tenant, TenantTree
+from mesh.core.node_sizes import NodeSize
 from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 from mesh.stages.hosting import HostReport
 from mesh.stages.messages import NodeStarted, StageLost, StageWaiting
 
@@ -52,6 +54,13 @@ def test_queued_stage_runs_and_its_lease_is_released(joined):
 def test_heartbeat_reports_resources_in_use(busy):
     busy.heartbeat()
     assert busy.view().record.pools[0].used == CPU
+
+
+def test_heartbeat_reports_the_nodes_in_resources_of_the_pools(joined):
+    assert joined.view().record.nodes == ()
+    joined.host.nodes = (ResourceSet.of({"cpu": 2, "memory": "3GiB"}), ResourceSet.of({"cpu": 2, "memory": "1GiB"}))
+    joined.heartbeat()
+    assert joined.view().record.nodes == (NodeSize(total=ResourceSet.of({"cpu": 2}), nodes=2),)
 
 
 def test_an_end_lets_the_next_stage_in_at_once():

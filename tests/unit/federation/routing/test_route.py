@@ -14,6 +14,7 @@ from federation.routing.survey import survey
 from federation.snapshot import AbsentMesh, FederationSnapshot, LeaseView, MeshRecord, MeshView, PoolRecord, Whereabouts
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
+from mesh.core.node_sizes import sizes_of
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 
@@ -75,6 +76,18 @@ def a_demand(**asked: object) -> RoutingRequest:
             a_demand(slot=ResourceSet.of({"cpu": 5})), a_mesh("east"), Reason.POOL_TOO_SMALL, id="the work is larger than the pool"
         ),
         pytest.param(a_demand(slot=ResourceSet.of({"gpu": 1})), a_mesh("east"), Reason.POOL_TOO_SMALL, id="the pool lacks a resource"),
+        pytest.param(
+            a_demand(slot=ResourceSet.of({"cpu": 3})),
+            a_mesh("east", nodes=sizes_of([ResourceSet.of({"cpu": 2})] * 2)),
+            Reason.NO_NODE_FITS,
+            id="the work is larger than any node",
+        ),
+        pytest.param(
+            a_demand(slot=ResourceSet.of({"cpu": 5})),
+            a_mesh("east", alive=False),
+            Reason.POOL_TOO_SMALL,
+            id="the mesh is away and too small",
+        ),
         pytest.param(
             a_demand(slot=ResourceSet.of({"cpu": 9})),
             a_mesh("east", cpu=16),
@@ -413,6 +426,12 @@ def test_work_for_an_absent_mesh_says_where_the_mesh_is(asked, whereabouts, word
     assert [(verdict.mesh, verdict.reason) for verdict in refused.verdicts][1:] == [("lab", Reason.MESH_UNREACHABLE)]
     alone = route(a_demand(**asked), replace(a_snapshot(), absent=(lab,)))
     assert (alone.reason, alone.detail) == (Reason.MESH_UNREACHABLE, words)
+
+
+def test_work_pinned_to_an_absent_mesh_is_judged_by_the_file():
+    refused = route(a_demand(mesh=MeshId("lab"), slot=ResourceSet.of({"cpu": 5})), replace(a_snapshot(), absent=(an_absent_mesh("lab"),)))
+    words = "lab: needs {cpu: 5}, more than any pool holds when empty (general {cpu: 4})"
+    assert (refused.reason, refused.detail) == (Reason.POOL_TOO_SMALL, words)
 
 
 def test_absent_and_drained_mesh_reports_both():

@@ -14,7 +14,7 @@ from ray.exceptions import RayActorError
 
 from mesh.core.clock import ManualClock
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
-from mesh.core.resources import NOTHING
+from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.wire import encode
 from mesh.ray.stage_runner.actor_calls import ActorCalls
 from mesh.ray.stage_runner.cancellations import Cancellations
@@ -372,6 +372,19 @@ def test_a_recovered_process_has_one_keeper(successor: Mesh):
 
 
 # -- a node that has died ----------------------------------------------------------------------------------------------
+
+
+def test_node_totals_are_those_of_the_nodes_of_the_mesh():
+    labels = {"zone": "east"}
+    rows = [
+        {"NodeID": "n1", "Alive": True, "Labels": labels, "Resources": {"CPU": 2.0, "node:10.0.0.1": 1.0}},
+        {"NodeID": "n2", "Alive": True, "Labels": {}, "Resources": {"CPU": 8.0}},
+        {"NodeID": "n3", "Alive": False, "Labels": labels, "Resources": {"CPU": 8.0}},
+    ]
+    watched = NodeGuards(M, labels, nodes=NodeCache(lambda: rows), new_guard=lambda _: Actor(read_clock=lambda: 1), calls=Calls())
+    assert watched.node_totals == ()
+    watched.read_clock()
+    assert watched.node_totals == (ResourceSet.of({"cpu": 2}),)
 
 
 def test_nothing_new_is_started_while_no_node_is_guarded():

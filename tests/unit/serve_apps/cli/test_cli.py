@@ -233,7 +233,7 @@ def test_cancel_says_what_became_of_the_run(world, capsys):
         (["watch", "nobody"], "there is no run nobody"),
         (["submit", "gone.py:graph"], "there is no file gone.py"),
         (["submit", "gone.json"], "gone.json cannot be read"),
-        (["runs", "--tenant", "rival"], "this API key covers no tenant rival"),
+        (["runs", "--tenant", "rival"], "there is no tenant 'rival' that this API key covers"),
         (["runs", "--address", "http://root:http"], "--address 'http://root:http' is not an address"),
     ],
     ids=["an unknown run", "a missing Python file", "a missing JSON file", "a tenant out of reach", "no address"],
@@ -503,6 +503,25 @@ def test_a_dry_run_submits_nothing_and_says_what_would_be(world, tmp_path, capsy
     assert json.loads(capsys.readouterr().out)["stages"][0]["mesh"] == "east"
 
 
+@pytest.mark.parametrize("more", [["--no-wait"], ["--dry-run"]], ids=["submitted", "rehearsed"])
+def test_work_larger_than_any_mesh_is_refused_with_exit_1(world, tmp_path, capsys, more):
+    crowded(world)
+    file = tmp_path / "spec.json"
+    spec = spec_of("a", id="big")
+    spec["nodes"]["a"]["options"] = {"num_cpus": 50}
+    file.write_text(json.dumps(spec))
+    assert run_command(["submit", str(file), *more]) == 1
+    refused = capsys.readouterr().err
+    assert f"{file}:1:" in refused
+    assert ": /nodes/a: east: needs {cpu: 50}, more than any pool holds when empty" in refused
+    assert "--wait-for-capacity" in refused
+    assert world.runs.summary("big") is None
+    assert run_command(["submit", str(file), "--wait-for-capacity", *more]) == 0
+    world.coordinator().step(0)
+    assert run_command(["runs", "--state", "blocked"]) == 0
+    assert ("BLOCKED" in capsys.readouterr().out) is (more == ["--no-wait"])
+
+
 def test_a_run_is_submitted_for_a_user(world, tmp_path, capsys):
     file = tmp_path / "spec.json"
     file.write_text(json.dumps(spec_of("a", id="night")))
@@ -525,7 +544,7 @@ def test_a_tenant_is_held_drained_and_released_over_http(world, capsys):
     assert run_command(["suspend", "acme/reserch"]) == 1
     assert "did you mean acme/research?" in capsys.readouterr().err
     assert run_command(["suspend", "rival"]) == 1
-    assert "this API key covers no tenant" in capsys.readouterr().err
+    assert "there is no tenant 'rival' that this API key covers" in capsys.readouterr().err
 
 
 def test_repeated_stop_without_a_reason_keeps_the_old_one(world, capsys):
@@ -746,6 +765,8 @@ def test_missing_named_file_is_reported_with_a_remedy(tmp_path, monkeypatch, cap
         ),
         pytest.param("    node_labels: {zone: east}\n", "", ["meshes.east.node_labels.zone (removed)"], id="a removed key alone"),
         pytest.param("{zone: west, tier:", "{disk: ssd, zone: west, tier:", ["meshes.west.labels.disk (new)"], id="an added label"),
+        pytest.param("heartbeat: 2s", "heartbeat: 500ms", ["federation.heartbeat: 2s → 500ms"], id="a time with its unit"),
+        pytest.param("body_limit: 16MiB", "body_limit: 8MiB", ["federation.body_limit: 16MiB → 8MiB"], id="a size with its unit"),
         pytest.param("retention: 1d", "retention: 24h", [], id="the same, written otherwise"),
     ],
 )

@@ -47,8 +47,23 @@ def test_folder_or_missing_file_is_reported_as_such(tmp_path: Path) -> None:
 
 def test_graph_refused_by_the_root_is_reported_with_its_file() -> None:
     problems = (("/spec", "must be 'dag/1'"),)
+    words = "night.json: the submission was refused\n  /spec: must be 'dag/1'"
     with pytest.raises(ApiError) as raised, named(Path("night.json")):
         raise ApiError(422, "the submission was refused", problems, code="invalid_spec")
-    assert (str(raised.value), raised.value.status, raised.value.problems) == ("night.json: the submission was refused", 422, problems)
+    assert (str(raised.value), raised.value.status, raised.value.problems) == (words, 422, problems)
     with pytest.raises(ApiError, match=r"^no room$"), named(Path("night.json")):
         raise ApiError(503, "no room", code="store_full")
+
+
+def test_graph_refused_by_the_root_names_line_and_column(tmp_path: Path) -> None:
+    file = tmp_path / "night.json"
+    file.write_text('{"spec": "dag/1",\n "nodes": {"a": {"call": "m:f",\n  "options": {"num_cpus": 3}}}}')
+    problems = (("/nodes/a/options/num_gpus", "is missing"), ("/nodes/a", "east: too small"), ("", "ask for less"))
+    with pytest.raises(ApiError) as raised, named(file):
+        raise ApiError(422, "refused", problems, code="no_mesh_fits")
+    assert str(raised.value).splitlines() == [
+        f"{file}: refused",
+        f"  {file}:3:3: /nodes/a/options/num_gpus: is missing",
+        f"  {file}:2:12: /nodes/a: east: too small",
+        "  ask for less",
+    ]

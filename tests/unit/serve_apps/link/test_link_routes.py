@@ -313,7 +313,7 @@ def test_a_claim_on_one_stage_opens_no_other(world):
 
 
 def a_run(world: GatewayWorld) -> RunRecord:
-    answer = world.http(RESEARCH).post("/v1/runs", json=spec_of("a"))
+    answer = world.http(RESEARCH).post("/v1/runs", json=spec_of("a", wait_for_capacity=True))
     return world.record(answer.json()["id"])
 
 

@@ -243,7 +243,7 @@ def test_queue_shows_position_and_reason_of_own_stages_only(world):
 def test_metrics_match_the_stores_and_requests_by_route(world):
     with_mesh(world)
     http = world.http()
-    run = http.post("/v1/runs", json=spec_of("a")).json()["id"]
+    run = http.post("/v1/runs", json=spec_of("a", wait_for_capacity=True)).json()["id"]
     http.get(f"/v1/runs/{run}")
     http.get("/v1/runs/nobody")
     http.get("/no/such/path")

@@ -1,11 +1,17 @@
 """Refusal of graphs that no mesh could ever run, and the states of runs that wait, over HTTP on stores in memory."""
 
+from dataclasses import replace
+
 import pytest
 
+import dag
+from dag.errors import ApiError
+from dag.run.states import RunState
 from federation.configured_meshes import ConfiguredMeshes
 from federation.manual_mesh import ManualMesh
 from federation.mesh_conditions import Drain
 from federation.snapshot import MeshRecord, PoolRecord
+from federation.tenants import Quota, TenantTree
 from mesh.core.ids import MeshId, PoolName, StageId
 from mesh.core.node_sizes import sizes_of
 from mesh.core.resources import ResourceSet
@@ -97,6 +103,10 @@ def test_nodes_of_a_kind_are_refused_together():
     "world",
     [
         pytest.param(joined, id="no mesh has joined at all"),
+        pytest.param(
+            lambda: joined(configured_meshes=ConfiguredMeshes(meshes={EAST: record(EAST, cpu=2)})),
+            id="none has joined, and the file has small ones",
+        ),
         pytest.param(lambda: joined(record(EAST, nodes=())), id="a mesh does not know its nodes yet"),
         pytest.param(lambda: joined(record(EAST, cpu=5)), id="a pool has more than its nodes, which may still come"),
         pytest.param(lambda: joined(record(EAST, nodes=(TWO_CPUS, ResourceSet.of({"cpu": 3})))), id="one node is large enough"),
@@ -128,7 +138,7 @@ def test_a_repeat_of_accepted_work_is_not_refused():
     assert world.http(RESEARCH).post("/v1/runs", json=waits).status_code == 200
 
 
-def test_work_that_waits_for_capacity_is_blocked_until_a_mesh_joins():
+def test_waiting_work_is_blocked_until_a_mesh_that_fits_joins():
     world = joined(record(EAST))
     spec = never()
     (blocked,) = world.http(RESEARCH).post("/v1/plan", json=spec).json()["blocked"]
@@ -166,3 +176,31 @@ def test_the_list_filters_by_the_state_that_it_shows():
         return [line["id"] for line in world.http(RESEARCH).get("/v1/runs", params={"state": state}).json()["runs"]]
 
     assert (listed("WAITING"), listed("BLOCKED"), listed("RUNNING")) == (["soon"], ["never"], [])
+
+
+def test_python_client_waits_for_capacity_on_request():
+    world = joined(record(EAST))
+    graph = dag.task(len, num_cpus=3).bind("four")
+    with pytest.raises(ApiError) as refused:
+        world.client(RESEARCH).submit(graph, id="big")
+    assert (refused.value.code, refused.value.problems[0][0]) == ("no_mesh_fits", "/nodes/len")
+    run = world.client(RESEARCH).submit(graph, id="big", wait_for_capacity=True)
+    state(world)
+    assert (run.status, run.progress().state) == (RunState.BLOCKED, RunState.BLOCKED)
+
+
+def test_nodes_that_no_node_holds_together_are_several_stages():
+    nodes = (ResourceSet.of({"cpu": 4}), ResourceSet.of({"cpu": 1, "lamp": 1}))
+    pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 5, "lamp": 1}))
+    world = joined(replace(record(EAST, nodes=nodes), pools=(pool,)))
+    tree = world.store.snapshot().tree
+    quotas = {(STANDARD, "cpu"): Quota(nominal=90_000), (STANDARD, "lamp"): Quota(nominal=90_000)}
+    world.store.configure(TenantTree([replace(tenant, quotas=quotas) for tenant in tree.tenants.values()]))
+    spec = spec_of("load", "clean", "train", id="big")
+    for node, asked in (("load", {"num_cpus": 4}), ("clean", {"num_cpus": 2}), ("train", {"num_cpus": 1, "resources": {"lamp": 1}})):
+        spec["nodes"][node]["options"] = asked
+    stages = world.http(RESEARCH).post("/v1/plan", json=spec).json()["stages"]
+    assert [(stage["nodes"], stage["slot"]["cpu"]["amount"], stage["level"]) for stage in stages] == [
+        (["load", "clean"], 4, 0),
+        (["train"], 1, 1),
+    ]

@@ -194,7 +194,7 @@ def test_invisible_run_and_unknown_stage_are_404(world):
     assert world.http(RIVAL).get("/v1/runs/night/explain").status_code == 404
     assert world.http(RIVAL).get("/v1/runs/night/stages/1/explain").status_code == 404
     answer = world.http(RESEARCH).get("/v1/runs/night/stages/9/explain")
-    assert (answer.status_code, answer.json()["error"]["message"]) == (404, "run night has no stage 9")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_stage")
 
 
 # -- what if ---------------------------------------------------------------------------------------------------------------
@@ -553,3 +553,17 @@ def test_long_running_work_makes_waiters_overdue_in_all_views(busy):
     reported = [get(busy, path, RESEARCH) for path in ("/v1/queues", "/v1/runs/urgent/explain", "/v1/runs/urgent/stages/1/explain")]
     late = [reported[0]["waiting"][0], reported[1]["stages"][0], reported[2]]
     assert [(one["start_ms"], one["overdue_ms"]) for one in late] == [(None, 4_002)] * 3
+
+
+def test_history_of_an_unknown_mesh_suggests_a_near_name(world):
+    answer = world.http("*").get("/v1/leases/history", params={"mesh": "eats"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_mesh")
+    assert "did you mean east?" in answer.json()["error"]["message"]
+    assert world.http("*").get("/v1/leases/history", params={"mesh": EAST}).status_code == 200
+
+
+def test_unknown_run_and_stage_are_answered_with_a_remedy(world):
+    run = world.http(RESEARCH).get("/v1/runs/nigth").json()["error"]["message"]
+    assert run.startswith("there is no run nigth; `schedulemesh runs`")
+    stage = world.http(RESEARCH).get("/v1/runs/night/stages/9/explain").json()["error"]["message"]
+    assert stage.startswith("run night has no stage 9; its stages have the numbers 1 to 1; `schedulemesh explain night`")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mesh.core.resources import ResourceSet
-from mesh.ray.local.ray_names import own_resources
+from mesh.ray.cluster.node_resources import own_resources
 
 
 def test_resources_of_one_node_or_group_become_no_columns():

@@ -1,0 +1,135 @@
+"""A task larger than any node of the meshes, on real Ray: refused at submission, or blocked until a mesh that fits joins."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from dag.run.states import RunState
+from dag.store.client_access import Access
+from dag.store.remote import Client
+from federation.config.loading import load_config
+from federation.store.redis.key_ring import RedisKeyRing
+from mesh.core.ids import MeshId
+from mesh.ray.cluster.cluster_token import token_environment
+from serve_apps.requests.auth import issue_for_mesh
+from serve_apps.standalone.stack import Stack
+from serve_apps.standalone.stack_folder import StackFolder
+
+pytestmark = pytest.mark.ray
+
+REPOSITORY = Path(__file__).parents[2]
+LIMIT_S = 120.0
+#: `east` has 4 CPUs on two nodes of 2, over HTTP; `west` has one node of 2. No mesh of the file uses the node of 3.
+CONFIG = f"""
+federation: {{name: tests, lease_ttl: 20s, heartbeat: 500ms, lease_grace: 1s}}
+root: {{cluster: local, port: 18200}}
+import_paths: ["{REPOSITORY}"]
+clusters:
+  local:
+    shared: true
+    object_store: 120MiB
+    nodes:
+      - {{cpu: 2, labels: {{zone: east}}}}
+      - {{cpu: 2, labels: {{zone: east}}}}
+      - {{cpu: 2, labels: {{zone: west}}}}
+      - {{cpu: 3, labels: {{zone: far}}}}
+flavors: {{standard: {{}}}}
+meshes:
+  east:
+    cluster: local
+    link: http
+    node_labels: {{zone: east}}
+    pools: {{general: {{flavor: standard, capacity: {{cpu: 4}}}}}}
+  west:
+    cluster: local
+    node_labels: {{zone: west}}
+    pools: {{general: {{flavor: standard, capacity: {{cpu: 2}}}}}}
+tenants:
+  acme:
+    quotas: {{standard: {{cpu: {{nominal: 8}}}}}}
+    functions: ["examples.*:*"]
+"""
+SPEC = {
+    "spec": "dag/1",
+    "id": "big",
+    "tenant": "acme",
+    "nodes": {"train": {"call": "examples.hello.hello:greet", "args": ["world"], "options": {"num_cpus": 3}}},
+    "outputs": {"said": {"$ref": "train"}},
+}
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with StackFolder(tmp_path_factory.mktemp("state")) as owned:
+        stack = Stack(load_config(CONFIG, source="tests/integration/test_waiting_for_capacity.py"), owned, say=lambda _: None)
+        stack.start()
+        yield stack
+        stack.stop()
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "serve_apps.cli", *arguments]
+
+
+def environment(stack: Stack) -> dict[str, str]:
+    of_cluster = token_environment(stack.clusters["local"].token_file)
+    return {**os.environ, "PYTHONPATH": str(REPOSITORY), "SCHEDULEMESH_API_KEY": stack.api_key, **of_cluster}
+
+
+def assert_state(client: Client, state: str, reason: str) -> None:
+    line = client.ask("/v1/runs/big/summary")
+    assert (line["state"], line["reason"]) == (state, reason)
+
+
+def eventually(client: Client, state: str, reason: str) -> None:
+    stop = stop_after_delay(LIMIT_S)
+    for attempt in Retrying(retry=retry_if_exception_type(AssertionError), stop=stop, wait=wait_fixed(0.1), reraise=True):
+        with attempt:
+            assert_state(client, state, reason)
+
+
+def test_task_larger_than_any_node_is_refused_or_waits(stack: Stack, tmp_path: Path) -> None:
+    file = tmp_path / "big.json"
+    file.write_text(json.dumps(SPEC))
+    sentences = [
+        "/nodes/train: east: needs {cpu: 3} on one node, more than any of its nodes has when empty (2 of {cpu: 2})",
+        "/nodes/train: west: needs {cpu: 3}, more than any pool holds when empty (general {cpu: 2})",
+        "--wait-for-capacity",
+    ]
+    for option in ("--no-wait", "--dry-run"):
+        submitted = command("submit", str(file), option, "--address", stack.address)
+        refused = subprocess.run(submitted, capture_output=True, text=True, env=environment(stack), timeout=LIMIT_S, check=False)
+        assert refused.returncode == 1, refused
+        assert all(sentence in refused.stderr for sentence in sentences), refused.stderr
+    submitted = command("submit", str(file), "--no-wait", "--wait-for-capacity", "--address", stack.address)
+    subprocess.run(submitted, env=environment(stack), timeout=LIMIT_S, check=True)
+    with Client(Access(address=stack.address, api_key=stack.api_key)) as client:
+        eventually(client, "BLOCKED", "NO_MESH_FITS")
+        with joined(stack, tmp_path):
+            assert client.run("big").wait(LIMIT_S) is RunState.SUCCEEDED
+
+
+@contextlib.contextmanager
+def joined(stack: Stack, folder: Path) -> Iterator[None]:
+    """The fourth node joins as a mesh of its own within the block."""
+    stores, key_file = stack.stores(), folder / "key"
+    key_file.touch(mode=0o600)
+    key_file.write_text(issue_for_mesh(RedisKeyRing(stores.client, stores.keys), MeshId("far"), 0))
+    join = command("join", "--root", stack.address, "--key-file", str(key_file), "--mesh", "far", "--node-label", "zone=far")
+    join += ["--ray", stack.clusters["local"].address, "--pool", "general=standard:cpu=3"]
+    process = subprocess.Popen(join, env=environment(stack))
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(LIMIT_S)
