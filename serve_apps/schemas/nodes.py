@@ -8,6 +8,15 @@ from serve_apps.schemas.runs import FailureView
 from serve_apps.schemas.view import View
 
 
+class CheckpointView(View):
+    """The newest checkpoint of a node."""
+
+    attempt: int
+    number: int = Field(description="Counts up from 1 within the attempt that saved it.")
+    saved_ms: int
+    size_bytes: int
+
+
 class NodeView(View):
     """A node of a run, in its current attempt."""
 
@@ -22,6 +31,8 @@ class NodeView(View):
     detail: str
     started_ms: int
     finished_ms: int
+    progress: float | None = Field(description="As the node's code reported it last, from 0 to 1; null: it reported none.")
+    checkpoint: CheckpointView | None = Field(description="The checkpoint from which its next attempt continues.")
     failure: FailureView | None
     roots: list[str]
 

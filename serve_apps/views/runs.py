@@ -7,12 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from dag.run.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
+from dag.run.runs import KeptCheckpoint, NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
 from dag.run.states import NodeState, StageState
 from mesh.core.ids import MeshId, NodeId
 from mesh.stages.messages import Failure
 from serve_apps.schemas.events import EventView
-from serve_apps.schemas.nodes import NodesView, NodeView
+from serve_apps.schemas.nodes import CheckpointView, NodesView, NodeView
 from serve_apps.schemas.runs import BlockedView, FailureView, MeshShare, RunLine, RunView, SkippedView, StageView
 from serve_apps.snapshot_cache.waits import Waits, is_cut_short_for, is_line_cut_short_for
 
@@ -146,9 +146,15 @@ def _node_view(node: NodeRecord) -> NodeView:
         detail=node.detail,
         started_ms=node.started_ms,
         finished_ms=node.finished_ms,
+        progress=node.progress,
+        checkpoint=_checkpoint_view(node.checkpoint) if node.checkpoint is not None else None,
         failure=_failure_view(node, node.failure, {}) if node.failure is not None else None,
         roots=list(node.roots),
     )
+
+
+def _checkpoint_view(kept: KeptCheckpoint) -> CheckpointView:
+    return CheckpointView(attempt=kept.attempt, number=kept.number, saved_ms=kept.saved_ms, size_bytes=kept.stored.size_bytes)
 
 
 def _failure_view(node: NodeRecord, failure: Failure, pickled: Mapping[str, bytes]) -> FailureView:

@@ -500,6 +500,10 @@ class MemoryStore(MemoryLedger):
             there = self._blobs.get(run, {})
             return {sha256: there[sha256] for sha256 in hashes if sha256 in there}
 
+    def drop(self, run: RunId, sha256: str) -> None:
+        with self._changed:
+            self._blobs[run].pop(sha256, None)
+
     def keep_only(self, run: RunId, hashes: tuple[str, ...]) -> None:
         with self._changed:
             self._blobs[run] = self.get(run, hashes)
