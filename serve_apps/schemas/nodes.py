@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from serve_apps.schemas.runs import FailureView
+from serve_apps.schemas.runs import CheckpointView, FailureView
 from serve_apps.schemas.view import View
-
-
-class CheckpointView(View):
-    """The newest checkpoint of a node."""
-
-    attempt: int
-    number: int = Field(description="Counts up from 1 within the attempt that saved it.")
-    saved_ms: int
-    size_bytes: int
 
 
 class NodeView(View):
