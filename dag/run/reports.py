@@ -17,6 +17,7 @@ from dag.run.state_writer import StateWriter
 from dag.run.states import NODE_ENDS, STAGE_ENDS, NodeState, StageState
 from mesh.core.counting import counted
 from mesh.stages.messages import (
+    PROGRESS_WHOLE,
     CheckpointRefused,
     InputLost,
     NodeCheckpoint,
@@ -85,7 +86,7 @@ class Reports:
             self._keep_checkpoint(node, message)
             return
         if isinstance(message, NodeProgress):
-            node.progress = message.progress
+            node.progress = message.progress / PROGRESS_WHOLE
             self._writer.touch(node)
             return
         if isinstance(message, CheckpointRefused):

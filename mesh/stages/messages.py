@@ -96,7 +96,7 @@ class NodeProgress:
     stage: StageId
     node: NodeId
     attempt: int
-    progress: float  #: From 0 to 1.
+    progress: int  #: Of `PROGRESS_WHOLE`; the link between meshes carries integers only.
     kind: Literal["node_progress"] = "node_progress"
 
 
@@ -150,6 +150,8 @@ class StageWaiting:
     kind: Literal["stage_waiting"] = "stage_waiting"
 
 
+#: Progress of a task that is done.
+PROGRESS_WHOLE = 10_000
 #: Reports on a running task, which change nothing in its course.
 TaskNote = NodeCheckpoint | NodeProgress | CheckpointRefused
 StageMessage = StageStarted | NodeStarted | TaskNote | NodeSucceeded | NodeFailed | InputLost | StageEnded | StageLost | StageWaiting

@@ -190,7 +190,7 @@ def test_code_that_does_not_stop_is_interrupted_after_the_grace(runner_log, task
 def test_progress_is_reported_while_the_task_runs(runner_log, task, gate):
     stage = runner_log.start(counting(runner_log, task, gate(1)), run="count")
     progress = runner_log.until(stage, lambda message: isinstance(message, NodeProgress))
-    assert progress.progress == 0.25
+    assert progress.progress == 2_500
     gate(4)
     runner_log.end(stage)
 

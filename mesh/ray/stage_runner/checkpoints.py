@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from mesh.core.ids import NodeId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
-from mesh.stages.messages import CheckpointRefused, NodeCheckpoint, NodeProgress, StageMessage
+from mesh.stages.messages import PROGRESS_WHOLE, CheckpointRefused, NodeCheckpoint, NodeProgress, StageMessage
 from mesh.stages.spec import StageSpec, TaskSpec
 
 #: Pause between two reports of the same kind on one node; seconds.
@@ -107,7 +107,8 @@ class Checkpoints:
             message = NodeCheckpoint(stage=stage, node=node, attempt=kept.attempt, number=kept.number, stored=stored)
             self._put(message, {stored.sha256: data} if data is not None else None)
         if kept.progress is not None and kept.progress != kept.reported_progress:
-            self._put(NodeProgress(stage=stage, node=node, attempt=kept.attempt, progress=kept.progress), None)
+            progress = round(kept.progress * PROGRESS_WHOLE)
+            self._put(NodeProgress(stage=stage, node=node, attempt=kept.attempt, progress=progress), None)
         kept.reported_number, kept.reported_progress, kept.reported_s = kept.number, kept.progress, now_s
 
     def drop(self, stage: StageId, node: NodeId) -> None:

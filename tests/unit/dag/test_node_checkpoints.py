@@ -126,14 +126,14 @@ def test_the_end_of_a_cancelled_run_keeps_no_checkpoint():
 def test_progress_stays_with_the_checkpoint():
     run = running()
     assert run.node("a").progress is None
-    run.take(NodeProgress(**run.attempt("a"), progress=0.5))
+    run.take(NodeProgress(**run.attempt("a"), progress=5_000))
     assert run.node("a").progress == 0.5
     seen = copy.copy(run.node("a"))
     run.take(run.lost("a"))
     assert (seen.progress, run.node("a").progress) == (0.5, None)
     run.place(a="west")
     run.start("a")
-    run.take(NodeProgress(**run.attempt("a"), progress=0.25), saved(run, "a", 1))
+    run.take(NodeProgress(**run.attempt("a"), progress=2_500), saved(run, "a", 1))
     run.take(run.lost("a"))
     assert run.node("a").progress == 0.25
 
@@ -148,7 +148,7 @@ def test_a_refused_checkpoint_is_an_event():
 
 def test_a_stored_record_keeps_checkpoint_and_progress():
     run = running()
-    run.take(saved(run, "a", 1), NodeProgress(**run.attempt("a"), progress=0.5))
+    run.take(saved(run, "a", 1), NodeProgress(**run.attempt("a"), progress=5_000))
     rows = node_rows(run.record.nodes.values())
     fields = {"state": b"RUNNING", "version": b"1", "seq": b"1", "created_ms": b"1", "ended_ms": b"0", "outbox": b"[]"}
     texts = dict.fromkeys(("tenant", "digest", "spec", "reason", "detail", "last_entry"), b"")
