@@ -24,7 +24,7 @@ Saved = tuple[StoredValue, bytes | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """News of a task, as its worker sends them to the runner; None: nothing new."""
+    """Report of a worker to its runner on the running task; None: nothing new."""
 
     saved: Saved | None = None
     progress: float | None = None
@@ -42,7 +42,7 @@ class _Node:
     reported_s: float = float("-inf")
 
     @property
-    def has_news(self) -> bool:
+    def is_unreported(self) -> bool:
         return self.number > self.reported_number or self.progress != self.reported_progress
 
 
@@ -55,8 +55,8 @@ class Checkpoints:
 
     def __init__(self, put: Callable[[StageMessage, dict[str, bytes] | None], None]) -> None:
         self._put = put
-        self._stages: dict[StageId, dict[NodeId, _Node]] = {}  #: Nodes that have a checkpoint or news.
-        self._waiting: dict[tuple[StageId, NodeId], _Node] = {}  #: Nodes with news that are not reported yet.
+        self._stages: dict[StageId, dict[NodeId, _Node]] = {}  #: Nodes that have saved or reported.
+        self._waiting: dict[tuple[StageId, NodeId], _Node] = {}  #: Nodes with something that is not reported yet.
 
     def begin(self, spec: StageSpec, blobs: dict[str, bytes]) -> None:
         """Record the checkpoints that earlier attempts left. `blobs`: bytes that came with the stage, by SHA-256."""
@@ -72,7 +72,7 @@ class Checkpoints:
         return None if kept is None else kept.last
 
     def save(self, task: TaskSpec, stage: StageId, saving: Saving, now_s: float) -> None:
-        """Record news of a running task, and report them when they are due. `now_s`: any clock that only goes forward."""
+        """Record what is new of a running task, and report it when it is due. `now_s`: any clock that only goes forward."""
         kept = self._stages[stage].setdefault(task.node, _Node(attempt=task.attempt, last=None))
         if saving.refused is not None:
             reason, detail = saving.refused
@@ -81,14 +81,14 @@ class Checkpoints:
             kept.progress = saving.progress
         if saving.saved is not None:
             kept.last, kept.number = saving.saved, kept.number + 1
-        if kept.has_news:
+        if kept.is_unreported:
             self._waiting[stage, task.node] = kept
             if saving.saved is not None and saving.saved[0].uri is not None:
                 self.flush(stage, task.node, now_s)
             self.report_due(now_s)
 
     def report_due(self, now_s: float) -> None:
-        """Report the news of all nodes whose last report is long enough ago."""
+        """Report what is new of all nodes whose last report is long enough ago."""
         for key in [key for key, kept in self._waiting.items() if kept.reported_s + REPORT_EVERY_S <= now_s]:
             self.flush(*key, now_s)
 
@@ -98,7 +98,7 @@ class Checkpoints:
         return None if first is None else max(0.0, first + REPORT_EVERY_S - now_s)
 
     def flush(self, stage: StageId, node: NodeId, now_s: float) -> None:
-        """Report the node's news at once: its task failed or stopped."""
+        """Report what is new of the node at once: its task failed or stopped."""
         kept = self._waiting.pop((stage, node), None)
         if kept is None:
             return

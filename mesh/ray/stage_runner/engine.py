@@ -120,7 +120,7 @@ class StageEngine:
         self._events.put(partial(self._announce, stage, node, attempt, started_ms))
 
     def save(self, stage: StageId, node: NodeId, saving: Saving) -> None:
-        """Record news of a running task whose code uses `mesh.current_task()`; called by its worker."""
+        """Record what is new of a running task whose code uses `mesh.current_task()`; called by its worker."""
         self._events.put(partial(self._save, stage, node, saving))
 
     def last_checkpoint(self, stage: StageId, node: NodeId) -> Saved | None:

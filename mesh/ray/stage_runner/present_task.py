@@ -63,7 +63,7 @@ class PresentTask:
         self._sent_refusal = ""
         self._earlier: tuple[bytes | None] | None = None
 
-    def beat(self) -> None:
+    def report(self) -> None:
         """Report what is new; called by the pulse."""
         now_s = time.monotonic()
         if not self._is_announced and now_s - self._began_s >= ANNOUNCE_AFTER_S:
@@ -92,8 +92,8 @@ class PresentTask:
                 self._answer.result(_ANSWER_S_MAX)
 
     def _exchange(self, now_s: float, *, is_last: bool) -> None:
-        """Send what is new. Without news the runner is only asked whether to stop, now and then, and not at the end."""
-        saving = self._news(now_s)
+        """Send what is new. With nothing new the runner is only asked whether to stop, now and then, and not at the end."""
+        saving = self._unsent(now_s)
         if saving == _NOTHING and (is_last or now_s < self._ask_s):
             return
         self._ask_s = now_s + _ASK_EVERY_S
@@ -104,7 +104,7 @@ class PresentTask:
         if answer.exception() is None and answer.result():
             self.context.ask_to_stop(Reason.PREEMPTED)
 
-    def _news(self, now_s: float) -> Saving:
+    def _unsent(self, now_s: float) -> Saving:
         facts = self.context.facts
         saved, refused = None, None
         if facts.checkpoint is not None and facts.checkpoint.number > self._sent_number and facts.checkpoint_bytes is not None:
@@ -179,7 +179,7 @@ class Pulse:
                         return
             if present is not None:
                 with contextlib.suppress(Exception):  # Without this thread no later task of this worker would report.
-                    present.beat()
+                    present.report()
 
 
 _NOTHING = Saving()

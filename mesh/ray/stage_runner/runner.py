@@ -130,7 +130,7 @@ class Runner:
         self._engine.announce(stage, node, attempt, started_ms)
 
     def pulse(self, stage: StageId, node: NodeId, saving: Saving) -> bool:
-        """Record news of a running task, and return whether it is asked to stop; called by its worker."""
+        """Record what is new of a running task, and return whether it is asked to stop; called by its worker."""
         self._engine.save(stage, node, saving)
         return stage in self._cancelled
 

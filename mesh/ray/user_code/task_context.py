@@ -57,7 +57,7 @@ class TaskContext:
             task.save_checkpoint(state, progress=state.done / state.steps)
 
     Args:
-        saved: What an earlier attempt left.
+        saved: State that an earlier attempt left.
         saved_bytes_max: Largest pickled checkpoint.
         send: Gets `checkpoint` with a `StateSnapshot`, `blocked` and `unblocked`.
         load: Returns the pickled checkpoint of earlier attempts, when `saved` is not known at the start; called when the code asks.

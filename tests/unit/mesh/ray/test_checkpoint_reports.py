@@ -106,7 +106,7 @@ def test_the_last_checkpoint_is_the_newest_reported_or_not(driven):
     assert driven.checkpoints.last(STAGE, TASK.node) == saved("two").saved
 
 
-def test_an_attempt_begins_with_the_checkpoint_of_an_earlier_one():
+def test_an_attempt_begins_with_an_earlier_checkpoint():
     earlier = StoredValue(sha256="old", size_bytes=3, encoding=Encoding.PICKLE)
     task = TaskSpec(node=TASK.node, attempt=3, function="call:work:do", checkpoint=earlier)
     driven = Driven(task, old=b"old")

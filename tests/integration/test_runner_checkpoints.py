@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import pickle
+import re
 import signal
 import sys
 import time
@@ -15,6 +18,7 @@ from patience import eventually
 
 import mesh
 from mesh.core.reasons import Reason
+from mesh.core.values import Encoding, StoredValue
 from mesh.ray.stage_runner.exporting import import_value
 from mesh.stages.messages import CheckpointRefused, NodeCheckpoint, NodeProgress, NodeSucceeded
 
@@ -143,7 +147,7 @@ def test_a_retry_by_ray_itself_goes_on_too(runner_log, task, gate):
 
 
 @pytest.mark.parametrize("harm", ["gone", "garbage"])
-def test_a_damaged_checkpoint_is_told_and_starts_anew(runner_log, task, gate, harm):
+def test_a_damaged_checkpoint_is_reported_and_starts_anew(runner_log, task, gate, harm):
     stage = runner_log.start(counting(runner_log, task, gate(2)), run="count")
     message = saved(runner_log, stage, 2)
     runner_log.actor.cancel.remote(stage, 600.0)
@@ -201,7 +205,18 @@ def test_code_that_never_asks_reports_neither(runner_log, task):
     assert [message.kind for message in runner_log.messages[stage]] == ["node_succeeded", "stage_ended"]
 
 
-def test_a_checkpoint_that_cannot_be_written_is_told(ray_driver, runner_log, task, tmp_path):
+def test_the_example_of_the_docs_goes_on(runner_log, task):
+    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
+    names = {}
+    exec(re.search(r"```python\n(import mesh\n[\s\S]*?)```", page)[1], names)  # noqa: S102  this project's own docs
+    data = pickle.dumps((1.0, 2))
+    stored = StoredValue(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), encoding=Encoding.PICKLE)
+    runner_log.code[stored.sha256] = data
+    stage = runner_log.start(task("a", runner_log.function(names["train"]), 5, export=True, attempt=2, checkpoint=stored), run="docs")
+    assert result_of(runner_log.end(stage)["a"], runner_log) == 1.0 + 3 * 0.5
+
+
+def test_a_checkpoint_that_cannot_be_written_is_reported(ray_driver, runner_log, task, tmp_path):
     (tmp_path / "file").touch()
 
     def save_a_lot():

@@ -94,7 +94,7 @@ def test_a_checkpoint_of_an_older_attempt_is_refused():
     assert (dropped(run), run.node("a").checkpoint.stored) == ([value("a#3")], value("a#2"))
 
 
-def test_a_checkpoint_that_is_told_twice_stays():
+def test_a_checkpoint_that_is_reported_twice_stays():
     run = running()
     first, second = saved(run, "a", 1), saved(run, "a", 2)
     run.take(first, second)
