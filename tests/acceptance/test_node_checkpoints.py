@@ -14,6 +14,7 @@ import dag
 from dag.store.remote import Client, Run
 from mesh.core.reasons import Reason
 from serve_apps.schemas.nodes import NodesView
+from serve_apps.standalone.stack import Stack
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("nothing_left")]
 
@@ -79,10 +80,27 @@ def _assert_exists(path: Path) -> None:
     assert path.exists()
 
 
-def test_s39_a_node_whose_worker_dies_goes_on(client: Client, tmp_path: Path) -> None:
+def test_s39_a_node_goes_on_after_its_mesh_and_its_worker_died(stack: Stack, client: Client, tmp_path: Path) -> None:
     run = submit(client, dag.bind(count, str(tmp_path)))
     half_done(client, run)
+    mesh = wait_for(run, lambda event: event.kind == "stage" and event.after == "RUNNING").mesh
+    before = stack.children[str(mesh)].pid
+    os.kill(before, signal.SIGKILL)
+    eventually(lambda: _assert_recovered(stack, str(mesh), before))
     os.kill(int((tmp_path / "pid-1").read_text()), signal.SIGKILL)
-    wait_for(run, lambda event: event.kind == "node" and event.attempt == 2 and event.after == "RUNNING")
+    (tmp_path / "go").touch()
+    assert run.result(LIMIT_S)[0] == HALF
+    ends = [event.attempt for event in run.events() if event.kind == "node" and event.after == "SUCCEEDED"]
+    assert ends == [2]
+
+
+def _assert_recovered(stack: Stack, mesh: str, before: int) -> None:
+    assert stack.children[mesh].pid != before
+
+
+def test_s39_a_node_of_a_killed_cluster_goes_on(stack: Stack, client: Client, tmp_path: Path) -> None:
+    run = submit(client, dag.task(count, labels={"zone": "west"}).bind(str(tmp_path)))
+    half_done(client, run)
+    stack.clusters["second"].kill()
     (tmp_path / "go").touch()
     assert run.result(LIMIT_S)[0] == HALF

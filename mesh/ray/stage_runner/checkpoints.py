@@ -18,6 +18,9 @@ from mesh.stages.spec import StageSpec, TaskSpec
 #: Pause between two reports of the same kind on one node; seconds.
 REPORT_EVERY_S = 1.0
 
+#: Longest text about a checkpoint that was not kept.
+DETAIL_CHARS_MAX = 1_000
+
 #: Address of a checkpoint; and its bytes, when the control store carries them.
 Saved = tuple[StoredValue, bytes | None]
 
@@ -76,7 +79,9 @@ class Checkpoints:
         kept = self._stages[stage].setdefault(task.node, _Node(attempt=task.attempt, last=None))
         if saving.refused is not None:
             reason, detail = saving.refused
-            self._put(CheckpointRefused(stage=stage, node=task.node, attempt=kept.attempt, reason=reason, detail=detail), None)
+            self._put(
+                CheckpointRefused(stage=stage, node=task.node, attempt=kept.attempt, reason=reason, detail=detail[:DETAIL_CHARS_MAX]), None
+            )
         if saving.progress is not None:
             kept.progress = saving.progress
         if saving.saved is not None:
