@@ -18,7 +18,7 @@ from dag.planning import keep_back, place
 from dag.run.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, StartsAllowed, WaitsLimited
 from dag.run.machine import RunInput, RunMachine
 from dag.run.retrying import RETRY_RULES, RetryRules
-from dag.run.runs import CancelStage, Decision, DeliverInput, ForgetRun, RunChange, RunRecord, RunStore, SendStage, StageRecord
+from dag.run.runs import CancelStage, Decision, DeliverInput, DropValue, ForgetRun, RunChange, RunRecord, RunStore, SendStage, StageRecord
 from dag.run.states import RUN_ENDS, NodeState, StageState
 from dag.spec.plans import plans_of
 from dag.spec.spec import load
@@ -40,6 +40,7 @@ from federation.snapshot import FederationSnapshot
 from mesh.core.clock import Clock
 from mesh.core.ids import MeshId, RunId, TenantPath
 from mesh.core.reasons import Reason
+from mesh.core.values import StoredValue
 from mesh.core.wire import decode
 
 log = structlog.get_logger(__name__)
@@ -388,10 +389,18 @@ class Coordinator:
                 self._queue.deliver(decision.stage, decision.node, decision.value)
             elif isinstance(decision, CancelStage):
                 self._queue.cancel(decision.stage)
+            elif isinstance(decision, DropValue):
+                self._drop_value(record.run, decision.value)
             elif isinstance(decision, ForgetRun):
                 self._queue.forget(record.run, decision.meshes)
                 self._blobs.keep_only(record.run, decision.keep)
                 self._clear_files(record, decision.uris)
+
+    def _drop_value(self, run: RunId, value: StoredValue) -> None:
+        if value.uri is None:
+            self._blobs.drop(run, value.sha256)
+        else:
+            _delete_if_possible(partial(self._delete, run, value.uri), value.uri)
 
     def _settle(self, run: RunId) -> None:
         kept = self._kept.get(run)

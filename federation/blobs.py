@@ -14,5 +14,8 @@ class BlobStore(Protocol):
     def get(self, run: RunId, hashes: tuple[str, ...]) -> dict[str, bytes]:
         """Return the bytes of those hashes that are stored."""
 
+    def drop(self, run: RunId, sha256: str) -> None:
+        """Drop one blob of the run. Safe to repeat."""
+
     def keep_only(self, run: RunId, hashes: tuple[str, ...]) -> None:
         """Drop all other blobs of the run."""

@@ -137,7 +137,7 @@ class RunningView:
     since_ms: int  #: When it was claimed, on the clock of `FederationSnapshot.at_ms`.
     created_ms: int  #: When it was queued, on the same clock.
     is_leaving: bool = False  #: Its user has cancelled it, or a plan stops it.
-    saved_ms: int | None = None  #: When it last saved its state, on the same clock; None: it has not.
+    saved_ms: int | None = None  #: When a node of it last saved a checkpoint, on the same clock; None: none has.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,8 +61,7 @@ _HOMES = {
     "mesh.policies.catalogue": ("UnknownPolicy", "node_policy"),
     "mesh.policies.policy": ("NodeDemand", "NodeScoringView"),
     "mesh.preemption.rules": ("PreemptionRules", "PreemptionRulesError", "parse_cross_label"),
-    "mesh.ray.local.agent.agent_context": ("current_task",),
-    "mesh.ray.local.agent.agent_errors": ("CallPreempted", "NoCurrentTask", "NoSuchMethod", "TaskPreempted"),
+    "mesh.ray.local.agent.agent_errors": ("CallPreempted", "NoSuchMethod"),
     "mesh.ray.local.client.actor_group": ("ActorGroup",),
     "mesh.ray.local.client.charts": ("ChartsMissing",),
     "mesh.ray.local.client.job_handle": ("JobHandle",),
@@ -77,6 +76,7 @@ _HOMES = {
     "mesh.ray.local.supervisor.driver": ("DriverSettings",),
     "mesh.ray.local.supervisor.job_reconciler": ("JobSettings",),
     "mesh.ray.plugins.plugin_loading": ("load_plugins",),
+    "mesh.ray.user_code.task_context": ("NoCurrentTask", "TaskPreempted", "current_task"),
     "mesh.tasks.journal": ("JournalError",),
     "mesh.tasks.settings": ("SchedulerSettings", "SettingError"),
 }

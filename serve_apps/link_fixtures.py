@@ -252,5 +252,8 @@ class LinkedBlobs:
     def get(self, run: RunId, hashes: tuple[str, ...]) -> dict[str, bytes]:
         return self._over.get(run, hashes)
 
+    def drop(self, run: RunId, sha256: str) -> None:
+        self._root.drop(run, sha256)
+
     def keep_only(self, run: RunId, hashes: tuple[str, ...]) -> None:
         self._root.keep_only(run, hashes)

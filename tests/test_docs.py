@@ -38,9 +38,10 @@ from mesh.observability.metric_targets import MetricValues
 from mesh.policies.catalogue import POLICIES
 from mesh.ray.local import supervision_errors
 from mesh.ray.local.agent import agent_errors
-from mesh.ray.local.agent.agent_context import TaskContext
 from mesh.ray.local.client.actor_group import ActorGroup
 from mesh.ray.local.status_values import MeshEventKind
+from mesh.ray.user_code import task_context
+from mesh.ray.user_code.task_context import TaskContext
 from serve_apps import configuration_docs, states_docs
 from serve_apps.cli.app import app as terminal
 from serve_apps.gateway_fixtures import GatewayWorld
@@ -335,8 +336,8 @@ def test_the_graph_of_the_readme_is_one():
 
 # -- the local mesh ----------------------------------------------------------------------------------------------------
 
-#: Members that the agent calls, not the task's code.
-AGENTS_SIDE = {"ask_to_stop", "has_noticed", "facts", "unkept_ms"}
+#: Members that the agent and the worker of a stage call, not the task's code.
+AGENTS_SIDE = {"ask_to_stop", "has_noticed", "facts", "is_used", "use", "unkept_ms"}
 FACES = (mesh.ScheduleMesh, mesh.TaskHandle, mesh.JobHandle, ActorGroup, TaskContext)
 
 
@@ -454,10 +455,9 @@ def test_every_kind_of_event_of_the_mesh_has_a_row():
 
 
 def test_every_mesh_error_is_documented():
-    modules = (supervision_errors, agent_errors)
-    own = {
-        name for module in modules for name, kind in vars(module).items() if isinstance(kind, type) and kind.__module__ == module.__name__
-    }
+    modules = (supervision_errors, agent_errors, task_context)
+    kinds = (kind for module in modules for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__)
+    own = {kind.__name__ for kind in kinds if issubclass(kind, BaseException)}
     page = text_of(MESH)
     expect_none([name for name in own - {"SupervisionError", "NothingHosted"} if f"`{name}`" not in page])
 

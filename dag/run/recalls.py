@@ -30,6 +30,7 @@ class Recalls:
         node.state, node.stage, node.mesh, node.incarnation, node.stored = NodeState.WAITING, None, None, 0, None
         node.not_before_ms = node.waits_since_ms = 0
         node.exported = False
+        node.progress = node.progress if node.checkpoint is not None else None
         self._has_gaps = True
         node.reason, node.detail, node.started_ms, node.finished_ms = reason, detail, 0, 0
         self._writer.touch(node)

@@ -12,13 +12,17 @@ from dag.run.deliveries import Deliveries
 from dag.run.losses import Losses
 from dag.run.recalls import Recalls
 from dag.run.run_status import RunStatus
-from dag.run.runs import NodeRecord, StageRecord
+from dag.run.runs import DropValue, KeptCheckpoint, NodeRecord, StageRecord
 from dag.run.state_writer import StateWriter
 from dag.run.states import NODE_ENDS, STAGE_ENDS, NodeState, StageState
 from mesh.core.counting import counted
 from mesh.stages.messages import (
+    PROGRESS_WHOLE,
+    CheckpointRefused,
     InputLost,
+    NodeCheckpoint,
     NodeFailed,
+    NodeProgress,
     NodeStarted,
     NodeSucceeded,
     StageEnded,
@@ -26,6 +30,7 @@ from mesh.stages.messages import (
     StageMessage,
     StageStarted,
     StageWaiting,
+    TaskNote,
 )
 
 _NOT_STARTED = frozenset({NodeState.WAITING, NodeState.BLOCKED, NodeState.ASSIGNED})
@@ -55,6 +60,8 @@ class Reports:
         """Handle a message, unless its stage has ended."""
         stage = self._record.stages.get(message.stage)
         if stage is None or stage.state in STAGE_ENDS:
+            if isinstance(message, NodeCheckpoint):
+                self._refuse_checkpoint(message)
             return
         if isinstance(message, StageWaiting):
             stage.reason, stage.detail = message.reason, message.detail
@@ -71,8 +78,21 @@ class Reports:
             node = self._record.nodes.get(message.node)
             if node is not None and node.stage == stage.stage and node.attempt == message.attempt and node.state not in NODE_ENDS:
                 self._take_node(node, message)
+            elif isinstance(message, NodeCheckpoint):
+                self._refuse_checkpoint(message)
 
-    def _take_node(self, node: NodeRecord, message: NodeStarted | NodeSucceeded | NodeFailed) -> None:
+    def _take_node(self, node: NodeRecord, message: NodeStarted | NodeSucceeded | NodeFailed | TaskNote) -> None:
+        if isinstance(message, NodeCheckpoint):
+            self._keep_checkpoint(node, message)
+            return
+        if isinstance(message, NodeProgress):
+            node.progress = message.progress / PROGRESS_WHOLE
+            self._writer.touch(node)
+            return
+        if isinstance(message, CheckpointRefused):
+            same = node.state.value
+            self._writer.note("node", node=node, before=same, after=same, reason=message.reason, detail=message.detail)
+            return
         stage = self._run_status.stage_of(node)
         if stage.state is StageState.RUNNING and stage.reason is not None:  # The stage waited for room in Ray, and now has it.
             stage.reason, stage.detail = None, ""
@@ -86,6 +106,24 @@ class Reports:
         else:
             node.finished_ms = message.finished_ms
             self._attempts.fail(node, message.failure)
+
+    def _keep_checkpoint(self, node: NodeRecord, message: NodeCheckpoint) -> None:
+        """Keep the checkpoint in place of the one before, unless a report that was sent again is older."""
+        before = node.checkpoint
+        if before is not None and (before.attempt, before.number) >= (message.attempt, message.number):
+            self._refuse_checkpoint(message)
+            return
+        self._writer.drop_checkpoint(node)
+        node.checkpoint = KeptCheckpoint(
+            attempt=message.attempt, number=message.number, saved_ms=self._writer.now_ms, stored=message.stored
+        )
+        self._writer.touch(node)
+
+    def _refuse_checkpoint(self, message: NodeCheckpoint) -> None:
+        """Delete a checkpoint that came too late, unless it is the kept one, reported again."""
+        node = self._record.nodes.get(message.node)
+        if node is None or node.checkpoint is None or node.checkpoint.stored != message.stored:
+            self._writer.decide(DropValue(value=message.stored))
 
     def _start_stage(self, stage: StageRecord, message: StageStarted) -> None:
         if stage.state is not StageState.QUEUED:
@@ -106,6 +144,7 @@ class Reports:
     def _succeed(self, node: NodeRecord, message: NodeSucceeded) -> None:
         stage = self._run_status.stage_of(node)
         node.finished_ms, node.stored, node.incarnation = message.finished_ms, message.stored, stage.incarnation
+        self._writer.drop_checkpoint(node)
         self._writer.node(node, NodeState.SUCCEEDED, detail=message.worker)
         for follower in self._run_status.edges.followers[node.node]:  # The wait for quota begins now: the followers could not start before.
             kept = self._record.nodes[follower]

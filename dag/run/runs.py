@@ -18,6 +18,16 @@ from mesh.stages.messages import Failure
 from mesh.stages.spec import StageSpec
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptCheckpoint:
+    """The newest checkpoint of a node: the next attempt continues from it."""
+
+    attempt: int  #: Attempt that saved it.
+    number: int  #: Counts up from 1 within that attempt.
+    saved_ms: int  #: When it arrived, since the epoch.
+    stored: StoredValue
+
+
 @dataclass(slots=True, kw_only=True)
 class NodeRecord:
     """The present attempt of a node. Only the run machine writes it."""
@@ -40,6 +50,8 @@ class NodeRecord:
     started_ms: int = 0
     finished_ms: int = 0
     failure: Failure | None = None
+    checkpoint: KeptCheckpoint | None = None
+    progress: float | None = None  #: As the node's code reported it last, from 0 to 1.
     roots: tuple[NodeId, ...] = ()  #: Failed nodes that caused a SKIPPED state.
 
 
@@ -109,6 +121,13 @@ class CancelStage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DropValue:
+    """Delete a stored checkpoint that no attempt will read. Nothing else of the run has the same bytes."""
+
+    value: StoredValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetRun:
     """Remove the stages, values and intermediate files of an ended run everywhere."""
 
@@ -117,7 +136,7 @@ class ForgetRun:
     keep: tuple[str, ...] = ()  #: Hashes of the stored values that outlive the run: outputs, pickled exceptions.
 
 
-Decision = SendStage | DeliverInput | CancelStage | ForgetRun
+Decision = SendStage | DeliverInput | CancelStage | DropValue | ForgetRun
 
 
 @dataclass(slots=True, kw_only=True)

@@ -44,4 +44,5 @@ def spec_of(
 
 def _task_of(plan: NodePlan, kept: NodeRecord, inside: frozenset[NodeId]) -> TaskSpec:
     after = tuple(need for need in plan.task.after if need in inside)  # Nodes outside have succeeded when a stage is sent.
-    return replace(plan.task, attempt=kept.attempt, after=after, export=kept.exported)
+    checkpoint = kept.checkpoint.stored if kept.checkpoint is not None else None
+    return replace(plan.task, attempt=kept.attempt, after=after, export=kept.exported, checkpoint=checkpoint)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dag.run.dead_letters import DeadLetter
-from dag.run.runs import Decision, NodeRecord, RunChange, RunEvent, RunRecord, StageRecord
+from dag.run.runs import Decision, DropValue, NodeRecord, RunChange, RunEvent, RunRecord, StageRecord
 from dag.run.states import NODE_ENDS, NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
 from mesh.core.ids import MeshId, NodeId, StageId
 from mesh.core.reasons import Reason
@@ -77,6 +77,13 @@ class StateWriter:
             node.reason = reason
         self.touch(node)
         self.note("node", node=node, before=before.value, after=state.value, reason=reason, detail=detail)
+
+    def drop_checkpoint(self, node: NodeRecord) -> None:
+        """Delete the node's checkpoint: a newer one replaces it, or the node has succeeded."""
+        if node.checkpoint is not None:
+            self.decide(DropValue(value=node.checkpoint.stored))
+            node.checkpoint = None
+            self.touch(node)
 
     def stage(self, stage: StageRecord, state: StageState, reason: Reason | None = None, detail: str = "") -> None:
         """Move a stage to a state. Raises IllegalTransition."""

@@ -15,6 +15,7 @@ from dag.run.runs import (
     CancelStage,
     Decision,
     DeliverInput,
+    DropValue,
     ForgetRun,
     NodeRecord,
     RunChange,
@@ -40,6 +41,7 @@ class _Decided:
     send: SendStage | None = None
     deliver: DeliverInput | None = None
     cancel: CancelStage | None = None
+    drop: DropValue | None = None
     forget: ForgetRun | None = None
 
 
@@ -209,6 +211,8 @@ def _outbox_row(decisions: Iterable[Decision]) -> bytes:
             rows.append(_Decided(deliver=decision))
         elif isinstance(decision, CancelStage):
             rows.append(_Decided(cancel=decision))
+        elif isinstance(decision, DropValue):
+            rows.append(_Decided(drop=decision))
         else:
             rows.append(_Decided(forget=decision))
     return encode(tuple(rows), _DECIDED)
@@ -216,5 +220,5 @@ def _outbox_row(decisions: Iterable[Decision]) -> bytes:
 
 def _decisions(row: bytes) -> tuple[Decision, ...]:
     decided: tuple[_Decided, ...] = decode(_DECIDED, row)
-    one_of = ((one.send, one.deliver, one.cancel, one.forget) for one in decided)
+    one_of = ((one.send, one.deliver, one.cancel, one.drop, one.forget) for one in decided)
     return tuple(decision for kinds in one_of for decision in kinds if decision is not None)

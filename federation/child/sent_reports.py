@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from federation.child.running_stage import RunningStage
 from federation.dispatch import STAGE_MESSAGES, Claim
-from mesh.core.ids import StageId
+from mesh.core.ids import NodeId, StageId
 from mesh.core.wire import decode, encode
-from mesh.stages.messages import StageEnded, StageLost, StageMessage
+from mesh.stages.messages import NodeCheckpoint, StageEnded, StageLost, StageMessage
 
 #: How long sent batches are kept. A store that lives loses about a second; a failover to a lagging replica loses more.
 KEPT_MS = 120_000
@@ -35,6 +35,7 @@ class SentReport:
     blobs: dict[str, bytes]  #: Values that the messages name.
     closes: bool  #: The last batch of its claim.
     reported_ms: int  #: On this process's own clock.
+    checkpoints: dict[NodeId, str] = field(default_factory=dict)  #: Hashes of the checkpoints among the values, by node.
 
     @classmethod
     def of(
@@ -50,7 +51,8 @@ class SentReport:
         """Return a batch that was sent just now."""
         words = encode(list(messages), STAGE_MESSAGES)
         closes = any(isinstance(message, (StageEnded, StageLost)) for message in messages)
-        return cls(stage=stage, number=number, taken=taken, words=words, blobs=blobs, closes=closes, reported_ms=now_ms)
+        saved = {message.node: message.stored.sha256 for message in messages if isinstance(message, NodeCheckpoint)}
+        return cls(stage=stage, number=number, taken=taken, words=words, blobs=blobs, closes=closes, reported_ms=now_ms, checkpoints=saved)
 
     @property
     def claim(self) -> Claim:
@@ -92,10 +94,17 @@ class SentReports:
         stage = batch.claim.stage
         if stage in self._of_stage and self._of_stage[stage][0].claim != batch.claim:
             self.drop(self._of_stage[stage][0].claim)
+        self._drop_older_checkpoints(batch)
         self._of_stage.setdefault(stage, deque()).append(batch)
         self._batches.append(batch)
         self._size_bytes += batch.size_bytes
         self.drop_old(batch.reported_ms)
+
+    def _drop_older_checkpoints(self, batch: SentReport) -> None:
+        """Drop the bytes of checkpoints that the batch replaces: the root needs the newest of each node only."""
+        for earlier in self._of_stage.get(batch.claim.stage, ()) if batch.checkpoints else ():
+            for node in batch.checkpoints.keys() & earlier.checkpoints.keys():
+                self._size_bytes -= len(earlier.blobs.pop(earlier.checkpoints[node], b""))
 
     def drop_old(self, now_ms: int) -> None:
         """Drop batches beyond `KEPT_MS` and `KEPT_BYTES_MAX`."""

@@ -183,7 +183,7 @@ def demand_view(mesh: MeshId, field: str, row: str, now_lt: int) -> DemandView:
 
 def running_view(mesh: MeshId, stage: str, row: str) -> RunningView:
     """Parse a row of `RUNNING` in `lua/lib_stage.lua`."""
-    is_cancelled, token, since, created, priority, tenant, flavor, *amounts = row.split(SEPARATOR)
+    is_cancelled, token, since, created, saved, priority, tenant, flavor, *amounts = row.split(SEPARATOR)
     return RunningView(
         stage=StageId(stage),
         mesh=mesh,
@@ -195,6 +195,7 @@ def running_view(mesh: MeshId, stage: str, row: str) -> RunningView:
         since_ms=int(since),
         created_ms=int(created),
         is_leaving=is_cancelled == "1",
+        saved_ms=int(saved) if saved else None,
     )
 
 

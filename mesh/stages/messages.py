@@ -78,6 +78,41 @@ class NodeFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCheckpoint:
+    """The running task saved a checkpoint, from which a later attempt continues. It replaces the one before."""
+
+    stage: StageId
+    node: NodeId
+    attempt: int
+    number: int  #: Counts up from 1 within the attempt.
+    stored: StoredValue
+    kind: Literal["node_checkpoint"] = "node_checkpoint"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeProgress:
+    """The running task reported its progress."""
+
+    stage: StageId
+    node: NodeId
+    attempt: int
+    progress: int  #: Of `PROGRESS_WHOLE`; the link between meshes carries integers only.
+    kind: Literal["node_progress"] = "node_progress"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRefused:
+    """A checkpoint of the running task was not kept; or that of an earlier attempt cannot be read, and the task starts anew."""
+
+    stage: StageId
+    node: NodeId
+    attempt: int
+    reason: Reason
+    detail: str
+    kind: Literal["checkpoint_refused"] = "checkpoint_refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InputLost:
     """The runner lacks the value of `node`, which the stage reads; the value must be computed or delivered again."""
 
@@ -115,7 +150,11 @@ class StageWaiting:
     kind: Literal["stage_waiting"] = "stage_waiting"
 
 
-StageMessage = StageStarted | NodeStarted | NodeSucceeded | NodeFailed | InputLost | StageEnded | StageLost | StageWaiting
+#: Progress of a task that is done.
+PROGRESS_WHOLE = 10_000
+#: Reports on a running task, which change nothing in its course.
+TaskNote = NodeCheckpoint | NodeProgress | CheckpointRefused
+StageMessage = StageStarted | NodeStarted | TaskNote | NodeSucceeded | NodeFailed | InputLost | StageEnded | StageLost | StageWaiting
 
 #: Wire form of a message, told apart by `kind`.
 STAGE_MESSAGE = Annotated[StageMessage, Field(discriminator="kind")]

@@ -14,6 +14,7 @@ from typing import Any
 
 from mesh.core.ids import NodeId, RunId, StageId, TenantPath
 from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.values import StoredValue
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
 
 #: Bound of a priority, and of a negative one.
@@ -36,13 +37,16 @@ class TaskSpec:
     resources: ResourceSet = NOTHING
     ray_options: dict[str, Any] = field(default_factory=dict)  #: Passed to Ray unchanged: `max_retries`, `label_selector`, …
     export: bool = False  #: Whether the value leaves the mesh: another mesh or the user reads it.
+    checkpoint: StoredValue | None = None  #: The last one that an earlier attempt saved.
 
     def blobs(self) -> Iterator[str]:
-        """Yield the hashes of the pickled bytes that the task names: its function, and arguments that JSON cannot carry."""
+        """Yield the hashes of the pickled bytes that the task names: its function, arguments that JSON cannot carry, its checkpoint."""
         if self.function.startswith("blob:"):
             yield self.function.removeprefix("blob:")
         for form in (*self.args, *self.kwargs.values()):
             yield from blobs_of(form)
+        if self.checkpoint is not None and self.checkpoint.uri is None:
+            yield self.checkpoint.sha256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from serve_apps.cli.output import RoomyTable, Text
 from serve_apps.schemas.audits import AuditView
 from serve_apps.schemas.dead_letters import LettersView, LetterView
 from serve_apps.schemas.results import NoResultView, OutputView, ResultView
-from serve_apps.schemas.runs import FailureView, MeshShare, RunsView, RunView, StageView
+from serve_apps.schemas.runs import FailureView, MeshShare, ProgressView, RunsView, RunView, StageView
 from serve_apps.schemas.tenants import QuotaView, TenantsView, TenantView
 
 #: One colour per state of runs, stages and nodes; a state's name always has the same colour.
@@ -57,6 +57,8 @@ _SECOND_MS, _MINUTE_MS, _HOUR_MS, _DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
 _BAR_WIDTH = 16
 #: Characters of a run's id that fit into one line.
 _ID_SHOWN = 40
+#: Running nodes whose progress `watch` shows.
+PROGRESS_SHOWN = 5
 #: Characters of a value that a summary shows.
 _VALUE_SHOWN = 600
 
@@ -109,6 +111,7 @@ def run_panel(view: RunView, now_ms: int, *, result_follows: bool = False) -> Re
     shares = [share for share in view.meshes if share.counts]
     if len(shares) > 1:
         parts.append(_shares_line(shares))
+    parts += [_progress_line(node, now_ms) for node in view.progress[:PROGRESS_SHOWN]]
     for blocked in view.blocked:
         names = ", ".join(blocked.nodes) + (" …" if blocked.count > len(blocked.nodes) else "")
         parts.append(Text.assemble((f"blocked {blocked.reason}", "yellow"), f": {blocked.count} ({names}): {blocked.detail}"))
@@ -301,6 +304,14 @@ def slots_in_words(state: str, slots: int, width: int) -> str:
 def _shares_line(shares: Sequence[MeshShare]) -> RenderableType:
     described = [Text.assemble((share.mesh, "bold"), f" {_done_of_all(share.counts)}") for share in shares]
     return Text.assemble("meshes: ", Text("  ").join(described))
+
+
+def _progress_line(node: ProgressView, now_ms: int) -> RenderableType:
+    """Return `train: 40 %, checkpoint 3.2s ago`."""
+    described = [] if node.progress is None else [f"{node.progress:.0%}"]
+    if node.checkpoint is not None:
+        described.append(f"checkpoint {duration(now_ms - node.checkpoint.saved_ms)} ago")
+    return Text.assemble((node.node, "bold"), ": ", ", ".join(described))
 
 
 def _output_text(run: str, name: str, output: OutputView) -> RenderableType:

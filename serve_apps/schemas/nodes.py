@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from serve_apps.schemas.runs import FailureView
+from serve_apps.schemas.runs import CheckpointView, FailureView
 from serve_apps.schemas.view import View
 
 
@@ -22,6 +22,8 @@ class NodeView(View):
     detail: str
     started_ms: int
     finished_ms: int
+    progress: float | None = Field(description="As the node's code reported it last, from 0 to 1; null: it reported none.")
+    checkpoint: CheckpointView | None = Field(description="The checkpoint from which its next attempt continues.")
     failure: FailureView | None
     roots: list[str]
 

@@ -131,6 +131,23 @@ class SkippedView(View):
     roots: list[str]
 
 
+class CheckpointView(View):
+    """The newest checkpoint of a node."""
+
+    attempt: int
+    number: int = Field(description="Counts up from 1 within the attempt that saved it.")
+    saved_ms: int
+    size_bytes: int
+
+
+class ProgressView(View):
+    """A running node whose code reports progress or saves checkpoints."""
+
+    node: str
+    progress: float | None = Field(description="From 0 to 1, as the code reported it last; null: it reported none.")
+    checkpoint: CheckpointView | None
+
+
 class RunView(RunLine):
     """A run with its stages."""
 
@@ -138,5 +155,6 @@ class RunView(RunLine):
     stages: list[StageView]
     blocked: list[BlockedView]
     meshes: list[MeshShare]
+    progress: list[ProgressView] = Field(description="Running nodes with progress or a checkpoint; at most 20.")
     failures: list[FailureView]
     skipped: list[SkippedView] = Field(description="At most 1 000 of the skipped nodes; `counts` has their number.")

@@ -5,20 +5,33 @@ from __future__ import annotations
 import base64
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 from dag.run.run_status import shown_state
-from dag.run.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
+from dag.run.runs import KeptCheckpoint, NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
 from dag.run.states import NodeState, StageState
 from mesh.core.ids import MeshId, NodeId
 from mesh.stages.messages import Failure
 from serve_apps.schemas.events import EventView
 from serve_apps.schemas.nodes import NodesView, NodeView
-from serve_apps.schemas.runs import BlockedView, FailureView, MeshShare, RunLine, RunView, SkippedView, StageView
+from serve_apps.schemas.runs import (
+    BlockedView,
+    CheckpointView,
+    FailureView,
+    MeshShare,
+    ProgressView,
+    RunLine,
+    RunView,
+    SkippedView,
+    StageView,
+)
 from serve_apps.snapshot_cache.waits import Waits, is_cut_short_for, is_line_cut_short_for
 
 #: Most nodes in a list within the view of a run.
 LISTED_MAX = 1_000
+#: Most running nodes whose progress the view of a run has.
+PROGRESS_NAMED = 20
 #: Most blocked nodes named per reason.
 BLOCKED_NAMED = 5
 
@@ -56,6 +69,7 @@ def run_view(record: RunRecord, outputs: Iterable[str], look: Callable[[], Waits
         stages=[_stage_view(stage, by_stage.get(stage.stage, {})) for stage in stages],
         blocked=blocked_of(nodes),
         meshes=_mesh_shares(record),
+        progress=progress_of(nodes),
         failures=failures_of(record),
         skipped=skipped_of(record),
     )
@@ -147,9 +161,17 @@ def _node_view(node: NodeRecord) -> NodeView:
         detail=node.detail,
         started_ms=node.started_ms,
         finished_ms=node.finished_ms,
+        progress=node.progress,
+        checkpoint=_checkpoint_view(node.checkpoint),
         failure=_failure_view(node, node.failure, {}) if node.failure is not None else None,
         roots=list(node.roots),
     )
+
+
+def _checkpoint_view(kept: KeptCheckpoint | None) -> CheckpointView | None:
+    if kept is None:
+        return None
+    return CheckpointView(attempt=kept.attempt, number=kept.number, saved_ms=kept.saved_ms, size_bytes=kept.stored.size_bytes)
 
 
 def _failure_view(node: NodeRecord, failure: Failure, pickled: Mapping[str, bytes]) -> FailureView:
@@ -166,6 +188,15 @@ def _failure_view(node: NodeRecord, failure: Failure, pickled: Mapping[str, byte
         pickled=base64.b64encode(data).decode() if data is not None else None,
         pickled_sha256=sha256 if data is not None else None,
     )
+
+
+def progress_of(nodes: Iterable[NodeRecord]) -> list[ProgressView]:
+    """Return the first running nodes that report progress or save checkpoints."""
+    running = (node for node in nodes if node.state is NodeState.RUNNING and (node.progress is not None or node.checkpoint is not None))
+    return [
+        ProgressView(node=node.node, progress=node.progress, checkpoint=_checkpoint_view(node.checkpoint))
+        for node in islice(running, PROGRESS_NAMED)
+    ]
 
 
 def blocked_of(nodes: Iterable[NodeRecord]) -> list[BlockedView]:

@@ -18,7 +18,11 @@ from dag.spec.spec import load
 from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.config.loading import load_config
+from federation.store.redis.key_ring import RedisKeyRing
+from mesh.core.clock import SystemClock
+from mesh.core.ids import TenantPath
 from serve_apps.processes.stores import Stores
+from serve_apps.requests.auth import issue
 from serve_apps.standalone.stack import Stack
 from serve_apps.standalone.stack_folder import StackFolder
 
@@ -103,6 +107,14 @@ def client(stack: Stack) -> Iterator[Client]:
 @pytest.fixture(scope="module")
 def stores(stack: Stack) -> Stores:
     return patient_stores(stack)
+
+
+@pytest.fixture(scope="module")
+def sharers(stack: Stack, stores: Stores) -> Iterator[Client]:
+    """Client whose key reaches the owner and the guest."""
+    key = issue(RedisKeyRing(stores.client, stores.keys), TenantPath("shared"), SystemClock().wall_ms())
+    with Client(Access(address=stack.address, api_key=key, tenant="shared/guest")) as client:
+        yield client
 
 
 @pytest.fixture

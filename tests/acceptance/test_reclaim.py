@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from federation_bed import LIMIT_S, eventually, submit, wait_for
 
 import dag
-from dag.store.client_access import Access
 from dag.store.remote import Client, Run
-from federation.store.redis.key_ring import RedisKeyRing
-from mesh.core.clock import SystemClock
-from mesh.core.ids import TenantPath
 from mesh.core.reasons import Reason
 from serve_apps.processes.stores import Stores
-from serve_apps.requests.auth import issue
 from serve_apps.standalone.stack import Stack
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("nothing_left")]
 
 OWNER, GUEST, ORDERLY = "shared/owner", "shared/guest", "shared/orderly"
 EAST, WEST = {"zone": "east"}, {"zone": "west"}
-
-
-@pytest.fixture(scope="module")
-def sharers(stack: Stack, stores: Stores) -> Iterator[Client]:
-    """Client whose key reaches the owner and the guest."""
-    key = issue(RedisKeyRing(stores.client, stores.keys), TenantPath("shared"), SystemClock().wall_ms())
-    with Client(Access(address=stack.address, api_key=key, tenant=GUEST)) as client:
-        yield client
 
 
 def wait_for_gate(folder: str, name: str) -> str:

@@ -50,6 +50,16 @@ def test_keep_only_drops_other_blobs_of_that_run_alone(store):
     assert store.blobs.get(RUN, (named(ONE),)) == {}
 
 
+def test_drop_takes_one_blob_of_that_run_alone(store):
+    for run in (RUN, OTHER):
+        for data in (ONE, TWO):
+            store.blobs.put(run, named(data), data)
+    for _ in range(2):
+        store.blobs.drop(RUN, named(ONE))
+    assert store.blobs.get(RUN, (named(ONE), named(TWO))) == {named(TWO): TWO}
+    assert set(store.blobs.get(OTHER, (named(ONE), named(TWO)))) == {named(ONE), named(TWO)}
+
+
 @pytest.mark.parametrize("store", ["http"], indirect=True)
 def test_more_bytes_than_a_mesh_may_store_are_refused_by_name(store):
     with pytest.raises(BatchTooLarge, match="at most"):

@@ -15,7 +15,20 @@ from patience import PATIENCE_S
 from dag.backlog import BacklogLimits
 from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, UnknownRun
 from dag.run.dead_letters import DeadLetter
-from dag.run.runs import CancelStage, DeliverInput, ForgetRun, NodeRecord, RunChange, RunEvent, RunRecord, RunStore, SendStage, StageRecord
+from dag.run.runs import (
+    CancelStage,
+    DeliverInput,
+    DropValue,
+    ForgetRun,
+    KeptCheckpoint,
+    NodeRecord,
+    RunChange,
+    RunEvent,
+    RunRecord,
+    RunStore,
+    SendStage,
+    StageRecord,
+)
 from dag.run.states import NodeState, RunState, StageState
 from dag.store.event_feed import EventFeed, RedisEventFeed
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
@@ -180,6 +193,7 @@ def test_commit_writes_all_changed_fields(runs):
     node, failing = record.nodes[NodeId("n00000")], record.nodes[NodeId("n00001")]
     node.state, node.attempt, node.stage, node.mesh, node.incarnation = NodeState.SUCCEEDED, 3, StageId("digits-1.1"), EAST, 2**52 + 1
     node.stored, node.started_ms, node.finished_ms = stored("a", "file:///x"), 1, 2
+    failing.checkpoint, failing.progress = KeptCheckpoint(attempt=2, number=7, saved_ms=5, stored=stored("c")), 0.25
     failing.state, failing.roots = NodeState.SKIPPED, (NodeId("n00002"),)
     failing.failure = Failure(reason=Reason.USER_ERROR, type_name="builtins.ValueError", message="nein", traceback="…", pickled=stored("b"))
     stage = StageRecord(
@@ -192,6 +206,7 @@ def test_commit_writes_all_changed_fields(runs):
         DeliverInput(stage=stage.stage, node=node.node, value=stored("a")),
         DeliverInput(stage=stage.stage, node=failing.node, value=None),
         CancelStage(stage=stage.stage),
+        DropValue(value=stored("d", "file:///d")),
         ForgetRun(meshes=(EAST,), uris=("file:///x",), keep=(X,)),
     )
     change = RunChange(nodes=(node, failing), stages=(stage,), events=(event(record, "RUNNING", kind="run"),), decisions=record.outbox)

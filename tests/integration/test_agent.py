@@ -28,7 +28,6 @@ from mesh.core.ids import TaskId
 from mesh.core.reasons import Reason
 from mesh.core.saved_state import SavedState, SnapshotLevel, StateSnapshot, register_state_handlers
 from mesh.ray.local.agent.agent import Agent
-from mesh.ray.local.agent.agent_context import current_task
 from mesh.ray.local.agent.agent_errors import CallPreempted, NoSuchMethod, NothingHosted
 from mesh.ray.local.agent_messages import (
     AgentStatus,
@@ -41,6 +40,7 @@ from mesh.ray.local.agent_messages import (
     call_name,
 )
 from mesh.ray.local.pickled_code import pickled_arguments, pickled_class, pickled_handlers
+from mesh.ray.user_code.task_context import current_task
 
 for pickling in (cloudpickle, ray.cloudpickle):  # Workers cannot import this file.
     pickling.register_pickle_by_value(sys.modules[__name__])

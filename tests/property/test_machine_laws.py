@@ -17,12 +17,22 @@ from hypothesis import strategies as st
 from dag.run.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced, Placement, WaitsLimited
 from dag.run.machine import RunMachine
 from dag.run.retrying import RetryRules
-from dag.run.runs import CancelStage, DeliverInput, ForgetRun, RunRecord, SendStage
+from dag.run.runs import CancelStage, DeliverInput, DropValue, ForgetRun, RunRecord, SendStage
 from dag.run.states import NODE_ENDS, RUN_ENDS, STAGE_ENDS, NodeState, RunState, StageState
 from dag.spec.plans import NodePlan
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
-from mesh.stages.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageStarted
+from mesh.stages.messages import (
+    Failure,
+    InputLost,
+    NodeCheckpoint,
+    NodeFailed,
+    NodeStarted,
+    NodeSucceeded,
+    StageEnded,
+    StageLost,
+    StageStarted,
+)
 from mesh.stages.spec import TaskSpec
 
 MESHES = ["east", "north", "west"]
@@ -84,22 +94,35 @@ class Meshes:
         self.begun = set()  #: Attempts of nodes.
         self.faults = 0
         self.forgotten = False
+        self.checkpoints = set()  #: Hashes that are stored.
+        self.reported = set()  #: Hashes that the machine has heard of.
+        self.saves = 0
 
     # -- the machine
 
     def report(self, *events):
+        self.reported.update(event.stored.sha256 for event in events if isinstance(event, NodeCheckpoint))
         for decision in self.machine.handle(events, self.now_ms).decisions:
             if isinstance(decision, SendStage):
                 assert decision.spec.stage not in self.stages
                 self.stages[decision.spec.stage] = Stage(decision.spec, decision.mesh)
+                self.check_stored(task.checkpoint for task in decision.spec.tasks)
+            elif isinstance(decision, DropValue):
+                self.checkpoints.discard(decision.value.sha256)
             elif isinstance(decision, DeliverInput) and decision.stage in self.stages:
                 self.stages[decision.stage].outside.setdefault(decision.node, decision.value is not None)
             elif isinstance(decision, CancelStage) and decision.stage in self.stages:
                 self.cancel(decision.stage)
             elif isinstance(decision, ForgetRun):
                 assert not self.forgotten
+                if self.record.state is RunState.SUCCEEDED:
+                    assert not self.checkpoints & self.reported  # Deleted when a newer one came, or the node had succeeded.
                 self.forgotten = True
         check(self.machine)
+        self.check_stored(kept.checkpoint and kept.checkpoint.stored for kept in self.record.nodes.values())
+
+    def check_stored(self, checkpoints):
+        assert {stored.sha256 for stored in checkpoints if stored is not None} <= self.checkpoints
 
     def cancel(self, name):
         stage = self.stages[name]
@@ -123,6 +146,8 @@ class Meshes:
                 yield ("tell", mesh)
         for name, stage in self.stages.items():
             yield from self.work_on(name, stage) if stage.holder else [("start", name)]
+            if with_faults:
+                yield from (("save", name, task) for task in stage.spec.tasks if task.node in stage.running)
         if with_faults and self.faults < FAULTS_MAX:
             yield from self.breakdowns()
 
@@ -154,6 +179,8 @@ class Meshes:
             self.start(*response)
         elif kind == "begin":
             self.begin(*response)
+        elif kind == "save":
+            self.save(*response)
         elif kind == "finish":
             self.finish(*response)
         else:
@@ -194,6 +221,14 @@ class Meshes:
         self.begun.add((task.node, task.attempt))
         stage.running.add(task.node)
         self.say(stage, NodeStarted(stage=name, node=task.node, attempt=task.attempt, started_ms=1))
+
+    def save(self, name, task):
+        self.saves += 1
+        stored = StoredValue(sha256=f"checkpoint {self.saves}", size_bytes=1, encoding=Encoding.PICKLE)
+        self.checkpoints.add(stored.sha256)
+        message = NodeCheckpoint(stage=name, node=task.node, attempt=task.attempt, number=self.saves, stored=stored)
+        for _ in range(1 + self.saves % 2):  # Some are reported twice.
+            self.say(self.stages[name], message)
 
     def finish(self, name, task):
         stage = self.stages[name]

@@ -32,7 +32,7 @@ local function make_claim(stage, token, lease, amounts, lease_field, lease_token
   if lease then
     local offer = cjson.decode(head)
     local submitted = (offer.created_ms or 0) > 0 and text(offer.created_ms) or created
-    local row = { '0', token, now, submitted, text(offer.priority), lease_field }
+    local row = { '0', token, now, submitted, '', text(offer.priority), lease_field }
     for resource, units in pairs(amounts) do
       amounts[resource] = text(units)
       row[#row + 1], row[#row + 2] = resource, amounts[resource]

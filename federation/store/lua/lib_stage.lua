@@ -5,7 +5,8 @@
 -- for all its slots, as JSON with the units as text, because cjson would round numbers.
 --
 -- RUNNING has a row for each claimed stage of a mesh that a lease pays for:
--- '<1 when cancelled, else 0>|<token>|<since>|<created>|<priority>|<tenant>|<flavor>' and then for each resource '|<resource>|<units>'.
+-- '<1 when cancelled, else 0>|<token>|<since>|<created>|<when it last saved a checkpoint, or empty>|<priority>|<tenant>|<flavor>' and
+-- then for each resource '|<resource>|<units>'.
 
 -- Count what a claim uses of its lease: `sign` 1 for a new claim, -1 for an ended one.
 local function count_taken(mesh, lease, takes, sign)
@@ -32,6 +33,15 @@ local function mark_cancelled(stage, mesh)
   local row = redis.call('HGET', RUNNING .. mesh, stage)
   if row then
     redis.call('HSET', RUNNING .. mesh, stage, '1' .. string.sub(row, 2))
+  end
+end
+
+-- Note that a node of a claimed stage has saved a checkpoint.
+local function mark_saved(stage, mesh, now_ms)
+  local row = redis.call('HGET', RUNNING .. mesh, stage)
+  if row then
+    local before, after = string.match(row, '^([^|]*|[^|]*|[^|]*|[^|]*|)[^|]*(|.*)$')
+    redis.call('HSET', RUNNING .. mesh, stage, before .. text(now_ms) .. after)
   end
 end
 

@@ -1,4 +1,4 @@
--- needs: schema, text, post, stage
+-- needs: schema, text, wall, post, stage
 -- Put a batch of messages into the inbox, once, under the current claim only, whose lease was not revoked with `hard`.
 --
 -- A batch that was accepted already is dropped before the claim is checked: when the reply to the last batch of a stage was lost, the
@@ -38,6 +38,9 @@ end
 redis.call('HSET', STAGE .. stage, 'batch', text(batch))
 if body ~= '' then
   post_inbox(run, 'stage', body)
+  if string.find(body, '"kind":"node_checkpoint"', 1, true) then  -- Within a JSON text the quotes would be escaped.
+    mark_saved(stage, mesh, wall_ms())
+  end
 end
 if after ~= 'claimed' then
   close_stage(stage, mesh, after)

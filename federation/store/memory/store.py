@@ -53,7 +53,7 @@ from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.core.values import StoredValue
 from mesh.core.wire import decode, encode
-from mesh.stages.messages import StageMessage
+from mesh.stages.messages import NodeCheckpoint, StageMessage
 from mesh.stages.spec import StageSpec
 
 _NOTIFICATIONS_KEPT = 1000
@@ -71,6 +71,7 @@ class _Stage:
     claim: Claim | None = None  #: The last claim; a stage has at most one in its life.
     paid_by: Lease | None = None  #: The lease that the claim was made under.
     slots: int = 0  #: Slots with which the stage has started.
+    saved_ms: int | None = None  #: When a node of it last saved a checkpoint.
     batch: int = 0  #: The last batch accepted under the claim.
     cancelled: bool = False
     since_ms: int = 0  #: When the stage came into its present state and queue, on the wall clock.
@@ -151,6 +152,7 @@ class MemoryStore(MemoryLedger):
                         since_ms=record.since_ms,
                         created_ms=record.head.created_ms or record.created_ms,
                         is_leaving=record.cancelled,
+                        saved_ms=record.saved_ms,
                     )
 
     def _lose_stages(self, session_row: SessionRow, reason: Reason = Reason.LEASE_EXPIRED) -> tuple[StageId, ...]:
@@ -333,6 +335,8 @@ class MemoryStore(MemoryLedger):
             record.batch = batch
             if messages:
                 self.post(record.head.run, "stage", encode(list(messages), STAGE_MESSAGES))
+                if any(isinstance(message, NodeCheckpoint) for message in messages):
+                    record.saved_ms = self._clock.wall_ms()
             if state is not None:
                 self._claims[claim.mesh].pop(claim.stage, None)
                 self._close(record, state)
@@ -499,6 +503,10 @@ class MemoryStore(MemoryLedger):
         with self._changed:
             there = self._blobs.get(run, {})
             return {sha256: there[sha256] for sha256 in hashes if sha256 in there}
+
+    def drop(self, run: RunId, sha256: str) -> None:
+        with self._changed:
+            self._blobs[run].pop(sha256, None)
 
     def keep_only(self, run: RunId, hashes: tuple[str, ...]) -> None:
         with self._changed:

@@ -32,6 +32,10 @@ class RedisBlobs:
             found = cast(list[bytes | None], self._client.hmget(self._keys.blobs(run), list(hashes)))
         return {sha256: data for sha256, data in zip(hashes, found, strict=True) if data is not None}
 
+    def drop(self, run: RunId, sha256: str) -> None:
+        with redis_responses("drop a blob"):
+            self._client.hdel(self._keys.blobs(run), sha256)
+
     def keep_only(self, run: RunId, hashes: tuple[str, ...]) -> None:
         """Drop other blobs as `BlobStore.keep_only`. Blobs that are put between the read and the delete stay."""
         with redis_responses("drop blobs"):

@@ -15,6 +15,8 @@ The runner of a tenant:
     open_stage  submitted tasks of a stage that has not ended
     functions   the tenant's code, sent to a worker once
     execution   execution of a task on a worker
+    present_task  the task that a worker runs: its start, checkpoints and progress
+    checkpoints  the newest checkpoint of each node, and its rate of reports
     watch       reports awaited one by one or in bulk
     outcomes    reason for which a task did not return
     run_values  values held for runs, and values that Ray lost

@@ -22,6 +22,7 @@ from ray.util.placement_group import PlacementGroup
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
+from mesh.ray.stage_runner.checkpoints import Checkpoints, Saved, Saving
 from mesh.ray.stage_runner.execution import EncodedValue, TaskCall, TaskReport, bring_in
 from mesh.ray.stage_runner.exporting import ValueUnreadable, read_verified
 from mesh.ray.stage_runner.functions import FunctionShelf
@@ -72,7 +73,8 @@ class StageEngine:
         self._stages: dict[StageId, OpenStage] = {}
         self._values = RunValues()
         self._imports: dict[tuple[RunId, NodeId], SubmittedTask] = {}  #: Imports that have not ended.
-        self._force_at: dict[StageId, float] = {}  #: Seconds, monotonic.
+        self._checkpoints = Checkpoints(outbox.put)
+        self._stop_at: dict[StageId, tuple[float, Callable[[StageId], None]]] = {}  #: Next step of a stop, and when: seconds, monotonic.
         self._landmark: Any = ray.put(None)  #: A value that is ready: see `_when_submitted`.
         self._bring_in: Any = ray.remote(bring_in).options(num_cpus=0, num_returns=2)
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -117,6 +119,14 @@ class StageEngine:
         """Record that a task runs; called by its worker."""
         self._events.put(partial(self._announce, stage, node, attempt, started_ms))
 
+    def save(self, stage: StageId, node: NodeId, saving: Saving) -> None:
+        """Record what is new of a running task whose code uses `mesh.current_task()`; called by its worker."""
+        self._events.put(partial(self._save, stage, node, saving))
+
+    def last_checkpoint(self, stage: StageId, node: NodeId) -> Saved | None:
+        """Return the newest checkpoint of the node."""
+        return self._checkpoints.last(stage, node)
+
     # -- the thread ----------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
@@ -127,12 +137,16 @@ class StageEngine:
                     event()
                 for key, outcome in self._watch.sweep():
                     self._take(key, outcome)
-                self._force()
+                self._checkpoints.report_due(time.monotonic())
+                self._go_on_stopping()
             except Exception:  # An error of one stage must not stop the others.
                 log.exception("the engine could not handle an event")
 
     def _next(self) -> Callable[[], None] | None:
-        pauses_s = [max(0.0, due - time.monotonic()) for due in self._force_at.values()]
+        now_s = time.monotonic()
+        pauses_s = [max(0.0, due - now_s) for due, _ in self._stop_at.values()]
+        if (report_s := self._checkpoints.pause_s(now_s)) is not None:
+            pauses_s.append(report_s)
         if (sweep_s := self._watch.pause_s()) is not None:
             pauses_s.append(sweep_s)
         try:
@@ -163,6 +177,7 @@ class StageEngine:
             return
         stage = OpenStage(spec=spec, machine=StageMachine(spec), group=group, blobs=blobs)
         self._stages[spec.stage] = stage
+        self._checkpoints.begin(spec, blobs)
         if group is not None:
             self._room.add(spec.stage, group.id.hex())
         values = self._values.of(spec.run)
@@ -219,27 +234,37 @@ class StageEngine:
             self._landmark.future().add_done_callback(lambda _: self._events.put(partial(self._when_submitted, then, rounds - 1)))
 
     def _interrupt(self, stage_id: StageId, grace_s: float) -> None:
+        """Interrupt the tasks. Those that can hear the request to stop get the grace period first, to save a checkpoint."""
         if stage_id in self._stages:
             stage = self._stages[stage_id]
-            self._ask_to_stop(stage, stage.machine.running(), force=False)
-            self._force_later(stage_id, grace_s)
+            running = stage.machine.running()
+            asked = stage.listening.intersection(running)
+            self._ask_to_stop(stage, [node for node in running if node not in asked], force=False)
+            if asked:
+                stage.listening.clear()
+                self._stop_at[stage_id] = time.monotonic() + grace_s, partial(self._interrupt, grace_s=grace_s)
+            else:
+                self._force_later(stage_id, grace_s)
 
     def _force_later(self, stage_id: StageId, grace_s: float) -> None:
         if stage_id in self._stages:
-            self._force_at[stage_id] = time.monotonic() + grace_s
+            self._stop_at[stage_id] = time.monotonic() + grace_s, self._force
 
     def _ask_to_stop(self, stage: OpenStage, nodes: Iterable[NodeId], *, force: bool) -> None:
         for node in nodes:
             ray.cancel(stage.tasks[node][1], force=force, recursive=True)
 
-    def _force(self) -> None:
-        """Kill tasks that were asked to stop and did not: code inside a C call does not notice an interrupt."""
+    def _go_on_stopping(self) -> None:
         now = time.monotonic()
-        for stage_id, due in tuple(self._force_at.items()):
+        for stage_id, (due, step) in tuple(self._stop_at.items()):
             if due <= now:
-                self._force_at[stage_id] = now + FORCE_EVERY_S
-                stage = self._stages[stage_id]
-                self._ask_to_stop(stage, stage.machine.running(), force=True)
+                step(stage_id)
+
+    def _force(self, stage_id: StageId) -> None:
+        """Kill tasks that were asked to stop and did not: code inside a C call does not notice an interrupt."""
+        stage = self._stages[stage_id]
+        self._ask_to_stop(stage, stage.machine.running(), force=True)
+        self._force_later(stage_id, FORCE_EVERY_S)
 
     def _forget(self, run: RunId) -> None:
         self._values.forget(run)
@@ -257,6 +282,13 @@ class StageEngine:
         if stage is not None and stage.machine.state(node) is StageTaskState.SUBMITTED:
             stage.started_ms[node] = started_ms
             self._outbox.put(NodeStarted(stage=stage_id, node=node, attempt=attempt, started_ms=started_ms))
+
+    def _save(self, stage_id: StageId, node: NodeId, saving: Saving) -> None:
+        stage = self._stages.get(stage_id)
+        if stage is not None and stage.machine.state(node) is StageTaskState.SUBMITTED:
+            if not stage.cancelled:
+                stage.listening.add(node)
+            self._checkpoints.save(stage.machine.task(node), stage_id, saving, time.monotonic())
 
     # -- values from outside -------------------------------------------------------------------------------------------
 
@@ -335,7 +367,8 @@ class StageEngine:
             kwargs=task.kwargs,
             values=(*task.inputs, *names),
             blobs=inline,
-            storage_url=self._storage_url if task.export else None,
+            export=task.export,
+            storage_url=self._storage_url,
             inline_limit_bytes=self._inline_limit_bytes,
         )
         submitted = self._shelf.remote(task, code, stage.group).remote(pickle.dumps(call, protocol=5), *inputs, *references, *before)
@@ -363,6 +396,7 @@ class StageEngine:
 
     def _succeed(self, stage: OpenStage, node: NodeId, report: TaskReport) -> None:
         stage.machine.succeed(node)
+        self._checkpoints.drop(stage.spec.stage, node)
         blobs = {report.stored.sha256: report.data} if report.stored is not None and report.data is not None else None
         message = NodeSucceeded(
             stage=stage.spec.stage,
@@ -381,6 +415,7 @@ class StageEngine:
                 self._came_back(stage.spec.stage, reader, error)
 
     def _take_error(self, stage: OpenStage, node: NodeId, error: BaseException) -> None:
+        self._checkpoints.flush(stage.spec.stage, node, time.monotonic())
         cause = read(error, node)
         if isinstance(cause, GroupLost):
             self._lose_group(stage.spec.stage)
@@ -438,7 +473,8 @@ class StageEngine:
     def _end_if_over(self, stage: OpenStage) -> None:
         if stage.machine.is_ended and self._stages.pop(stage.spec.stage, None) is not None:
             self._room.drop(stage.spec.stage)
-            self._force_at.pop(stage.spec.stage, None)
+            self._stop_at.pop(stage.spec.stage, None)
+            self._checkpoints.end(stage.spec.stage)
             if stage.is_group_lost:  # Tasks that wait for a lost task would go to the removed group, and wait there for ever.
                 dropped = [node for node in stage.tasks if stage.machine.state(node) is StageTaskState.DROPPED]
                 self._when_submitted(partial(self._ask_to_stop, stage, dropped, force=False))

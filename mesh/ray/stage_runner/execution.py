@@ -7,7 +7,6 @@ tenant's code: neither the control plane nor the runner imports or unpickles it.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import inspect
 import os
@@ -18,7 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -32,9 +31,11 @@ from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
 from mesh.ray.connection import keep_connected
 from mesh.ray.stage_runner.exporting import ValueUnreadable, ValueUnwritable, export, read_verified, unpack
+from mesh.ray.stage_runner.present_task import PresentTask, Pulse
 from mesh.ray.stage_runner.watch_folder import register
 from mesh.ray.user_code.interrupts import listen_for_cancel
 from mesh.ray.user_code.ownership import attribute_to
+from mesh.ray.user_code.task_context import TaskPreempted, make_current
 from mesh.stages.arguments import resolve
 from mesh.stages.spec import ArgumentForm
 
@@ -44,11 +45,6 @@ TEXT_CHARS_MAX = 32 * 1024
 CLASS_NAME_CHARS_MAX = 1_024
 #: Largest number of base classes of an exception that are reported.
 _BASES_MAX = 50
-#: Run time after which the start of a task is reported separately; seconds. The start of a shorter task is reported with its end, at
-#: no cost.
-ANNOUNCE_AFTER_S = 0.3
-_PULSE_S = 0.15
-_IDLE_PULSES_MAX = 20
 #: Depth to which a result is searched for values that must not leave a task; pickling finds the rest.
 _SEARCH_DEPTH = 3
 _SEARCH_PARTS_MAX = 1000
@@ -70,7 +66,8 @@ class TaskCall(NamedTuple):
     kwargs: dict[str, ArgumentForm]
     values: tuple[str, ...]  #: Meaning of each positional value: a node whose value it is, or the hash of a pickled argument.
     blobs: dict[str, bytes]  #: Small pickled arguments.
-    storage_url: str | None  #: Storage that the value is written to; None: the value stays on the mesh.
+    export: bool  #: Whether the value is written to the storage; else it stays on the mesh.
+    storage_url: str
     inline_limit_bytes: int
 
 
@@ -125,53 +122,10 @@ class _Forbidden(Exception):
     """The result is of a kind that must not leave a task."""
 
 
-@dataclass(slots=True)
-class _Present:
-    """The task that this worker process runs at the moment."""
-
-    runner: Any  #: Actor handle of the runner, which gets the announcement of a long task.
-    call: TaskCall
-    started_ms: int
-    started: float  #: Seconds, monotonic.
-    announced: bool = False
-
-
-@dataclass(slots=True)
-class _Pulse:
-    """Thread that announces long tasks to the runner. It ends when no task has come for a while."""
-
-    present: _Present | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    beats: bool = False
-
-    def begin(self, present: _Present) -> None:
-        self.present = present
-        if not self.beats:
-            with self.lock:
-                if not self.beats:
-                    self.beats = True
-                    threading.Thread(target=self._pulse, name="pulse", daemon=True).start()
-
-    def _pulse(self) -> None:
-        wait, idle = threading.Event(), 0
-        while True:
-            wait.wait(_PULSE_S)
-            present = self.present
-            idle = idle + 1 if present is None else 0
-            if idle > _IDLE_PULSES_MAX:
-                with self.lock:
-                    if self.present is None:
-                        self.beats = False
-                        return
-            if present is not None and not present.announced and time.monotonic() - present.started >= ANNOUNCE_AFTER_S:
-                present.announced = True
-                _announce(present)
-
-
 #: Errors of a task that waits for a child, when the child's worker, node or placement group is lost.
 _LOST_CHILD = (WorkerCrashedError, NodeDiedError, LocalRayletDiedError, OutOfMemoryError, TaskPlacementGroupRemoved)
 
-_pulse = _Pulse()
+_pulse = Pulse()
 _functions: dict[str, Callable[..., Any]] = {}
 _host = socket.gethostname()
 
@@ -225,16 +179,30 @@ def bring_in(stored: StoredValue) -> tuple[Any, TaskReport]:
 
 
 def _run(runner: Any, key: str, code: bytes | None, call: TaskCall, values: tuple[Any, ...]) -> tuple[Any, TaskReport]:
-    started_ms = _now_ms()
-    _pulse.begin(_Present(runner, call, started_ms, time.monotonic()))
+    present = PresentTask(
+        runner,
+        run=call.run,
+        stage=call.stage,
+        node=call.node,
+        attempt=call.attempt,
+        storage_url=call.storage_url,
+        inline_limit_bytes=call.inline_limit_bytes,
+    )
+    started_ms, has_succeeded = present.started_ms, False
+    _pulse.begin(present)
+    make_current(present.context)
     try:
         value = _call(key, code, call, values)
+        present.check_goes_on()
         stored, data = None, None
-        if call.storage_url is not None:
+        if call.export:
             stored, data = export(
                 value, run=call.run, node=call.node, storage_url=call.storage_url, inline_limit_bytes=call.inline_limit_bytes
             )
+        has_succeeded = True
         return value, TaskReport(started_ms, _now_ms(), _worker(), stored, data)
+    except TaskPreempted as stopped:
+        fault = _fault(call.node, Reason.PREEMPTED, stopped, started_ms)
     except _CodeUnavailable as missing:
         fault = _fault(call.node, Reason.CODE_UNAVAILABLE, missing.__cause__ or missing, started_ms, str(missing))
     except _Forbidden as forbidden:
@@ -248,6 +216,9 @@ def _run(runner: Any, key: str, code: bytes | None, call: TaskCall, values: tupl
         fault = _fault(call.node, Reason.WORKER_LOST if isinstance(error, _LOST_CHILD) else Reason.USER_ERROR, error, started_ms)
     finally:
         _pulse.present = None
+        make_current(None)
+        if not has_succeeded:
+            present.flush()
     # Raised outside the handler, so that the error that Ray pickles has no context to pickle.
     raise TaskCodeFailed(fault)
 
@@ -386,12 +357,6 @@ def _short(text: str) -> str:
         return text
     half = TEXT_CHARS_MAX // 2
     return f"{text[:half]}\n... {counted(len(text) - 2 * half, 'character')} left out ...\n{text[-half:]}"
-
-
-def _announce(present: _Present) -> None:
-    call = present.call
-    with contextlib.suppress(Exception):  # The runner may be gone; the announcement is not needed then.
-        present.runner.announce.remote(call.stage, call.node, call.attempt, present.started_ms)
 
 
 def _worker() -> str:

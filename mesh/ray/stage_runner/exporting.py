@@ -85,6 +85,17 @@ def export(value: Any, *, run: RunId, node: NodeId, storage_url: str, inline_lim
         raise
 
 
+def export_pickled(data: bytes, *, run: RunId, node: NodeId, storage_url: str, inline_limit_bytes: int) -> tuple[StoredValue, bytes | None]:
+    """Write bytes that are a pickle already. As `export`."""
+    sink = _Sink(run, node, storage_url, inline_limit_bytes)
+    try:
+        sink.write(data)
+        return sink.commit(Encoding.PICKLE)
+    except BaseException:
+        sink.discard()
+        raise
+
+
 def import_value(stored: StoredValue, data: bytes | None) -> Any:
     """Read a value back: `data` when it came through the control store, else the file that `stored` names.
 

@@ -33,6 +33,7 @@ from ray.exceptions import RayActorError, RayError
 from mesh.core.clock import Clock, SystemClock
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 from mesh.core.wire import decode, encode
 from mesh.ray.cluster.node_logs import last_word_of
 from mesh.ray.cluster.tcp_probe import can_connect

@@ -30,6 +30,7 @@ class OpenStage:
     tasks: dict[NodeId, SubmittedTask] = field(default_factory=dict)  #: Tasks that this stage submitted, returned ones too.
     put_blobs: dict[str, Any] = field(default_factory=dict)  #: References to large pickled arguments.
     started_ms: dict[NodeId, int] = field(default_factory=dict)  #: Tasks whose start was announced.
+    listening: set[NodeId] = field(default_factory=set)  #: Running tasks whose code hears a request to stop.
     early: dict[NodeId, BaseException] = field(default_factory=dict)  #: Errors that arrived before the report of their possible cause.
     cancelled: bool = False
     is_group_lost: bool = False  #: Ray has removed the placement group: a task submitted there would wait for ever.

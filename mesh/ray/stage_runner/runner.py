@@ -21,6 +21,7 @@ from ray.util.placement_group import PlacementGroup
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.values import StoredValue
 from mesh.core.wire import decode
+from mesh.ray.stage_runner.checkpoints import Saved, Saving
 from mesh.ray.stage_runner.engine import Delivered, StageEngine
 from mesh.ray.stage_runner.outbox import Batch, Outbox
 from mesh.ray.stage_runner.watch_folder import register
@@ -127,6 +128,15 @@ class Runner:
     def announce(self, stage: StageId, node: NodeId, attempt: int, started_ms: int) -> None:
         """Record that a task runs; called by its worker."""
         self._engine.announce(stage, node, attempt, started_ms)
+
+    def pulse(self, stage: StageId, node: NodeId, saving: Saving) -> bool:
+        """Record what is new of a running task, and return whether it is asked to stop; called by its worker."""
+        self._engine.save(stage, node, saving)
+        return stage in self._cancelled
+
+    def last_checkpoint(self, stage: StageId, node: NodeId) -> Saved | None:
+        """Return the newest checkpoint of the node; called by its worker."""
+        return self._engine.last_checkpoint(stage, node)
 
     @ray.method(concurrency_group="news")
     def next_batch(self, wait_s: float, listener: int = 0, heard: Mapping[StageId, int] | None = None) -> list[Batch]:

@@ -1,6 +1,8 @@
 """Support for tenants' code on a worker, and cleanup of the Ray resources that the code creates.
 
-    interrupts   interrupts a cancelled call that is inside `time.sleep`
+    task_context    API for a task's own code: checkpoints, progress, the request to stop
+    bounded_pickle  pickles that outlive their process, up to a size
+    interrupts      interrupts a cancelled call that is inside `time.sleep`
 
 Ray resources that a stage's code creates are removed with the stage:
 

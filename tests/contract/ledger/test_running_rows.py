@@ -7,10 +7,11 @@ from federation.dispatch import HeldClaim, digest_of
 from federation.errors import TooManyClaims
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import RunningView
-from mesh.core.ids import MeshId, RunId, StageId
+from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING
-from mesh.stages.messages import StageEnded, StageLost
+from mesh.core.values import Encoding, StoredValue
+from mesh.stages.messages import NodeCheckpoint, NodeProgress, StageEnded, StageLost
 from mesh.stages.spec import StageSpec
 
 RUN, ONE, TWO = RunId("r"), StageId("r.1"), StageId("r.2")
@@ -55,6 +56,26 @@ def test_snapshot_has_a_claimed_stage_with_all_its_slots(store, west):
     )
     assert before <= row.created_ms
     assert row.created_ms + 5_000 <= row.since_ms <= snapshot.at_ms - 7_000
+
+
+@pytest.mark.every_form
+def test_snapshot_tells_when_a_stage_last_saved(store, west):
+    claim = run(store, west)
+    assert store.ledger.snapshot().running[0].saved_ms is None
+    for batch in (1, 2):
+        store.advance(5_000)
+        store.queue.report(claim, batch, (checkpoint(batch),))
+    store.queue.report(claim, 3, (NodeProgress(stage=ONE, node=NodeId("a"), attempt=1, progress=5_000),))
+    snapshot = store.ledger.snapshot()
+    (row,) = snapshot.running
+    assert row.saved_ms is not None
+    assert row.since_ms + 10_000 <= row.saved_ms <= snapshot.at_ms
+    assert (row.amounts, row.token) == (gpu(1), claim.token)
+
+
+def checkpoint(number):
+    stored = StoredValue(sha256=f"{number:064}", size_bytes=1, encoding=Encoding.PICKLE)
+    return NodeCheckpoint(stage=ONE, node=NodeId("a"), attempt=1, number=number, stored=stored)
 
 
 def test_snapshot_has_no_queued_or_unpaid_stage(store, west):

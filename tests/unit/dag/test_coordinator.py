@@ -34,7 +34,7 @@ from mesh.core.resources import ResourceSet
 from mesh.core.values import Encoding, StoredValue
 from mesh.core.wire import encode
 from mesh.preemption.stage_preemption import PreemptionPolicy
-from mesh.stages.messages import Failure, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageStarted
+from mesh.stages.messages import Failure, NodeCheckpoint, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageStarted
 
 CPU = ResourceSet.of({"cpu": 1})
 TTL_MS, GRACE_MS, RETENTION_MS = 3_000, 1_000, 60_000
@@ -688,6 +688,47 @@ def test_the_outbox_of_a_loaded_run_is_repeated_idempotently():
         root.another().tick()
     assert (root.waiting("east"), root.claimed("east")) == ([], 1)
     assert (root.waiting("west"), root.inbox()) == ([], 1)
+
+
+def checkpoint_of(claimed, number, uri=None):
+    data = f"#{number}".encode()
+    stored = StoredValue(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), encoding=Encoding.PICKLE, uri=uri)
+    (task,) = claimed.spec.tasks
+    return data, NodeCheckpoint(stage=claimed.claim.stage, node=task.node, attempt=task.attempt, number=number, stored=stored)
+
+
+def test_the_newest_checkpoint_goes_to_the_next_mesh():
+    root = Root("east", "west")
+    root.submit(a="@east")
+    root.coordinator.step(0)
+    claimed = root.start("east")
+    sent = [checkpoint_of(claimed, number) for number in (1, 2)]
+    for batch, (data, message) in enumerate(sent, start=2):
+        root.store.put("r", message.stored.sha256, data)
+        root.say(claimed, batch, message)
+        root.coordinator.step(0)
+    assert root.store.get("r", tuple(message.stored.sha256 for _, message in sent)) == {sent[1][1].stored.sha256: b"#2"}
+    root.say(claimed, 4, StageLost(stage=claimed.claim.stage, mesh="east", incarnation=5, reason=Reason.QUOTA_RECLAIMED))
+    root.coordinator.step(0)
+    again = root.start("east")
+    assert again.spec.tasks[0].checkpoint == sent[1][1].stored
+    assert sent[1][1].stored.sha256 in again.blobs()
+    root.coordinator.step(0)
+    root.say(again, 2, root.done(again, again.spec.tasks[0]), StageEnded(stage=again.claim.stage))
+    root.coordinator.step(0)
+    assert root.store.get("r", (sent[1][1].stored.sha256,)) == {}
+
+
+def test_the_file_of_an_older_checkpoint_is_deleted():
+    root = Root("east")
+    root.submit(a="@east")
+    root.coordinator.step(0)
+    claimed = root.start("east")
+    for number in (1, 2):
+        _, message = checkpoint_of(claimed, number, uri=f"file:///{number}")
+        root.say(claimed, number + 1, message)
+        root.coordinator.step(0)
+    assert root.deleted == [("r", "file:///1")]
 
 
 @pytest.mark.parametrize("kind", [SendStage, DeliverInput, CancelStage, ForgetRun], ids=lambda kind: kind.__name__)

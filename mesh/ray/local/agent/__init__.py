@@ -5,7 +5,6 @@ The actor:
     agent          the actor that hosts one task's object
     hosted_task    one attempt: build, run, stop
     hosted_calls   calls on a task's object
-    agent_context  API for a task's own code
     state_capture  state saved at a stop, and restored
 
 User code at arm's length:

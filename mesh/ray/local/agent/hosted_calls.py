@@ -15,11 +15,11 @@ from typing import Any
 
 from mesh.core.ids import TaskId
 from mesh.core.reasons import Reason
-from mesh.ray.local.agent.agent_context import TaskContext
-from mesh.ray.local.agent.agent_errors import CallPreempted, NoSuchMethod, NothingHosted, TaskPreempted
+from mesh.ray.local.agent.agent_errors import CallPreempted, NoSuchMethod, NothingHosted
 from mesh.ray.local.agent.error_serialization import serialize_error
 from mesh.ray.local.agent.loop_thread import LoopThread
 from mesh.ray.local.agent_messages import call_name
+from mesh.ray.user_code.task_context import TaskContext, TaskPreempted
 
 
 class HostedCalls:

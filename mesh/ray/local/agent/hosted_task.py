@@ -14,7 +14,6 @@ from typing import Any
 
 from mesh.core.ids import AgentId, TaskId
 from mesh.core.saved_state import StateHandlers, StateSnapshot
-from mesh.ray.local.agent.agent_context import Send, TaskContext, make_current
 from mesh.ray.local.agent.agent_errors import CallPreempted
 from mesh.ray.local.agent.bounded_call import Hangs, Raised, call_bounded
 from mesh.ray.local.agent.error_serialization import serialize_error
@@ -22,7 +21,9 @@ from mesh.ray.local.agent.hosted_calls import HostedCalls
 from mesh.ray.local.agent.state_capture import NO_ARGUMENTS, CaptureContext, Restored, keep_state, restore_state
 from mesh.ray.local.agent.stray_threads import StrayThreads
 from mesh.ray.local.agent_messages import AgentStatus, Ended, HostCommand, PickledArguments, StopCommand, StopHow, Stopped
-from mesh.ray.local.pickled_code import check_picklable, pickled_within, read_arguments
+from mesh.ray.local.pickled_code import check_picklable, read_arguments
+from mesh.ray.user_code.bounded_pickle import pickled_within
+from mesh.ray.user_code.task_context import Send, TaskContext, make_current
 
 #: A result up to this size is part of the report of the end.
 RESULT_BYTES_MAX = 2**20

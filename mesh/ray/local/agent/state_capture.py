@@ -23,11 +23,12 @@ from mesh.core.saved_state import (
     StateHandlers,
     StateSnapshot,
 )
-from mesh.ray.local.agent.agent_context import TaskContext
 from mesh.ray.local.agent.bounded_call import Hangs, Raised, call_bounded
 from mesh.ray.local.agent.error_serialization import serialize_error
 from mesh.ray.local.agent_messages import PickledArguments, RestoreHow
-from mesh.ray.local.pickled_code import pickled_arguments, pickled_within, read_arguments
+from mesh.ray.local.pickled_code import pickled_arguments, read_arguments
+from mesh.ray.user_code.bounded_pickle import pickled_within
+from mesh.ray.user_code.task_context import TaskContext
 
 NO_ARGUMENTS = pickled_arguments()
 

@@ -7,7 +7,8 @@ from federation.child.sent_reports import KEPT_BYTES_MAX, KEPT_MS, SentReport, S
 from federation.dispatch import Claim
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
-from mesh.stages.messages import NodeStarted, StageEnded, StageLost
+from mesh.core.values import Encoding, StoredValue
+from mesh.stages.messages import NodeCheckpoint, NodeStarted, StageEnded, StageLost
 
 CPU = ResourceSet.of({"cpu": 1})
 NOTE = StageNote(claim=7, pool="general", flavor="standard", slots=1, token=3, tenant="lab", slot=CPU)
@@ -75,6 +76,21 @@ def test_reports_of_a_lost_claim_are_dropped():
 def test_new_claim_drops_reports_of_the_earlier_one():
     kept = kept_of(sent(claim(token=7), 1), sent(claim("t"), 2), sent(claim(token=9), 3))
     assert (numbers(kept), kept.of(claim(token=7))) == ([2, 3], ())
+
+
+def checkpoint(node, number):
+    stored = StoredValue(sha256=f"{node}{number}", size_bytes=1, encoding=Encoding.PICKLE)
+    return (NodeCheckpoint(stage="s", node=node, attempt=1, number=number, stored=stored),)
+
+
+def test_only_the_newest_checkpoint_of_a_node_keeps_its_bytes():
+    quarter = bytes(KEPT_BYTES_MAX // 4)
+    nodes = ["a", "a", "b", "a", "a"]
+    kept = kept_of(
+        *(sent(claim(), at, messages=checkpoint(node, at), blobs={f"{node}{at}": quarter}) for at, node in enumerate(nodes, start=1))
+    )
+    assert numbers(kept) == [1, 2, 3, 4, 5]
+    assert [list(batch.blobs) for batch in kept] == [[], [], ["b3"], [], ["a5"]]
 
 
 def test_room_comes_free_with_what_goes():

@@ -25,7 +25,7 @@ from serve_apps.schemas.explanations import StageExplanation
 from serve_apps.schemas.quantities import Quantity
 from serve_apps.schemas.queues import QueueView
 from serve_apps.schemas.results import NoResultView, OutputView, ResultView
-from serve_apps.schemas.runs import BlockedView, FailureView, MeshShare, RunLine, RunsView, RunView, StageView
+from serve_apps.schemas.runs import BlockedView, CheckpointView, FailureView, MeshShare, ProgressView, RunLine, RunsView, RunView, StageView
 from serve_apps.schemas.tenants import QuotaView, TenantsView, TenantView
 
 WIDTH = 100
@@ -62,7 +62,7 @@ def a_stage(number: int, mesh: str, state: StageState, **fields: object) -> Stag
 
 def a_run(**fields: object) -> RunView:
     given = {"id": "night", "tenant": "acme/research", "state": "RUNNING", "created_ms": NOW_MS - 65_000, "outputs": ["report"]}
-    given |= {"stages": [], "blocked": [], "meshes": [], "failures": [], "skipped": [], **fields}
+    given |= {"stages": [], "blocked": [], "meshes": [], "progress": [], "failures": [], "skipped": [], **fields}
     return RunView(**given)
 
 
@@ -260,6 +260,18 @@ def test_several_levers_are_all_needed_and_one_is_not_marked():
         text = "\n".join(line.rstrip() for line in text_of(stage_picture(view, NOW_MS)).splitlines())
         assert words in text
         assert "not known yet" in text
+
+
+def test_a_run_shows_progress_and_checkpoints():
+    checkpoint = CheckpointView(attempt=1, number=3, saved_ms=NOW_MS - 2_000, size_bytes=10)
+    progress = [
+        ProgressView(node="train", progress=0.4, checkpoint=checkpoint),
+        ProgressView(node="eval", progress=1, checkpoint=None),
+        ProgressView(node="tune", progress=None, checkpoint=checkpoint),
+    ]
+    text = text_of(run_panel(a_run(progress=progress), NOW_MS))
+    for line in ("train: 40%, checkpoint 2.0s ago", "eval: 100%", "tune: checkpoint 2.0s ago"):
+        assert line in text
 
 
 def test_a_run_shows_what_is_blocked_failed_and_skipped():

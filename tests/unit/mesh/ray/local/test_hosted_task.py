@@ -17,11 +17,12 @@ import pytest
 from mesh.core.ids import AgentId, TaskId
 from mesh.core.reasons import Reason
 from mesh.core.saved_state import Checkpoint, SavedState, SnapshotLevel, StateHandlers, StateSnapshot, handlers_of, register_state_handlers
-from mesh.ray.local.agent import agent_context
-from mesh.ray.local.agent.agent_errors import CallPreempted, NoCurrentTask, NoSuchMethod, NothingHosted, TaskPreempted
+from mesh.ray.local.agent.agent_errors import CallPreempted, NoSuchMethod, NothingHosted
 from mesh.ray.local.agent.hosted_task import HostedTask
 from mesh.ray.local.agent_messages import AgentStatus, HostCommand, RestoreHow, StopCommand, StopHow, call_name
 from mesh.ray.local.pickled_code import pickled_arguments
+from mesh.ray.user_code import task_context
+from mesh.ray.user_code.task_context import NoCurrentTask, TaskPreempted
 
 TASK, AGENT = TaskId("t"), AgentId("a")
 STATUS = AgentStatus(agent=AGENT, task=TASK, attempt=1, at_ms=0, pid=1, node="n")
@@ -93,7 +94,7 @@ class Counter:
             yield value
 
     def train(self, steps):
-        task = agent_context.current_task()
+        task = task_context.current_task()
         done = task.last_checkpoint() or 0
         while done < steps:
             done += 1
@@ -105,7 +106,7 @@ class Counter:
 
     def poll(self):
         Gate.entered.set()
-        while not agent_context.current_task().should_stop():
+        while not task_context.current_task().should_stop():
             Gate.leave.wait(0.005)
         return "early"
 
@@ -114,7 +115,7 @@ class Counter:
         while True:
             try:
                 Gate.leave.wait(0.005)
-                agent_context.current_task().stop_if_asked()
+                task_context.current_task().stop_if_asked()
             except Exception:  # noqa: BLE001, S110 - what a training loop does
                 pass
 
@@ -144,7 +145,7 @@ def _gate():
     Gate.reset()
     yield
     Gate.leave.set()
-    agent_context.make_current(None)
+    task_context.make_current(None)
 
 
 @pytest.fixture
@@ -377,7 +378,7 @@ def test_an_idle_object_stops_at_once_and_frees_its_process():
     assert (stopped.how, stopped.reusable, stopped.why) == (StopHow.IDLE, True, "")
     assert stopped.saved.arguments is not None
     with pytest.raises(NoCurrentTask):
-        agent_context.current_task()
+        task_context.current_task()
 
 
 def test_s17_a_second_stop_gives_the_same_answer(beside):
@@ -470,7 +471,7 @@ def test_a_constructor_that_is_asked_to_stop_leaves_nothing(beside):
         def __init__(self):
             Gate.entered.set()
             while True:
-                agent_context.current_task().stop_if_asked()
+                task_context.current_task().stop_if_asked()
                 Gate.leave.wait(0.005)
 
     task = HostedTask(HostCommand(task=TASK, attempt=1, code=b""), AGENT, lambda *_recent_events: None)
@@ -690,7 +691,7 @@ def test_s17_without_a_small_checkpoint_metadata_is_kept():
 
 def test_work_since_the_last_kept_state_is_reported(monkeypatch):
     clock_s = [0.0]
-    monkeypatch.setattr(agent_context, "time", SimpleNamespace(monotonic=lambda: clock_s[0], time_ns=time.time_ns))
+    monkeypatch.setattr(task_context, "time", SimpleNamespace(monotonic=lambda: clock_s[0], time_ns=time.time_ns))
     holder = Holder()
     clock_s[0] = 100.0
     assert holder.task.context.unkept_ms == 100_000

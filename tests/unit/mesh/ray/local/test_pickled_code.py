@@ -7,7 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from mesh.ray.local.pickled_code import pickled_arguments, pickled_class, pickled_within, read_arguments
+from mesh.ray.local.pickled_code import pickled_arguments, pickled_class, read_arguments
+from mesh.ray.user_code.bounded_pickle import pickled_within
 
 unpickled = pickle.loads
 

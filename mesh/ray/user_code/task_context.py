@@ -1,4 +1,4 @@
-"""API for a task's own code: `mesh.current_task()`."""
+"""API for a task's own code, `mesh.current_task()`: the same for an object of a local mesh and for a function in a stage."""
 
 from __future__ import annotations
 
@@ -14,11 +14,24 @@ from mesh.core.counting import counted
 from mesh.core.ids import TaskId
 from mesh.core.reasons import Reason
 from mesh.core.saved_state import Checkpoint, SnapshotLevel, StateSnapshot
-from mesh.ray.local.agent.agent_errors import NoCurrentTask, TaskPreempted
-from mesh.ray.local.pickled_code import pickled_within
+from mesh.errors import MeshError
+from mesh.ray.user_code.bounded_pickle import pickled_within
 
 #: Called with kind and payload of each report.
 Send = Callable[[str, Any], None]
+
+
+class NoCurrentTask(MeshError):
+    """`current_task` was called in a process that runs no task."""
+
+
+class TaskPreempted(BaseException):
+    """Raised inside user code at a stopping point, so that only `finally` blocks run.
+
+    Not an `Exception`, like `KeyboardInterrupt` and `asyncio.CancelledError`: training loops catch `Exception` and continue
+    with the next batch, and they must stop here. Code that needs to clean up catches this class by name and raises it again.
+    It never leaves the process: callers of an agent see `CallPreempted`, and a stage runs the node again.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +45,7 @@ class KeptFacts:
 
 
 class TaskContext:
-    """One attempt of one task, as its own code sees it. Thread-safe.
+    """One attempt of one task, as its own code sees it: a task of a local mesh, or a node of a graph. Thread-safe.
 
     `report_progress` and `save_checkpoint` are also stopping points: when the task is asked to stop, they first save their
     arguments, then raise `TaskPreempted`. A loop that saves a checkpoint after each step loses no step::
@@ -42,13 +55,30 @@ class TaskContext:
         while not state.is_done:
             state = step(state)
             task.save_checkpoint(state, progress=state.done / state.steps)
+
+    Args:
+        saved: State that an earlier attempt left.
+        saved_bytes_max: Largest pickled checkpoint.
+        send: Gets `checkpoint` with a `StateSnapshot`, `blocked` and `unblocked`.
+        load: Returns the pickled checkpoint of earlier attempts, when `saved` is not known at the start; called when the code asks.
     """
 
-    def __init__(self, *, task: TaskId, attempt: int, saved: StateSnapshot | None, saved_bytes_max: int, send: Send) -> None:
-        self.task = task
+    def __init__(
+        self,
+        *,
+        task: str,
+        attempt: int,
+        saved: StateSnapshot | None,
+        saved_bytes_max: int,
+        send: Send,
+        load: Callable[[], bytes | None] = lambda: None,
+    ) -> None:
+        self.task = TaskId(task)
         self.attempt = attempt  #: Counted from 1.
         self._bytes_max = saved_bytes_max
         self._send = send
+        self._load = load
+        self._is_used = False
         self._lock = threading.Lock()
         self._stop_reason: Reason | None = None
         self._has_noticed = False
@@ -57,13 +87,16 @@ class TaskContext:
         if saved is not None:
             self._facts = KeptFacts(progress=saved.progress, checkpoint=saved.checkpoint, checkpoint_bytes=saved.checkpoint_bytes)
 
-    def report_progress(self, fraction: float) -> None:
-        """Report the task's progress, from 0 to 1.
+    def report_progress(self, done: float, of: float = 1.0) -> None:
+        """Report the task's progress: `report_progress(0.25)`, or `report_progress(25, of=100)`.
 
         Raises:
-            ValueError: The fraction is not from 0 to 1.
+            ValueError: It is not from 0 to 1, or from 0 to `of`.
             TaskPreempted: The task was asked to stop.
         """
+        if not of > 0:
+            raise ValueError(f"progress must be a part of a number above 0, got {done!r} of {of!r}")
+        fraction = done / of
         _check_fraction(fraction)
         with self._lock:
             self._facts = replace(self._facts, progress=fraction)
@@ -93,6 +126,8 @@ class TaskContext:
     def last_checkpoint(self) -> Any:
         """Return a fresh copy of the last saved checkpoint, of this attempt or an earlier one; None when there is none."""
         pickled = self._facts.checkpoint_bytes
+        if pickled is None:
+            pickled = self._load()
         return None if pickled is None else pickle.loads(pickled)  # noqa: S301 - the tenant's own bytes, in the tenant's own process
 
     @property
@@ -126,7 +161,17 @@ class TaskContext:
         finally:
             self._send("unblocked", None)
 
-    # -- the agent's side ----------------------------------------------------------------------------------------------
+    # -- the side of the agent, or of the worker of a stage ------------------------------------------------------------
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the task's code has asked for this object."""
+        return self._is_used
+
+    def use(self) -> TaskContext:
+        """Return this object to the task's code."""
+        self._is_used = True
+        return self
 
     def ask_to_stop(self, reason: Reason) -> None:
         """Make every stopping point raise from now on. The first reason stays."""
@@ -172,7 +217,7 @@ class TaskContext:
 
 @dataclass(slots=True)
 class _Process:
-    """Context of the one task that this process hosts; global, so that threads of user code see it too."""
+    """Context of the one task that this process runs; global, so that threads of user code see it too."""
 
     present: TaskContext | None = None
 
@@ -184,15 +229,15 @@ def current_task() -> TaskContext:
     """Return the task whose code calls this.
 
     Raises:
-        NoCurrentTask: This process hosts no task.
+        NoCurrentTask: This process runs no task.
     """
     if _process.present is None:
-        raise NoCurrentTask("no task runs in this process; call `current_task()` in methods of a class that an agent hosts")
-    return _process.present
+        raise NoCurrentTask("no task runs in this process; call `current_task()` in methods of a class that an agent hosts, or in a node")
+    return _process.present.use()
 
 
 def make_current(context: TaskContext | None) -> None:
-    """Set the task that this process hosts; called by the agent."""
+    """Set the task that this process runs; called by the agent, and by the worker of a stage."""
     _process.present = context
 
 

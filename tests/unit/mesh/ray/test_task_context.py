@@ -8,8 +8,7 @@ import pytest
 
 from mesh.core.ids import TaskId
 from mesh.core.reasons import Reason
-from mesh.ray.local.agent.agent_context import TaskContext, current_task, make_current
-from mesh.ray.local.agent.agent_errors import NoCurrentTask, TaskPreempted
+from mesh.ray.user_code.task_context import NoCurrentTask, TaskContext, TaskPreempted, current_task, make_current
 
 
 @pytest.fixture
