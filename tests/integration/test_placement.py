@@ -10,13 +10,12 @@ import cloudpickle
 import pytest
 import ray
 from patience import eventually
-from ray.autoscaler.v2.sdk import get_cluster_resource_state
 from ray.util.placement_group import placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.ray.placement import IDLE_S, PlacementPool
-from mesh.ray.user_code.ray_tables import resources_waited_for
+from mesh.ray.user_code.ray_tables import demands, resources_waited_for
 from mesh.stages.messages import NodeSucceeded
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Workers cannot import this file.
@@ -40,11 +39,6 @@ def state_of(group):
 
 def pause():
     signal.pause()
-
-
-def waiting_names():
-    state = get_cluster_resource_state(ray._private.worker.global_worker.gcs_client)
-    return {name for demand in state.pending_resource_requests for name in demand.request.resources_bundle}
 
 
 def test_a_released_group_is_reused_for_the_same_shape(pool):
@@ -90,7 +84,7 @@ def test_work_that_waits_in_its_own_group_is_no_rival(pool):
         ray.remote(num_cpus=0, resources={"lamp": 1})(pause).options(scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote()
         for _ in range(3)
     ]
-    eventually(lambda: any("_group_" in name for name in waiting_names()))
+    eventually(demands)
     assert resources_waited_for() == frozenset()
     for task in tasks:
         ray.cancel(task, force=True)

@@ -6,6 +6,7 @@ The host of a mesh:
     bound_runner     state that the host keeps about one runner
     detached_actors  creation, discovery and removal of detached actors
     cancellations    timers that kill cancelled stages
+    stage_groups     placement groups of stages, asked for on a thread of their own
     actor_calls      answers of calls on actors
 
 The runner of a tenant:

@@ -158,15 +158,19 @@ def tasks() -> TaskTable:
 
 
 def resources_waited_for() -> frozenset[str]:
-    """Return the resources, by Ray's names, for which tasks, actors or placement groups of anyone wait. Takes half a millisecond.
+    """Return the resources, by Ray's names, for which tasks, actors or placement groups of anyone wait.
 
     Work that waits within its placement group does not count: it waits for its own group.
     """
+    return frozenset(name for names in demands() if not any(_IN_GROUP in name for name in names) for name in names)
+
+
+def demands() -> list[frozenset[str]]:
+    """Return the resources that each waiting task, actor or bundle of the cluster asks for, by Ray's names. Takes half a millisecond."""
     worker: Any = ray._private.worker.global_worker  # noqa: SLF001  Ray has no public name for it
     state = get_cluster_resource_state(worker.gcs_client)
-    wanted = [demand.request.resources_bundle for demand in state.pending_resource_requests if demand.count]
-    wanted += [request.resources_bundle for gang in state.pending_gang_resource_requests for request in gang.requests]
-    return frozenset(name for names in wanted if not any(_IN_GROUP in name for name in names) for name in names)
+    wanted = [frozenset(demand.request.resources_bundle) for demand in state.pending_resource_requests if demand.count]
+    return wanted + [frozenset(request.resources_bundle) for gang in state.pending_gang_resource_requests for request in gang.requests]
 
 
 def cancel_children(parents: Iterable[tuple[str, str]]) -> None:

@@ -261,6 +261,7 @@ def test_a_stage_that_waits_for_its_group_holds_up_no_order(how: str):
     mesh.host.forget(RunId("other"))
     may_go_on.set()
     mesh.host.close()
+    runner.end()
     expected = ["bind", "forget"] if how == "cancelled" else ["bind", "forget", "deliver"]
     assert (runner.asked, runner.started.empty()) == (expected, how == "cancelled")
     assert [order for order in mesh.actors.keeper.asked if order == "give_back"] == (["give_back"] if how == "cancelled" else [])
