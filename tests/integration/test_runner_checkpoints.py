@@ -40,12 +40,12 @@ def count_to(goal, gate, size=0):
     return [first, goal]
 
 
-def ask_and_return(folder):
+def ask_and_return(value):
     task = mesh.current_task()
-    Path(folder, "started").touch()
+    task.report_progress(0.5)
     while not task.should_stop():
         time.sleep(0.01)
-    task.save_checkpoint("the end") if Path(folder, "saves").exists() else None
+    task.save_checkpoint(value)
     return "no result"
 
 
@@ -162,11 +162,9 @@ def test_a_damaged_checkpoint_is_reported_and_starts_anew(runner_log, task, gate
     assert "starts anew" in refused.detail
 
 
-def test_code_that_is_asked_to_stop_may_save_and_return(runner_log, task, tmp_path):
-    (tmp_path / "saves").touch()
-    stage = runner_log.start(task("a", runner_log.function(ask_and_return), str(tmp_path), export=True), run="asked")
-    eventually((tmp_path / "started").exists)
-    runner_log.until(stage, lambda message: message.kind == "node_started")
+def test_code_that_is_asked_to_stop_may_save_and_return(runner_log, task):
+    stage = runner_log.start(task("a", runner_log.function(ask_and_return), "the end", export=True), run="asked")
+    runner_log.until(stage, lambda message: isinstance(message, NodeProgress))
     runner_log.actor.cancel.remote(stage, 600.0)
     assert runner_log.end(stage)["a"].failure.reason is Reason.CANCELLED_BY_USER
     (message,) = [each for each in runner_log.messages[stage] if isinstance(each, NodeCheckpoint)]
