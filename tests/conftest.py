@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from sharing import SHARED, SHARING
 
-pytest_plugins = ("faults.table",)
+pytest_plugins = ("faults.table", "shared_clusters")
 
 # Shells make background processes ignore SIGINT, and the processes that tests start and interrupt inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -16,9 +16,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # The machine decides the time of an example: a law says what holds, not how fast.
 settings.register_profile("fresh", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# The same code gets the same examples each time, so a failure comes from the change. `make fresh` makes others.
-settings.register_profile("same", settings.get_profile("fresh"), derandomize=True)
+# The same code gets the same examples each time, so a failure comes from the change. `make fresh` makes others, and twice as many.
+settings.register_profile("same", settings.get_profile("fresh"), derandomize=True, max_examples=50)
 settings.load_profile("same")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let files that share something follow each other, at the place of the first of them."""
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        groups.setdefault(SHARED.get(file, file), []).append(item)
+    items[:] = [item for group in groups.values() for item in group]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -42,6 +42,9 @@ from mesh.tasks.settings import SchedulerSettings
 
 pytestmark = pytest.mark.ray
 
+#: A path that another case of `make test` takes runs in `make faults`.
+FAULTS = (pytest.mark.faults, pytest.mark.slow)
+GROUPED = ("without a placement group", "with a placement group")
 EAST, WEST = {"zone": "east"}, {"zone": "west"}
 
 
@@ -190,7 +193,7 @@ def assert_one_agent(running, task):
     assert [pool.used["cpu"] for pool in running.list_pools()] == [10_000]
 
 
-@pytest.mark.parametrize("groups", [False, True], ids=["without a placement group", "with a placement group"])
+@pytest.mark.parametrize("groups", [False, pytest.param(True, marks=FAULTS)], ids=GROUPED)
 def test_s22_supervisor_dies_while_quota_is_reserved(running, groups):
     running.create_pool("main", capacity={"cpu": 2})
     if groups:
@@ -223,7 +226,9 @@ def test_s22_supervisor_dies_while_others_use_a_node(running):
     ray.kill(stranger)  # The check after every test covers the freed capacity.
 
 
-@pytest.mark.parametrize("groups", [False, True], ids=["without a placement group", "with a placement group"])
+@pytest.mark.faults
+@pytest.mark.slow
+@pytest.mark.parametrize("groups", [False, True], ids=GROUPED)
 def test_s22_supervisor_dies_while_the_agent_starts(running, tmp_path, groups):
     running.create_pool("main", capacity={"cpu": 2})
     if groups:
@@ -236,6 +241,8 @@ def test_s22_supervisor_dies_while_the_agent_starts(running, tmp_path, groups):
     assert_one_agent(running, task)
 
 
+@pytest.mark.faults
+@pytest.mark.slow
 def test_s22_supervisor_dies_while_an_agent_runs(running):
     running.create_pool("main", capacity={"cpu": 2})
     task = running.submit_task(Probe, pool="main", resources={"cpu": 1}, args=(5,))
@@ -245,7 +252,7 @@ def test_s22_supervisor_dies_while_an_agent_runs(running):
     assert (task.call("pid"), task.call("add")) == (pid, 6)
 
 
-@pytest.mark.parametrize("groups", [False, True], ids=["without a placement group", "with a placement group"])
+@pytest.mark.parametrize("groups", [False, pytest.param(True, marks=FAULTS)], ids=GROUPED)
 @pytest.mark.usefixtures("patient")
 def test_s22_supervisor_dies_while_an_agent_is_released(running, groups):
     running.create_pool("main", capacity={"cpu": 2})
@@ -287,6 +294,8 @@ def test_s22_suspended_supervisor_loses_nothing(running, tmp_path):
     assert len(set(ticks_of(tmp_path))) == 1
 
 
+@pytest.mark.faults
+@pytest.mark.slow
 def test_s20_agent_suspended_past_its_heartbeat_runs_once(running, tmp_path):
     running.create_pool("main", capacity={"cpu": 2})
     task = running.submit_task(
