@@ -1,5 +1,6 @@
 """Settings of all tests."""
 
+import os
 import signal
 from collections.abc import Generator
 from typing import Any
@@ -13,6 +14,9 @@ pytest_plugins = ("faults.table", "shared_clusters")
 # Shells make background processes ignore SIGINT, and the processes that tests start and interrupt inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Ray starts a worker per CPU for the first driver of a cluster, and each costs most of a second of a core. Few tests use them.
+os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
 
 # The machine decides the time of an example: a law says what holds, not how fast.
 settings.register_profile("fresh", deadline=None, suppress_health_check=[HealthCheck.too_slow])

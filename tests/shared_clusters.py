@@ -31,7 +31,7 @@ def running(spec: ClusterSpec, python_path: tuple[str, ...]) -> Iterator[OwnClus
     try:
         yield cluster
     finally:
-        cluster.stop()
+        cluster.kill()  # `stop` lets processes end by themselves first, for up to two seconds.
 
 
 @contextmanager

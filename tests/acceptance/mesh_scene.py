@@ -173,7 +173,7 @@ def cluster_of(*nodes: ClusterNodeSpec) -> Iterator[OwnCluster]:
     cluster.connect(namespace="tests")
     yield cluster
     ray.shutdown()
-    cluster.stop()
+    cluster.kill()
 
 
 def node_named(**labels: str) -> str:
