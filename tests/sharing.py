@@ -16,6 +16,8 @@ SHARED = {
     "tests/acceptance/test_reparenting.py": "federation",
     "tests/acceptance/test_reclaim.py": "federation",
     "tests/acceptance/test_two_clusters.py": "federation",
+    "tests/acceptance/test_mesh_faults.py": "three_nodes",
+    "tests/acceptance/test_mesh_placing.py": "three_nodes",
     "tests/acceptance/test_mesh_preemption.py": "two_nodes",
     "tests/acceptance/test_mesh_start.py": "two_nodes",
     "tests/integration/test_facade.py": "two_nodes",

@@ -17,7 +17,6 @@ from mesh_scene import (
     Trainer,
     asleep,
     clean,
-    cluster_of,
     has_ended,
     is_called,
     is_stopped,
@@ -49,14 +48,7 @@ EAST, WEST = {"zone": "east"}, {"zone": "west"}
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    yield from cluster_of(
-        ClusterNodeSpec(cpu=2, labels={"zone": "head"}), ClusterNodeSpec(cpu=2, labels=EAST), ClusterNodeSpec(cpu=2, labels=WEST)
-    )
-
-
-@pytest.fixture(scope="module")
-def running(cluster, tmp_path_factory):
+def running(three_nodes, tmp_path_factory):
     driver = DriverSettings(standbys_per_node=0, margin_s=2.0, group_s_max=120.0)
     with mesh.running_mesh("faults", state_dir=tmp_path_factory.mktemp("mesh"), driver=driver) as started:
         yield started
@@ -141,14 +133,14 @@ def test_s20_placement_group_removed_by_others_is_made_anew(running):
     assert eventually(running.audit)
 
 
-def test_s20_joining_node_starts_work_and_dying_node_moves_it(cluster, running):
+def test_s20_joining_node_starts_work_and_dying_node_moves_it(three_nodes, running):
     running.create_pool("main", capacity={"cpu": 8, "accelerator": 4})
     running.create_pool("grouped", capacity={"cpu": 8, "accelerator": 4})
     running.configure_pool("grouped", high_priority_pg_specs=[{"cpu": 1, "accelerator": 1}], max_dynamic_pgs=2)
     plain = running.submit_task(Probe, pool="main", resources={"cpu": 1, "accelerator": 1}, max_restarts=1)
     assert (plain.status().state, plain.status().reason) == (TaskState.INFEASIBLE, Reason.NO_NODE_FITS)
     needed = {"accelerator": 4.0}
-    with joined(cluster, ClusterNodeSpec(cpu=3, labels={"zone": "first"}, resources=needed)) as first:
+    with joined(three_nodes, ClusterNodeSpec(cpu=3, labels={"zone": "first"}, resources=needed)) as first:
         eventually(lambda: [group.state for group in running.list_groups()] == ["IDLE"])
         grouped = running.submit_task(Probe, pool="grouped", resources={"cpu": 1, "accelerator": 1}, priority=9, max_restarts=1)
         assert plain.wait_started(60).state is TaskState.RUNNING
@@ -156,7 +148,7 @@ def test_s20_joining_node_starts_work_and_dying_node_moves_it(cluster, running):
         layer = {group.group: group.layer for group in running.list_groups()}
         assert layer[grouped.status().group] == "RESERVED"
         assert plain.call("node") == grouped.call("node") == node_named(zone="first")
-        with joined(cluster, ClusterNodeSpec(cpu=3, labels={"zone": "second"}, resources=needed)):
+        with joined(three_nodes, ClusterNodeSpec(cpu=3, labels={"zone": "second"}, resources=needed)):
             eventually(lambda: len(running.list_nodes()) == 5)
             kill_session(first)
             for task in (plain, grouped):
@@ -202,11 +194,11 @@ def test_s22_supervisor_dies_while_quota_is_reserved(running, groups):
     assert_one_agent(running, task)
 
 
-def test_s22_supervisor_dies_while_ray_makes_the_group(cluster, running):
+def test_s22_supervisor_dies_while_ray_makes_the_group(three_nodes, running):
     running.create_pool("main", capacity={"cpu": 2}, labels=EAST)
     running.configure_pool("main", max_dynamic_pgs=1)
     before = running.status().incarnation
-    with asleep(raylet_of(cluster, 1)):  # Ray cannot make the group before this node has answered.
+    with asleep(raylet_of(three_nodes, 1)):  # Ray cannot make the group before this node has answered.
         task = running.submit_task(Probe, pool="main", resources={"cpu": 1})
         eventually(lambda: [group.state for group in running.list_groups()] == ["CREATING"])
         kill_supervisor(running)
@@ -337,7 +329,7 @@ def test_s20_agent_suspended_during_its_stop_is_killed(running, tmp_path):
     assert other.call("add") == 1
 
 
-def test_s22_stopped_mesh_leaves_no_actor_group_or_process(cluster, tmp_path):
+def test_s22_stopped_mesh_leaves_no_actor_group_or_process(three_nodes, tmp_path):
     def is_ours(process):
         try:
             return any("HostingAgent" in part or "MeshSupervisor" in part for part in process.cmdline())
@@ -345,7 +337,7 @@ def test_s22_stopped_mesh_leaves_no_actor_group_or_process(cluster, tmp_path):
             return False
 
     def agents():
-        return {process.pid for session in cluster.pids for process in processes_of(session) if is_ours(process)}
+        return {process.pid for session in three_nodes.pids for process in processes_of(session) if is_ours(process)}
 
     others = agents()
     second = mesh.ScheduleMesh.start("short", state_dir=tmp_path, standbys_per_node=1)

@@ -6,30 +6,20 @@ from collections import Counter
 
 import pytest
 import ray
-from mesh_scene import Probe, clean, cluster_of
+from mesh_scene import Probe, clean
 from patience import eventually
 from ray.experimental import get_object_locations
 
 import mesh
 from mesh.core.reasons import Reason
 from mesh.core.task_spec import TaskState
-from mesh.ray.cluster.cluster_spec import ClusterNodeSpec
 from mesh.ray.local.supervisor.driver import DriverSettings
 
 pytestmark = pytest.mark.ray
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    yield from cluster_of(
-        ClusterNodeSpec(cpu=2, labels={"zone": "head"}),
-        ClusterNodeSpec(cpu=4, labels={"zone": "east"}),
-        ClusterNodeSpec(cpu=4, gpu=2, labels={"zone": "west"}),
-    )
-
-
-@pytest.fixture(scope="module")
-def running(cluster, tmp_path_factory):
+def running(three_nodes, tmp_path_factory):
     driver = DriverSettings(standbys_per_node=1)
     with mesh.running_mesh("places", state_dir=tmp_path_factory.mktemp("mesh"), driver=driver) as started:
         started.create_pool("warm-up", capacity={"cpu": 1})
