@@ -148,6 +148,8 @@ def coordinator_of(stack: Stack) -> psutil.Process:
     raise AssertionError("there is no coordinator")
 
 
+@pytest.mark.faults
+@pytest.mark.slow
 def test_redis_is_killed_in_the_middle_of_a_run_and_comes_back(stack: Stack, client: Client, tmp_path: Path) -> None:
     run = submit(client, dag.task(add).bind(dag.task(wait_for_gate, labels=WEST).bind(str(tmp_path)), 5))
     eventually(lambda: assert_attempts(tmp_path, 1))

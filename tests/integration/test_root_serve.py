@@ -94,6 +94,8 @@ def asked(port, wanted):
     eventually(look)
 
 
+@pytest.mark.slow
+@pytest.mark.faults
 def test_the_next_root_serves_on_its_own_port_after_an_end(port):
     start_serve(HERE, promise_ports(1)[0], ours=OURS)
     deploy(OURS[0])
