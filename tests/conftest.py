@@ -1,5 +1,6 @@
 """Settings of all tests."""
 
+import os
 import signal
 from collections.abc import Generator
 from typing import Any
@@ -8,17 +9,29 @@ import pytest
 from hypothesis import HealthCheck, settings
 from sharing import SHARED, SHARING
 
-pytest_plugins = ("faults.table",)
+pytest_plugins = ("faults.table", "shared_clusters")
 
 # Shells make background processes ignore SIGINT, and the processes that tests start and interrupt inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Ray starts a worker per CPU for the first driver of a cluster, and each costs most of a second of a core. Few tests use them.
+os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
+
 # The machine decides the time of an example: a law says what holds, not how fast.
 settings.register_profile("fresh", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# The same code gets the same examples each time, so a failure comes from the change. `make fresh` makes others.
-settings.register_profile("same", settings.get_profile("fresh"), derandomize=True)
+# The same code gets the same examples each time, so a failure comes from the change. `make fresh` makes others, and twice as many.
+settings.register_profile("same", settings.get_profile("fresh"), derandomize=True, max_examples=50)
 settings.load_profile("same")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let files that share something follow each other, at the place of the first of them."""
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        groups.setdefault(SHARED.get(file, file), []).append(item)
+    items[:] = [item for group in groups.values() for item in group]
 
 
 @pytest.hookimpl(wrapper=True)

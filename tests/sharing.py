@@ -12,15 +12,33 @@ T = TypeVar("T")
 
 #: Files that share a resource, and its fixture: one process runs them one after another.
 SHARED = {
+    "tests/acceptance/test_faults.py": "federation",
     "tests/acceptance/test_reparenting.py": "federation",
     "tests/acceptance/test_reclaim.py": "federation",
     "tests/acceptance/test_two_clusters.py": "federation",
+    "tests/acceptance/test_mesh_faults.py": "three_nodes",
+    "tests/acceptance/test_mesh_placing.py": "three_nodes",
+    "tests/acceptance/test_mesh_preemption.py": "two_nodes",
+    "tests/acceptance/test_mesh_start.py": "two_nodes",
     "tests/integration/test_facade.py": "two_nodes",
     "tests/integration/test_jobs_on_ray.py": "two_nodes",
     "tests/integration/test_mesh_docs.py": "two_nodes",
     "tests/integration/test_mesh_observed.py": "two_nodes",
     "tests/integration/test_supervisor.py": "two_nodes",
     "tests/integration/test_supervisor_recovery.py": "two_nodes",
+    "tests/integration/test_actor_group.py": "ray_cluster",
+    "tests/integration/test_agent.py": "ray_cluster",
+    "tests/integration/test_agent_client.py": "ray_cluster",
+    "tests/integration/test_cluster.py": "ray_cluster",
+    "tests/integration/test_detached_actors.py": "ray_cluster",
+    "tests/integration/test_entering_clusters.py": "ray_cluster",
+    "tests/integration/test_example_jobs.py": "ray_cluster",
+    "tests/integration/test_failed_starts.py": "ray_cluster",
+    "tests/integration/test_idle_runners.py": "ray_cluster",
+    "tests/integration/test_placement.py": "ray_cluster",
+    "tests/integration/test_root_serve.py": "ray_cluster",
+    "tests/integration/test_runner.py": "ray_cluster",
+    "tests/integration/test_watchdog.py": "ray_cluster",
 }
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import psutil
 import pytest
 from federation_bed import CONFIG, TENANT, eventually, patient_stores
+from mesh_scene import three_nodes_running
+from shared_clusters import driving
 from sharing import SHARING
 
 from dag.spec.spec import load
@@ -21,6 +23,7 @@ from federation.config.loading import load_config
 from federation.store.redis.key_ring import RedisKeyRing
 from mesh.core.clock import SystemClock
 from mesh.core.ids import TenantPath
+from mesh.ray.cluster.own_cluster import OwnCluster
 from serve_apps.processes.stores import Stores
 from serve_apps.requests.auth import issue
 from serve_apps.standalone.stack import Stack
@@ -37,6 +40,13 @@ def written() -> str:
 def federation(written: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Stack, Path]:
     """A running stack and its folder; consecutive files with the same federation file share it."""
     return SHARING.get("federation", written, lambda: _running_stack(written, tmp_path_factory.mktemp("state")))
+
+
+@pytest.fixture(scope="module")
+def three_nodes() -> Iterator[OwnCluster]:
+    """Nodes `head`, `east` and `west` by their label `zone`, with this process as their driver. A test ends the nodes that it adds."""
+    with driving(SHARING.get("three_nodes", "three nodes", three_nodes_running)) as driven:
+        yield driven
 
 
 @pytest.fixture(scope="module")

@@ -159,21 +159,20 @@ def kept_step(running: mesh.ScheduleMesh, task: mesh.TaskHandle) -> int:
     return kept.checkpoint.number if kept is not None and kept.checkpoint is not None else 0
 
 
-def cluster_of(*nodes: ClusterNodeSpec) -> Iterator[OwnCluster]:
-    """Start a cluster of these nodes with this process as its driver; for a fixture."""
-    if ray.is_initialized():
-        ray.shutdown()
-    before = {name: os.environ.get(name) for name in QUICK_HEALTH_CHECKS}
-    os.environ.update(QUICK_HEALTH_CHECKS)
+@contextmanager
+def three_nodes_running() -> Iterator[OwnCluster]:
+    """Run a cluster of three nodes that notices a dead one soon."""
+    nodes = (
+        ClusterNodeSpec(cpu=2, labels={"zone": "head"}),
+        ClusterNodeSpec(cpu=4, labels={"zone": "east"}),
+        ClusterNodeSpec(cpu=4, gpu=2, labels={"zone": "west"}),
+    )
+    spec = ClusterSpec(nodes=nodes, object_store_bytes=OBJECT_STORE_BYTES)
+    cluster = OwnCluster.start(spec, python_path=_python_path(), variables=QUICK_HEALTH_CHECKS)
     try:
-        cluster = OwnCluster.start(ClusterSpec(nodes=nodes, object_store_bytes=OBJECT_STORE_BYTES), python_path=_python_path())
+        yield cluster
     finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
-    cluster.connect(namespace="tests")
-    yield cluster
-    ray.shutdown()
-    cluster.stop()
+        cluster.kill()
 
 
 def node_named(**labels: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from federation_bed import CONFIG, LIMIT_S, eventually, submit, wait_for
+from federation_bed import LIMIT_S, eventually, submit, wait_for
 
 import dag
 from dag.run.states import RunState
@@ -22,12 +22,6 @@ from serve_apps.standalone.stack import Stack
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("nothing_left")]
 
 WEST = {"zone": "west"}
-
-
-@pytest.fixture(scope="module")
-def written() -> str:
-    """Return a file with short leases, because these tests wait for expiry, yet long enough for a busy machine."""
-    return CONFIG.replace("lease_ttl: 30s", "lease_ttl: 20s")
 
 
 def slow_at_first(folder: str) -> int:
@@ -114,6 +108,8 @@ def meshes_of_first_attempt(run: Run) -> str:
     return event.mesh
 
 
+@pytest.mark.faults
+@pytest.mark.slow
 def test_a_whole_cluster_is_killed_in_the_middle_of_a_stage(stack: Stack, client: Client, tmp_path: Path) -> None:
     run = submit(client, dag.task(add).bind(dag.task(slow_at_first, labels=WEST, name="slow").bind(str(tmp_path)), 10))
     eventually(lambda: assert_attempts(tmp_path, 1))
@@ -152,6 +148,8 @@ def coordinator_of(stack: Stack) -> psutil.Process:
     raise AssertionError("there is no coordinator")
 
 
+@pytest.mark.faults
+@pytest.mark.slow
 def test_redis_is_killed_in_the_middle_of_a_run_and_comes_back(stack: Stack, client: Client, tmp_path: Path) -> None:
     run = submit(client, dag.task(add).bind(dag.task(wait_for_gate, labels=WEST).bind(str(tmp_path)), 5))
     eventually(lambda: assert_attempts(tmp_path, 1))

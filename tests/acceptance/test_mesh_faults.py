@@ -17,7 +17,6 @@ from mesh_scene import (
     Trainer,
     asleep,
     clean,
-    cluster_of,
     has_ended,
     is_called,
     is_stopped,
@@ -42,18 +41,14 @@ from mesh.tasks.settings import SchedulerSettings
 
 pytestmark = pytest.mark.ray
 
+#: A path that another case of `make test` takes runs in `make faults`.
+FAULTS = (pytest.mark.faults, pytest.mark.slow)
+GROUPED = ("without a placement group", "with a placement group")
 EAST, WEST = {"zone": "east"}, {"zone": "west"}
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    yield from cluster_of(
-        ClusterNodeSpec(cpu=2, labels={"zone": "head"}), ClusterNodeSpec(cpu=2, labels=EAST), ClusterNodeSpec(cpu=2, labels=WEST)
-    )
-
-
-@pytest.fixture(scope="module")
-def running(cluster, tmp_path_factory):
+def running(three_nodes, tmp_path_factory):
     driver = DriverSettings(standbys_per_node=0, margin_s=2.0, group_s_max=120.0)
     with mesh.running_mesh("faults", state_dir=tmp_path_factory.mktemp("mesh"), driver=driver) as started:
         yield started
@@ -138,14 +133,14 @@ def test_s20_placement_group_removed_by_others_is_made_anew(running):
     assert eventually(running.audit)
 
 
-def test_s20_joining_node_starts_work_and_dying_node_moves_it(cluster, running):
+def test_s20_joining_node_starts_work_and_dying_node_moves_it(three_nodes, running):
     running.create_pool("main", capacity={"cpu": 8, "accelerator": 4})
     running.create_pool("grouped", capacity={"cpu": 8, "accelerator": 4})
     running.configure_pool("grouped", high_priority_pg_specs=[{"cpu": 1, "accelerator": 1}], max_dynamic_pgs=2)
     plain = running.submit_task(Probe, pool="main", resources={"cpu": 1, "accelerator": 1}, max_restarts=1)
     assert (plain.status().state, plain.status().reason) == (TaskState.INFEASIBLE, Reason.NO_NODE_FITS)
     needed = {"accelerator": 4.0}
-    with joined(cluster, ClusterNodeSpec(cpu=3, labels={"zone": "first"}, resources=needed)) as first:
+    with joined(three_nodes, ClusterNodeSpec(cpu=3, labels={"zone": "first"}, resources=needed)) as first:
         eventually(lambda: [group.state for group in running.list_groups()] == ["IDLE"])
         grouped = running.submit_task(Probe, pool="grouped", resources={"cpu": 1, "accelerator": 1}, priority=9, max_restarts=1)
         assert plain.wait_started(60).state is TaskState.RUNNING
@@ -153,7 +148,7 @@ def test_s20_joining_node_starts_work_and_dying_node_moves_it(cluster, running):
         layer = {group.group: group.layer for group in running.list_groups()}
         assert layer[grouped.status().group] == "RESERVED"
         assert plain.call("node") == grouped.call("node") == node_named(zone="first")
-        with joined(cluster, ClusterNodeSpec(cpu=3, labels={"zone": "second"}, resources=needed)):
+        with joined(three_nodes, ClusterNodeSpec(cpu=3, labels={"zone": "second"}, resources=needed)):
             eventually(lambda: len(running.list_nodes()) == 5)
             kill_session(first)
             for task in (plain, grouped):
@@ -190,7 +185,7 @@ def assert_one_agent(running, task):
     assert [pool.used["cpu"] for pool in running.list_pools()] == [10_000]
 
 
-@pytest.mark.parametrize("groups", [False, True], ids=["without a placement group", "with a placement group"])
+@pytest.mark.parametrize("groups", [False, pytest.param(True, marks=FAULTS)], ids=GROUPED)
 def test_s22_supervisor_dies_while_quota_is_reserved(running, groups):
     running.create_pool("main", capacity={"cpu": 2})
     if groups:
@@ -199,11 +194,11 @@ def test_s22_supervisor_dies_while_quota_is_reserved(running, groups):
     assert_one_agent(running, task)
 
 
-def test_s22_supervisor_dies_while_ray_makes_the_group(cluster, running):
+def test_s22_supervisor_dies_while_ray_makes_the_group(three_nodes, running):
     running.create_pool("main", capacity={"cpu": 2}, labels=EAST)
     running.configure_pool("main", max_dynamic_pgs=1)
     before = running.status().incarnation
-    with asleep(raylet_of(cluster, 1)):  # Ray cannot make the group before this node has answered.
+    with asleep(raylet_of(three_nodes, 1)):  # Ray cannot make the group before this node has answered.
         task = running.submit_task(Probe, pool="main", resources={"cpu": 1})
         eventually(lambda: [group.state for group in running.list_groups()] == ["CREATING"])
         kill_supervisor(running)
@@ -223,7 +218,9 @@ def test_s22_supervisor_dies_while_others_use_a_node(running):
     ray.kill(stranger)  # The check after every test covers the freed capacity.
 
 
-@pytest.mark.parametrize("groups", [False, True], ids=["without a placement group", "with a placement group"])
+@pytest.mark.faults
+@pytest.mark.slow
+@pytest.mark.parametrize("groups", [False, True], ids=GROUPED)
 def test_s22_supervisor_dies_while_the_agent_starts(running, tmp_path, groups):
     running.create_pool("main", capacity={"cpu": 2})
     if groups:
@@ -236,6 +233,8 @@ def test_s22_supervisor_dies_while_the_agent_starts(running, tmp_path, groups):
     assert_one_agent(running, task)
 
 
+@pytest.mark.faults
+@pytest.mark.slow
 def test_s22_supervisor_dies_while_an_agent_runs(running):
     running.create_pool("main", capacity={"cpu": 2})
     task = running.submit_task(Probe, pool="main", resources={"cpu": 1}, args=(5,))
@@ -245,7 +244,7 @@ def test_s22_supervisor_dies_while_an_agent_runs(running):
     assert (task.call("pid"), task.call("add")) == (pid, 6)
 
 
-@pytest.mark.parametrize("groups", [False, True], ids=["without a placement group", "with a placement group"])
+@pytest.mark.parametrize("groups", [False, pytest.param(True, marks=FAULTS)], ids=GROUPED)
 @pytest.mark.usefixtures("patient")
 def test_s22_supervisor_dies_while_an_agent_is_released(running, groups):
     running.create_pool("main", capacity={"cpu": 2})
@@ -265,7 +264,8 @@ def test_s22_supervisor_dies_while_an_agent_is_released(running, groups):
     assert running.list_pools()[0].free == running.list_pools()[0].capacity
 
 
-def test_s22_suspended_supervisor_loses_nothing(running, tmp_path):
+@pytest.mark.parametrize("ticks", [70, pytest.param(350, marks=FAULTS)], ids=["for two seconds", "for ten seconds"])
+def test_s22_suspended_supervisor_loses_nothing(running, tmp_path, ticks):
     running.create_pool("main", capacity={"cpu": 2})
     school, steps = tmp_path / "school", 100
     school.mkdir()
@@ -278,7 +278,7 @@ def test_s22_suspended_supervisor_loses_nothing(running, tmp_path):
     with asleep(pid):
         (school / "gate").touch()
         eventually(lambda: len(steps_of(school)) == steps)  # All of its steps, and its end, which no one hears now.
-        eventually(lambda: len(ticks_of(tmp_path)) > begun + 350)  # Some ten seconds, by the ticker.
+        eventually(lambda: len(ticks_of(tmp_path)) > begun + ticks)  # The ticker measures the time.
     assert trainer.result(60) == (0, steps)
     assert waiting.wait_started(60).state is TaskState.RUNNING
     assert (running.status().pid, ticker.status().attempt, ticker.status().state) == (pid, 1, TaskState.RUNNING)
@@ -287,6 +287,8 @@ def test_s22_suspended_supervisor_loses_nothing(running, tmp_path):
     assert len(set(ticks_of(tmp_path))) == 1
 
 
+@pytest.mark.faults
+@pytest.mark.slow
 def test_s20_agent_suspended_past_its_heartbeat_runs_once(running, tmp_path):
     running.create_pool("main", capacity={"cpu": 2})
     task = running.submit_task(
@@ -328,7 +330,7 @@ def test_s20_agent_suspended_during_its_stop_is_killed(running, tmp_path):
     assert other.call("add") == 1
 
 
-def test_s22_stopped_mesh_leaves_no_actor_group_or_process(cluster, tmp_path):
+def test_s22_stopped_mesh_leaves_no_actor_group_or_process(three_nodes, tmp_path):
     def is_ours(process):
         try:
             return any("HostingAgent" in part or "MeshSupervisor" in part for part in process.cmdline())
@@ -336,7 +338,7 @@ def test_s22_stopped_mesh_leaves_no_actor_group_or_process(cluster, tmp_path):
             return False
 
     def agents():
-        return {process.pid for session in cluster.pids for process in processes_of(session) if is_ours(process)}
+        return {process.pid for session in three_nodes.pids for process in processes_of(session) if is_ours(process)}
 
     others = agents()
     second = mesh.ScheduleMesh.start("short", state_dir=tmp_path, standbys_per_node=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from mesh_scene import Probe, Sleeper, Student, Trainer, clean, cluster_of, kept_step, steps_of
+from mesh_scene import Probe, Sleeper, Student, Trainer, clean, kept_step, steps_of
 from patience import eventually
 from supervisors import saved_state
 
@@ -13,7 +13,6 @@ import mesh
 from mesh.core.reasons import Reason
 from mesh.core.task_spec import TaskState
 from mesh.preemption.rules import PreemptionRules, parse_cross_label
-from mesh.ray.cluster.cluster_spec import ClusterNodeSpec
 from mesh.ray.local.supervision_errors import TaskNotRunning
 from mesh.ray.local.supervisor.driver import DriverSettings
 from mesh.tasks.settings import SchedulerSettings
@@ -52,12 +51,7 @@ def fail_to_keep(context):
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    yield from cluster_of(ClusterNodeSpec(cpu=2, labels={"zone": "east"}), ClusterNodeSpec(cpu=2, labels={"zone": "west"}))
-
-
-@pytest.fixture(scope="module")
-def running(cluster, tmp_path_factory):
+def running(two_nodes, tmp_path_factory):
     driver = DriverSettings(preserve_ms_max=60_000)
     with mesh.running_mesh("giving-way", state_dir=tmp_path_factory.mktemp("mesh"), settings=SETTINGS, driver=driver) as started:
         yield started

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import pytest
-from mesh_scene import Broken, Demanding, Probe, clean, cluster_of
+from mesh_scene import Broken, Demanding, Probe, clean
 from patience import eventually
 
 import mesh
 from mesh.core.reasons import Reason
 from mesh.core.task_spec import TaskState
 from mesh.preemption.rules import PreemptionRules
-from mesh.ray.cluster.cluster_spec import ClusterNodeSpec
 from mesh.ray.local.supervision_errors import PoolUnknown, SubmissionError, SupervisorLost, TaskFailed
 from mesh.tasks.settings import SchedulerSettings
 
 pytestmark = pytest.mark.ray
 
+#: `make test` runs each value of a table once, `make faults` their combinations.
+FAULTS = (pytest.mark.faults, pytest.mark.slow)
+RAISES, MISSES = "the model file is missing", "missing 1 required positional argument: 'model'"
 SETTINGS = SchedulerSettings(rules=PreemptionRules(min_run_ms=0))
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    yield from cluster_of(ClusterNodeSpec(cpu=2, labels={"zone": "head"}), ClusterNodeSpec(cpu=2, gpu=2, labels={"zone": "gpus"}))
-
-
-@pytest.fixture(scope="module")
-def running(cluster, tmp_path_factory):
+def running(two_nodes, tmp_path_factory):
     with mesh.running_mesh("starts", state_dir=tmp_path_factory.mktemp("mesh"), settings=SETTINGS) as started:
         yield started
 
@@ -79,7 +76,7 @@ def test_s7_preemptor_takes_over_group_and_warm_process(running):
     victim.cancel()
 
 
-@pytest.mark.parametrize("groups", [False, True], ids=["without a placement group", "with a placement group"])
+@pytest.mark.parametrize("groups", [pytest.param(False, marks=FAULTS), True], ids=["without a placement group", "with a placement group"])
 def test_s8_agent_with_a_gpu_learns_its_id(running, pool, groups):
     if groups:
         running.configure_pool(pool, max_dynamic_pgs=2)
@@ -87,15 +84,16 @@ def test_s8_agent_with_a_gpu_learns_its_id(running, pool, groups):
     assert sorted(str(given) for task in two for given in task.call("gpu_ids")) == ["0", "1"]
 
 
-@pytest.mark.parametrize("groups", [False, True], ids=["without a placement group", "with a placement group"])
 @pytest.mark.parametrize(
-    ("kind", "words"),
+    ("kind", "words", "groups"),
     [
-        pytest.param(Broken, "the model file is missing", id="its constructor raises"),
-        pytest.param(Demanding, "missing 1 required positional argument: 'model'", id="an argument is missing"),
+        pytest.param(Broken, RAISES, False, id="its constructor raises"),
+        pytest.param(Demanding, MISSES, True, id="an argument is missing, with a placement group"),
+        pytest.param(Broken, RAISES, True, id="its constructor raises, with a placement group", marks=FAULTS),
+        pytest.param(Demanding, MISSES, False, id="an argument is missing", marks=FAULTS),
     ],
 )
-def test_s8_failing_constructor_reports_error_and_holds_nothing(running, pool, groups, kind, words):
+def test_s8_failing_constructor_reports_error_and_holds_nothing(running, pool, kind, words, groups):
     if groups:
         running.configure_pool(pool, max_dynamic_pgs=1)
     task = running.submit_task(kind, pool=pool, resources={"cpu": 1})

@@ -1,4 +1,4 @@
-"""One small Ray cluster for all tests that need one, and a runner on it with a record of its events."""
+"""A runner on the shared cluster of one node, with a record of its events."""
 
 from __future__ import annotations
 
@@ -12,57 +12,19 @@ from typing import Any
 import cloudpickle
 import pytest
 import ray
-from sharing import SHARING
-from supervised import two_nodes_running
 
 from mesh.core.ids import NodeId, RunId, StageId, TenantPath
 from mesh.core.resources import ResourceSet
 from mesh.core.wire import decode, encode
-from mesh.ray.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.ray.cluster.own_cluster import OwnCluster
 from mesh.ray.stage_runner.runner import StageRunner
 from mesh.stages.messages import STAGE_MESSAGE, StageEnded, StageMessage
 from mesh.stages.spec import StageSpec, TaskSpec
 
-REPOSITORY = Path(__file__).parents[2]
 #: Longer than a runner, a group's keeper and a task take to start one after the other on a busy machine.
 EVENT_S_MAX = 120.0
 TENANT = TenantPath("acme/tests")
 ONE_CPU = ResourceSet.of({"cpu": 1})
-SMALL_CLUSTER = ClusterSpec(
-    nodes=(ClusterNodeSpec(cpu=2, gpu=2, labels={"zone": "east"}, resources={"lamp": 1}),), object_store_bytes=160 * 2**20
-)
-
-
-@pytest.fixture(scope="session")
-def ray_cluster() -> Iterator[OwnCluster]:
-    cluster = OwnCluster.start(SMALL_CLUSTER, python_path=(str(REPOSITORY),))
-    yield cluster
-    cluster.stop()
-
-
-@pytest.fixture(scope="module")
-def ray_driver(ray_cluster: OwnCluster) -> Iterator[OwnCluster]:
-    """Make this process a driver of the cluster for one module: others have their own clusters, and a process drives one at a time."""
-    if ray.is_initialized():
-        ray.shutdown()
-    ray_cluster.connect(namespace="tests")
-    yield ray_cluster
-    ray.shutdown()
-
-
-@pytest.fixture(scope="module")
-def two_nodes() -> Iterator[OwnCluster]:
-    """A cluster of two nodes with two CPUs each, which files share, and this process as its driver for one of them.
-
-    Each file stops the meshes that it starts; they have names of their own.
-    """
-    if ray.is_initialized():
-        ray.shutdown()
-    cluster = SHARING.get("two_nodes", "two nodes", two_nodes_running)
-    cluster.connect(namespace="tests")
-    yield cluster
-    ray.shutdown()
 
 
 @dataclass

@@ -6,11 +6,15 @@ import os
 import time
 from pathlib import Path
 
+import mesh
+
 
 def wait_for(file):
-    """Wait for the file."""
+    """Wait for the file, and stop on request: nothing waits for the end of a grace period."""
+    task = mesh.current_task()
     while not Path(file).exists():
         time.sleep(0.02)
+        task.stop_if_asked()
 
 
 class Leader:

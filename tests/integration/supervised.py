@@ -1,18 +1,10 @@
-"""Classes that tasks are made of, and waiting, shared by tests of the supervisor."""
+"""Classes that tasks are made of, shared by tests of the supervisor."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-
-from mesh.ray.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
-from mesh.ray.cluster.own_cluster import OwnCluster
-
-REPOSITORY = Path(__file__).parents[2]
-PYTHON_PATH = (REPOSITORY, REPOSITORY / "tests", REPOSITORY / "tests" / "integration")
 
 
 class Counter:
@@ -62,15 +54,3 @@ class Broken:
 
     def __init__(self):
         raise ValueError("the model file is missing")
-
-
-@contextmanager
-def two_nodes_running() -> Iterator[OwnCluster]:
-    """Run a cluster of two nodes with two CPUs each."""
-    nodes = (ClusterNodeSpec(cpu=2, gpu=1, labels={"zone": "east"}), ClusterNodeSpec(cpu=2, labels={"zone": "west"}))
-    spec = ClusterSpec(nodes=nodes, object_store_bytes=80 * 2**20)
-    cluster = OwnCluster.start(spec, python_path=tuple(map(str, PYTHON_PATH)))
-    try:
-        yield cluster
-    finally:
-        cluster.stop()

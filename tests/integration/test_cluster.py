@@ -173,6 +173,8 @@ def test_a_cluster_dies_with_the_process_that_started_it():
     shutil.rmtree(folder)
 
 
+@pytest.mark.faults
+@pytest.mark.slow
 def test_an_orphaned_cluster_ends_despite_its_actors(starters):
     """The kernel sends SIGTERM then."""
     cluster = starters.submit(OwnCluster.start, ONE_NODE).result()

@@ -89,7 +89,7 @@ def test_a_taken_port_is_reported_until_a_free_one_is_given(tmp_path):
         assert running.status().metrics_port == port
 
 
-@pytest.mark.parametrize("what", ["journal", "snapshot"])
+@pytest.mark.parametrize("what", ["journal", pytest.param("snapshot", marks=[pytest.mark.faults, pytest.mark.slow])])
 def test_a_damaged_journal_is_reported_and_stays_unchanged(tmp_path, what):
     folder = tmp_path / "damaged"
     options = {"state_dir": folder, "standbys_per_node": 0, "journal_lines_max": 10_000 if what == "journal" else 1}

@@ -15,9 +15,7 @@ from slow_requests import CLIENTS, closed_in_the_end, head, slow
 from starlette.responses import StreamingResponse
 
 from mesh.errors import RuntimeAdapterError
-from mesh.ray.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.ray.cluster.cluster_token import use_token
-from mesh.ray.cluster.own_cluster import OwnCluster
 from mesh.ray.cluster.ports import promise_ports
 from serve_apps.processes.ray_entry import enter
 from serve_apps.root.deployments import root_applications
@@ -51,15 +49,13 @@ class Ticking:
 
 
 @pytest.fixture(scope="module")
-def cluster():
+def cluster(ray_cluster):
     if ray.is_initialized():
         ray.shutdown()
-    cluster = OwnCluster.start(ClusterSpec(nodes=(ClusterNodeSpec(cpu=1),), object_store_bytes=80 * 2**20))
-    use_token(cluster.token_file)
-    enter(cluster.address, VARIABLES)
+    use_token(ray_cluster.token_file)
+    enter(ray_cluster.address, VARIABLES)
     yield
     ray.shutdown()
-    cluster.stop()
 
 
 @pytest.fixture
@@ -98,6 +94,8 @@ def asked(port, wanted):
     eventually(look)
 
 
+@pytest.mark.slow
+@pytest.mark.faults
 def test_the_next_root_serves_on_its_own_port_after_an_end(port):
     start_serve(HERE, promise_ports(1)[0], ours=OURS)
     deploy(OURS[0])
@@ -122,8 +120,15 @@ def test_a_root_back_on_the_same_port_finds_its_applications(port):
     assert answer(port) == "good day"
 
 
-@pytest.mark.parametrize("where", ["here", "elsewhere"])
-@pytest.mark.parametrize("theirs", ["their own", THEIRS[0]], ids=["a stranger", "another federation"])
+@pytest.mark.parametrize(
+    ("theirs", "where"),
+    [
+        pytest.param("their own", "here", id="a stranger-here"),
+        pytest.param(THEIRS[0], "elsewhere", id="another federation-elsewhere"),
+        pytest.param("their own", "elsewhere", id="a stranger-elsewhere", marks=[pytest.mark.faults, pytest.mark.slow]),
+        pytest.param(THEIRS[0], "here", id="another federation-here", marks=[pytest.mark.faults, pytest.mark.slow]),
+    ],
+)
 def test_a_serve_that_others_use_is_left_as_it_is(port, theirs, where):
     serve.start(http_options={"host": HERE, "port": port})
     deploy(theirs)

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 import ray
-from patience import eventually
+from patience import eventually, gone
 from supervised import Counter, Gated, Looper
 
 from mesh.core.shapes import GroupPoolSpec
@@ -19,13 +19,23 @@ from mesh.ray.local.supervisor.driver import DriverSettings
 pytestmark = pytest.mark.ray
 
 
-@pytest.fixture
-def running(two_nodes, tmp_path):
-    mesh = ScheduleMesh.start("killed", state_dir=tmp_path / "mesh", driver=DriverSettings(standbys_per_node=0))
-    mesh.create_pool("main", capacity={"cpu": 4})
-    mesh.create_pool("grouped", capacity={"cpu": 4}, groups=GroupPoolSpec(max_dynamic=2))
+@pytest.fixture(scope="module")
+def started(two_nodes, tmp_path_factory):
+    mesh = ScheduleMesh.start("killed", state_dir=tmp_path_factory.mktemp("mesh"), driver=DriverSettings(standbys_per_node=0))
     yield mesh
     mesh.stop(forget=True)
+
+
+@pytest.fixture
+def running(started):
+    started.create_pool("main", capacity={"cpu": 4})
+    started.create_pool("grouped", capacity={"cpu": 4}, groups=GroupPoolSpec(max_dynamic=2))
+    yield started
+    for pool in ("main", "grouped"):
+        started.delete_pool(pool)
+    gone(started.list_pools)
+    gone(started.list_groups)
+    eventually(started.audit)
 
 
 def kill_supervisor(mesh):
@@ -34,15 +44,15 @@ def kill_supervisor(mesh):
 
 @pytest.mark.parametrize("pool", ["main", "grouped"])
 def test_s22_an_agent_starts_although_its_supervisor_died(running, tmp_path, pool):
-    gate = tmp_path / "gate"
-    task = running.submit_task(Gated, pool=pool, resources={"cpu": 1}, args=(str(gate),), task_id="gated")
+    gate, before = tmp_path / "gate", running.status().incarnation
+    task = running.submit_task(Gated, pool=pool, resources={"cpu": 1}, args=(str(gate),), task_id=f"gated-{pool}")
     eventually(lambda: task.status().state is TaskState.SWAP)
     kill_supervisor(running)
-    again = running.submit_task(Gated, pool=pool, resources={"cpu": 1}, args=(str(gate),), task_id="gated")
+    again = running.submit_task(Gated, pool=pool, resources={"cpu": 1}, args=(str(gate),), task_id=f"gated-{pool}")
     gate.touch()
     assert again.wait_started(60).state is TaskState.RUNNING
     assert again.call("pid") > 0
-    assert running.status().incarnation == 2
+    assert running.status().incarnation == before + 1
     assert eventually(running.audit)
     assert len([agent for agent in running.list_agents() if agent.task]) == 1
 

@@ -23,6 +23,7 @@ MARK = "SCHEDULEMESH_TEST_MARK"
 PORTS = "schedulemesh-ports-"
 #: Limit for a start or a stop on a busy machine.
 LIMIT_S = 120.0
+FOREGROUND = pytest.param(("--foreground",), marks=[pytest.mark.faults, pytest.mark.slow])
 #: Its root is on the cluster of its tenants, which is worth a warning and no more.
 CONFIG = """
 federation: {{name: begun, lease_ttl: 8s, heartbeat: 2s}}
@@ -74,7 +75,7 @@ def up(tmp_path: Path, environment: Mapping[str, str], origin: str, *options: st
     return subprocess.Popen(command, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path)
 
 
-@pytest.mark.parametrize("options", [(), ("--foreground",)], ids=["which goes to the background", "in the foreground"])
+@pytest.mark.parametrize("options", [(), FOREGROUND], ids=["which goes to the background", "in the foreground"])
 def test_sigterm_ends_a_start_whole(tmp_path, temporary, environment, options):
     started = up(tmp_path, environment, "{nodes: [{cpu: 1}], object_store: 80MiB, shared: true}", *options)
     assert started.stdout is not None
@@ -93,7 +94,7 @@ def test_sigterm_ends_a_start_whole(tmp_path, temporary, environment, options):
     assert not (tmp_path / "state" / "stack.json").exists()
 
 
-@pytest.mark.parametrize("options", [(), ("--foreground",)], ids=["in the background", "in the foreground"])
+@pytest.mark.parametrize("options", [(), FOREGROUND], ids=["in the background", "in the foreground"])
 def test_a_warning_is_said_once_by_a_start(tmp_path, environment, options):
     nobody_there = "{address: '127.0.0.1:1', shared: true}"
     said, _ = up(tmp_path, environment, nobody_there, *options).communicate(timeout=LIMIT_S)

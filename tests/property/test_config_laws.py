@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import yaml
+from examples_of_laws import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,7 +68,7 @@ def complaints(text: str) -> list[str]:
     return []
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(place=st.sampled_from(sorted(set(places(schema())), key=str)), value=VALUES)
 def test_any_value_at_any_key_is_read_or_reported_with_its_path(place: tuple[str | int, ...], value: object):
     assert all(line.startswith("x.yaml:") for line in complaints(written(place, value)))

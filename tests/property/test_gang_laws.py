@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
+from examples_of_laws import examples
 from hypothesis import given, settings
 
 from mesh.core.ids import NodeName, PoolName, TaskId
@@ -59,7 +60,7 @@ class Cluster:
     strategy=st.sampled_from(["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]),
     order=st.randoms(use_true_random=False),
 )
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 def test_victims_of_a_gang_stop_for_one_that_starts_whole(sizes, low, members, several, strategy, order):
     cluster = Cluster(sizes, SchedulerSettings(rules=RULES))
     for index, (count, priority, preemptible) in enumerate(low):
@@ -90,7 +91,7 @@ def test_victims_of_a_gang_stop_for_one_that_starts_whole(sizes, low, members, s
     order=st.randoms(use_true_random=False),
     estimates=st.lists(st.sampled_from([None, 1, 40, 4_000]), min_size=1, max_size=5),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_gang_starts_within_as_many_ends_as_small_slots(count, members, order, estimates):
     cluster = Cluster([4, 4, 4], SchedulerSettings(rules=RULES, reserve_after_ms=50))
     small = [f"s{index}" for index in range(12)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from examples_of_laws import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -180,4 +181,4 @@ class AnyGroups(RuleBasedStateMachine):
 
 
 TestAnyGroups = AnyGroups.TestCase
-TestAnyGroups.settings = settings(max_examples=60, stateful_step_count=40)
+TestAnyGroups.settings = settings(max_examples=examples(60), stateful_step_count=40)

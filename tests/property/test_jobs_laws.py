@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+from examples_of_laws import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -154,7 +155,7 @@ class World:
         self.nodes.join(node, total, {})
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.data())
 def test_every_invariant_holds_under_any_order_of_events(data):
     draw = data.draw

@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import networkx as nx
+from examples_of_laws import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -362,7 +363,7 @@ def check(machine):
             assert record.stages[after].state is StageState.RUNNING, "a stage holds slots while it waits for one that has none"
 
 
-sixty = settings(max_examples=300)
+sixty = settings(max_examples=examples(300))
 #: Short lists shrink well when a law breaks; long ones, from a seed, go far into a run.
 choices = st.one_of(
     st.lists(st.integers(0, 3**9), max_size=60),

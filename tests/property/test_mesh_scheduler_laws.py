@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field, replace
 
 import hypothesis.strategies as st
+from examples_of_laws import examples
 from hypothesis import given, settings
 
 from mesh.core.ids import JobId, LabelName, NodeName, PoolName, TaskId
@@ -111,7 +112,7 @@ STEPS = (
 
 
 @given(st.data(), st.integers(0, 3))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_s12_no_task_is_lost_or_run_twice_and_ledgers_agree(data: st.DataObject, seed: int):
     world = World(MeshScheduler(EAGER, seed=seed))
     world.report(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from types import MappingProxyType
 
+from examples_of_laws import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -163,7 +164,7 @@ class Federation:
 
 
 @given(world=worlds())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_targets_never_exceed_limits_or_demand(world: tuple[QuotaForest, list[PlannerDemand]]):
     federation = Federation(*world)
     for _ in range(3):
@@ -183,7 +184,7 @@ def rests(federation: Federation) -> bool:
 
 
 @given(world=worlds(is_one_mesh_each=True))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_rounds_come_to_rest_nobody_takes_in_turns(world: tuple[QuotaForest, list[PlannerDemand]]):
     """Each tenant has work on one mesh: with several leases of one tenant, three claims can still rotate."""
     federation = Federation(*world)
@@ -235,7 +236,7 @@ borrowing = st.builds(
 
 
 @given(world=worlds(), policies=st.lists(borrowing, min_size=9, max_size=9))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_rounds_settle_under_urgent_borrowers(world: tuple[QuotaForest, list[PlannerDemand]], policies: list[Policies]):
     forest, _ = world
     tenant_policies = {forest.names[node]: QueueSettings(policies=own) for node, own in zip(forest.queues, policies, strict=False)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from examples_of_laws import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -100,7 +101,7 @@ class World:
 
 
 @given(tree=trees(), room=st.integers(1, 12), done=steps)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_after_a_plan_no_quota_is_contested(tree: TenantTree, room: int, done: list[tuple]):
     """Contested quota goes to those who wait for it, as far as it is free and their meshes have room; nobody blocks anybody."""
     world = World(tree, room)
@@ -120,7 +121,7 @@ def test_after_a_plan_no_quota_is_contested(tree: TenantTree, room: int, done: l
 
 
 @given(tree=trees(), room=st.integers(1, 12), done=steps)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_the_ledger_takes_every_target_of_a_plan(tree: TenantTree, room: int, done: list[tuple]):
     world = World(tree, room)
     for step in done:

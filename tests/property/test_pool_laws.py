@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from examples_of_laws import examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -116,4 +117,4 @@ class AnyLedger(RuleBasedStateMachine):
 
 
 TestAnyLedger = AnyLedger.TestCase
-TestAnyLedger.settings = settings(max_examples=60, stateful_step_count=40)
+TestAnyLedger.settings = settings(max_examples=examples(60), stateful_step_count=40)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import networkx as nx
+from examples_of_laws import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -80,7 +81,7 @@ def who_may_be_asked(question: dict) -> list[Candidate]:
 
 
 @given(questions())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_plan_suffices_and_none_of_its_victims_can_be_spared(question):
     found = plan(**question)
     if isinstance(found, PreemptionRefused):
@@ -95,7 +96,7 @@ def test_a_plan_suffices_and_none_of_its_victims_can_be_spared(question):
 
 
 @given(questions())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_plan_is_found_whenever_all_candidates_would_suffice(question):
     question["rules"] = replace(question["rules"], per_minute_max=None)
     found = plan(**question)
@@ -107,7 +108,7 @@ def test_a_plan_is_found_whenever_all_candidates_would_suffice(question):
 
 
 @given(questions())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_no_other_label_is_preempted_where_the_own_suffices(question):
     question["rules"] = replace(question["rules"], per_minute_max=None)
     own = [one for one in who_may_be_asked(question) if one.label == "own"]
@@ -118,14 +119,14 @@ def test_no_other_label_is_preempted_where_the_own_suffices(question):
 
 
 @given(questions())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_the_same_question_has_the_same_answer_in_any_order(question):
     turned = {**question, "scored": question["scored"][::-1], "free_by_row": dict(reversed(question["free_by_row"].items()))}
     assert plan(**question) == plan(**turned)
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), crowds(), st.sampled_from(["own", "other"])), max_size=20), st.data())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_no_history_of_plans_evicts_in_a_cycle(history, data):
     """A task keeps its priority over all restarts, so preemption follows an order."""
     priorities = {f"t{place}": data.draw(st.sampled_from([0.0, 1.0, 1.0, 5.0, 9.0]), label=f"priority of t{place}") for place in range(8)}
@@ -149,7 +150,7 @@ def test_no_history_of_plans_evicts_in_a_cycle(history, data):
 
 
 @given(crowds(), st.sampled_from([0.0, 2.0, 6.0]), st.sampled_from([None, 1]), st.booleans())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_the_short_eligibility_check_agrees_with_the_dry_run(crowd, threshold, per_minute_max, cross_pool):
     rules = replace(RULES, threshold=threshold, per_minute_max=per_minute_max, cross_pool=cross_pool)
     recent_preemptions = {"own": 1}
