@@ -175,8 +175,6 @@ def test_killed_agent_restarts_and_its_task_executes_once(watched: Watched, clie
     assert "mesh east has died; restarting now" in watched.said
 
 
-@pytest.mark.faults
-@pytest.mark.slow
 def test_a_new_stage_runs_where_the_predecessor_left_a_runner(
     watched: Watched, client: Client, tmp_path: Path, on_the_cluster: None
 ) -> None:

@@ -41,7 +41,7 @@ federation: {{name: tests, lease_ttl: 20s, heartbeat: 500ms, lease_grace: 1s, in
 root: {{cluster: local, port: 18100}}
 import_paths: ["{REPOSITORY}"]
 clusters:
-  local: {{shared: true, nodes: [{{cpu: 3}}], object_store: 120MiB}}
+  local: {{shared: true, nodes: [{{cpu: 4}}], object_store: 120MiB}}  # Room for the group that an idle mesh keeps, and for the other's.
 flavors: {{standard: {{}}}}
 meshes:
   east:

@@ -51,6 +51,8 @@ def agents_left() -> list[str]:
     return [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
 
 
+@pytest.mark.faults
+@pytest.mark.slow
 def test_the_example_of_a_preemption_leaves_nothing(two_nodes, tmp_path):
     program = with_steps((REPOSITORY / "examples" / "preempt.py").read_text(encoding="utf-8"), 300, 800)
     reported = output_of(program, tmp_path, two_nodes)
