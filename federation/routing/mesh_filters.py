@@ -8,6 +8,7 @@ from federation.snapshot import AbsentMesh, MeshRecord, MeshView, Whereabouts
 from mesh.core.counting import counted, times
 from mesh.core.ids import TenantPath
 from mesh.core.labels import mismatch
+from mesh.core.node_sizes import may_grow
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 
@@ -68,9 +69,8 @@ def words_of_nodes(slot: ResourceSet, record: MeshRecord) -> str | None:
     """
     if not slot or not record.nodes or any(slot <= size.total for size in record.nodes):
         return None
-    for name in slot:
-        if sum(pool.capacity[name] for pool in record.pools) > sum(size.nodes * size.total[name] for size in record.nodes):
-            return None
+    if may_grow(slot, (pool.capacity for pool in record.pools), (size.total.times(size.nodes) for size in record.nodes)):
+        return None
     sizes = ", ".join(f"{size.nodes} of {_only(slot, size.total)!r}" for size in record.nodes[:SIZES_SHOWN])
     more = f", and {counted(len(record.nodes) - SIZES_SHOWN, 'other size')}" if len(record.nodes) > SIZES_SHOWN else ""
     return f"needs {slot!r} on one node, more than any of its nodes has when empty ({sizes}{more})"

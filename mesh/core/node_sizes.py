@@ -18,6 +18,17 @@ class NodeSize:
     nodes: int  #: Number of these nodes.
 
 
+def may_grow(slot: ResourceSet, declared: Iterable[ResourceSet], there: Iterable[ResourceSet]) -> bool:
+    """Return whether pools declare more of a resource of the slot than the nodes have: an autoscaler may then add nodes of any size.
+
+    Args:
+        declared: Capacities of all pools of the mesh.
+        there: Total resources of all its nodes.
+    """
+    wanted, have = sum(declared, start=NOTHING), sum(there, start=NOTHING)
+    return any(wanted[name] > have[name] for name in slot)
+
+
 def sizes_of(totals: Iterable[ResourceSet]) -> tuple[NodeSize, ...]:
     """Return the sizes of nodes with these totals, at most `SIZES_MAX`, in a fixed order.
 

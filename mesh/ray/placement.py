@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,7 @@ class PlacementPool:
     def __init__(self, node_labels: Mapping[str, str]) -> None:
         self._node_labels = dict(node_labels)
         self._idle: IdleGroups[StageGroupShape, PlacementGroup] = IdleGroups()
+        self._leaving: list[PlacementGroup] = []  #: To be removed, first to last; Ray may not answer.
         self._taken: dict[str, tuple[StageGroupShape, PlacementGroup]] = {}  #: By the id of the group.
         self._guard = threading.Lock()
 
@@ -74,16 +76,21 @@ class PlacementPool:
             self._idle.put(taken[0], group, time.monotonic())
 
     def has_idle(self) -> bool:
-        """Return whether groups are kept for later."""
+        """Return whether groups are kept for later, or are still to be removed."""
         with self._guard:
-            return bool(self._idle)
+            return bool(self._idle or self._leaving)
 
-    def release(self, waited_for: Collection[str] = ()) -> None:
-        """Remove the kept groups that are over their time, and those that hold a resource that others wait for, by Ray's names."""
+    def release(self, waited_for: AbstractSet[str] = frozenset()) -> None:
+        """Remove the kept groups that are over their time, and those that hold a resource that others wait for, by Ray's names.
+
+        Raises Ray's own errors; the next call then removes the rest.
+        """
         with self._guard:
-            in_the_way = self._idle.holding(lambda shape: any(_RAY_NAMES.get(name, name) in waited_for for name in shape.slot))
-            for group in (*in_the_way, *self._idle.older_than(time.monotonic() - IDLE_S)):
-                remove_placement_group(group)
+            self._leaving += self._idle.holding(lambda shape: not waited_for.isdisjoint(bundle_of(shape.slot)))
+            self._leaving += self._idle.older_than(time.monotonic() - IDLE_S)
+            while self._leaving:
+                remove_placement_group(self._leaving[0])
+                del self._leaving[0]
 
     def keep_only(self, groups: frozenset[str]) -> None:
         """Remove all taken groups but these, by their ids."""

@@ -2,9 +2,10 @@
 
 Queued workloads are tried by priority, then by arrival. Each tries the pools in its tenant's order of flavors, then in the order of the
 mesh. A pool must have room for one slot. Then room for all useful slots is reserved, as many as the nodes of the mesh can hold when
-empty: Ray would never place a group of more. Then a lease is requested. A refused lease releases the room, and the next pool is tried. A
-workload that does not fit does not block those behind it. Under `strict_order` it does: the tenant's other workloads are not tried before
-the first one has started.
+empty: Ray would never place a group of more. A mesh whose pools declare more than its nodes have may grow: its work goes to Ray all the
+same, since an autoscaler adds nodes for work that waits there. Then a lease is requested. A refused lease releases the room, and the next
+pool is tried. A workload that does not fit does not block those behind it. Under `strict_order` it does: the tenant's other workloads are
+not tried before the first one has started.
 
 Workloads of one tenant with the same slot are one kind. A refusal holds for the whole kind, so only kinds with a change are tried again.
 A long queue of one tenant therefore costs other tenants nothing.
@@ -23,6 +24,7 @@ from enum import Enum
 from heapq import heapify, heappop, heapreplace
 
 from mesh.core.ids import PoolName, StageId, TenantPath
+from mesh.core.node_sizes import may_grow
 from mesh.core.pools import Pool, PoolLedger, PoolSpec
 from mesh.core.reasons import PASSING, Reason
 from mesh.core.resources import NOTHING, ResourceSet, format_units
@@ -358,12 +360,13 @@ class StageAdmission:
         )
 
     def _copies_on_nodes(self, slot: ResourceSet) -> int | None:
-        """Return how many slots the nodes hold when empty; None: any number, or the nodes are unknown."""
+        """Return how many slots the nodes hold when empty; None: any number, the nodes are unknown, or more of them may come."""
         if slot not in self._node_copies:
             if len(self._node_copies) >= SLOTS_CACHED_MAX:
                 self._node_copies.clear()
             copies = [each for total in self._nodes if (each := slot.copies_in(total)) is not None]
-            self._node_copies[slot] = sum(copies) if copies else None
+            grows = may_grow(slot, (pool.spec.capacity for pool in self.ledger.pools.values()), self._nodes)
+            self._node_copies[slot] = sum(copies) if copies and not grows else None
         return self._node_copies[slot]
 
     def _set_aside(self, pool: PoolName) -> ResourceSet:

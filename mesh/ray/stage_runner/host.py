@@ -142,7 +142,8 @@ class RayStageHost:
         self._orders: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._obey, name="host", daemon=True)
         self._thread.start()
-        self._groups = StageGroups(mesh, self._actors, self._calls, self._lose_groups)
+        # As an order: it comes after the start of each stage that has got a group of the dead keeper.
+        self._groups = StageGroups(mesh, self._actors, self._calls, lambda why: self._orders.put(partial(self._lose_groups, why)))
 
     # -- the port ------------------------------------------------------------------------------------------------------
 
@@ -324,10 +325,13 @@ class RayStageHost:
 
     def _obey(self) -> None:
         while (order := self._orders.get()) is not None:
-            try:
-                order()
-            except Exception:  # without this thread the mesh would go on accepting stages and run none
-                log.exception("an order failed", mesh=self._mesh)
+            self._carry_out(order)
+
+    def _carry_out(self, order: Callable[[], object]) -> None:
+        try:
+            order()
+        except Exception:  # without its thread the mesh would go on accepting stages and run none
+            log.exception("an order failed", mesh=self._mesh)
 
     def _order(self, stage: StageId, order: Callable[[Any], object]) -> None:
         with self._guard:
@@ -364,11 +368,11 @@ class RayStageHost:
         try:
             on_the_wire = {node: _on_the_wire(value) for node, value in inputs.items()}
             runner.actor.start.remote(encode(spec), blobs, on_the_wire, group, (), note)
-            for order in unstarted.orders:
-                order(runner.actor)
         except Exception:
             self._lose(runner, spec.stage)
             raise
+        for order in unstarted.orders:
+            self._carry_out(partial(order, runner.actor))
 
     def _lose(self, runner: BoundRunner, stage: StageId) -> None:
         """Report a stage lost that could not be passed to its runner."""
@@ -376,7 +380,7 @@ class RayStageHost:
             if stage not in runner.stages:
                 return
             group = self._drop(runner, stage)
-        self._groups.give_back(group)
+        self._groups.give_back(group, reuse=False)
         self._report_lost(runner, stage)
 
     def _drop(self, runner: BoundRunner, stage: StageId) -> Any:

@@ -99,11 +99,17 @@ def test_no_more_slots_are_asked_for_than_nodes_can_hold():
 
 
 def test_a_slot_larger_than_every_node_waits_until_one_comes():
-    mesh = Checked((pool("p", 6),))
+    mesh = Checked((pool("p", 4),))
     (explanation,) = mesh.handle(nodes(2, 2), offer("a", slot=cpu(3)))
     words = "one slot takes 3 cpu, and no node of the mesh has that much; the largest has 2"
     assert (explanation.reason, explanation.detail) == (Reason.NO_NODE_FITS, words)
     assert asked(mesh.handle(nodes(2, 2, 4))) == [("a", "p", 1)]
+
+
+def test_a_mesh_that_may_grow_is_asked_for_all_slots():
+    """An autoscaler adds nodes only for work that waits in Ray."""
+    mesh = Checked((pool("p", 9),))
+    assert asked(mesh.handle(nodes(2, 2), offer("a", slot=cpu(3), width=3))) == [("a", "p", 3)]
 
 
 def test_nodes_that_are_not_known_yet_refuse_nothing():
