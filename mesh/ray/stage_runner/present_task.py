@@ -30,8 +30,10 @@ _PULSE_S = 0.15
 _IDLE_PULSES_MAX = 20
 #: Longest pause after which the worker asks again whether the stage stops; seconds.
 _ASK_EVERY_S = 0.45
-#: Time limit for an answer of the runner; seconds. A runner that is gone takes its tasks with it.
+#: Time limit for an answer of the runner; seconds.
 _ANSWER_S_MAX = 30.0
+#: Longest wait for the runner when a task fails or stops; seconds. A runner that is gone takes its tasks with it.
+FLUSH_S_MAX = 5.0
 
 
 class PresentTask:
@@ -81,15 +83,13 @@ class PresentTask:
             raise TaskPreempted(f"{self._node} returned when it was asked to stop")
 
     def flush(self) -> None:
-        """Send the newest checkpoint, and wait until the runner has it: the task failed or stops."""
+        """Send the newest checkpoint, and wait until the runner has it, up to `FLUSH_S_MAX`: the task failed or stops."""
         if not self.context.is_used:
             return
         with self._lock, contextlib.suppress(Exception):  # The error of the task matters more than one on the way here.
-            if self._answer is not None:
-                self._answer.result(_ANSWER_S_MAX)
             self._exchange(float("inf"), is_last=True)
-            if self._answer is not None:
-                self._answer.result(_ANSWER_S_MAX)
+            if self._answer is not None:  # The runner handles calls in their order, so the last answer is that of all calls.
+                self._answer.result(FLUSH_S_MAX)
 
     def _exchange(self, now_s: float, *, is_last: bool) -> None:
         """Send what is new. With nothing new the runner is only asked whether to stop, now and then, and not at the end."""
