@@ -11,9 +11,12 @@ import contextlib
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
+
+from ray.exceptions import RayError
 
 from mesh.core.ids import NodeId, RunId, StageId
 from mesh.core.reasons import Reason
@@ -30,10 +33,22 @@ _PULSE_S = 0.15
 _IDLE_PULSES_MAX = 20
 #: Longest pause after which the worker asks again whether the stage stops; seconds.
 _ASK_EVERY_S = 0.45
-#: Time limit for an answer of the runner; seconds.
-_ANSWER_S_MAX = 30.0
 #: Longest wait for the runner when a task fails or stops; seconds. A runner that is gone takes its tasks with it.
 FLUSH_S_MAX = 5.0
+
+
+class AttemptLost(BaseException):
+    """Raised inside user code when the attempt cannot go on, through no fault of the code. `reason`: why.
+
+    Not an `Exception`, like `TaskPreempted`: code that catches it and starts anew would replace a good checkpoint.
+    """
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(reason, message)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return str(self.args[1])
 
 
 class PresentTask:
@@ -139,15 +154,26 @@ class PresentTask:
     def _load(self) -> bytes | None:
         """Return the newest checkpoint that an earlier attempt left; Ray's own retries count as attempts here. None when it is lost."""
         if self._earlier is None:
-            # A future, not `ray.get`: Ray would give the CPUs of a task that waits in `ray.get` to another.
-            last: Saved | None = self._runner.last_checkpoint.remote(self._stage, self._node).future().result(_ANSWER_S_MAX)
+            last: Saved | None = self._asked(lambda: self._runner.last_checkpoint.remote(self._stage, self._node))
             try:
                 self._earlier = (None if last is None else bytes(read_verified(*last)),)
             except ValueUnreadable as lost:
                 self._earlier = (None,)
                 refused = lost.reason, f"the last checkpoint of {self._node} is lost, it starts anew: {lost}"
-                self._runner.pulse.remote(self._stage, self._node, Saving(refused=refused)).future().result(_ANSWER_S_MAX)
+                self._asked(lambda: self._runner.pulse.remote(self._stage, self._node, Saving(refused=refused)))
         return self._earlier[0]
+
+    def _asked(self, call: Callable[[], Any]) -> Any:
+        """Return the runner's answer, however long it takes: a slow runner is no error of the code that waits.
+
+        Raises:
+            AttemptLost: The runner is gone.
+        """
+        try:
+            # A future, not `ray.get`: Ray would give the CPUs of a task that waits in `ray.get` to another.
+            return call().future().result()
+        except RayError as gone:
+            raise AttemptLost(Reason.WORKER_LOST, f"the runner of {self._node} is gone: {gone}") from gone
 
 
 @dataclass(slots=True)

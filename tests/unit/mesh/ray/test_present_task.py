@@ -5,9 +5,11 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 import pytest
+from ray.exceptions import RayActorError
 
 from mesh.core.ids import NodeId, RunId, StageId
-from mesh.ray.stage_runner.present_task import FLUSH_S_MAX, PresentTask
+from mesh.core.reasons import Reason
+from mesh.ray.stage_runner.present_task import FLUSH_S_MAX, AttemptLost, PresentTask
 
 
 class Answer(Future):
@@ -37,7 +39,9 @@ class Runner:
         self.savings = []
         self.waits = []
         self.answers = []
+        self.last = Answer(self.waits)
         self.pulse = Method(self._pulse)
+        self.last_checkpoint = Method(lambda _stage, _node: self.last)
 
     def _pulse(self, _stage, _node, saving):
         self.savings.append(saving)
@@ -73,3 +77,17 @@ def test_an_end_with_nothing_new_waits_for_the_last_answer(present, runner):
     present.report()
     present.flush()
     assert (len(runner.savings), runner.waits) == (1, [FLUSH_S_MAX])
+
+
+def test_a_task_waits_for_a_slow_runner_without_limit(present, runner):
+    runner.last.set_result(None)
+    assert present.context.last_checkpoint() is None
+    assert runner.waits == [None]
+
+
+def test_a_dead_runner_is_no_error_of_the_code(present, runner):
+    runner.last.set_exception(RayActorError())
+    with pytest.raises(AttemptLost, match="the runner of a is gone") as lost:
+        present.context.last_checkpoint()
+    assert lost.value.reason is Reason.WORKER_LOST
+    assert not isinstance(lost.value, Exception)
