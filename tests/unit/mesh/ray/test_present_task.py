@@ -1,15 +1,19 @@
-"""What a worker sends its runner about the task that it runs, with a runner that is slow or gone."""
+"""What a worker sends its runner about the task that it runs, with a runner or a storage that is slow or gone."""
 
 from __future__ import annotations
 
+import pickle
 from concurrent.futures import Future
+from pathlib import Path
 
+import fsspec
 import pytest
 from ray.exceptions import RayActorError
 
 from mesh.core.ids import NodeId, RunId, StageId
 from mesh.core.reasons import Reason
-from mesh.ray.stage_runner.present_task import FLUSH_S_MAX, AttemptLost, PresentTask
+from mesh.ray.stage_runner.exporting import export_pickled
+from mesh.ray.stage_runner.present_task import FLUSH_S_MAX, READS_MAX, AttemptLost, PresentTask
 
 
 class Answer(Future):
@@ -39,6 +43,7 @@ class Runner:
         self.savings = []
         self.waits = []
         self.answers = []
+        self.answers_at_once = False
         self.last = Answer(self.waits)
         self.pulse = Method(self._pulse)
         self.last_checkpoint = Method(lambda _stage, _node: self.last)
@@ -46,6 +51,8 @@ class Runner:
     def _pulse(self, _stage, _node, saving):
         self.savings.append(saving)
         self.answers.append(Answer(self.waits))
+        if self.answers_at_once:
+            self.answers[-1].set_result(False)
         return self.answers[-1]
 
 
@@ -55,9 +62,21 @@ def runner():
 
 
 @pytest.fixture
-def present(runner, tmp_path):
+def pauses():
+    return []
+
+
+@pytest.fixture
+def present(runner, tmp_path, pauses):
     present = PresentTask(
-        runner, run=RunId("r"), stage=StageId("r.1"), node=NodeId("a"), attempt=1, storage_url=tmp_path.as_uri(), inline_limit_bytes=1_000
+        runner,
+        run=RunId("r"),
+        stage=StageId("r.1"),
+        node=NodeId("a"),
+        attempt=1,
+        storage_url=tmp_path.as_uri(),
+        inline_limit_bytes=1_000,
+        sleep=pauses.append,
     )
     present.context.use()
     return present
@@ -91,3 +110,59 @@ def test_a_dead_runner_is_no_error_of_the_code(present, runner):
         present.context.last_checkpoint()
     assert lost.value.reason is Reason.WORKER_LOST
     assert not isinstance(lost.value, Exception)
+
+
+class FailingStorage:
+    """Storage whose first reads fail."""
+
+    def __init__(self, monkeypatch):
+        self.errors = []
+        self._open = fsspec.open
+        monkeypatch.setattr(fsspec, "open", self._opened)
+
+    def _opened(self, *args):
+        if self.errors:
+            raise self.errors.pop(0)
+        return self._open(*args)
+
+
+@pytest.fixture
+def storage(monkeypatch):
+    return FailingStorage(monkeypatch)
+
+
+@pytest.fixture
+def earlier(runner, tmp_path):
+    """File of the checkpoint that an earlier attempt left."""
+    data = pickle.dumps("earlier")
+    saved = export_pickled(data, run=RunId("r"), node=NodeId("a"), storage_url=tmp_path.as_uri(), inline_limit_bytes=0)
+    runner.last.set_result(saved)
+    return Path(saved[0].uri.removeprefix("file://"))
+
+
+class ObjectStoreError(Exception):
+    """Error that is no `OSError`."""
+
+
+@pytest.mark.usefixtures("earlier")
+def test_a_short_failure_of_the_storage_is_waited_for(present, storage, pauses):
+    storage.errors = [TimeoutError("slow"), ObjectStoreError("503")]
+    assert present.context.last_checkpoint() == "earlier"
+    assert pauses == [0.5, 1.0]
+
+
+@pytest.mark.parametrize("error", [TimeoutError("slow"), OSError(5, "EIO"), PermissionError("closed"), ObjectStoreError("503")])
+@pytest.mark.usefixtures("earlier")
+def test_a_checkpoint_outlives_a_storage_that_is_away(present, runner, storage, error):
+    storage.errors = [error] * READS_MAX
+    with pytest.raises(AttemptLost, match="cannot be read now") as lost:
+        present.context.last_checkpoint()
+    assert (lost.value.reason, runner.savings) == (Reason.VALUE_LOST, [])
+    assert present.context.last_checkpoint() == "earlier"
+
+
+def test_a_checkpoint_that_is_gone_starts_anew(present, runner, earlier, pauses):
+    earlier.unlink()
+    runner.answers_at_once = True
+    assert present.context.last_checkpoint() is None
+    assert (pauses, [saving.refused[0] for saving in runner.savings]) == ([], [Reason.VALUE_LOST])
