@@ -1,4 +1,4 @@
-"""What a worker sends its runner about the task that it runs, with a runner or a storage that is slow or gone."""
+"""Reports of a worker on the task that it runs, with a runner or a storage that is slow or gone."""
 
 from __future__ import annotations
 
