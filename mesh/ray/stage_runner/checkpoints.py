@@ -1,13 +1,15 @@
 """Checkpoints and progress of a runner's tasks: the newest of each node, reported at most once a second.
 
-A newer checkpoint replaces one that is not reported yet. A checkpoint in a file is reported at once, since the root deletes the file of
+A newer checkpoint replaces one that is not reported yet, and so does a refusal. A refusal is reported once an attempt, however often it
+occurs. A checkpoint in a file is reported at once, since the root deletes the file of
 the one before; its worker limits the rate. Pure, but for `last`, which any thread may call.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mesh.core.ids import NodeId, StageId
 from mesh.core.reasons import Reason
@@ -20,6 +22,9 @@ REPORT_EVERY_S = 1.0
 
 #: Longest text about a checkpoint that was not kept.
 DETAIL_CHARS_MAX = 1_000
+
+#: Largest number of refusals that are reported of one attempt: some storages name each request in their errors.
+REFUSALS_MAX = 10
 
 #: Address of a checkpoint; and its bytes, when the control store carries them.
 Saved = tuple[StoredValue, bytes | None]
@@ -40,13 +45,20 @@ class _Node:
     last: Saved | None  #: The newest; at first that of an earlier attempt.
     progress: float | None = None
     number: int = 0
+    refused: tuple[Reason, str] | None = None  #: The newest refusal that is not reported yet.
+    reported_refusals: set[str] = field(default_factory=set)
     reported_number: int = 0
     reported_progress: float | None = None
     reported_s: float = float("-inf")
 
     @property
     def is_unreported(self) -> bool:
-        return self.number > self.reported_number or self.progress != self.reported_progress
+        return self.number > self.reported_number or self.progress != self.reported_progress or self.refused is not None
+
+    def refuse(self, reason: Reason, detail: str) -> None:
+        """Record a refusal, unless it was reported already or `REFUSALS_MAX` were."""
+        if _unnamed(detail) not in self.reported_refusals and len(self.reported_refusals) < REFUSALS_MAX:
+            self.refused = reason, detail
 
 
 class Checkpoints:
@@ -78,10 +90,7 @@ class Checkpoints:
         """Record what is new of a running task, and report it when it is due. `now_s`: any clock that only goes forward."""
         kept = self._stages[stage].setdefault(task.node, _Node(attempt=task.attempt, last=None))
         if saving.refused is not None:
-            reason, detail = saving.refused
-            self._put(
-                CheckpointRefused(stage=stage, node=task.node, attempt=kept.attempt, reason=reason, detail=detail[:DETAIL_CHARS_MAX]), None
-            )
+            kept.refuse(*saving.refused)
         if saving.progress is not None:
             kept.progress = saving.progress
         if saving.saved is not None:
@@ -114,6 +123,13 @@ class Checkpoints:
         if kept.progress is not None and kept.progress != kept.reported_progress:
             progress = round(kept.progress * PROGRESS_WHOLE)
             self._put(NodeProgress(stage=stage, node=node, attempt=kept.attempt, progress=progress), None)
+        if kept.refused is not None:
+            reason, detail = kept.refused
+            self._put(
+                CheckpointRefused(stage=stage, node=node, attempt=kept.attempt, reason=reason, detail=detail[:DETAIL_CHARS_MAX]), None
+            )
+            kept.reported_refusals.add(_unnamed(detail))
+            kept.refused = None
         kept.reported_number, kept.reported_progress, kept.reported_s = kept.number, kept.progress, now_s
 
     def drop(self, stage: StageId, node: NodeId) -> None:
@@ -125,3 +141,8 @@ class Checkpoints:
         """Forget all nodes of a stage that has ended."""
         for node in self._stages.pop(stage, {}):
             self._waiting.pop((stage, node), None)
+
+
+def _unnamed(detail: str) -> str:
+    """Return the text without the names of files, which differ in each checkpoint."""
+    return re.sub(r"[0-9a-f]{16,}", "", detail)

@@ -31,7 +31,7 @@ from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
 from mesh.ray.connection import keep_connected
 from mesh.ray.stage_runner.exporting import ValueUnreadable, ValueUnwritable, export, read_verified, unpack
-from mesh.ray.stage_runner.present_task import PresentTask, Pulse
+from mesh.ray.stage_runner.present_task import AttemptLost, PresentTask, Pulse
 from mesh.ray.stage_runner.watch_folder import register
 from mesh.ray.user_code.interrupts import listen_for_cancel
 from mesh.ray.user_code.ownership import attribute_to
@@ -207,7 +207,7 @@ def _run(runner: Any, key: str, code: bytes | None, call: TaskCall, values: tupl
         fault = _fault(call.node, Reason.CODE_UNAVAILABLE, missing.__cause__ or missing, started_ms, str(missing))
     except _Forbidden as forbidden:
         fault = _fault(call.node, Reason.RESULT_UNSERIALIZABLE, TypeError(str(forbidden)), started_ms)
-    except (ValueUnwritable, ValueUnreadable) as refused:
+    except (ValueUnwritable, ValueUnreadable, AttemptLost) as refused:
         fault = _fault(call.node, refused.reason, refused, started_ms)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the tenant's code raises is reported; KeyboardInterrupt is Ray's cancel
         if (end := _end_of_worker(error)) is not None:

@@ -45,6 +45,10 @@ class ValueUnreadable(RuntimeAdapterError):
         return str(self.args[1])
 
 
+class StorageAway(ValueUnreadable):
+    """A value that cannot be read now: the storage fails, and may hold it all the same."""
+
+
 class ValueUnwritable(RuntimeAdapterError):
     """A value that cannot leave the mesh. `reason`: RESULT_UNSERIALIZABLE, or VALUE_LOST when the storage refuses it."""
 
@@ -109,7 +113,7 @@ def read_verified(stored: StoredValue, data: bytes | None) -> bytes | bytearray:
     """Return the bytes of a stored value, after a check of size and hash.
 
     Raises:
-        ValueUnreadable: Gone, truncated or altered.
+        ValueUnreadable: Gone, truncated or altered; `StorageAway` when that is not known.
     """
     if data is None:
         if stored.uri is None:
@@ -237,8 +241,10 @@ def _read_file(stored: StoredValue, uri: str) -> bytearray:
                 filled += len(chunk)
                 digest.update(chunk)
             rest = file.read(1)
-    except (OSError, ValueError) as gone:
-        raise ValueUnreadable(Reason.VALUE_LOST, f"{uri} cannot be read: {_described(gone)}") from gone
+    except FileNotFoundError as gone:
+        raise ValueUnreadable(Reason.VALUE_LOST, f"{uri} is gone: {_described(gone)}") from gone
+    except Exception as away:  # Object stores raise errors of their own.
+        raise StorageAway(Reason.VALUE_LOST, f"{uri} cannot be read: {_described(away)}") from away
     if filled < stored.size_bytes or rest or digest.hexdigest() != stored.sha256:
         raise ValueUnreadable(Reason.VALUE_LOST, f"{uri} is corrupt: its size or hash is not that of the value written")
     return data

@@ -11,14 +11,18 @@ import contextlib
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from ray.exceptions import RayError
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+
 from mesh.core.ids import NodeId, RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.ray.stage_runner.checkpoints import REPORT_EVERY_S, Saved, Saving
-from mesh.ray.stage_runner.exporting import ValueUnreadable, ValueUnwritable, export_pickled, read_verified
+from mesh.ray.stage_runner.exporting import StorageAway, ValueUnreadable, ValueUnwritable, export_pickled, read_verified
 from mesh.ray.user_code.task_context import TaskContext, TaskPreempted
 
 #: Run time after which the start of a task is reported separately; seconds. The start of a shorter task is reported with its end, at
@@ -26,12 +30,28 @@ from mesh.ray.user_code.task_context import TaskContext, TaskPreempted
 ANNOUNCE_AFTER_S = 0.3
 #: Largest pickled checkpoint of a node.
 CHECKPOINT_BYTES_MAX = 256 * 2**20
+#: Attempts to read a checkpoint while the storage fails, and the first pause between two of them, which doubles; seconds.
+READS_MAX, READ_AGAIN_S = 5, 0.5
 _PULSE_S = 0.15
 _IDLE_PULSES_MAX = 20
 #: Longest pause after which the worker asks again whether the stage stops; seconds.
 _ASK_EVERY_S = 0.45
-#: Time limit for an answer of the runner; seconds. A runner that is gone takes its tasks with it.
-_ANSWER_S_MAX = 30.0
+#: Longest wait for the runner when a task fails or stops; seconds. A runner that is gone takes its tasks with it.
+FLUSH_S_MAX = 5.0
+
+
+class AttemptLost(BaseException):
+    """Raised inside user code when the attempt cannot go on, through no fault of the code. `reason`: why.
+
+    Not an `Exception`, like `TaskPreempted`: code that catches it and starts anew would replace a good checkpoint.
+    """
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(reason, message)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return str(self.args[1])
 
 
 class PresentTask:
@@ -40,10 +60,20 @@ class PresentTask:
     Args:
         runner: Actor handle of the runner.
         storage_url: Folder of checkpoints that are too large for the control store.
+        sleep: Replaces `time.sleep` in tests.
     """
 
     def __init__(
-        self, runner: Any, *, run: RunId, stage: StageId, node: NodeId, attempt: int, storage_url: str, inline_limit_bytes: int
+        self,
+        runner: Any,
+        *,
+        run: RunId,
+        stage: StageId,
+        node: NodeId,
+        attempt: int,
+        storage_url: str,
+        inline_limit_bytes: int,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.started_ms = time.time_ns() // 1_000_000
         self.context = TaskContext(
@@ -52,6 +82,7 @@ class PresentTask:
         self._runner = runner
         self._run, self._stage, self._node, self._attempt = run, stage, node, attempt
         self._storage_url, self._inline_limit_bytes = storage_url, inline_limit_bytes
+        self._sleep = sleep
         self._began_s = time.monotonic()
         self._is_announced = False
         self._lock = threading.Lock()
@@ -81,15 +112,13 @@ class PresentTask:
             raise TaskPreempted(f"{self._node} returned when it was asked to stop")
 
     def flush(self) -> None:
-        """Send the newest checkpoint, and wait until the runner has it: the task failed or stops."""
+        """Send the newest checkpoint, and wait until the runner has it, up to `FLUSH_S_MAX`: the task failed or stops."""
         if not self.context.is_used:
             return
         with self._lock, contextlib.suppress(Exception):  # The error of the task matters more than one on the way here.
-            if self._answer is not None:
-                self._answer.result(_ANSWER_S_MAX)
             self._exchange(float("inf"), is_last=True)
-            if self._answer is not None:
-                self._answer.result(_ANSWER_S_MAX)
+            if self._answer is not None:  # The runner handles calls in their order, so the last answer is that of all calls.
+                self._answer.result(FLUSH_S_MAX)
 
     def _exchange(self, now_s: float, *, is_last: bool) -> None:
         """Send what is new. With nothing new the runner is only asked whether to stop, now and then, and not at the end."""
@@ -137,17 +166,44 @@ class PresentTask:
         )
 
     def _load(self) -> bytes | None:
-        """Return the newest checkpoint that an earlier attempt left; Ray's own retries count as attempts here. None when it is lost."""
+        """Return the newest checkpoint that an earlier attempt left; Ray's own retries count as attempts here. None when it is lost.
+
+        Raises:
+            AttemptLost: The runner is gone, or the storage fails: the checkpoint stays for the next attempt.
+        """
         if self._earlier is None:
-            # A future, not `ray.get`: Ray would give the CPUs of a task that waits in `ray.get` to another.
-            last: Saved | None = self._runner.last_checkpoint.remote(self._stage, self._node).future().result(_ANSWER_S_MAX)
+            last: Saved | None = self._asked(lambda: self._runner.last_checkpoint.remote(self._stage, self._node))
             try:
-                self._earlier = (None if last is None else bytes(read_verified(*last)),)
+                self._earlier = (None if last is None else bytes(self._read(last)),)
+            except StorageAway as away:
+                raise AttemptLost(away.reason, f"the last checkpoint of {self._node} cannot be read now: {away}") from away
             except ValueUnreadable as lost:
                 self._earlier = (None,)
                 refused = lost.reason, f"the last checkpoint of {self._node} is lost, it starts anew: {lost}"
-                self._runner.pulse.remote(self._stage, self._node, Saving(refused=refused)).future().result(_ANSWER_S_MAX)
+                self._asked(lambda: self._runner.pulse.remote(self._stage, self._node, Saving(refused=refused)))
         return self._earlier[0]
+
+    def _read(self, saved: Saved) -> bytes | bytearray:
+        reads = Retrying(
+            retry=retry_if_exception_type(StorageAway),
+            stop=stop_after_attempt(READS_MAX),
+            wait=wait_exponential(READ_AGAIN_S),
+            sleep=self._sleep,
+            reraise=True,
+        )
+        return reads(read_verified, *saved)
+
+    def _asked(self, call: Callable[[], Any]) -> Any:
+        """Return the runner's answer, however long it takes: a slow runner is no error of the code that waits.
+
+        Raises:
+            AttemptLost: The runner is gone.
+        """
+        try:
+            # A future, not `ray.get`: Ray would give the CPUs of a task that waits in `ray.get` to another.
+            return call().future().result()
+        except RayError as gone:
+            raise AttemptLost(Reason.WORKER_LOST, f"the runner of {self._node} is gone: {gone}") from gone
 
 
 @dataclass(slots=True)

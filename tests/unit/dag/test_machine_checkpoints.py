@@ -60,6 +60,15 @@ def test_a_retry_after_an_error_goes_on_too():
     assert sent_checkpoint(run) == value("a#1")
 
 
+@pytest.mark.parametrize("reason", [Reason.VALUE_LOST, Reason.WORKER_LOST])
+def test_a_checkpoint_outlives_a_storage_or_runner_away(reason):
+    run = running()
+    run.take(saved(run, "a", 1), run.failed("a", reason), run.ended("a"))
+    assert (dropped(run), run.node("a").retries_used) == ([], 0)
+    run.place(a="east")
+    assert sent_checkpoint(run) == value("a#1")
+
+
 def test_a_checkpoint_outlives_attempts_that_save_none():
     run = running()
     run.take(saved(run, "a", 5))

@@ -8,7 +8,7 @@ from mesh.core.ids import NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING
 from mesh.core.values import Encoding, StoredValue
-from mesh.ray.stage_runner.checkpoints import REPORT_EVERY_S, Checkpoints, Saving
+from mesh.ray.stage_runner.checkpoints import REFUSALS_MAX, REPORT_EVERY_S, Checkpoints, Saving
 from mesh.stages.messages import CheckpointRefused, NodeCheckpoint, NodeProgress
 from mesh.stages.spec import StageSpec, TaskSpec
 
@@ -94,10 +94,41 @@ def test_progress_waits_like_checkpoints_and_is_reported_once(driven):
     assert driven.reported == [2_500, 7_500]
 
 
-def test_a_refusal_is_reported_at_once(driven):
+def refused(detail):
+    return Saving(refused=(Reason.VALUE_LOST, detail))
+
+
+def test_a_first_refusal_is_reported_at_once(driven):
+    driven.save(refused("too large"), 0.1)
+    assert driven.reported == ["too large"]
+
+
+def test_a_refusal_waits_like_a_checkpoint(driven):
     driven.save(saved("one"), 0.0)
-    driven.save(Saving(refused=(Reason.VALUE_LOST, "too large")), 0.1)
+    driven.save(refused("too large"), 0.1)
+    assert driven.reported == [(1, "one")]
+    driven.checkpoints.report_due(REPORT_EVERY_S)
     assert driven.reported == [(1, "one"), "too large"]
+
+
+def test_a_stop_reports_the_refusal_that_waits(driven):
+    driven.save(saved("one"), 0.0)
+    driven.save(refused("too large"), 0.1)
+    driven.flush(0.2)
+    assert driven.reported == [(1, "one"), "too large"]
+
+
+def test_the_same_refusal_is_reported_once(driven):
+    for at_s in range(100):
+        driven.save(refused(f"{at_s:032x}.part: no room"), 2.0 * at_s)
+    assert driven.reported == [f"{0:032x}.part: no room"]
+    assert driven.checkpoints.pause_s(200.0) is None
+
+
+def test_different_refusals_have_a_limit(driven):
+    for at_s in range(100):
+        driven.save(refused(f"request {at_s} failed"), 2.0 * at_s)
+    assert len(driven.reported) == REFUSALS_MAX
 
 
 def test_the_last_checkpoint_is_the_newest_reported_or_not(driven):
