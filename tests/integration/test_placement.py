@@ -84,7 +84,8 @@ def test_work_that_waits_in_its_own_group_is_no_rival(pool):
         ray.remote(num_cpus=0, resources={"lamp": 1})(pause).options(scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote()
         for _ in range(3)
     ]
-    eventually(demands)
+    eventually(lambda: state_of(group) == "CREATED")
+    eventually(lambda: any("_group_" in name for names in demands() for name in names))
     assert resources_waited_for() == frozenset()
     for task in tasks:
         ray.cancel(task, force=True)

@@ -190,7 +190,8 @@ class TaskCalls:
             entry_arguments=entry_arguments,
             handlers=read_handlers(handlers) if handlers is not None else None,
             environment=dict(environment or {}),
-            submitter=ray.get_runtime_context().get_job_id(),
+            # Ray would start a cluster of its own for a process that is connected to none.
+            submitter=ray.get_runtime_context().get_job_id() if ray.is_initialized() else "",
             own_process=own_process,
             metrics_period_ms=metrics_period_ms,
         )
