@@ -39,14 +39,12 @@ def test_demo_shows_its_result_and_leaves_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "confusion-matrix.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.faults
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "moment",
     [
-        "cluster local: starting",  # `up` is interrupted at this moment in `make test`.
-        "root: deploying",
-        "root: answers at",
+        "cluster local: starting",  # The cheapest moment: `make test` interrupts here, `make faults` later too.
+        pytest.param("root: deploying", marks=[pytest.mark.faults, pytest.mark.slow]),
+        pytest.param("root: answers at", marks=[pytest.mark.faults, pytest.mark.slow]),
     ],
 )
 def test_ctrl_c_at_any_point_of_the_demo_ends_everything(tmp_path: Path, moment: str) -> None:

@@ -148,8 +148,16 @@ def coordinator_of(stack: Stack) -> psutil.Process:
     raise AssertionError("there is no coordinator")
 
 
-@pytest.mark.faults
-@pytest.mark.slow
+def test_the_same_id_submitted_by_many_at_once_is_one_run(client: Client, stores: Stores) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    node = dag.bind(begin, 7)
+    with ThreadPoolExecutor(8) as pool:
+        runs = list(pool.map(lambda _: client.submit(node, id="once", by_value=(__import__("sys").modules[__name__],)), range(8)))
+    assert {run.result(LIMIT_S) for run in runs} == {7}
+    assert len([line for line in stores.runs.list("acme", 1000) if line.run == "once"]) == 1  # type: ignore[arg-type]
+
+
 def test_redis_is_killed_in_the_middle_of_a_run_and_comes_back(stack: Stack, client: Client, tmp_path: Path) -> None:
     run = submit(client, dag.task(add).bind(dag.task(wait_for_gate, labels=WEST).bind(str(tmp_path)), 5))
     eventually(lambda: assert_attempts(tmp_path, 1))
@@ -164,13 +172,3 @@ def result_of(run: Run) -> int:
         return int(run.result(LIMIT_S))
     except dag.errors.ApiError as away:
         raise AssertionError(str(away)) from away
-
-
-def test_the_same_id_submitted_by_many_at_once_is_one_run(client: Client, stores: Stores) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    node = dag.bind(begin, 7)
-    with ThreadPoolExecutor(8) as pool:
-        runs = list(pool.map(lambda _: client.submit(node, id="once", by_value=(__import__("sys").modules[__name__],)), range(8)))
-    assert {run.result(LIMIT_S) for run in runs} == {7}
-    assert len([line for line in stores.runs.list("acme", 1000) if line.run == "once"]) == 1  # type: ignore[arg-type]

@@ -287,8 +287,6 @@ def test_s22_suspended_supervisor_loses_nothing(running, tmp_path, ticks):
     assert len(set(ticks_of(tmp_path))) == 1
 
 
-@pytest.mark.faults
-@pytest.mark.slow
 def test_s20_agent_suspended_past_its_heartbeat_runs_once(running, tmp_path):
     running.create_pool("main", capacity={"cpu": 2})
     task = running.submit_task(
