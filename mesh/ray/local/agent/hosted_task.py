@@ -187,7 +187,7 @@ class HostedTask(HostedCalls):
             object wants to say farewell, other calls of it run, or a stop has begun.
         """
         ended = self.ended
-        if ended is None or ended.result is None or ended.stopped or hasattr(self._actor, _FAREWELL):
+        if ended is None or ended.result is None or ended.stopped or self._has_farewell:
             return None
         with self._stop_lock:
             with self._lock:
@@ -201,9 +201,17 @@ class HostedTask(HostedCalls):
     def let_go(self, *, farewell_s: float = 0.0) -> str:
         """Release the object and everything user code left. Return why the process cannot be reused; empty when it can.
 
+        Does not raise: an error, of the object or of restoring the working directory, is such a reason.
+
         Args:
             farewell_s: Time limit of the object's `__ray_shutdown__`; 0: it is not called.
         """
+        try:
+            return self._let_go(farewell_s)
+        except BaseException as error:  # noqa: BLE001 - any error of user code is reported
+            return f"the task's object cannot be released: {serialize_error(error).words}"
+
+    def _let_go(self, farewell_s: float) -> str:
         spoiled = self._farewell(farewell_s) if farewell_s else ""
         watched = _weakly(self._actor)
         self._actor, self._result, self._handlers = None, None, StateHandlers()
@@ -244,13 +252,16 @@ class HostedTask(HostedCalls):
         )
 
     def _farewell(self, timeout_s: float) -> str:
-        farewell = getattr(self._actor, _FAREWELL, None)
-        if farewell is None:
+        if not self._has_farewell:
             return ""
-        outcome = call_bounded(farewell, timeout_s=timeout_s, name="farewell")
+        outcome = call_bounded(getattr(self._actor, _FAREWELL), timeout_s=timeout_s, name="farewell")
         if isinstance(outcome, Hangs):
             return f"{_FAREWELL} does not return"
         return f"{_FAREWELL} raised {serialize_error(outcome.error).words}" if isinstance(outcome, Raised) else ""
+
+    @property
+    def _has_farewell(self) -> bool:
+        return hasattr(type(self._actor), _FAREWELL)  # Not of the object, whose `__getattr__` may raise any error.
 
     @property
     def _true_end(self) -> Ended | None:

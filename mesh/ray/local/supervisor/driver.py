@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from ray.exceptions import ActorUnavailableError, RayError
+from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
 
 from mesh.core.ids import GroupId, NodeName, TaskId
 from mesh.core.reasons import Reason
@@ -268,6 +268,12 @@ class Driver:
             ended_ref, value_ref = process.handle.run.remote(task, attempt)
             try:
                 ended = await ended_ref
+            except RayTaskError as error:  # The call itself failed: the process lives, and nothing else would report the task.
+                if self.hosts.get(task) is process and process.attempt == attempt:
+                    lost = self._lost(process, f"the agent's call failed: {error.cause!r}")
+                    self._assignments.end(process)
+                    await self._report_lost(lost, process.group)
+                return
             except ActorUnavailableError:  # The call may have arrived or not; the agent runs it once, and answers again.
                 await asyncio.sleep(REACH_AGAIN_S)
                 continue

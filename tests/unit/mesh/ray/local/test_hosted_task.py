@@ -302,6 +302,33 @@ def test_an_object_is_released_after_its_entry_method():
     assert (stopped.ended, stopped.reusable) == (released, True)
 
 
+def test_an_object_with_every_attribute_looked_up_is_released():
+    class Table:
+        def __getattr__(self, name):
+            return {}[name]
+
+        def run(self):
+            return 5
+
+    holder = Holder(Table, entry="run")
+    holder.task.run()
+    released = holder.task.release()
+    assert (unpickled(released.result), released.spoiled) == (5, "")
+
+
+def test_an_error_of_the_release_ends_the_process(monkeypatch):
+    holder = Holder(entry="add", entry_arguments=pickled_arguments(5))
+    holder.task.run()
+
+    def refuse(_):
+        raise PermissionError("not there")
+
+    monkeypatch.setattr(os, "chdir", refuse)
+    released = holder.task.release()
+    assert unpickled(released.result) == 5
+    assert "cannot be released: builtins.PermissionError: not there" in released.spoiled
+
+
 class Maker:
     def large(self):
         return bytes(2**21)

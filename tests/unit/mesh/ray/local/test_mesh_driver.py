@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from ray.exceptions import ActorUnavailableError, RayActorError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
@@ -323,5 +323,21 @@ def test_a_call_of_a_task_that_is_gone_is_not_retried(monkeypatch):
         calls = process.handle.run = Died(ActorUnavailableError("the connection broke", None))
         await scene.up("p1", 1)
         assert (calls.made, scene.reported) == (1, [(TaskStarted, 1), (AgentLost, 1)])
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("cause", [KeyError("a bug"), ActorUnavailableError("another actor", None)], ids=["bug", "of another actor"])
+def test_a_failed_call_loses_the_task_and_ends_its_process(monkeypatch, cause):
+    async def scene():
+        monkeypatch.setattr(DriverPayloads, "has_entry", lambda *_: True)
+        scene = Scene()
+        await scene.carry_out(start(1))
+        process = scene.client.processes["p1"]
+        calls = process.handle.run = Calls(RayTaskError("run", "traceback", cause).as_instanceof_cause())
+        await scene.up("p1", 1)
+        assert (calls.made, scene.reported) == (1, [(TaskStarted, 1), (AgentLost, 1)])
+        assert not process.is_wanted
+        assert scene.driver.hosts == {}
 
     asyncio.run(scene())
