@@ -2,9 +2,13 @@
 .PHONY: help setup demo test faults fresh check fix bench clean docs
 PY := .venv/bin/python
 STAMP := .venv/.installed
+# Tests start hundreds of processes, and each would compile all sources again.
+export PYTHONDONTWRITEBYTECODE=
 # Processes that share the tests, file by file: while one waits for Ray, the other one computes. More of them want more cores.
 WORKERS := 2
-# What fresh examples and worlds are made from: make tells it, so that they can be had again.
+# After this time in one test a process prints its threads and ends; seconds. Longer than the longest row may take.
+ROW_S_MAX := 1000
+# What fresh examples and worlds are made from: make prints it, so that they can be had again.
 SEED ?= $(shell $(PY) -c 'import random; print(random.randrange(2**32))')
 
 help: ## This list
@@ -19,9 +23,9 @@ test: $(STAMP) ## All tests but the slow faults, with real Redis and real Ray, b
 	$(PY) -m pytest -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1
 
 faults: $(STAMP) ## Kill, freeze, cut off, fill up: every row of the fault plan, and a stack stopped again and again; minutes; see docs/faults.md
-	$(PY) -m pytest -q -m faults tests
+	$(PY) -m pytest -q -m faults -o faulthandler_timeout=$(ROW_S_MAX) tests
 
-fresh: $(STAMP) ## Laws and worlds with new random examples, from a seed that make tells; SEED=7: from that one
+fresh: $(STAMP) ## Laws and worlds with new random examples, from a seed that make prints; SEED=7: from that one
 	$(PY) -m pytest --hypothesis-profile fresh --hypothesis-seed $(SEED) -n $(WORKERS) tests/property tests/simulation
 
 check: $(STAMP) ## Linter, formatter, types, layers

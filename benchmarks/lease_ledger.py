@@ -73,7 +73,7 @@ def _measure(client: redis.Redis, calls: int, turns: int) -> list[Found]:
     for held in _HELD:
         mesh = _mesh(ledger, f"m{held}")
         for first in range(0, held, ROWS_MAX):
-            _take_in(mesh, ledger.acquire(mesh.session, _demands(mesh, tenants[first : min(held, first + ROWS_MAX)])))
+            _apply(mesh, ledger.acquire(mesh.session, _demands(mesh, tenants[first : min(held, first + ROWS_MAX)])))
         sides[f"heartbeat, {held} leases"] = partial(_spent, partial(_heartbeat, mesh), calls)
     grows = _mesh(ledger, "grows")
     sides[_GROWING] = partial(_grow, ledger, grows, tenants[:ROWS_MAX])
@@ -114,7 +114,7 @@ def _grow(ledger: RedisLedger, mesh: ManualMesh, tenants: list[TenantPath]) -> S
     started = time.perf_counter()
     acquired = ledger.acquire(mesh.session, demands)
     spent = (time.perf_counter() - started) * 1000 / len(tenants)
-    _take_in(mesh, acquired)
+    _apply(mesh, acquired)
     return {WALL: spent}
 
 
@@ -156,7 +156,7 @@ def _demands(mesh: ManualMesh, tenants: list[TenantPath]) -> tuple[QuotaDemand, 
     return tuple(QuotaDemand(tenant=path, flavor=_RED, slot=_SLOT, version=mesh.lease(path, _RED).version) for path in tenants)
 
 
-def _take_in(mesh: ManualMesh, acquired: Acquired) -> None:
+def _apply(mesh: ManualMesh, acquired: Acquired) -> None:
     response: LedgerResponse = acquired.response
     mesh.session = replace(mesh.session, mark=response.mark)
     mesh.leases.update({(lease.tenant, lease.flavor): lease for lease in response.leases})

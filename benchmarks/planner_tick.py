@@ -34,11 +34,11 @@ from serve_apps.processes.process import collect_seldom
 
 TENANTS, ACTIVE = (1_000, 10_000, 100_000), 1_000
 TURNS = 9
-MESHES, FLAVORS, TEAMS_A_GROUP, WANTS = 100, tuple(FlavorName(f"flavor-{number}") for number in range(5)), 20, 100
+MESHES, FLAVORS, TEAMS_A_GROUP, DEMANDS = 100, tuple(FlavorName(f"flavor-{number}") for number in range(5)), 20, 100
 _SLOT = ResourceSet.of({"cpu": 1, "memory": "1GiB"})
 #: Longer than any turn, so that no session expires.
 _LONG_MS = 3_600_000
-_NOTHING_NEW, _SOMETHING_NEW = "nothing new", f"{WANTS} leases grown, {WANTS} wanted"
+_NOTHING_NEW, _SOMETHING_NEW = "nothing new", f"{DEMANDS} leases grown, {DEMANDS} wanted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,17 +140,17 @@ def _measure(client: redis.Redis, tenants: int, active: int, turns: int) -> Iter
     for number, (team, flavor) in enumerate(teams):
         meshes[number % MESHES].acquire(team, flavor, _SLOT, 3)
     clocked = ClockedLedger(RedisLedger(client, Keys(), terms=terms))
-    election = PlannerLoop(cast("LeaseLedger", clocked), "root", election_ms=_LONG_MS, tenant_policies=MemoryTenantPolicies())
+    planner_loop = PlannerLoop(cast("LeaseLedger", clocked), "root", leader_ttl_ms=_LONG_MS, tenant_policies=MemoryTenantPolicies())
     begun = time.process_time()
     clocked.snapshot()
     first_ms = (time.process_time() - begun) * 1000
-    election.tick()
+    planner_loop.tick()
     still: list[_Tick] = []
     moving: list[_Tick] = []
     for turn in range(turns):
-        still.append(_ticked(client, election, clocked))
+        still.append(_ticked(client, planner_loop, clocked))
         _demand(meshes, teams, turn)
-        moving.append(_ticked(client, election, clocked))
+        moving.append(_ticked(client, planner_loop, clocked))
         for mesh in meshes:
             mesh.heartbeat(demands=())
     for what, ticks in ((_NOTHING_NEW, still), (_SOMETHING_NEW, moving[1:] or moving)):  # No lease has grown before the first kind of tick.
@@ -176,12 +176,12 @@ def _found(tenants: int, what: str, first_ms: float, ticks: list[_Tick]) -> Foun
     )
 
 
-def _ticked(client: redis.Redis, election: PlannerLoop, clocked: ClockedLedger) -> _Tick:
+def _ticked(client: redis.Redis, planner_loop: PlannerLoop, clocked: ClockedLedger) -> _Tick:
     gc.collect()
     clocked.read_ms = clocked.apply_ms = 0.0
     served = _served_ms(client)
     begun, used = time.perf_counter(), time.process_time()
-    plan = election.tick()
+    plan = planner_loop.tick()
     tick_ms, wall_ms = (time.process_time() - used) * 1000, (time.perf_counter() - begun) * 1000
     return _Tick(
         tick_ms=tick_ms,
@@ -195,14 +195,14 @@ def _ticked(client: redis.Redis, election: PlannerLoop, clocked: ClockedLedger) 
 
 def _served_ms(client: redis.Redis) -> float:
     """Return the server's processor time so far."""
-    response = client.info("cpu")
-    return 1000.0 * (float(response["used_cpu_user"]) + float(response["used_cpu_sys"]))
+    usage = client.info("cpu")
+    return 1000.0 * (float(usage["used_cpu_user"]) + float(usage["used_cpu_sys"]))
 
 
 def _demand(meshes: list[ManualMesh], teams: list[tuple[TenantPath, FlavorName]], turn: int) -> None:
     """Make some teams demand a slot more, each on its own mesh; other teams in the next turn."""
     asking: dict[int, list[QuotaDemand]] = {}
-    for place in range(turn * WANTS, (turn + 1) * WANTS):
+    for place in range(turn * DEMANDS, (turn + 1) * DEMANDS):
         team, flavor = teams[place % len(teams)]
         asking.setdefault(place % len(teams) % MESHES, []).append(QuotaDemand(tenant=team, flavor=flavor, slot=_SLOT))
     for number, demands in asking.items():

@@ -69,8 +69,8 @@ def table(found: list[Found]) -> Table:
 
 def as_json(found: list[Found]) -> dict[str, Any]:
     """Return the results as JSON values."""
-    metric_values = ("bytes_each", "add_us", "admit_us", "position_us", "is_within")
-    sides = {f"{side.buckets} buckets": {name: getattr(side, name) for name in metric_values} for side in found}
+    columns = ("bytes_each", "add_us", "admit_us", "position_us", "is_within")
+    sides = {f"{side.buckets} buckets": {name: getattr(side, name) for name in columns} for side in found}
     return {"name": "queue_memory", "about": f"{TASKS} queued tasks", "sides": sides}
 
 

@@ -1,9 +1,8 @@
 """Time from a claim to its task, with all quota borrowed by another tenant on another cluster, whose work must stop first.
 
-No quota is held in reserve, so the way is long. The claimant's mesh is refused and reports its demand. The planner reclaims the quota
-from
-the borrower. The borrower's mesh learns of this with its next heartbeat, stops as much work as needed, and reports it. The claimant's
-mesh learns of the freed quota and starts the task. The ends of the parts are read from the ledger's history after the run.
+No quota is held in reserve, so the way is long. The claimant's mesh is refused and reports its demand. The planner reclaims the quota from
+the borrower. The borrower's mesh learns of this with its next heartbeat, stops as much work as needed, and reports it. The claimant's mesh
+learns of the freed quota and starts the task. The ends of the parts are read from the ledger's history after the run.
 """
 
 from __future__ import annotations

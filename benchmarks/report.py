@@ -68,16 +68,16 @@ def _base(result: Result) -> Series | None:
 
 def _json_of(result: Result) -> dict[str, Any]:
     base = _base(result)
-    sides = {side.name: _metric_values(side) for side in result.sides}
+    sides = {side.name: _times(side) for side in result.sides}
     for side in result.sides:
         if base is not None and side is not base:
             sides[side.name] |= {"ratio": round(side.ratio_to(base), 3), "excess_ms": round(side.excess_over_ms(base), 3)}
         if side.name in result.parts:
-            sides[side.name]["parts"] = {part.name: _metric_values(part) for part in result.parts[side.name]}
+            sides[side.name]["parts"] = {part.name: _times(part) for part in result.parts[side.name]}
     return {"name": result.name, "about": result.about, "base": result.base, "sides": sides}
 
 
-def _metric_values(series: Series) -> dict[str, Any]:
+def _times(series: Series) -> dict[str, Any]:
     return {
         "median_ms": round(series.median_ms, 3),
         "p95_ms": round(series.p95_ms, 3),

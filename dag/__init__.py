@@ -1,5 +1,7 @@
 """Graphs: how users write, submit and follow them. This import does not import Ray.
 
+The names below are imported on first use, so that a process which reads one record needs no graph library.
+
 Folders:
 
     client        how users write graphs: functions, nodes, options
@@ -16,7 +18,32 @@ Around a run:
     errors        errors of this layer, below `mesh.errors`
 """
 
-from dag.client.tasks import Node, Options, Task, bind, task
-from dag.store.remote import Client, Run, connect, get_run, submit
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dag.client.tasks import Node, Options, Task, bind, task
+    from dag.store.remote import Client, Run, connect, get_run, submit
 
 __all__ = ["Client", "Node", "Options", "Run", "Task", "bind", "connect", "get_run", "submit", "task"]
+
+#: Module to the names that it defines.
+_HOMES = {
+    "dag.client.tasks": ("Node", "Options", "Task", "bind", "task"),
+    "dag.store.remote": ("Client", "Run", "connect", "get_run", "submit"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from its module on first use."""
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'dag' has no attribute {name!r}")
+    return getattr(importlib.import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

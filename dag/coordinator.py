@@ -34,7 +34,7 @@ from federation.leases import LeaseLedger
 from federation.mesh_access import may_use
 from federation.quota.starts import Allowance
 from federation.quota.tenant_policies import TenantPolicyStore
-from federation.registry import MeshRegistry, RegistryNote, enrolled, look
+from federation.registry import MeshRegistry, RegistryNote, enrolled, observe
 from federation.routing.domains import crowded
 from federation.snapshot import FederationSnapshot
 from mesh.core.clock import Clock
@@ -270,7 +270,7 @@ class Coordinator:
             conditions = self._registry.conditions()
             snapshot = self._ledger.snapshot()
             run_times_ms = {mesh: tuple(took) for mesh, took in self._run_times_ms.items()}
-            after, note = look(snapshot, conditions, run_times_ms, self._flap_rules)
+            after, note = observe(snapshot, conditions, run_times_ms, self._flap_rules)
             if note is None or self._registry.note(note, conditions.version):
                 self._run_times_ms.clear()
                 _report_returns(note, snapshot.at_ms)
@@ -344,8 +344,8 @@ class Coordinator:
                 pending = []
                 continue
             reloaded = self._get(run)
-            taken_in = reloaded is not None and _order(reloaded.record.last_entry) >= _order(last_entry)
-            pending = [] if taken_in and last_entry else list(events)
+            was_applied = reloaded is not None and _order(reloaded.record.last_entry) >= _order(last_entry)
+            pending = [] if was_applied and last_entry else list(events)
         self._settle(run)
 
     def _place(self, machine: RunMachine, snapshot: FederationSnapshot) -> NodesPlaced | None:

@@ -17,9 +17,9 @@ from dag.spec.plans import NodePlan, nodes_by_kind
 from dag.spec.spec import DagSpec
 from federation.estimates import COST_RULES, CostRules
 from federation.quota.policies import NO_SETTINGS, QueueSettings
-from federation.routing.demand import RoutingRequest
 from federation.routing.headroom import Headroom
 from federation.routing.route import Routed, RouteRefused, choose
+from federation.routing.routing_request import RoutingRequest
 from federation.routing.survey import Survey, survey
 from federation.routing.verdicts import MeshVerdict
 from federation.snapshot import FederationSnapshot
@@ -134,8 +134,8 @@ def never_placed(
     headroom = Headroom(snapshot)
     found = []
     for kind, nodes in nodes_by_kind(spec).items():
-        demand = RoutingRequest(tenant=tenant, slot=kind.resources, labels=dict(kind.labels), mesh=kind.mesh, settings=settings)
-        answer = choose(survey(demand, snapshot, rules, headroom), {})
+        request = RoutingRequest(tenant=tenant, slot=kind.resources, labels=dict(kind.labels), mesh=kind.mesh, settings=settings)
+        answer = choose(survey(request, snapshot, rules, headroom), {})
         if isinstance(answer, RouteRefused) and answer.reason not in PASSING:
             found.append(NeverPlaced(tuple(nodes), answer))
     return tuple(found)
@@ -151,10 +151,10 @@ def keep_back(run: Unplaced, blockage: Blockage, *, now_ms: int) -> NodesPlaced:
 
 def why(answer: Routed) -> str:
     """Return the decision in one line: the reason for the mesh, and the objections of the other meshes."""
-    telling = [verdict for verdict in answer.verdicts if verdict.mesh != answer.mesh and (verdict.reason is not None or verdict.wait_ms)]
-    others = [f"{verdict.mesh}: {_words(verdict)}" for verdict in telling[:OTHERS_SHOWN]]
-    if len(telling) > OTHERS_SHOWN:
-        others.append(f"{len(telling) - OTHERS_SHOWN} others")
+    notable = [verdict for verdict in answer.verdicts if verdict.mesh != answer.mesh and (verdict.reason is not None or verdict.wait_ms)]
+    others = [f"{verdict.mesh}: {_words(verdict)}" for verdict in notable[:OTHERS_SHOWN]]
+    if len(notable) > OTHERS_SHOWN:
+        others.append(f"{len(notable) - OTHERS_SHOWN} others")
     own = f"{answer.reason.value} {answer.mesh}/{answer.pool}"
     if answer.flavor_why:
         own = f"{own}: {answer.flavor_why}"
@@ -208,31 +208,31 @@ class _Asked:
         self._fits: dict[tuple[ResourceSet, MeshId], bool] = {}
         self._answers: dict[tuple[object, ...], tuple[Routed | RouteRefused, str]] = {}
 
-    def answer(self, plan: NodePlan, near: Counter[MeshId], pinned: MeshId | None, pieces: int) -> tuple[Routed | RouteRefused, str]:
+    def answer(self, plan: NodePlan, near: Counter[MeshId], pinned: MeshId | None, alike: int) -> tuple[Routed | RouteRefused, str]:
         """Return where the node goes, or why no mesh takes it, with the decision in one line."""
         kind = _kind(plan)
-        key = (*kind, plan.mesh, pinned, pieces, tuple(sorted(near.items())))
+        key = (*kind, plan.mesh, pinned, alike, tuple(sorted(near.items())))
         if key not in self._answers:
-            answer = choose(self._survey(kind, plan, plan.mesh or pinned), near, pieces=pieces)
+            answer = choose(self._survey(kind, plan, plan.mesh or pinned), near, alike=alike)
             if isinstance(answer, RouteRefused) and pinned is not None and plan.mesh is None:
                 # The only mesh with the value refuses the node; on another mesh the value is computed again.
-                answer = choose(self._survey(kind, plan, None), near, pieces=pieces)
+                answer = choose(self._survey(kind, plan, None), near, alike=alike)
             self._answers[key] = answer, why(answer) if isinstance(answer, Routed) else answer.detail
         return self._answers[key]
 
     def fits(self, slot: ResourceSet, mesh: MeshId) -> bool:
         """Return whether the mesh accepts work with this slot, now or later."""
         if (slot, mesh) not in self._fits:
-            demand = RoutingRequest(tenant=self._tenant, slot=slot, mesh=mesh, settings=self._settings)
-            verdicts = survey(demand, self._snapshot, self._rules, self._headroom).verdicts
-            self._fits[slot, mesh] = any(verdict.may_pass for verdict in verdicts if verdict.mesh == mesh)
+            request = RoutingRequest(tenant=self._tenant, slot=slot, mesh=mesh, settings=self._settings)
+            verdicts = survey(request, self._snapshot, self._rules, self._headroom).verdicts
+            self._fits[slot, mesh] = any(verdict.could_accept for verdict in verdicts if verdict.mesh == mesh)
         return self._fits[slot, mesh]
 
     def _survey(self, kind: tuple[object, ...], plan: NodePlan, mesh: MeshId | None) -> Survey:
         key = (*kind, mesh)
         if key not in self._surveys:
-            demand = RoutingRequest(
+            request = RoutingRequest(
                 tenant=self._tenant, slot=plan.task.resources, labels=dict(plan.labels), mesh=mesh, settings=self._settings
             )
-            self._surveys[key] = survey(demand, self._snapshot, self._rules, self._headroom)
+            self._surveys[key] = survey(request, self._snapshot, self._rules, self._headroom)
         return self._surveys[key]

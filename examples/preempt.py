@@ -1,9 +1,9 @@
 """An urgent task preempts a long one, which continues from its last checkpoint: `python -m examples.preempt`."""
 
+import os
 import time
 
-import ray
-
+from examples.ray_cluster import connected
 from mesh import current_task, running_mesh
 
 
@@ -18,8 +18,7 @@ class Training:
 
 
 if __name__ == "__main__":
-    ray.init(log_to_driver=False)
-    with running_mesh() as mesh:
+    with connected(os.environ.get("RAY_ADDRESS"), 2) as folder, running_mesh(state_dir=folder) as mesh:
         mesh.ensure_pool("main", capacity={"cpu": 2})
         options = {"pool": "main", "resources": {"cpu": 2}, "method": "run"}
         long = mesh.submit_task(Training, task_id="long", priority=3, method_args=(300,), **options)

@@ -1,9 +1,8 @@
 """Audit of a ledger: compare its sums of use with the leases that it holds.
 
 `mismatches` compares all tenants at once. `LedgerAudit` compares some tenants per call, beside other work. A tenant uses what its own
-leases
-hold, and what each child uses beyond the quota that the child never lends. If this is true at each tenant, all sums are right. So tenants
-can be checked one by one at different times. A wrong sum may show at the parent too, because the parent's sum depends on it.
+leases hold, and what each child uses beyond the quota that the child never lends. If this is true at each tenant, all sums are right. So
+tenants can be checked one by one at different times. A wrong sum may show at the parent too, because the parent's sum depends on it.
 """
 
 from __future__ import annotations

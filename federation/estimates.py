@@ -2,13 +2,14 @@
 
     behind      = waiting + 1 - room                      stages that must end before this one starts; at most 0: no wait
     wait_ms     = ceil(behind x run_ms / max(1, running)) one of the running stages ends every run_ms / running
-    overdue_ms  = age_ms - run_ms                         every running stage overruns, so its end is unknown
+    overdue_ms  = age_ms - run_ms, from 2 x run_ms on     every running stage overruns, so its end is unknown
     transfer_ms = ceil(missing_bytes x 1000 / bandwidth)  inputs stored elsewhere, each counted once
 
 The router sends work to the mesh with the least `wait_ms + transfer_ms`. So work leaves its inputs only if moving them costs less than
 waiting beside them.
 
 If all stages of a mesh have run for `age_ms` already, the first wait is shorter by that: (run_ms - age_ms) / running.
+About half of all stages run longer than the mean, so a stage that does is expected to end at once. Only twice the mean is an overrun.
 
 `run_ms` is the recent mean of the mesh itself. A mesh that has run nothing yet gets the mean of the others, or else `run_ms_unknown`. The
 sizes of waiting stages are unknown here, so each counts as one slot.
@@ -19,6 +20,8 @@ Source: Little's law for the queue; smoothing as for TCP round trip times (RFC 6
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+#: Work that has run this many times as long as expected overruns. Run times vary: a lower number would report half of all work.
+OVERRUN = 2
 #: A new run time changes the mean by one part in this many.
 SMOOTHING = 8
 
@@ -74,8 +77,14 @@ def wait_ms(*, waiting: int, room: int, running: int, run_ms: int, age_ms: int =
 
 
 def overdue_ms(*, waiting: int, room: int, run_ms: int, age_ms: int) -> int:
-    """Return by how much every running stage overruns, ms; 0 if none overruns or the stage need not wait. Arguments as for `wait_ms`."""
-    return max(0, age_ms - max(1, run_ms)) if waiting + 1 > room else 0
+    """Return by how much every running stage overruns, ms; 0 if one does not, or the stage need not wait. Arguments as for `wait_ms`."""
+    return overrun_ms(age_ms, run_ms) if waiting + 1 > room else 0
+
+
+def overrun_ms(age_ms: int, expected_ms: int) -> int:
+    """Return how long work has run beyond its expected run time; 0 until it has run for `OVERRUN` times that."""
+    expected_ms = max(1, expected_ms)
+    return age_ms - expected_ms if age_ms > OVERRUN * expected_ms else 0
 
 
 def transfer_ms(missing_bytes: int, rules: CostRules) -> int:

@@ -71,7 +71,7 @@ class FlapHistory:
 def watch(
     known: Mapping[MeshId, FlapHistory], seen: Mapping[MeshId, Sighting], *, now_ms: int, watched_ms: int, rules: FlapRules
 ) -> dict[MeshId, FlapHistory]:
-    """Return the presence of all meshes after one look. Pure; a look without news changes nothing.
+    """Return the presence of all meshes after one look. Pure; a look that finds nothing new changes nothing.
 
     Args:
         known: Result of the look before; meshes that have left stay in it.

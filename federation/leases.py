@@ -33,7 +33,7 @@ from mesh.core.resources import NOTHING, ResourceSet, format_units
 
 #: Most rows in one call: a longer call would block other callers.
 ROWS_MAX = 100
-#: Most leases or wants in one heartbeat. A mesh holds no more leases, because a ledger that recovers needs all of them in one call.
+#: Most leases or demands in one heartbeat. A mesh holds no more leases, because a ledger that recovers needs all of them in one call.
 ROWS_SENT_MAX = 1_000
 #: Most victims that a lease names. For the rest the mesh uses its own order.
 VICTIMS_MAX = 200
@@ -142,6 +142,8 @@ class QuotaDemand:
     created_ms: Annotated[int, Field(ge=0)] = 0  #: When the oldest of this work was submitted, since the epoch; 0: unknown.
     beyond: Annotated[int, Field(ge=0)] = 0
     """Further slots that this work waits for, beyond what the mesh could hold at once, when last reported. For display only."""
+    is_growth: bool = False
+    """In `LeaseLedger.acquire`: the work runs, and could use more slots. The ledger does not record what it refuses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +171,7 @@ class HeartbeatReport:
 
     number: int  #: Counts up from 1 per session. A repeated number gets the same response and changes nothing.
     acks: tuple[LeaseAck, ...] = ()  #: Leases above their target that the mesh does not exceed any more.
-    demands: tuple[QuotaDemand, ...] | None = None  #: All wants, beyond what the mesh held before this heartbeat; None: unchanged.
+    demands: tuple[QuotaDemand, ...] | None = None  #: All demands, beyond what the mesh held before this heartbeat; None: unchanged.
     claims: tuple[Lease, ...] | None = None  #: All leases held; the ledger needs them while it recovers.
     lease_uses: tuple[LeaseUse, ...] = ()  #: Changed priorities; leases that are not held are ignored.
 
@@ -247,7 +249,7 @@ class LeaseRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquired:
-    """Results of `acquire`, in the order of the wants."""
+    """Results of `acquire`, in the order of the demands."""
 
     answers: tuple[Granted | LookAgain | LeaseRefused, ...]
     response: LedgerResponse
@@ -370,34 +372,34 @@ class LeaseLedger(Protocol):
         """
 
     def heartbeat(self, session: Session, record: MeshRecord, heartbeat_report: HeartbeatReport) -> LedgerResponse:
-        """Renew the session and store the mesh's record, acknowledgements and wants; and its leases, if the ledger recovers. Leases grow
-        to targets that a plan has raised, the most urgent first, and wants shrink by as much.
+        """Renew the session and store the mesh's record, acknowledgements and demands; and its leases, if the ledger recovers. Leases grow
+        to targets that a plan has raised, the most urgent first, and demands shrink by as much.
 
         Raises:
             SessionLost: Swept, superseded by another join, or unknown.
             StaleHeartbeat: The ledger has accepted a later heartbeat.
             HoldingsRequired: The ledger recovers, and the heartbeat has no claims.
             ForgedReceipt: The root has not signed a claimed lease.
-            UnfitName: As for `acquire`, in a want or a claim.
-            BatchTooLarge: More than `ROWS_MAX` acknowledgements, or more than `ROWS_SENT_MAX` wants, claims or payments.
+            UnfitName: As for `acquire`, in a demand or a claim.
+            BatchTooLarge: More than `ROWS_MAX` acknowledgements, or more than `ROWS_SENT_MAX` demands, claims or changed priorities.
         """
 
     def leave(self, session: Session) -> None:
         """End the session after all its work has ended. Harmless if the session has ended already."""
 
     def acquire(self, session: Session, demands: tuple[QuotaDemand, ...]) -> Acquired:
-        """Grant as many whole slots of each want as the tree allows, by nominal quota and by borrowing. Capacity that a plan reserves for
+        """Grant as many whole slots of each demand as the tree allows, by nominal quota and by borrowing. Capacity that a plan reserves for
         others is not granted. Quota that the tenant would borrow is granted only while no other tenant wants quota of the flavor
         (ADR 0036): otherwise it is `QUOTA_CONTESTED`, and the inbox gets a `CONTESTED` entry, one in `CONTESTED_MS`.
 
-        The ledger records ungranted slots beside the mesh's other wants. For the same slots and priority it records no less than before,
-        minus what it grants. A mesh has at most `ROWS_SENT_MAX` wants; further ones are not recorded.
+        The ledger records ungranted slots beside the mesh's other demands. For the same slots and priority it records no less than before,
+        minus what it grants. A mesh has at most `ROWS_SENT_MAX` demands; further ones are not recorded.
 
         Raises:
             SessionLost: As for `heartbeat`, or the session has expired.
-            UnfitName: The name of a want's tenant, flavor or resource fits into no row.
-            BatchTooLarge: More than `ROWS_MAX` wants.
-            AmountError: A want of less than one slot.
+            UnfitName: The name of a demand's tenant, flavor or resource fits into no row.
+            BatchTooLarge: More than `ROWS_MAX` demands.
+            AmountError: A demand of less than one slot.
         """
 
     def release(self, session: Session, parts: tuple[LeaseAck, ...]) -> LedgerResponse:
@@ -450,7 +452,7 @@ class LeaseLedger(Protocol):
         """Return the current epoch. This cheap call never begins one."""
 
     def snapshot(self) -> FederationSnapshot:
-        """Return tenants with their use, meshes with their status, leases and wants, at one instant."""
+        """Return tenants with their use, meshes with their status, leases and demands, at one instant."""
 
     def audit(self) -> tuple[Mismatch, ...]:
         """Return nodes whose sums differ from those of their leases. A mismatch is an alarm and is never repaired silently."""

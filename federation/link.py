@@ -74,7 +74,7 @@ R = TypeVar("R")
 class Budget(Enum):
     """Rate limit class of a verb: each mesh has a limit per second and class, and each class has its own threads."""
 
-    HEARTBEAT_REPORT = "heartbeat_report"
+    HEARTBEAT = "heartbeat"
     """Keeps sessions alive; no other class can use up its limit."""
     CALL = "call"
     """Calls that return at once."""
@@ -221,19 +221,17 @@ class LinkTerms:
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 TERMS: Verb[AskTerms, LinkTerms] = Verb(name="terms", port="", method="", asked=AskTerms, answered=LinkTerms)
-JOIN: Verb[Join, Session] = Verb(name="join", port="ledger", method="join", asked=Join, answered=Session, budget=Budget.HEARTBEAT_REPORT)
+JOIN: Verb[Join, Session] = Verb(name="join", port="ledger", method="join", asked=Join, answered=Session, budget=Budget.HEARTBEAT)
 HEARTBEAT: Verb[Heartbeat, LedgerResponse] = Verb(
     name="heartbeat",
     port="ledger",
     method="heartbeat",
     asked=Heartbeat,
     answered=LedgerResponse,
-    budget=Budget.HEARTBEAT_REPORT,
+    budget=Budget.HEARTBEAT,
     limit_ms=1_000,
 )
-LEAVE: Verb[Leave, None] = Verb(
-    name="leave", port="ledger", method="leave", asked=Leave, answered=type(None), budget=Budget.HEARTBEAT_REPORT
-)
+LEAVE: Verb[Leave, None] = Verb(name="leave", port="ledger", method="leave", asked=Leave, answered=type(None), budget=Budget.HEARTBEAT)
 ACQUIRE: Verb[Acquire, Acquired] = Verb(name="acquire", port="ledger", method="acquire", asked=Acquire, answered=Acquired)
 RELEASE: Verb[Release, LedgerResponse] = Verb(name="release", port="ledger", method="release", asked=Release, answered=LedgerResponse)
 QUEUED: Verb[Queued, tuple[StageId, ...]] = Verb(name="queued", port="queue", method="queued", asked=Queued, answered=tuple[StageId, ...])

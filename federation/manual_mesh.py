@@ -24,7 +24,7 @@ class ManualMesh:
     """Mesh that joins at once and stores the ledger's responses; it acts only on calls of the test.
 
     Args:
-        told: Keyword arguments of `LeaseLedger.join`.
+        options: Keyword arguments of `LeaseLedger.join`.
     """
 
     def __init__(self, ledger: LeaseLedger, record: MeshRecord, **options: int) -> None:
@@ -34,9 +34,9 @@ class ManualMesh:
         self.leases: dict[tuple[TenantPath, FlavorName], Lease] = {}
         self.number = 0
         self.response = self.session.response
-        self._take_in(self.session.response)
+        self._apply(self.session.response)
 
-    def _take_in(self, response: LedgerResponse) -> LedgerResponse:
+    def _apply(self, response: LedgerResponse) -> LedgerResponse:
         self.response = response
         self.session = replace(self.session, mark=response.mark)
         self.leases.update({(lease.tenant, lease.flavor): lease for lease in response.leases})
@@ -53,14 +53,14 @@ class ManualMesh:
         version = self.lease(tenant, flavor).version
         demand = QuotaDemand(tenant=tenant, flavor=flavor, slot=slot, slots=slots, priority=priority, version=version)
         acquired = self.ledger.acquire(self.session, (demand,))
-        self._take_in(acquired.response)
+        self._apply(acquired.response)
         return acquired.answers[0]
 
     def release(self, tenant: TenantPath, flavor: FlavorName, held: ResourceSet = NOTHING) -> LedgerResponse:
         """Release all but `held`."""
         kept = LeaseAck(tenant=tenant, flavor=flavor, version=self.lease(tenant, flavor).version, amounts=held)
         self._forget_given_back(kept)
-        return self._take_in(self.ledger.release(self.session, (kept,)))
+        return self._apply(self.ledger.release(self.session, (kept,)))
 
     def obey(self, tenant: TenantPath, flavor: FlavorName) -> LedgerResponse:
         """Acknowledge that the lease's target is not exceeded any more."""
@@ -84,7 +84,7 @@ class ManualMesh:
         """Send the next heartbeat."""
         self.number += 1
         heartbeat_report = HeartbeatReport(number=self.number, acks=acks, demands=demands, claims=claims, lease_uses=lease_uses)
-        return self._take_in(self.ledger.heartbeat(self.session, self.record, heartbeat_report))
+        return self._apply(self.ledger.heartbeat(self.session, self.record, heartbeat_report))
 
     def claim_all(self) -> LedgerResponse:
         """Report all leases, as a mesh does after an epoch change: under the new epoch."""

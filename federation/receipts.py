@@ -29,7 +29,7 @@ class ReceiptKeys:
 
     def signed(self, ledger: str, lease: Lease) -> Lease:
         """Return the lease with its receipt: `<version of the key>.<signature>`."""
-        return replace(lease, receipt=self._sign(_said_by(ledger, lease)))
+        return replace(lease, receipt=self._sign(_content_of(ledger, lease)))
 
     def check(self, ledger: str, lease: Lease) -> None:
         """Verify the lease's receipt.
@@ -37,7 +37,7 @@ class ReceiptKeys:
         Raises:
             ForgedReceipt: No key in use has signed this lease.
         """
-        if not self._is_signed(lease.receipt, _said_by(ledger, lease)):
+        if not self._is_signed(lease.receipt, _content_of(ledger, lease)):
             raise ForgedReceipt(f"{lease.mesh} claims {lease.held} for {lease.tenant} under a receipt that this root has not signed")
 
     def proof(self, ledger: str, mesh: MeshId, token: int) -> str:
@@ -52,19 +52,19 @@ class ReceiptKeys:
         token = int(parts[0])
         return token if self._is_signed(f"{parts[1]}.{parts[2]}", [parts[3], mesh, token]) else 0
 
-    def _sign(self, said: list[object]) -> str:
+    def _sign(self, content: list[object]) -> str:
         number = max(self.keys)
-        return f"{number}.{_signature(self.keys[number], said)}"
+        return f"{number}.{_signature(self.keys[number], content)}"
 
-    def _is_signed(self, signed: str, said: list[object]) -> bool:
+    def _is_signed(self, signed: str, content: list[object]) -> bool:
         number, _, signature = signed.partition(_DOT)
         key = self.keys.get(int(number)) if _NUMBER.fullmatch(number) else None
-        return key is not None and hmac.compare_digest(signature.encode(), _signature(key, said).encode())
+        return key is not None and hmac.compare_digest(signature.encode(), _signature(key, content).encode())
 
 
-def _said_by(ledger: str, lease: Lease) -> list[object]:
+def _content_of(ledger: str, lease: Lease) -> list[object]:
     return [ledger, lease.mesh, lease.tenant, lease.flavor, lease.token, lease.version, dict(lease.held.items())]
 
 
-def _signature(key: bytes, said: list[object]) -> str:
-    return hmac.new(key, json.dumps(said, sort_keys=True).encode(), "sha256").hexdigest()
+def _signature(key: bytes, content: list[object]) -> str:
+    return hmac.new(key, json.dumps(content, sort_keys=True).encode(), "sha256").hexdigest()

@@ -1,6 +1,6 @@
 """Registry of meshes: drains, flap detection and run times. It outlives sessions, which the ledger keeps.
 
-Only people write drains. Only coordinators write flap detection and run times. The two never write the same field. A coordinator that
+Only operators write drains. Only coordinators write flap detection and run times. The two never write the same field. A coordinator that
 writes after another has written since its read is refused, and reads again.
 """
 
@@ -56,7 +56,7 @@ class MeshRegistry(Protocol):
 def enrolled(
     snapshot: FederationSnapshot, conditions: MeshConditions, configured_meshes: ConfiguredMeshes = NO_CONFIGURED_MESHES
 ) -> FederationSnapshot:
-    """Return the snapshot with each mesh's stored status, and with known meshes that have no session."""
+    """Return the snapshot with each mesh's stored condition, and with known meshes that have no session."""
     views = tuple(replace(view, condition=conditions.meshes.get(view.record.mesh, NEWCOMER)) for view in snapshot.meshes)
     away = (configured_meshes.meshes.keys() | conditions.meshes.keys()) - {view.record.mesh for view in snapshot.meshes}
     absent = tuple(_absent(mesh, conditions.meshes.get(mesh, NEWCOMER), configured_meshes) for mesh in sorted(away))
@@ -72,10 +72,10 @@ def _absent(mesh: MeshId, condition: MeshCondition, configured_meshes: Configure
     return AbsentMesh(record=record, whereabouts=whereabouts, condition=condition)
 
 
-def look(
+def observe(
     snapshot: FederationSnapshot, conditions: MeshConditions, run_times_ms: Mapping[MeshId, tuple[int, ...]], rules: FlapRules
 ) -> tuple[MeshConditions, RegistryNote | None]:
-    """Return the registry after a look at the ledger, and the note to store, or None. Pure.
+    """Return the registry after a look at the ledger, and the note to store; None: there is nothing to store. Pure.
 
     Args:
         run_times_ms: Run times of stages that have ended since the last look, by mesh.

@@ -8,6 +8,7 @@ from federation.mesh_conditions import NEWCOMER, MeshCondition
 from federation.tenants import TenantTree
 from mesh.core.ids import FlavorName, MeshId, PoolName, StageId, TenantPath
 from mesh.core.node_sizes import NodeSize
+from mesh.core.pools import DEFAULT_POLICY
 from mesh.core.resources import NOTHING, ResourceSet
 
 
@@ -19,6 +20,8 @@ class PoolRecord:
     flavor: FlavorName
     capacity: ResourceSet
     used: ResourceSet = NOTHING
+    node_labels: dict[str, str] = field(default_factory=dict)  #: Selector on the labels of the nodes that the pool may use.
+    policy: str = DEFAULT_POLICY  #: Node policy that places its slots.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

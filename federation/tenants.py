@@ -249,8 +249,7 @@ class TenantTree:
 
         Returns:
             The level, and whether the covering tenant may reclaim its quota: tenants beside or above it may have borrowed it. False if no
-                own
-            quota covers the units.
+                own quota covers the units.
 
         Raises:
             UnknownTenant: Not in the tree.

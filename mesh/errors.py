@@ -10,7 +10,7 @@
     ├── federation.errors.FederationError
     └── dag.errors.DagError
 
-A refusal is no error: it is a `Refused` value with a `Reason`.
+A refusal is no error: it is returned, with a `Reason`.
 """
 
 

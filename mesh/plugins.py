@@ -142,7 +142,7 @@ class Plugins:
         Raises:
             PluginError: Two plugins have one name, or both have a hook that only one may have.
         """
-        self._new_events: list[PluginFenced] = []
+        self._newly_fenced: list[PluginFenced] = []
         self._fences: dict[tuple[str, str], Fenced[Any]] = {}  #: By plugin and hook.
         self._plugins = tuple(plugins)
         self._default = default
@@ -181,15 +181,15 @@ class Plugins:
 
     def set_fenced(self, hooks: Iterable[PluginFenced]) -> None:
         """Restore which hooks are fenced off, all others excluded; `take_fenced` does not report them."""
-        off = {(described.plugin, described.hook): described.why for described in hooks}
+        off = {(one.plugin, one.hook): one.why for one in hooks}
         for key, fence in self._fences.items():
             fence.is_off, fence.why = key in off, off.get(key, "")
 
     def take_fenced(self) -> tuple[PluginFenced, ...]:
         """Return the hooks fenced off since the last call. Cached scores must be computed again then."""
-        new_events = tuple(self._new_events)
-        self._new_events.clear()
-        return new_events
+        fenced = tuple(self._newly_fenced)
+        self._newly_fenced.clear()
+        return fenced
 
     def _only(self, hook: str) -> Plugin | None:
         having = [plugin for plugin in self._plugins if getattr(plugin, hook) is not None]
@@ -200,7 +200,7 @@ class Plugins:
 
     def _fenced(self, plugin: Plugin | None, hook: str) -> Fenced[Answer]:
         name = plugin.name if plugin is not None else ""
-        fence: Fenced[Answer] = Fenced(name, hook, budget_ms=self._budget_ms, now_ms=self._now_ms, send=self._new_events.append)
+        fence: Fenced[Answer] = Fenced(name, hook, budget_ms=self._budget_ms, now_ms=self._now_ms, send=self._newly_fenced.append)
         if plugin is not None:
             self._fences[name, hook] = fence
         return fence

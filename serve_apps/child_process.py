@@ -71,7 +71,7 @@ def run(settings: ChildSettings, notify: Callable[..., None] = report_ready) -> 
     """Run the mesh as `main` does, in a process that is set up.
 
     Args:
-        tell: Called once, when the mesh has started: with `mesh`, `cluster` (Ray's own id), `pid`, and `warnings`, in words.
+        notify: Called once, when the mesh has started: with `mesh`, `cluster` (Ray's own id), `pid`, and `warnings`, in words.
 
     Raises:
         RuntimeAdapterError: The Ray cluster cannot be entered.

@@ -31,7 +31,7 @@ LEASE_TTL_MS = 3_000
 GRACE_MS = 1_000
 HEARTBEAT_MS = 500
 TICK_MS = 1_000
-ELECTION_MS = 3_000
+LEADER_TTL_MS = 3_000
 RETENTION_MS = 3_600_000
 
 
@@ -105,7 +105,7 @@ class World:
 
     def _new_root(self) -> _Root:
         self._roots_made += 1
-        planner = PlannerLoop(self.store, f"root-{self._roots_made}", election_ms=ELECTION_MS, tenant_policies=self.tenant_policies)
+        planner = PlannerLoop(self.store, f"root-{self._roots_made}", leader_ttl_ms=LEADER_TTL_MS, tenant_policies=self.tenant_policies)
         coordinator = Coordinator(
             runs=self.runs,
             queue=self.store,

@@ -23,8 +23,8 @@ def rules_of(user: str, *, functions: bool) -> list[str]:
 
 def refused_to_users(client: redis.Redis) -> list[str]:
     """Return the commands and keys refused to users; refusals of redis-py's own handshake are harmless."""
-    reported = [str_if_bytes(entry["object"]).lower() for entry in client.acl_log()]
-    return [refused for refused in reported if not refused.startswith("client")]
+    refusals = [str_if_bytes(entry["object"]).lower() for entry in client.acl_log()]
+    return [refused for refused in refusals if not refused.startswith("client")]
 
 
 def make_user(client: redis.Redis, user: str, *, functions: bool) -> None:

@@ -54,10 +54,10 @@ class Cluster:
 
     def _is_whole(self) -> bool:
         try:
-            reported = [node.client.execute_command("CLUSTER", "INFO") for node in self.nodes]
+            states = [node.client.execute_command("CLUSTER", "INFO") for node in self.nodes]
         except redis.RedisError:  # Delayed for longer than the client waits.
             return False
-        return all(b"cluster_state:ok" in words and f"cluster_known_nodes:{len(self.nodes)}".encode() in words for words in reported)
+        return all(b"cluster_state:ok" in words and f"cluster_known_nodes:{len(self.nodes)}".encode() in words for words in states)
 
     def node_of(self, slot: int) -> Server:
         """Return the node that has the slot."""
@@ -143,10 +143,10 @@ class Watched:
     def _knows_all(self, port: int, replicas: int, sentinels: int) -> bool:
         with redis.Redis(port=port, decode_responses=True) as asked:
             try:
-                reported = asked.sentinel_master(SERVICE)
+                master = asked.sentinel_master(SERVICE)
             except redis.RedisError:
                 return False
-        return reported["num-slaves"] == replicas and reported["num-other-sentinels"] == sentinels - 1
+        return master["num-slaves"] == replicas and master["num-other-sentinels"] == sentinels - 1
 
     def close(self) -> None:
         """End all servers."""

@@ -40,6 +40,9 @@ from serve_apps.cli.app import app
 
 ADAPTER_FOLDERS = ("mesh/ray", "federation/store", "dag/store", "serve_apps")
 
+#: Time limit of a test; seconds.
+TIME_LIMIT = re.compile(r"mark\.timeout\((\d+)\)")
+
 #: The rooms of a package, lowest first; "" is the package's own folder. A file imports its own room and the rooms before it.
 # fmt: off
 ROOMS = {
@@ -91,8 +94,8 @@ EXCEPTIONS = {
     ("simulator/world.py", "random"): "draws from `random.Random(seed)` alone, so a seed gives the same world again",
 }
 
-#: Modules in folders of adapters, and the folders that may import them: the simulator runs on the stores in memory, which open no door
-#: themselves; the cases of quota run on the stores that a federation has.
+#: Modules in folders of adapters, and the folders that may import them: the simulator runs on the stores in memory, which import no
+#: outside module themselves; the cases of quota run on the stores that a federation has.
 HARMLESS = {
     "federation/conformance": ("federation.store.memory", "federation.store.redis"),
     "simulator": ("dag.store.memory", "federation.store.memory"),
@@ -105,6 +108,12 @@ LATE_IMPORTS: dict[tuple[str, str], str] = {
         "serve_apps/cli/commands/joining.py",
         "serve_apps",
     ): "its child_process imports Ray: once its mode is set, and for this command alone",
+    ("dag/spec/graph.py", "networkx"): "every process of a federation reads records of graphs, few search one for circles",
+    ("mesh/ray/local/client/charts.py", "matplotlib"): "each client would wait half a second, and it may be missing",
+    ("mesh/ray/local/supervisor/autoscaling.py", "ray.autoscaler.sdk"): "few meshes ask an autoscaler",
+    ("mesh/ray/plugins/wasm.py", "wasmtime"): "few meshes have such a plugin, and it may be missing",
+    ("mesh/ray/tracing.py", "opentelemetry.exporter.otlp.proto.http.trace_exporter"): "most have no collector of traces",
+    ("mesh/ray/user_code/ray_tables.py", "ray.autoscaler.v2.sdk"): "most workers never ask",
 }
 
 #: Public names beside `__all__` of the packages, the ports of `federation` and the commands: errors, plugins, HTTP models, settings.
@@ -128,6 +137,10 @@ COUNTED = frozenset({
 
 #: Characters in the name of a test.
 NAME_CHARS_MAX = 59
+#: Characters of a full line of prose, and of one that breaks off.
+LONG_LINE, SHORT_LINE = 110, 40
+#: Nodes with docstrings.
+Documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 #: Tests that read private attributes of other modules, each with its reason.
 PRIVATE_READERS = {
     "tests/conftest.py": "xdist has no public way to put files onto workers",
@@ -152,7 +165,7 @@ def all_imports() -> Iterator[tuple[str, Import]]:
 
 def outside_modules_in(names: tuple[str, ...]) -> set[str]:
     """Return the outside modules that an import opens: by the module itself, or by a package above it."""
-    return {client for name in names for client in OUTSIDE_MODULES if name == client or name.startswith(f"{client}.")}
+    return {module for name in names for module in OUTSIDE_MODULES if name == module or name.startswith(f"{module}.")}
 
 
 def room_of(module: str) -> str:
@@ -213,11 +226,11 @@ def test_no_folder_has_too_many_files():
 
 def test_core_files_import_no_client():
     opened = [
-        f"{file}:{each.line}: {client}; take it as an argument, or move the file to a folder of adapters"
+        f"{file}:{each.line}: {module}; take it as an argument, or move the file to a folder of adapters"
         for file, each in all_imports()
         if is_core(file)
-        for client in sorted(outside_modules_in(each.names))
-        if (file, client) not in EXCEPTIONS
+        for module in sorted(outside_modules_in(each.names))
+        if (file, module) not in EXCEPTIONS
     ]
     expect_none(opened)
 
@@ -251,24 +264,24 @@ def test_no_modules_import_each_other_in_a_circle():
 
 
 def test_every_listed_exception_is_still_needed():
-    assert set(EXCEPTIONS) <= {(file, client) for file, each in all_imports() for client in outside_modules_in(each.names)}
+    assert set(EXCEPTIONS) <= {(file, module) for file, each in all_imports() for module in outside_modules_in(each.names)}
     assert set(LATE_IMPORTS) <= {(file, each.names[-1]) for file, each in all_imports() if each.is_late}
 
 
 @pytest.mark.parametrize(
     ("line", "opened"),
     [
-        pytest.param("import time", {"time"}, id="a door by name"),
-        pytest.param("from urllib import request", {"urllib.request"}, id="a door taken out of its package"),
-        pytest.param("import redis.asyncio as r", {"redis"}, id="a module below a door"),
-        pytest.param("from urllib.parse import urlsplit", set(), id="a harmless sibling of a door"),
-        pytest.param("import timeit_like", set(), id="a name that only begins like a door"),
+        pytest.param("import time", {"time"}, id="an outside module by name"),
+        pytest.param("from urllib import request", {"urllib.request"}, id="an outside module taken out of its package"),
+        pytest.param("import redis.asyncio as r", {"redis"}, id="a module below an outside one"),
+        pytest.param("from urllib.parse import urlsplit", set(), id="a harmless sibling of an outside module"),
+        pytest.param("import timeit_like", set(), id="a name that only begins like an outside module"),
         pytest.param("try:\n  if x:\n    import time\nexcept E:\n  import os", {"time", "os"}, id="doors inside other statements"),
-        pytest.param("match x:\n  case 1:\n    with y:\n      import time", {"time"}, id="a door inside a case"),
+        pytest.param("match x:\n  case 1:\n    with y:\n      import time", {"time"}, id="an outside module inside a case"),
     ],
 )
 def test_imported_clients_are_recognized(line: str, opened: set[str]):
-    assert {client for each in imports_of(ast.parse(line)) for client in outside_modules_in(each.names)} == opened
+    assert {module for each in imports_of(ast.parse(line)) for module in outside_modules_in(each.names)} == opened
 
 
 def test_late_imports_are_seen():
@@ -380,6 +393,19 @@ def test_names_of_tests_are_short():
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test_") and len(node.name) > NAME_CHARS_MAX
     ]
     expect_none(found, f"use at most {NAME_CHARS_MAX} characters")
+
+
+def test_no_test_may_outlast_the_dump_of_threads():
+    usual, of_rows = (
+        int(re.findall(pattern, (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)[0])
+        for pattern, file in ((r"^faulthandler_timeout = (\d+)", "pyproject.toml"), (r"^ROW_S_MAX := (\d+)", "Makefile"))
+    )
+    found = []
+    for file in files_below(("tests",)):
+        text = (ROOT / file).read_text(encoding="utf-8")
+        dump_s = of_rows if "mark.faults" in text else usual
+        found += [f"{file}: {limit} s, and its process ends after {dump_s} s" for limit in TIME_LIMIT.findall(text) if int(limit) >= dump_s]
+    expect_none(found)
 
 
 def test_no_test_reads_a_private_attribute():
@@ -505,6 +531,77 @@ def test_public_names_have_docstrings():
     expect_none(sorted(f"{file}:{node.lineno}: {name}" for file, name, node in seen if not ast.get_docstring(node)))
     names = {name for _, name, _ in seen}
     assert {"TaskCalls.submit_task", "Client.submit", "LeaseLedger.snapshot", "RunView", "submit", "DagError"} <= names
+
+
+def documented_arguments(text: str) -> Iterator[str]:
+    """Yield the names that stand below `Args:`."""
+    below = text.partition("\nArgs:\n")[2]
+    section = re.split(r"^\S", below, maxsplit=1, flags=re.MULTILINE)[0]
+    for line in re.findall(r"^ {4}(\*{0,2}\w[\w, ]*):", section, re.MULTILINE):
+        yield from re.findall(r"\w+", line)
+
+
+def parameters(node: Definition) -> set[str]:
+    """Return the names of a function's parameters; of a class those of its `__init__`, and its fields."""
+    if isinstance(node, ast.ClassDef):
+        fields = {part.target.id for part in node.body if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)}
+        inits = (part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__")
+        return fields.union(*map(parameters, inits))
+    return {part.arg for part in ast.walk(node.args) if isinstance(part, ast.arg)}
+
+
+def test_docstrings_name_parameters_that_exist():
+    found = [
+        f"{file}:{node.lineno}: {name}"
+        for file in FILES
+        for node in ast.walk(source(file))
+        if isinstance(node, Documented) and not isinstance(node, ast.Module)
+        for name in documented_arguments(ast.get_docstring(node) or "")
+        if name not in parameters(node)
+    ]
+    expect_none(found)
+
+
+def test_arguments_of_a_docstring_are_seen():
+    text = "Do.\n\nArgs:\n    one: First: it is\n        long: see there.\n    two, three: Others.\n\nReturns:\n    four: No."
+    assert list(documented_arguments(text)) == ["one", "two", "three"]
+
+
+def broken_lines(text: str) -> Iterator[int]:
+    """Yield the indexes of short lines between a long one and one that continues the sentence."""
+    lines = [line.strip().lstrip("#: ") for line in text.splitlines()]
+    for index, (before, line, after) in enumerate(zip(lines, lines[1:], lines[2:], strict=False), start=1):
+        if (
+            len(before) > LONG_LINE
+            and 0 < len(line) < SHORT_LINE
+            and line[-1].isalnum()
+            and "  " not in before + line
+            and after[:1].islower()
+        ):
+            yield index
+
+
+def prose_of(file: str) -> Iterator[tuple[int, str]]:
+    """Yield the docstrings and the comments of several lines, each with its first line."""
+    for node in ast.walk(source(file)):
+        if isinstance(node, Documented) and ast.get_docstring(node):
+            text = node.body[0]
+            assert isinstance(text, ast.Expr)
+            assert isinstance(text.value, ast.Constant)
+            yield text.lineno, text.value.value
+    text = (ROOT / file).read_text(encoding="utf-8")
+    for comment in re.finditer(r"(?:^ *#.*\n){3,}", text, re.MULTILINE):
+        yield text.count("\n", 0, comment.start()) + 1, comment[0]
+
+
+def test_no_lone_word_breaks_a_paragraph():
+    expect_none([f"{file}:{first + index}" for file in FILES for first, text in prose_of(file) for index in broken_lines(text)])
+
+
+def test_a_lone_word_in_a_paragraph_is_seen():
+    long = "x" * (LONG_LINE + 1)
+    assert list(broken_lines(f'"""{long}\n    within\n    the rest.\n')) == [1]
+    assert list(broken_lines(f"# {long}\n# at the end.\n# another\n")) == []
 
 
 # -- words -------------------------------------------------------------------------------------------------------------

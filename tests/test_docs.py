@@ -34,7 +34,7 @@ from mesh.core.reasons import Reason
 from mesh.core.task_spec import TRANSITIONS
 from mesh.jobs.states import MEMBER_TRANSITIONS, SCHEDULE_TRANSITIONS
 from mesh.jobs.states import STAGE_TRANSITIONS as JOB_TRANSITIONS
-from mesh.observability.metric_targets import MetricValues
+from mesh.observability.metric_targets import MetricsSnapshot
 from mesh.policies.catalogue import POLICIES
 from mesh.ray.local import supervision_errors
 from mesh.ray.local.agent import agent_errors
@@ -444,7 +444,7 @@ def test_documented_policies_are_exactly_the_existing_ones():
 
 def test_every_metric_of_the_mesh_has_a_row():
     documented = {cells[0].strip("`").partition("{")[0] for cells in rows(sections(MESH, "##")["Metrics, charts and the tuner"])}
-    own = {field.name.removesuffix("_ms") for field in dataclasses.fields(MetricValues)}
+    own = {field.name.removesuffix("_ms") for field in dataclasses.fields(MetricsSnapshot)}
     assert {name for name in documented if re.fullmatch(r"\w+_(p\d+|rate|count|fragmentation|gap)", name)} <= own
     assert len(documented & own) == 6
 

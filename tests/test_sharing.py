@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from source_tree import ROOT
 
 FIRST, SECOND = [file for file, fixture in SHARED.items() if fixture == "two_nodes"][:2]
 ELSEWHERE = "tests/test_sharing.py"
+#: Fixtures that start a shared cluster.
+FIXTURES = re.compile(r"\b(two_nodes|three_nodes|ray_cluster|ray_driver|runner_log)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,16 @@ def test_resource_ends_with_the_last_test(log, starting):
     sharing.get("two_nodes", "a", starting("a"))
     sharing.close_unused(item_of(FIRST), None)
     assert log == ["start a", "end a"]
+
+
+def test_files_on_a_shared_cluster_are_named():
+    files = {
+        f"tests/{path.parent.name}/{path.name}": path
+        for name in ("acceptance", "integration")
+        for path in (ROOT / "tests" / name).glob("test_*")
+    }
+    users = {file for file, path in files.items() if FIXTURES.search(path.read_text(encoding="utf-8"))}
+    assert users - set(SHARED) == set()
 
 
 def test_files_that_share_are_there_and_ask_for_what_they_share():

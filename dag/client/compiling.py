@@ -1,4 +1,4 @@
-"""Nodes to a spec."""
+"""Compiles the nodes of a graph to a `dag/1` spec."""
 
 from __future__ import annotations
 
@@ -99,20 +99,18 @@ def _shown(given: Any) -> str:
 
 def _in_order(outputs: Iterable[Node]) -> tuple[Node, ...]:
     """Return everything that the outputs need, each node once, after its needs."""
-    opened: dict[Node, None] = {}  #: Nodes on the path from an output to the present node.
+    opened: dict[Node, None] = {}  #: The path from an output to the present node.
     done: dict[Node, None] = {}
     pending: list[tuple[Node, bool]] = [(node, False) for node in reversed(list(outputs))]
     while pending:
-        node, is_left = pending.pop()
-        if is_left:
+        node, are_needs_done = pending.pop()
+        if are_needs_done:
             del opened[node]
             done[node] = None
         elif node in opened:
-            way = list(opened)
-            circle = [
-                node,
-                *reversed(way[way.index(node) + 1 :]),
-            ]  # Each node on the path needs the next one; values flow in the opposite direction.
+            path = list(opened)
+            # Each node on the path needs the next one; values flow in the opposite direction.
+            circle = [node, *reversed(path[path.index(node) + 1 :])]
             raise CycleError((("/nodes", circle_in_words([NodeId(repr(each)) for each in circle])),))
         elif node not in done:
             opened[node] = None

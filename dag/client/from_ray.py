@@ -30,7 +30,7 @@ class RayOption:
 
 
 _OF_ACTORS = "it is an option of actors, which graphs do not have yet: bind a function"
-_PLACED = "the mesh places each node in the placement group of its stage: ask by `mesh`, `labels` or `label_selector` for where it runs"
+_PLACED = "the mesh places each node in a placement group of its stage: ask by `mesh`, `labels` or `label_selector` for where it runs"
 _STREAMED = "a node has one value and does not stream: return a list"
 
 RAY_OPTIONS: Mapping[str, RayOption] = {
@@ -53,7 +53,7 @@ RAY_OPTIONS: Mapping[str, RayOption] = {
     "placement_group": RayOption(refused_because=_PLACED, harmless=(None, "default")),
     "placement_group_bundle_index": RayOption(refused_because=_PLACED, harmless=(None, -1)),
     "placement_group_capture_child_tasks": RayOption(
-        refused_because="what a node starts always runs in the placement group of its stage: leave the option out", harmless=(None, True)
+        refused_because="what a node starts always runs in the placement group of its slot: leave the option out", harmless=(None, True)
     ),
     "fallback_strategy": RayOption(
         refused_because='a node has one selector: name the alternatives in it, like label_selector={"zone": "in(west, east)"}',

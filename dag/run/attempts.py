@@ -38,7 +38,7 @@ class Attempts:
             self._completion.fail_for_good(node, failure)
         elif failure.reason is Reason.WORKER_LOST:
             self.lose_worker(node, failure.message)
-        elif failure.reason is Reason.VALUE_LOST:
+        elif failure.reason is Reason.VALUE_LOST or failure.reason in PREEMPTED_COUNT:
             self.lose(node, failure.reason, failure.message)
         elif node.retries_used < self._run_status.plans[node.node].retries and _is_retried(self._run_status.plans[node.node], failure):
             node.retries_used += 1

@@ -28,6 +28,7 @@ from mesh.stages.messages import (
     StageEnded,
     StageLost,
     StageMessage,
+    StageResized,
     StageStarted,
     StageWaiting,
     TaskNote,
@@ -68,10 +69,8 @@ class Reports:
             self._writer.note_stage(stage, stage.state, message.reason, message.detail)
         elif isinstance(message, StageStarted):
             self._start_stage(stage, message)
-        elif isinstance(message, StageEnded):
-            self._end_stage(stage)
-        elif isinstance(message, StageLost):
-            self._losses.lose_stage(stage, message.reason)
+        elif isinstance(message, (StageResized, StageEnded, StageLost)):
+            self._take_change(stage, message)
         elif isinstance(message, InputLost):
             self._losses.lose_input(stage, message.node)
         else:
@@ -80,6 +79,15 @@ class Reports:
                 self._take_node(node, message)
             elif isinstance(message, NodeCheckpoint):
                 self._refuse_checkpoint(message)
+
+    def _take_change(self, stage: StageRecord, message: StageResized | StageEnded | StageLost) -> None:
+        if isinstance(message, StageEnded):
+            self._end_stage(stage)
+        elif isinstance(message, StageLost):
+            self._losses.lose_stage(stage, message.reason)
+        elif stage.state is StageState.RUNNING and stage.slots != message.slots:
+            before, stage.slots = stage.slots, message.slots
+            self._writer.note_stage(stage, stage.state, stage.reason, f"{counted(message.slots, 'slot')} instead of {before}")
 
     def _take_node(self, node: NodeRecord, message: NodeStarted | NodeSucceeded | NodeFailed | TaskNote) -> None:
         if isinstance(message, NodeCheckpoint):

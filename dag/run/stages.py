@@ -58,17 +58,3 @@ def split(
         StageRecord(stage=name, mesh=mesh, level=of_level, nodes=tuple(nodes), width=max(Counter(depth[node] for node in nodes).values()))
         for name, ((of_level, (mesh, _)), nodes) in zip(names, lowest_first, strict=False)
     )
-
-
-def exports(edges: Iterable[tuple[NodeId, NodeId]], mesh_of: Mapping[NodeId, MeshId], outputs: Iterable[NodeId]) -> frozenset[NodeId]:
-    """Return the nodes whose values must leave their mesh: the user's outputs, and values that a node on another mesh reads.
-
-    Args:
-        edges: (from, to) where `to` reads the value; edges for the order only are left out.
-    """
-    return frozenset(outputs) | frozenset(source for source, _ in transfers(edges, mesh_of))
-
-
-def transfers(edges: Iterable[tuple[NodeId, NodeId]], mesh_of: Mapping[NodeId, MeshId]) -> frozenset[tuple[NodeId, MeshId]]:
-    """Return the transfers between meshes as (node, destination mesh), once per destination however many nodes read the value there."""
-    return frozenset((source, mesh_of[target]) for source, target in edges if mesh_of[source] != mesh_of[target])

@@ -1,16 +1,16 @@
 """Dependencies of a graph's nodes. All results are deterministic: equal candidates come in the given order.
 
-Order and levels are computed on plain dicts: with 100 000 nodes and a million edges, building a networkx graph alone takes
-longer than the rest of the checks together. networkx serves rare questions: circles and reachability.
+The order is computed on plain dicts: with 100 000 nodes and a million edges, building a networkx graph alone takes longer than the
+rest of the checks together. networkx finds the circles of an invalid graph.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-
-import networkx as nx
+from types import ModuleType
+from typing import Any
 
 from dag.errors import CycleError
 from mesh.core.ids import NodeId
@@ -64,7 +64,7 @@ def topological_order(graph: Graph) -> tuple[NodeId, ...]:
 
 def circles(graph: Graph) -> Iterator[tuple[NodeId, ...]]:
     """Return one circle per strongly connected component, along the flow of values, from its first node in the spec."""
-    view = as_networkx(graph)
+    nx, view = _networkx(), as_networkx(graph)
     index = {node: place for place, node in enumerate(graph.needs)}
     knots = [knot for knot in nx.strongly_connected_components(view) if len(knot) > 1 or view.has_edge(*(2 * tuple(knot)))]
     for knot in sorted(knots, key=lambda nodes: min(index[node] for node in nodes)):
@@ -73,11 +73,6 @@ def circles(graph: Graph) -> Iterator[tuple[NodeId, ...]]:
         nodes = [source for source, _ in nx.find_cycle(inside, source=start)]
         first = nodes.index(min(nodes, key=index.__getitem__))
         yield tuple(nodes[first:] + nodes[:first])
-
-
-def find_circle(graph: Graph) -> tuple[NodeId, ...] | None:
-    """Return the nodes of the first circle, each once; None if there is no circle."""
-    return next(circles(graph), None)
 
 
 def circle_in_words(circle: Sequence[NodeId]) -> str:
@@ -89,29 +84,16 @@ def circle_in_words(circle: Sequence[NodeId]) -> str:
     return f"the graph runs in a circle: {' -> '.join(names)}"
 
 
-def levels(graph: Graph, order: Iterable[NodeId]) -> dict[NodeId, int]:
-    """Return the length in edges of the longest path to each node; `order` is topological."""
-    depth: dict[NodeId, int] = {}
-    for node in order:
-        depth[node] = max((depth[need] + 1 for need in graph.needs[node]), default=0)
-    return depth
-
-
-def ancestors(graph: Graph, node: NodeId) -> tuple[NodeId, ...]:
-    """Return all nodes that the node depends on, directly or not, in the order of the spec."""
-    found = nx.ancestors(as_networkx(graph), node)
-    return tuple(other for other in graph.needs if other in found)
-
-
-def descendants(graph: Graph, node: NodeId) -> tuple[NodeId, ...]:
-    """Return all nodes that depend on the node, directly or not, in the order of the spec."""
-    found = nx.descendants(as_networkx(graph), node)
-    return tuple(other for other in graph.needs if other in found)
-
-
-def as_networkx(graph: Graph) -> nx.DiGraph[NodeId]:
-    """Return the graph for networkx; edges follow the flow of values."""
-    view: nx.DiGraph[NodeId] = nx.DiGraph()
+def as_networkx(graph: Graph) -> Any:
+    """Return the graph for networkx, a `networkx.DiGraph`; edges follow the flow of values."""
+    view = _networkx().DiGraph()
     view.add_nodes_from(graph.needs)
     view.add_edges_from((need, node) for node, needs in graph.needs.items() for need in needs)
     return view
+
+
+def _networkx() -> ModuleType:
+    """Return networkx."""
+    import networkx as nx  # noqa: PLC0415  few processes ask its questions, and the import takes a tenth of a second
+
+    return nx

@@ -41,40 +41,53 @@ class Asked:
     address: str
     key: str  #: Text before the name of the environment variable; empty: the variable is the only way.
     both: str
+    state_dir: str = ""  #: Option that names the state folder; empty: the environment variable is the only way.
 
 
 IN_PYTHON = Asked(address="address", key="give api_key=…, or ", both="address=… and api_key=…")
-IN_TERMINAL = Asked(address="--address", key="", both=f"--address, with {KEY_VARIABLE} set")
+IN_TERMINAL = Asked(address="--address", key="", both=f"--address, with {KEY_VARIABLE} set", state_dir="--state-dir")
 
 
 def find_access(
-    address: str | None, api_key: str | None, *, environment: Mapping[str, str], folder: Path, asked: Asked = IN_PYTHON
+    address: str | None,
+    api_key: str | None,
+    *,
+    environment: Mapping[str, str],
+    folder: Path,
+    state_dir: Path | None = None,
+    asked: Asked = IN_PYTHON,
 ) -> Access:
     """Return the address and the key. Each is the one given, else from the environment, else from the file of a running stack.
 
-    The stack is the one whose state folder the environment names, or that runs in `folder` or above. The key in its file is never
-    sent to another address than the one in the file.
+    The stack is the one whose state folder `state_dir` or the environment names, or that runs in `folder` or above. The key in its file
+    is never sent to another address than the one in the file.
 
     Args:
+        state_dir: State folder that the caller names; it goes before an address of the environment.
         asked: How the caller can give address and key, for messages.
+
     Raises:
         ApiError: Address or key is missing, or the address is invalid (status 0); the message lists every way to give them.
     """
+    others = " or ".join(filter(None, (asked.state_dir, STATE_VARIABLE)))
+    of_environment = environment.get(ADDRESS_VARIABLE) if state_dir is None else None
     if address is not None:
         _check_address(address, asked.address)
-    elif environment.get(ADDRESS_VARIABLE):
-        _check_address(environment[ADDRESS_VARIABLE], ADDRESS_VARIABLE)
-    state = environment.get(STATE_VARIABLE)
+    elif of_environment:
+        _check_address(of_environment, ADDRESS_VARIABLE)
+    state = str(state_dir) if state_dir is not None else environment.get(STATE_VARIABLE)
     state_folder, published = (Path(state), _facts_in(Path(state))) if state else _published(folder)
-    if state and not published and not address and not environment.get(ADDRESS_VARIABLE):
-        raise ApiError(
-            0, f"nothing runs with the state folder {state}, which {STATE_VARIABLE} names; `schedulemesh up` starts it", code="not_running"
-        )
-    chosen = (address or environment.get(ADDRESS_VARIABLE) or published.get("address", "")).rstrip("/")
+    if state and not published and not address and not of_environment:
+        named_by = asked.state_dir if state_dir is not None else STATE_VARIABLE
+        described = f"nothing runs with the state folder {state}, which {named_by} names"
+        raise ApiError(0, f"{described}; `schedulemesh up` starts it, and {others} names another folder", code="not_running")
+    chosen = (address or of_environment or published.get("address", "")).rstrip("/")
     is_published = bool(chosen) and chosen == published.get("address", "").rstrip("/")
-    key = api_key or environment.get(KEY_VARIABLE) or (published.get("api_key", "") if is_published else "")
+    own_key = published.get("api_key", "") if is_published else ""
+    # The key of the environment may be of another root than that of a folder which the caller names.
+    key = api_key or (own_key if state_dir is not None else "") or environment.get(KEY_VARIABLE) or own_key
     if not chosen:
-        raise ApiError(0, f"no federation was found: {_WAYS.format(folder=folder)}{asked.both}", code="no_federation")
+        raise ApiError(0, f"no federation was found: {_WAYS.format(folder=folder, state=others)}{asked.both}", code="no_federation")
     if not key:
         words = f"there is no API key for {chosen}: {asked.key}set {KEY_VARIABLE}; `schedulemesh keys create TENANT` makes one"
         raise ApiError(0, words, code="no_key")
@@ -82,14 +95,14 @@ def find_access(
         address=chosen,
         api_key=key,
         tenant=published.get("tenant") or None if is_published else None,
-        key_from="" if api_key else KEY_VARIABLE if environment.get(KEY_VARIABLE) else CLIENT_FILE,
+        key_from="" if api_key else KEY_VARIABLE if key == environment.get(KEY_VARIABLE) else CLIENT_FILE,
         state_folder=state_folder if is_published else None,
     )
 
 
 _WAYS = (
     f"start one with `schedulemesh up CONFIG` in this folder or one above ({{folder}} has no {STATE_FOLDER}/{CLIENT_FILE}), "
-    f"or name its state folder by {STATE_VARIABLE}, or set {ADDRESS_VARIABLE} and {KEY_VARIABLE}, or give "
+    f"or name its state folder by {{state}}, or set {ADDRESS_VARIABLE} and {KEY_VARIABLE}, or give "
 )
 
 

@@ -45,7 +45,7 @@ def scripted_keys(keys: Keys) -> tuple[str, ...]:
     of_stage = (keys.stage(""), keys.inputs(""), keys.stages_of(""), keys.ready(""), keys.claimed(""))
     kept_beside = (keys.dead_of(""), keys.dead, keys.backlog(""), keys.idempotency(""))
     of_claims = (keys.overdue, keys.taken(""), keys.meta, keys.running(""))
-    of_demands = (keys.demands(""), keys.waiting_leases, keys.queued_slots(""), keys.demand_counts)
+    of_demands = (keys.demands(""), keys.demanding, keys.queued_slots(""), keys.demand_counts)
     return (*of_run, keys.inbox, keys.active_runs, keys.ended_runs, *of_stage, *kept_beside, *of_claims, *of_demands)
 
 

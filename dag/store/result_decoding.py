@@ -92,7 +92,7 @@ def _exception(failure: Mapping[str, Any]) -> BaseException | None:
         return None
     try:
         cause = cloudpickle.loads(data)
-    except Exception:  # noqa: BLE001  whatever the tenant's class does when it is rebuilt, the failure has to be told
+    except Exception:  # noqa: BLE001  whatever the tenant's class does when it is rebuilt, the failure has to be reported
         return None
     return cause if isinstance(cause, BaseException) else None
 

@@ -24,7 +24,7 @@ from dag.run.runs import (
     SendStage,
     StageRecord,
 )
-from dag.run.states import RUN_ENDS, RunState
+from dag.run.states import RunState
 from mesh.core.ids import NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.wire import decode, encode
@@ -174,11 +174,6 @@ def dead_rows(letters: Iterable[DeadLetter]) -> dict[str, bytes]:
 def weight_of(record: RunRecord, blobs: Mapping[str, bytes]) -> int:
     """Return the bytes that an open run counts against the limits: its graph and blobs."""
     return len(record.spec) + sum(map(len, blobs.values()))
-
-
-def has_ended(state: bytes) -> bool:
-    """Return whether a run in this stored state has ended."""
-    return RunState(state.decode()) in RUN_ENDS
 
 
 def uris_of(nodes: Iterable[bytes]) -> tuple[str, ...]:

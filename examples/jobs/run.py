@@ -6,13 +6,13 @@ Connects to the cluster of `--address` or RAY_ADDRESS, or starts one of this mac
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import ray
-
 from examples.jobs.bandit import Actor, Learner
+from examples.ray_cluster import connected
 from mesh import running_mesh
 
 SPEC = Path(__file__).with_name("bandit.yaml")
@@ -24,8 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m examples.jobs.run", description="A job that finds the best slot machine.")
     parser.add_argument("--address", help="of a Ray cluster with 4 CPUs; left out, RAY_ADDRESS, else one that is started and stopped")
     options = parser.parse_args(arguments)
-    ray.init(options.address, ignore_reinit_error=True, log_to_driver=False)
-    with running_mesh("jobs-example") as mesh:
+    address = options.address or os.environ.get("RAY_ADDRESS")
+    with connected(address, 4) as folder, running_mesh("jobs-example", state_dir=folder) as mesh:
         mesh.ensure_pool("train", capacity={"cpu": 4})
         job = mesh.submit_job(SPEC, leader=Learner, workers={"actors": Actor})
         ended = job.wait(timeout_s=WAITS_S_MAX)

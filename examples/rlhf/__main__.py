@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import cloudpickle
 import ray
 
+from examples.ray_cluster import connected
 from examples.rlhf import roles
 from examples.rlhf.training import Round, Sizes, settings, train
 from mesh import ScheduleMesh, running_mesh
-from mesh.ray.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
-from mesh.ray.cluster.own_cluster import OwnCluster
-
-NODES = (ClusterNodeSpec(cpu=2), ClusterNodeSpec(cpu=2))
-STORE_BYTES = 80 * 2**20
 
 
 def main() -> None:
@@ -35,30 +28,14 @@ def main() -> None:
     # Workers of a running cluster cannot import this folder, so its code is pickled.
     cloudpickle.register_pickle_by_value(roles)
     try:
-        with connected(options.address) as folder, running_mesh(f"rlhf-{os.getpid()}", state_dir=folder, settings=settings()) as mesh:
+        with connected(options.address, 2, 2) as folder, running_mesh(f"rlhf-{os.getpid()}", state_dir=folder, settings=settings()) as mesh:
+            print(f"{'connected to' if options.address else 'started'} a Ray cluster with {ray.cluster_resources()['CPU']:.0f} CPUs")
             for number, result in enumerate(train(mesh, rounds=options.rounds, sizes=sizes)):
                 print_round(number, result)
             print_totals(mesh)
     except KeyboardInterrupt:
         print("interrupted; everything is stopped", file=sys.stderr)
         raise
-
-
-@contextlib.contextmanager
-def connected(address: str | None) -> Iterator[Path | None]:
-    """Connect to the cluster, or start one for the length of the block; yield the folder for its mesh's state."""
-    own = OwnCluster.start(ClusterSpec(nodes=NODES, object_store_bytes=STORE_BYTES)) if address is None else None
-    try:
-        if own is not None:
-            own.connect()
-        else:
-            ray.init(address, log_to_driver=False, logging_level="ERROR")
-        print(f"{'started' if own is not None else 'connected to'} a Ray cluster with {ray.cluster_resources()['CPU']:.0f} CPUs")
-        yield own.folder / "mesh" if own is not None else None
-    finally:
-        ray.shutdown()
-        if own is not None:
-            own.stop()
 
 
 def print_round(number: int, result: Round) -> None:
@@ -72,7 +49,7 @@ def print_round(number: int, result: Round) -> None:
 
 def print_totals(mesh: ScheduleMesh) -> None:
     """Print the mesh's own count of preemptions, and its audit."""
-    counts = mesh.metric_values().preemption_count
+    counts = mesh.metrics().preemption_count
     preemptions = sum(status.preemptions for status in mesh.list_tasks())
     labels = ", ".join(label for label, count in counts.items() if count)
     audit = mesh.audit()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 
-import ray
-
+from examples.ray_cluster import connected
 from examples.sharding.neighbours import SHAPE, Neighbours, load, recognise
 from mesh import running_mesh
 
@@ -16,9 +14,8 @@ STARTS_S_MAX = 120.0
 
 def main() -> None:
     """Start four agents, recognise digits with them, and print the accuracy."""
-    ray.init(log_to_driver=False, logging_level=logging.ERROR)
     known, asked = load()
-    with running_mesh(f"sharding-{os.getpid()}") as mesh:
+    with connected(os.environ.get("RAY_ADDRESS"), 2) as folder, running_mesh(f"sharding-{os.getpid()}", state_dir=folder) as mesh:
         mesh.ensure_pool("readers", capacity={"cpu": 1})
         tasks = [mesh.submit_task(Neighbours, pool="readers", resources={"cpu": 0.25}) for _ in range(4)]
         for task in tasks:

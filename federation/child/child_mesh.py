@@ -1,7 +1,6 @@
 """A child mesh: joins the ledger, claims stages from its queue, runs them and reports their status.
 
-One thread calls `heartbeat_report` when it is due and passes in notifications and host reports; nothing here blocks. The scheduler decides
-within
+One thread calls `heartbeat` when it is due and passes in notifications and host reports; nothing here blocks. Admission decides within
 the mesh's pools, the host runs the stages, and the lease of the tenant pays for each stage. This file holds the session: how it
 begins and is renewed, what comes in, and what becomes void at its end. The rest is elsewhere:
 
@@ -42,7 +41,7 @@ from federation.child.heartbeat_jitter import interval_ms, soonest_ms
 from federation.child.lease_client import LeaseClient
 from federation.child.running_stage import RunningStage
 from federation.child.stage_preemptor import StagePreemptor
-from federation.child.stage_recovery import StageRecovery, recovery_of, seen_in, workload_of
+from federation.child.stage_recovery import StageRecovery, offer_of, recovery_of, seen_in, workload_of
 from federation.child.status_reporter import StatusReporter
 from federation.dispatch import HEADS_MAX, ClaimedStage, Notification, NotificationKind, StageQueue
 from federation.errors import (
@@ -58,7 +57,7 @@ from mesh.core.reasons import Reason
 from mesh.errors import MeshError
 from mesh.stages import admission_events as events
 from mesh.stages.hosting import FoundStages, HostReport, StageHost
-from mesh.stages.messages import StageEnded, StageLost
+from mesh.stages.messages import StageEnded, StageLost, StageResized
 
 log = structlog.get_logger(__name__)
 
@@ -74,7 +73,7 @@ class ChildMesh:
     Args:
         record: Record of the mesh; each heartbeat fills in the use of its pools.
         host: Has to report through `take_report`, on the thread that calls everything else.
-        heartbeat_ms: Interval between calls of `heartbeat_report`, before jitter.
+        heartbeat_ms: Interval between calls of `heartbeat`, before jitter.
     """
 
     def __init__(
@@ -95,10 +94,10 @@ class ChildMesh:
         self._clock = clock
         self._heartbeat_ms = heartbeat_ms
         self._may_go_on = True  #: This process has had no session yet, so it may recover an earlier process's work.
-        self._beats = 0  #: Heartbeats that the ledger has acknowledged.
+        self._acknowledged = 0  #: Heartbeats that the ledger has acknowledged.
         self._begun = 0  #: Heartbeats, acknowledged or not.
         self._is_comparing = False  #: The claims are to be reconciled with the store.
-        self._first = 0  #: Index of the step with which the next beat begins.
+        self._first = 0  #: Index of the step with which the next heartbeat begins.
         self._child_session = child_session = ChildSession()
         self._child_state = child_state = ChildState(record)
         self._guard = guard = Guard(mesh=record.mesh, child_session=child_session, clock=clock, lose=self._lose_session)
@@ -123,6 +122,7 @@ class ChildMesh:
             queue=queue,
             guard=guard,
             start=self._claims.start,
+            grow=self._claims.grow,
         )
         self._preemptor = StagePreemptor(
             child_state=child_state,
@@ -146,14 +146,14 @@ class ChildMesh:
         return self._child_session.session is not None
 
     def due_in_ms(self) -> int:
-        """Return in how many milliseconds `heartbeat_report` is due."""
+        """Return in how many milliseconds `heartbeat` is due."""
         return self._child_session.due_in_ms(self._clock.monotonic_ms())
 
     def heartbeat(self) -> None:
         """Renew the session or begin one, send pending reports, and process the queue."""
         self._child_state.can_start = self._host.is_ready()
         self._host.read_clock()
-        self._child_state.note_nodes(self._host.node_totals())
+        self._child_state.note_nodes(self._host.nodes())
         sent_ms = self._clock.monotonic_ms()
         self._child_session.due_ms = sent_ms + self._interval_ms()
         if (
@@ -174,26 +174,27 @@ class ChildMesh:
             log.warning("the ledger does not respond", mesh=self._record.mesh, kind=type(gone).__name__, error=str(gone), **remedy)
             self._look_at_the_clock(sent_ms)
             return
-        self._beats += 1
-        self._is_comparing |= self._beats % HEARTBEATS_PER_COMPARISON == 0
+        self._acknowledged += 1
+        self._is_comparing |= self._acknowledged % HEARTBEATS_PER_COMPARISON == 0
         self._reporter.ask_again()
         self._work()
         self._look_at_the_clock(self._clock.monotonic_ms())
 
     def _interval_ms(self) -> int:
-        session, heartbeat_report = self._child_session.session, self._begun
+        session, number = self._child_session.session, self._begun
         self._begun += 1
         ttl_ms = session.ttl_ms if session is not None else None
-        return interval_ms(self._record.mesh, heartbeat_report, heartbeat_ms=self._heartbeat_ms, ttl_ms=ttl_ms)
+        return interval_ms(self._record.mesh, number, heartbeat_ms=self._heartbeat_ms, ttl_ms=ttl_ms)
 
     def _work(self) -> None:
-        """Run the steps of a beat until the next heartbeat is due.
+        """Run the steps that follow a heartbeat, until the next one is due.
 
-        Round-robin: the next beat begins after the step that used up the time or failed, so a long step starves no other.
+        Round-robin: the next heartbeat begins after the step that used up the time or failed, so a long step starves no other.
         """
         steps = (
             self._reporter.report,
             self._look,
+            self._fit_slots,
             self._decision_queue.explain,
             self._give_back_idle,
             self._claims.bring_inputs,
@@ -204,6 +205,11 @@ class ChildMesh:
                 self._first = (place + 1) % len(steps)
                 return
         self._first = 0
+
+    def _fit_slots(self) -> None:
+        changes = self._claims.fit_slots()
+        if changes:
+            self._decision_queue.take(*changes)
 
     def _compare(self) -> None:
         if self._is_comparing:
@@ -216,7 +222,7 @@ class ChildMesh:
             self._child_session.begin(self._ledger.join(self._child_state.as_reported(), seen=self._child_session.seen))
         self._may_go_on = False
         session = self._child_session.held()
-        self._lease_client.take_in(session.response)
+        self._lease_client.apply(session.response)
         log.info("joined", mesh=self._record.mesh, incarnation=session.incarnation, goes_on=recovery is not None)
         self._note_renewal(sent_ms)
         if recovery is not None:
@@ -225,7 +231,7 @@ class ChildMesh:
     def _renew(self, sent_ms: int) -> None:
         epoch = self._child_session.held().epoch
         response, heartbeat_report = self._child_session.renew(self._ledger, self._child_state, self._clock.monotonic_ms())
-        self._lease_client.take_in(response, [(ack.tenant, ack.flavor) for ack in heartbeat_report.acks])
+        self._lease_client.apply(response, [(ack.tenant, ack.flavor) for ack in heartbeat_report.acks])
         if self._child_session.held().epoch != epoch:
             self._decision_queue.report_again()
             self._reporter.report_again()
@@ -301,7 +307,7 @@ class ChildMesh:
             self._child_state.running[orphan.claim.stage] = orphan
             self._pay_for(orphan)  # Until the host reports its end, so that no other stage starts in its room.
         self._host.go_on(goes_on)
-        self._lease_client.take_in(self._child_session.response)  # The overdraft check needs the amounts spent.
+        self._lease_client.apply(self._child_session.response)  # The overdraft check needs the amounts spent.
         for claimed in recovery.missing:
             self._reporter.add_loss(claimed.claim, Reason.WORKER_LOST)
         for _, claimed in recovery.stages:
@@ -360,6 +366,10 @@ class ChildMesh:
         over = any(isinstance(message, (StageEnded, StageLost)) for message in report.messages)
         running.heed(report.messages)
         self._reporter.add_report(running, report)
+        for message in report.messages:
+            if isinstance(message, StageResized) and (fewer := running.note_retired(message, self._host)):
+                self._child_session.hurry()  # Others may wait for the quota.
+                self._reporter.then(partial(self._decision_queue.retire, running, fewer, message.gone))
         if over:
             del self._child_state.running[report.stage]
             self._reporter.then(partial(self._decision_queue.end, report.stage))
@@ -383,7 +393,7 @@ class ChildMesh:
             self._child_session.hurry()  # The ledger may reclaim quota for them.
         offers = self._offers(fresh[:HEADS_MAX])
         withdrawn = (events.WorkloadWithdrawn(workload=name) for name in sorted(gone))
-        self._decision_queue.take(*self._child_state.unseen_nodes(), *offers, *withdrawn, events.RoomMayHaveCome())
+        self._decision_queue.take(self._child_state.nodes_seen(), *offers, *withdrawn, events.RoomMayHaveCome())
         for place in range(HEADS_MAX, len(fresh), HEADS_MAX):  # The most urgent come first; the next pass handles the rest.
             if not self._decision_queue.is_done or self._guard.has_to_stop(DONE_AT_ONCE):
                 return
@@ -394,19 +404,8 @@ class ChildMesh:
     def _offers(self, fresh: list[StageId]) -> list[events.WorkloadOffered]:
         """Return an offer for each queued stage that admission does not know yet."""
         heads = self._queue.heads_of(self._record.mesh, tuple(fresh)) if fresh else ()
-        return [
-            events.WorkloadOffered(
-                workload=stage.stage,
-                tenant=stage.tenant,
-                slot=stage.slot,
-                width=stage.width,
-                priority=stage.priority,
-                created_ms=stage.created_ms,
-                preemption=stage.preemption,
-                since_ms=self._clock.monotonic_ms(),
-            )
-            for stage in heads
-        ]
+        now_ms = self._clock.monotonic_ms()
+        return [offer_of(stage, now_ms) for stage in heads]
 
     def _try_again(self) -> None:
         """Retry the known queued stages, without reading the queue again."""

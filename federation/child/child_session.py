@@ -117,7 +117,7 @@ class ChildSession:
             self.demands = wanted
         return response, heartbeat_report
 
-    def take_in(self, response: LedgerResponse) -> None:
+    def apply(self, response: LedgerResponse) -> None:
         """Apply the part of a ledger's response that concerns the session."""
         self.response = response
         if self.session is not None:

@@ -12,11 +12,12 @@ from federation.child.lease_accounting import LeaseAccounting, LeaseKey
 from federation.child.quota_demand import OpenDemand, wanted
 from federation.child.running_stage import RunningStage
 from federation.leases import LeaseUse
-from federation.snapshot import MeshRecord, resources_of
+from federation.snapshot import MeshRecord, PoolRecord, resources_of
 from mesh.core.ids import StageId
 from mesh.core.node_sizes import NodeSize, sizes_of
 from mesh.core.pools import PoolSpec
 from mesh.core.resources import ResourceSet
+from mesh.core.seen_nodes import NodeSeen
 from mesh.preemption.stage_preemption import Occupant
 from mesh.stages.admission import StageAdmission, WorkloadState
 from mesh.stages.admission_events import NodesSeen
@@ -35,33 +36,29 @@ class ChildState:
     accounting: LeaseAccounting = field(init=False)  #: Which lease pays for which stage.
     running: dict[StageId, RunningStage] = field(default_factory=dict)  #: Claimed stages, in the order of the claims.
     can_start: bool = True  #: The Ray cluster of the mesh responds.
-    _nodes: tuple[NodeSize, ...] = ()  #: Sizes of the nodes, as reported.
-    _node_totals: tuple[ResourceSet, ...] = ()
-    _is_seen: bool = True  #: Admission knows these nodes.
+    _nodes: tuple[NodeSeen, ...] = ()  #: As last listed.
+    _sizes: tuple[NodeSize, ...] = ()  #: Sizes of the nodes, as reported.
 
     def __post_init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
         """Forget everything. `admission` is a new object, so a caller that kept the old one can see the change."""
-        pools = self.record.pools
-        self.admission = StageAdmission(tuple(PoolSpec(pool=pool.pool, flavor=pool.flavor, capacity=pool.capacity) for pool in pools))
-        self.unseen_nodes()
-        self.admission.handle(NodesSeen(totals=self._node_totals))
+        self.admission = StageAdmission(tuple(map(_spec_of, self.record.pools)))
+        self.admission.handle(NodesSeen(nodes=self._nodes))
         self.accounting = LeaseAccounting()
         self.running.clear()
 
-    def note_nodes(self, totals: tuple[ResourceSet, ...]) -> None:
-        """Report nodes of these total resources from now on, as far as a pool of the mesh has the resources."""
-        if totals != self._node_totals:
+    def note_nodes(self, nodes: tuple[NodeSeen, ...]) -> None:
+        """Record a look at the nodes, and report their sizes from now on, as far as a pool of the mesh has the resources."""
+        if [node.total for node in nodes] != [node.total for node in self._nodes]:
             named = resources_of((self.record,))
-            self._nodes = sizes_of(ResourceSet({name: total[name] for name in named}) for total in totals)
-            self._node_totals, self._is_seen = totals, False
+            self._sizes = sizes_of(ResourceSet({name: node.total[name] for name in named}) for node in nodes)
+        self._nodes = nodes
 
-    def unseen_nodes(self) -> tuple[NodesSeen, ...]:
-        """Return the event that the nodes have changed, once after each change."""
-        was_seen, self._is_seen = self._is_seen, True
-        return () if was_seen else (NodesSeen(totals=self._node_totals),)
+    def nodes_seen(self) -> NodesSeen:
+        """Return the event that the nodes were looked at."""
+        return NodesSeen(nodes=self._nodes)
 
     def as_reported(self) -> MeshRecord:
         """Return the mesh's record with its nodes, the pools' use, whether the mesh is at its lease limit, and the state of Ray."""
@@ -72,7 +69,7 @@ class ChildState:
             pools=used,
             leases_full=self.accounting.is_full,
             cluster_answers=self.can_start,
-            nodes=self._nodes,
+            nodes=self._sizes,
             waiting_for_ray=sum(stage.waits_for_ray for stage in self.running.values()),
         )
 
@@ -137,3 +134,7 @@ class ChildState:
             token=running.claim.token,
             created_ms=offer.created_ms,
         )
+
+
+def _spec_of(pool: PoolRecord) -> PoolSpec:
+    return PoolSpec(pool=pool.pool, flavor=pool.flavor, capacity=pool.capacity, selector=pool.node_labels, policy=pool.policy)

@@ -21,13 +21,13 @@ from federation.dispatch import HEADS_MAX, StageQueue
 from federation.errors import SessionLost
 from federation.mesh_access import may_use
 from mesh.core.clock import Clock
-from mesh.core.ids import NodeId, StageId
+from mesh.core.ids import NodeId, NodeName, PoolName, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
 from mesh.errors import MeshError
 from mesh.stages import admission_events as events
-from mesh.stages.admission_decisions import AdmissionDecision, StartWorkload
-from mesh.stages.hosting import Delivered, StageHost
+from mesh.stages.admission_decisions import AdmissionDecision, GrowWorkload, StartWorkload
+from mesh.stages.hosting import Delivered, Places, StageHost
 
 log = structlog.get_logger(__name__)
 
@@ -85,12 +85,14 @@ class Claims:
             token=decision.token,
             tenant=claimed.spec.tenant,
             slot=claimed.spec.slot,
+            nodes=decision.nodes,
         )
         running = self.child_state.running[name] = RunningStage.of(claimed, note, self.clock.monotonic_ms(), paid_by=payer)
         running.delivered.update(claimed.inputs)
         inputs = {node: _delivered(value, blobs) for node, value in claimed.inputs.items()}
         try:
-            running.holder = self.host.start(claimed.spec, decision.slots, claimed.claim.token, blobs, inputs, note.encoded())
+            places = self._places(decision.pool, decision.nodes)
+            running.holder = self.host.start(claimed.spec, decision.slots, claimed.claim.token, blobs, inputs, note.encoded(), places)
         except MeshError:  # Nothing runs, so the host will never report an end.
             log.exception("a stage could not be started", mesh=self.child_state.record.mesh, stage=name)
             del self.child_state.running[name]
@@ -102,6 +104,29 @@ class Claims:
         if claimed.cancelled:
             running.cancel(self.host)
         return []
+
+    def grow(self, decision: GrowWorkload) -> None:
+        """Give a running stage the slots that its lease pays for. No effect if the stage has ended."""
+        running = self.child_state.running.get(decision.workload)
+        if running is not None:
+            running.grow(self.host, decision.slots, self._places(running.note.pool, decision.nodes))
+
+    def _places(self, pool: PoolName, nodes: tuple[NodeName, ...]) -> Places:
+        return Places(nodes=nodes, labels=self.child_state.admission.ledger.pools[pool].spec.selector)
+
+    def fit_slots(self) -> tuple[events.UsefulSlotsKnown, ...]:
+        """Ask for the slots back that no task of a running stage can use. Return what admission must know of useful slots."""
+        changes = []
+        for stage, running in self.child_state.running.items():
+            workload = self.child_state.admission.workloads.get(stage)
+            if workload is None or not running.note.slot:
+                continue
+            useful = running.note.slots if running.stops else running.useful
+            if useful < running.kept and not workload.asked:
+                running.shrink(self.host, useful)
+            if workload.useful != useful:
+                changes.append(events.UsefulSlotsKnown(workload=stage, slots=useful))
+        return tuple(changes)
 
     def note_inputs(self, stages: Iterable[StageId]) -> None:
         """Record that these stages may have new inputs; many inputs of one stage cost one call."""
@@ -133,6 +158,8 @@ class Claims:
         blobs = self.blobs.get(running.run, inline) if inline else {}
         for node, value in fresh.items():
             running.delivered.add(node)
+            if value is None:
+                running.drop(running.readers.get(node, ()))
             self.host.deliver(running.claim.stage, node, _delivered(value, blobs))
         return bool(fresh)
 

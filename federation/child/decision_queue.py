@@ -18,12 +18,20 @@ from federation.child.child_session import ChildSession
 from federation.child.child_state import ChildState
 from federation.child.guard import NEVER, Guard
 from federation.child.lease_client import LeaseClient
+from federation.child.running_stage import RunningStage
 from federation.dispatch import EXPLAINED_MAX, StageQueue
 from federation.leases import ROWS_MAX
-from mesh.core.ids import StageId
+from mesh.core.ids import NodeName, StageId
 from mesh.core.reasons import Reason
 from mesh.stages import admission_events as events
-from mesh.stages.admission_decisions import AcquireLease, AdmissionDecision, ExplainWaiting, ReleaseLease, StartWorkload
+from mesh.stages.admission_decisions import (
+    AcquireLease,
+    AdmissionDecision,
+    ExplainWaiting,
+    GrowWorkload,
+    ReleaseLease,
+    StartWorkload,
+)
 from mesh.stages.admission_events import AdmissionEvent
 
 
@@ -33,6 +41,7 @@ class DecisionQueue:
 
     Args:
         start: Starts a stage that has room and a lease; returns admission's next decisions.
+        grow: Gives a running stage more slots.
     """
 
     child_state: ChildState
@@ -41,10 +50,11 @@ class DecisionQueue:
     queue: StageQueue
     guard: Guard
     start: Callable[[StartWorkload], list[AdmissionDecision]]
-    _undone: deque[AcquireLease | StartWorkload] = field(default_factory=deque)
+    grow: Callable[[GrowWorkload], None]
+    _undone: deque[AcquireLease | StartWorkload | GrowWorkload] = field(default_factory=deque)
     _unexplained: dict[StageId, ExplainWaiting] = field(default_factory=dict)
     """The latest reason of each waiting stage, if not yet reported."""
-    _response: dict[StageId, ExplainWaiting] = field(default_factory=dict)
+    _explained: dict[StageId, ExplainWaiting] = field(default_factory=dict)
     """The reason of each waiting stage in the store. The details change whenever a stage ends; only a new reason is reported."""
     _asked: frozenset[StageId] = frozenset()  #: Stages for which the ledger was asked together, since the last pass.
     _is_at_work: bool = False
@@ -58,12 +68,12 @@ class DecisionQueue:
         """Drop all decisions, since the session is lost."""
         self._undone.clear()
         self._unexplained.clear()
-        self._response.clear()
+        self._explained.clear()
 
     def report_again(self) -> None:
         """Report the reasons of all waiting stages again, since the store may have lost them."""
-        self._unexplained = {**self._response, **self._unexplained}
-        self._response.clear()
+        self._unexplained = {**self._explained, **self._unexplained}
+        self._explained.clear()
 
     def take(self, *happened: AdmissionEvent) -> None:
         """Pass the events to admission and carry out its decisions. Events that occur meanwhile are handled after these."""
@@ -81,6 +91,17 @@ class DecisionQueue:
             self.take(events.WorkloadEnded(workload=stage))
         elif self.lease_client.put_back(stage):
             self.take(events.RoomMayHaveCome())
+
+    def retire(self, running: RunningStage, slots: int, gone: tuple[NodeName, ...]) -> None:
+        """Release the room and quota of slots that a running stage has given back; `gone`: their nodes, if they are known."""
+        stage = running.claim.stage
+        workload = self.child_state.admission.workloads.get(stage)
+        if workload is not None:
+            left = workload.slots - slots
+            came_free = self.lease_client.shrink(stage, workload.offer.slot.times(left))
+            known = events.UsefulSlotsKnown(workload=stage, slots=running.useful)
+            retired = events.SlotsRetired(workload=stage, slots=left, gone=gone)
+            self.take(known, retired, *([came_free] if came_free is not None else []))
 
     def go_on(self) -> None:
         """Carry out the remaining decisions until a heartbeat is due."""
@@ -103,8 +124,8 @@ class DecisionQueue:
                 self._undone.append(decision)
 
     def _note_reason(self, decision: ExplainWaiting) -> None:
-        response = self._response.get(decision.workload)
-        if response is not None and response.reason is decision.reason:
+        explained = self._explained.get(decision.workload)
+        if explained is not None and explained.reason is decision.reason:
             self._unexplained.pop(decision.workload, None)
         else:
             self._unexplained[decision.workload] = decision
@@ -112,7 +133,7 @@ class DecisionQueue:
     def _forget(self, stage: StageId) -> None:
         """Forget the stage's reason, so that the next one is reported."""
         self._unexplained.pop(stage, None)
-        self._response.pop(stage, None)
+        self._explained.pop(stage, None)
 
     def _work_off(self) -> None:
         done, admission, self._asked = 0, self.child_state.admission, frozenset()
@@ -121,6 +142,11 @@ class DecisionQueue:
             if isinstance(decision, StartWorkload):
                 self._forget(decision.workload)
                 follows = self.start(decision)
+            elif isinstance(decision, GrowWorkload):
+                self.grow(decision)
+                continue
+            elif not admission.is_asked(decision):
+                continue
             else:
                 self._ask_together(decision)
                 follows = admission.handle(self.lease_client.acquire(decision))
@@ -131,7 +157,11 @@ class DecisionQueue:
     def _ask_together(self, decision: AcquireLease) -> None:
         """Ask the ledger once for this and the following decisions, unless an earlier call included it."""
         if decision.workload not in self._asked:
-            following = (one for one in islice(self._undone, ROWS_MAX - 1) if isinstance(one, AcquireLease))
+            following = (
+                one
+                for one in islice(self._undone, ROWS_MAX - 1)
+                if isinstance(one, AcquireLease) and self.child_state.admission.is_asked(one)
+            )
             together = (decision, *following)
             self._asked = frozenset(one.workload for one in together)
             self.lease_client.ask_together(together)
@@ -153,7 +183,7 @@ class DecisionQueue:
             if stages:
                 with contextlib.suppress(*NEVER):  # A refused explanation must not delay work.
                     self.queue.explain(self.child_session.held(), stages, reason, detail)
-                self._response.update({stage: self._unexplained[stage] for stage in stages})
+                self._explained.update({stage: self._unexplained[stage] for stage in stages})
                 done += 1
             for stage in alike:
                 self._unexplained.pop(stage, None)

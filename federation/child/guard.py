@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 NEVER = (BatchTooLarge, CallRejected, UnfitName, AmountError)
 #: Errors that only a heartbeat resolves: it reports all holdings to a ledger that has begun an epoch or is being initialised again.
 HEARTBEAT_FIRST = (EpochChanged, LedgerUninitialised)
-#: Errors that pass: a later beat retries the call.
+#: Errors that pass: a later heartbeat retries the call.
 NOT_NOW = (StoreUnavailable, *HEARTBEAT_FIRST, LedgerRecovering, LeaseLost, TooManyClaims)
 #: Errors of contradictory local state: the mesh gives up its session.
 _BROKEN = (IllegalTransition, LedgerError)
@@ -65,7 +65,7 @@ class Guard:
     def __call__(self, work: Callable[[], None]) -> bool:
         """Run the work and return whether more may run.
 
-        If the store does not respond, the next beat retries the work. If the session is lost, all work stops.
+        If the store does not respond, the next heartbeat retries the work. If the session is lost, all work stops.
         """
         try:
             if self.child_session.session is not None and not self.child_session.is_cut_off:

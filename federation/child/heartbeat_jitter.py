@@ -1,11 +1,11 @@
 """Heartbeat jitter: each interval is up to a fifth shorter or longer, so the meshes of a fleet do not call the ledger in step.
 
 Without jitter, meshes that started together or waited for the same server would call in the same millisecond for ever. The jitter is
-a hash of the mesh's name and the beat's number, not a random number, so a replay beats at the same moments.
+a hash of the mesh's name and the heartbeat's number, not a random number, so a replay sends heartbeats at the same moments.
 
-    first beat   0.2 to 1.0 of the interval after it   meshes that start together are apart from the next beat on
-    any other    0.8 to 1.2 of the interval            two intervals stay within the first deadline (T1) whenever two
-                                                       intervals without jitter do
+    first heartbeat   0.2 to 1.0 of the interval after it   meshes that start together are apart from the next heartbeat on
+    any other         0.8 to 1.2 of the interval            two intervals stay within the first deadline (T1) whenever two
+                                                            intervals without jitter do
 
 Source: the lease protocol's heartbeat (3 s, 20 % jitter); ADR 0027 explains why the interval does not grow with the fleet.
 """

@@ -134,23 +134,23 @@ class LeaseAccounting:
 
     # ---- responses of the ledger
 
-    def take_in(self, response: LedgerResponse, named: Iterable[LeaseKey] = (), patient_ms: Callable[[int], int] = lambda _: 0) -> None:
+    def apply(self, response: LedgerResponse, named: Iterable[LeaseKey] = (), patient_ms: Callable[[int], int] = lambda _: 0) -> None:
         """Store the leases of a ledger's response. A lease in `named` that the response lacks is gone.
 
         Args:
             patient_ms: Return until when stages within their minimum run time may continue under a lease that has to shrink within so
                 many milliseconds.
         """
-        answered = {(lease.tenant, lease.flavor): lease for lease in response.leases}
-        for key, lease in answered.items():
+        leases = {(lease.tenant, lease.flavor): lease for lease in response.leases}
+        for key, lease in leases.items():
             account = self._accounts.setdefault(key, _Account())
             if account.lease is None or lease.version > account.lease.version:
                 account.lease, account.offered = lease, None
                 account.patient_ms = patient_ms(lease.shrink_ms) if lease.shrink_ms is not None else 0
-        for key in {*named} - answered.keys() & self._accounts.keys():
+        for key in {*named} - leases.keys() & self._accounts.keys():
             account = self._accounts[key]
             account.lease, account.offered, account.patient_ms = None, None, 0
-        for key in answered.keys() | {*named} & self._accounts.keys():
+        for key in leases.keys() | {*named} & self._accounts.keys():
             self._doubted.add(key)
             self._note(key)
 
@@ -236,6 +236,13 @@ class LeaseAccounting:
             self._note(key)
         return key
 
+    def shrink(self, stage: StageId, amounts: ResourceSet, now_ms: int) -> LeaseKey | None:
+        """Charge the stage for these amounts only; return the key of the lease that pays, or None if none does."""
+        key = self._payers.get(stage)
+        if key is not None and amounts <= self.spent_on(stage, key):
+            self.spend(stage, key, amounts, now_ms)
+        return key
+
     # ---- reports to the ledger
 
     def lease_uses(self, priority_of: Callable[[StageId], int]) -> tuple[LeaseUse, ...]:
@@ -250,12 +257,12 @@ class LeaseAccounting:
                 found.append(LeaseUse(tenant=key[0], flavor=key[1], priority=priority))
         return tuple(found[:ROWS_SENT_MAX])
 
-    def note_reported(self, response: Iterable[LeaseUse]) -> None:
+    def note_reported(self, lease_uses: Iterable[LeaseUse]) -> None:
         """Record that the ledger has accepted these priorities."""
-        for lease_uses in response:
-            account = self._accounts.get((lease_uses.tenant, lease_uses.flavor))
+        for use in lease_uses:
+            account = self._accounts.get((use.tenant, use.flavor))
             if account is not None and account.lease is not None:
-                account.lease = replace(account.lease, priority=lease_uses.priority)
+                account.lease = replace(account.lease, priority=use.priority)
 
     # ---- returning quota
 

@@ -51,13 +51,14 @@ class LeaseClient:
     obey_leases: Callable[[], None]
     headroom: dict[LeaseKey, dict[str, int]] = field(default_factory=dict)
     """By how much the ledger would have let a refused lease grow; valid as long as the refusal."""
-    _refused: dict[tuple[LeaseKey, ResourceSet], LeaseRefused] = field(default_factory=dict)
+    _refused: dict[tuple[LeaseKey, ResourceSet, bool], LeaseRefused] = field(default_factory=dict)
+    """By lease and slot; True: refused to work that runs and would grow, which says nothing about work that waits."""
     _is_full: bool = False  #: No lease could be returned for another one; valid until the next pass, or until quota is returned.
 
-    def take_in(self, response: LedgerResponse, named: Iterable[LeaseKey] = ()) -> None:
+    def apply(self, response: LedgerResponse, named: Iterable[LeaseKey] = ()) -> None:
         """Apply a response of the ledger; `named` lists the leases that the request was about."""
-        self.child_session.take_in(response)
-        self.child_state.accounting.take_in(response, named, self._patient_ms)
+        self.child_session.apply(response)
+        self.child_state.accounting.apply(response, named, self._patient_ms)
         self.obey_leases()
 
     def _patient_ms(self, shrink_ms: int) -> int:
@@ -72,7 +73,13 @@ class LeaseClient:
 
     def put_back(self, stage: StageId) -> events.LeaseCameFree | events.RoomMayHaveCome | None:
         """Release the stage's amounts in its lease, and lift that lease's refusals. None: no lease paid."""
-        key = self.child_state.accounting.put_back(stage, self.clock.monotonic_ms())
+        return self._came_free(self.child_state.accounting.put_back(stage, self.clock.monotonic_ms()))
+
+    def shrink(self, stage: StageId, amounts: ResourceSet) -> events.LeaseCameFree | events.RoomMayHaveCome | None:
+        """Charge the stage's lease for these amounts only, and lift that lease's refusals. None: no lease pays."""
+        return self._came_free(self.child_state.accounting.shrink(stage, amounts, self.clock.monotonic_ms()))
+
+    def _came_free(self, key: LeaseKey | None) -> events.LeaseCameFree | events.RoomMayHaveCome | None:
         if key is None:
             return None
         for refused in [refused for refused in self._refused if refused[0] == key]:
@@ -89,7 +96,7 @@ class LeaseClient:
         """
         parts = self.child_state.accounting.offer_idle(self.clock.monotonic_ms(), idle_ms, keep, self.child_state.is_waited_for)
         if parts:
-            self.take_in(self.ledger.release(self.child_session.held(), parts), [(part.tenant, part.flavor) for part in parts])
+            self.apply(self.ledger.release(self.child_session.held(), parts), [(part.tenant, part.flavor) for part in parts])
         return bool(parts)
 
     def acquire(self, wanted: AcquireLease) -> events.LeaseGranted | events.LeaseRefused:
@@ -115,7 +122,8 @@ class LeaseClient:
             return _refusal(wanted, Reason.CAPACITY_RESERVED, detail)
         if slots == 0:
             return refused or _refusal(wanted, Reason.QUOTA_EXHAUSTED, "the lease changed during the request; the next pass asks again")
-        accounting.spend(wanted.workload, key, wanted.slot.times(slots), self.clock.monotonic_ms())
+        paid = accounting.spent_on(wanted.workload, key) if wanted.is_growth else NOTHING
+        accounting.spend(wanted.workload, key, paid + wanted.slot.times(slots), self.clock.monotonic_ms())
         lease = accounting.lease(key)
         return events.LeaseGranted(workload=wanted.workload, slots=slots, token=lease.token if lease is not None else 0)
 
@@ -134,9 +142,9 @@ class LeaseClient:
         for one in wanted:
             key = one.tenant, one.flavor
             short = one.demand - accounting.room(key, one.slot, one.workload) if one.slot else 0
-            if short > 0 and key not in asked and (key, one.slot) not in self._refused and accounting.has_place_for(key, len(asked)):
+            if short > 0 and key not in asked and self._refusal_of(key, one) is None and accounting.has_place_for(key, len(asked)):
                 missing = accounting.missing(key, one.slot, one.workload)
-                asked[key] = one, self._demand(key, missing, short if missing == one.slot else 1, one.workload)
+                asked[key] = one, self._demand(key, missing, short if missing == one.slot else 1, one)
         if len({flavor for _, flavor in asked}) == len(asked):
             return  # Nobody here competes.
         try:
@@ -148,12 +156,12 @@ class LeaseClient:
         except MeshError as gone:
             self.guard.note(gone)
             return
-        self.take_in(acquired.response)
+        self.apply(acquired.response)
         for (key, (one, demand)), answer in zip(asked.items(), acquired.answers, strict=True):
             if isinstance(answer, Granted):
                 accounting.hold(one.workload, key, one.slot.times(min(one.demand, accounting.room(key, one.slot, one.workload))))
             elif isinstance(answer, LeaseRefused) and answer.reason is not Reason.QUOTA_EXHAUSTED:  # Idle quota of the mesh may help there.
-                self._refused[key, one.slot] = _of_whole_slot(answer, one.slot, demand.slot)
+                self._refused[key, one.slot, one.is_growth] = _of_whole_slot(answer, one.slot, demand.slot)
 
     def grow(self, workload: Workload, pool: PoolSpec, amounts: ResourceSet) -> bool:
         """Ask the ledger to let the lease that pays in the pool grow, and hold the growth for the workload; return whether it grew.
@@ -185,14 +193,19 @@ class LeaseClient:
         self._is_full = not self.child_state.accounting.has_place_for(key)
         return not self._is_full
 
+    def _refusal_of(self, key: LeaseKey, wanted: AcquireLease) -> LeaseRefused | None:
+        """Return the ledger's refusal that holds for the request too."""
+        found = self._refused.get((key, wanted.slot, False))
+        return found if found is not None or not wanted.is_growth else self._refused.get((key, wanted.slot, True))
+
     def _ask(self, wanted: AcquireLease, key: LeaseKey, slots: int, *, is_missing: bool = False) -> events.LeaseRefused | None:
         """Ask the ledger for more; return None if it granted some. With `is_missing` the slot is the missing amount, whatever lies idle."""
         if self.child_session.is_cut_off:
             return _refusal(wanted, Reason.LEDGER_UNREACHABLE, "the ledger did not respond to the last request")
-        refused = self._refused.get((key, wanted.slot))
+        refused = self._refusal_of(key, wanted)
         try:
             if refused is None:
-                refused = self._ask_for(key, wanted.slot, slots, wanted.workload, is_missing=is_missing)
+                refused = self._ask_for(key, wanted, slots, is_missing=is_missing)
         except SessionLost:
             raise
         except MeshError as gone:
@@ -200,21 +213,22 @@ class LeaseClient:
             return _refusal(wanted, *_in_words(gone))
         if refused is None:
             return None
-        self._refused[key, wanted.slot] = refused
+        self._refused[key, wanted.slot, wanted.is_growth] = refused
         return _refusal(wanted, refused.reason, refused.in_words())
 
-    def _ask_for(self, key: LeaseKey, slot: ResourceSet, slots: int, stage: StageId, *, is_missing: bool) -> LeaseRefused | None:
+    def _ask_for(self, key: LeaseKey, wanted: AcquireLease, slots: int, *, is_missing: bool) -> LeaseRefused | None:
         """Ask up to three times, and return the refusal, if any.
 
         A repetition is needed if the lease differed from this mesh's version, if the mesh has returned its own idle quota, or if further
         slots are wanted after a first one that was partly idle.
         """
         refused: LeaseRefused | None = None
+        slot, stage = wanted.slot, wanted.workload
         self.offer(_NEVER_MS)  # An offer without a response may have taken effect; the request needs the lease as it is.
         for _ in range(3):
             missing = slot if is_missing else self.child_state.accounting.missing(key, slot, stage)
             more = slots if missing == slot else 1
-            answer = self._question(key, missing, more, stage)
+            answer = self._question(key, missing, more, wanted)
             if isinstance(answer, Granted) and more < slots:
                 slots -= more
                 continue
@@ -225,18 +239,18 @@ class LeaseClient:
                 break
         return refused
 
-    def _question(self, key: LeaseKey, slot: ResourceSet, slots: int, stage: StageId) -> Granted | LookAgain | LeaseRefused:
-        demand = self._demand(key, slot, slots, stage)
+    def _question(self, key: LeaseKey, slot: ResourceSet, slots: int, wanted: AcquireLease) -> Granted | LookAgain | LeaseRefused:
+        demand = self._demand(key, slot, slots, wanted)
         self.child_session.demands = None  # With or without a response, the ledger may now have another demand on record.
         acquired = self.ledger.acquire(self.child_session.held(), (demand,))
         (answer,) = acquired.answers
-        self.take_in(acquired.response, [key] if isinstance(answer, LookAgain) else [])
-        if isinstance(answer, LeaseRefused) and answer.reason is Reason.QUOTA_EXHAUSTED:
+        self.apply(acquired.response, [key] if isinstance(answer, LookAgain) else [])
+        if isinstance(answer, LeaseRefused) and answer.reason is Reason.QUOTA_EXHAUSTED and not wanted.is_growth:
             self.headroom.setdefault(key, {})[answer.resource] = answer.available
         return answer
 
-    def _demand(self, key: LeaseKey, slot: ResourceSet, slots: int, stage: StageId) -> QuotaDemand:
-        child_state = self.child_state
+    def _demand(self, key: LeaseKey, slot: ResourceSet, slots: int, wanted: AcquireLease) -> QuotaDemand:
+        child_state, stage = self.child_state, wanted.workload
         pays_for = max(map(child_state.priority_of, (stage, *child_state.accounting.paid(key))))
         since_ms = child_state.waits_since_ms(stage)
         waited_ms = None if since_ms is None else max(0, self.clock.monotonic_ms() - since_ms)
@@ -245,7 +259,7 @@ class LeaseClient:
         if workload is not None:
             whole = workload.offer.slot if workload.offer.slot != slot else NOTHING
             demand = replace(demand, whole=whole, created_ms=workload.offer.created_ms)
-        return replace(demand, pays_for=pays_for, waited_ms=waited_ms)
+        return replace(demand, pays_for=pays_for, waited_ms=waited_ms, is_growth=wanted.is_growth)
 
 
 def _in_words(gone: MeshError) -> tuple[Reason, str]:

@@ -1,8 +1,8 @@
-"""Quota demand of a mesh for the ledger: per lease, one want for each slot size and priority of the queued stages.
+"""Quota demand of a mesh for the ledger: per lease, one demand for each slot size and priority of the queued stages.
 
-Stages that are alike share one want with the slots of all, so one planner round can preempt for all of them. Stages that differ have
-separate wants, so an unsatisfiable want never blocks another. No want asks for more slots than the empty mesh could hold; slots beyond
-that are counted for people only. The planner knows which part of the demand has room now.
+Stages that are alike share one demand with the slots of all, so one planner round can preempt for all of them. Stages that differ have
+separate demands, so an unsatisfiable demand never blocks another. No demand asks for more slots than the empty mesh could hold; slots
+beyond that are counted for people only. The planner knows which part of a demand has room now.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _MAY_LIFT = (Reason.QUOTA_CONTESTED, Reason.QUOTA_EXHAUSTED, Reason.POOL_BUSY)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenDemand:
-    """A want and its start of waiting. Two demands are equal if the ledger need not receive the second."""
+    """A demand and its start of waiting. Two demands are equal if the ledger need not receive the second."""
 
     demand: QuotaDemand  #: Without the fields that change at each moment.
     since_ms: int  #: When the oldest stage behind it began to wait, on the mesh's own clock.
     beyond: int = field(default=0, compare=False)  #: Not compared: a longer queue changes nothing while it exceeds the mesh.
 
     def as_row(self, now_ms: int) -> QuotaDemand:
-        """Return the want as the ledger receives it now."""
+        """Return the demand as the ledger receives it now."""
         return replace(self.demand, waited_ms=max(0, now_ms - self.since_ms), beyond=self.beyond)
 
 
@@ -51,7 +51,7 @@ class _Alike:
 
 
 def wanted(admission: StageAdmission, accounting: LeaseAccounting) -> tuple[OpenDemand, ...]:
-    """Return the demand that one heartbeat may carry: first each lease's most urgent want, then each lease's next."""
+    """Return the demands that one heartbeat may carry: first each lease's most urgent one, then each lease's next."""
     found: dict[tuple[TenantPath, ResourceSet, int], _Alike] = {}
     for workload in admission.workloads.values():
         if _is_next(workload, admission):
@@ -66,10 +66,10 @@ def wanted(admission: StageAdmission, accounting: LeaseAccounting) -> tuple[Open
 
 
 def _within_row_limit(by_lease: dict[LeaseKey, list[OpenDemand]]) -> Iterable[OpenDemand]:
-    """Return the demand in the order of the leases, the most urgent of each first."""
-    placed = [(place, -one.demand.priority, key) for key, some in sorted(by_lease.items()) for place, one in enumerate(some)]
-    response = placed if len(placed) <= ROWS_SENT_MAX else sorted(placed)[:ROWS_SENT_MAX]
-    return (by_lease[key][place] for key, place in sorted((key, place) for place, _, key in response))
+    """Return at most `ROWS_SENT_MAX` demands, in the order of the leases, the most urgent of each first."""
+    ranked = [(place, -one.demand.priority, key) for key, some in sorted(by_lease.items()) for place, one in enumerate(some)]
+    sent = ranked if len(ranked) <= ROWS_SENT_MAX else sorted(ranked)[:ROWS_SENT_MAX]
+    return (by_lease[key][place] for key, place in sorted((key, place) for place, _, key in sent))
 
 
 def _is_next(workload: Workload, admission: StageAdmission) -> bool:

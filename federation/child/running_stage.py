@@ -5,18 +5,29 @@ A preempted stage is stopped though no user cancelled it. The mesh reports its e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from federation.child.lease_accounting import LeaseKey, sum_of
 from federation.dispatch import Claim, ClaimedStage, digest_of
 from federation.leases import Lease
-from mesh.core.ids import FlavorName, NodeId, PoolName, RunId, StageId, TenantPath
+from mesh.core.ids import FlavorName, NodeId, NodeName, PoolName, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
-from mesh.core.resources import ResourceSet
+from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.wire import encode
-from mesh.stages.hosting import StageHost
-from mesh.stages.messages import NodeFailed, StageEnded, StageLost, StageMessage, StageStarted, StageWaiting
+from mesh.stages.hosting import PARTS_MAX, Places, StageHost
+from mesh.stages.messages import (
+    NodeFailed,
+    NodeSucceeded,
+    StageEnded,
+    StageLost,
+    StageMessage,
+    StageResized,
+    StageStarted,
+    StageWaiting,
+)
+from mesh.stages.spec import StageSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +41,8 @@ class StageNote:
     token: int  #: Token of the lease that pays; 0 for a stage that takes nothing.
     tenant: TenantPath  #: Tenant whose lease pays.
     slot: ResourceSet
+    nodes: tuple[NodeName, ...] = ()  #: Node of each slot; empty: Ray has placed them.
+    retired: int = 0  #: Slots that the stage has given back, and that `slots` no longer counts.
 
     @property
     def amounts(self) -> ResourceSet:
@@ -69,6 +82,12 @@ class RunningStage:
     is_whole: bool = True  #: All its reports are kept; False if an earlier process sent some of them.
     is_questioned: bool = False  #: A report was refused, and the mesh has asked the store for the claim's state.
     waits_for_ray: bool = False  #: By the host's last report, Ray has not placed the stage's placement group.
+    width: int = 0  #: The most slots that the stage could use; 0: unknown, an earlier process started it.
+    readers: dict[NodeId, list[NodeId]] = field(default_factory=dict)  #: Tasks that need a node, by node.
+    tasks: int = 0  #: Number of its tasks.
+    done: set[NodeId] = field(default_factory=set)  #: Tasks that have ended, or that this stage will not run.
+    retiring: int = 0  #: Slots that the host was asked to give back and has not.
+    is_hurried: bool = False  #: The tasks of these slots are interrupted.
     priority: int = 0
     started_ms: int = 0  #: On this process's own clock.
 
@@ -83,6 +102,9 @@ class RunningStage:
             started_ms=now_ms,
             paid_by=paid_by,
             spec=digest_of(claimed.spec),
+            width=claimed.spec.width,
+            tasks=len(claimed.spec.tasks),
+            readers=_readers_in(claimed.spec),
         )
 
     @classmethod
@@ -94,6 +116,7 @@ class RunningStage:
         """
         stage = cls.of(claimed, note, now_ms)
         stage.holder, stage.is_preempted, stage.is_whole = holder, is_cancelled and not claimed.cancelled, False
+        stage.width = 0  # It is unknown which tasks have ended.
         return stage
 
     @classmethod
@@ -124,10 +147,59 @@ class RunningStage:
         self.is_preempted = True
         host.cancel(self.claim.stage)
 
+    @property
+    def useful(self) -> int:
+        """The most slots that the tasks that have not ended could use."""
+        return max(1, min(self.width, self.tasks - len(self.done))) if self.width else self.note.slots
+
     def heed(self, messages: tuple[StageMessage, ...]) -> None:
-        """Record from the host's last message whether the stage waits for Ray."""
+        """Record from the host's messages which tasks have ended, and whether the stage waits for Ray."""
+        self.done.update(message.node for message in messages if isinstance(message, NodeSucceeded))
+        self.drop(message.node for message in messages if isinstance(message, NodeFailed))
         if messages:
             self.waits_for_ray = isinstance(messages[-1], StageWaiting)
+
+    def drop(self, nodes: Iterable[NodeId]) -> None:
+        """Record nodes that failed, or will not come, with all tasks behind them: the stage will not run these."""
+        pending = list(nodes)
+        while pending:
+            node = pending.pop()
+            if node not in self.done:
+                self.done.add(node)
+                pending += self.readers.get(node, ())
+
+    def grow(self, host: StageHost, slots: int, places: Places) -> None:
+        """Give the stage more slots."""
+        self.note = replace(self.note, slots=self.note.slots + slots, nodes=(*self.note.nodes, *places.nodes))
+        host.grow(self.claim.stage, slots, self.note.encoded(), places)
+
+    @property
+    def kept(self) -> int:
+        """Slots that the stage is to keep."""
+        return self.note.slots - self.retiring
+
+    def shrink(self, host: StageHost, slots: int, *, at_once: bool = False) -> None:
+        """Ask for all slots back but `slots`; `StageResized` follows. Further calls that ask for no more do nothing.
+
+        Args:
+            at_once: Interrupt the tasks of the slots; else each slot comes back when its task has ended.
+        """
+        is_more = slots < self.kept
+        if is_more or (at_once and not self.is_hurried):
+            self.retiring, self.is_hurried = max(self.retiring, self.note.slots - slots), at_once or (self.is_hurried and not is_more)
+            host.shrink(self.claim.stage, self.kept, at_once=at_once)
+
+    def note_retired(self, resized: StageResized, host: StageHost) -> int:
+        """Record slots that the host has given back, here and for the process that may follow this one; return how many are new."""
+        fewer = resized.retired - self.note.retired
+        if fewer <= 0:
+            return 0
+        slots, left = self.note.slots - fewer, Counter(self.note.nodes) - Counter(resized.gone)
+        self.retiring = max(0, self.retiring - fewer)
+        self.is_hurried = self.is_hurried and self.retiring > 0
+        self.note = replace(self.note, slots=slots, retired=resized.retired, nodes=tuple(left.elements())[:slots])
+        host.grow(self.claim.stage, 0, self.note.encoded())
+        return fewer
 
     def in_its_words(self, messages: tuple[StageMessage, ...]) -> tuple[StageMessage, ...]:
         """Return the host's messages for the root. If the stage is preempted, a loss replaces its end, and cancellations are dropped."""
@@ -137,6 +209,14 @@ class RunningStage:
         return tuple(lost if isinstance(message, StageEnded) else message for message in messages if not _is_of_a_stop(message))
 
 
+def _readers_in(spec: StageSpec) -> dict[NodeId, list[NodeId]]:
+    readers: dict[NodeId, list[NodeId]] = {}
+    for task in spec.tasks:
+        for need in (*task.inputs, *task.after):
+            readers.setdefault(need, []).append(task.node)
+    return readers
+
+
 def beyond_limit(
     limit: ResourceSet,
     spent: Mapping[StageId, ResourceSet],
@@ -144,8 +224,8 @@ def beyond_limit(
     *,
     young: Collection[StageId] = (),
     victims: Collection[int] = (),
-) -> Iterable[RunningStage]:
-    """Yield the stages to preempt so that the rest of a lease's stages is within its limit.
+) -> Iterable[tuple[RunningStage, int]]:
+    """Yield the stages that give slots back so that a lease's stages are within its limit, each with the slots it keeps; 0: none.
 
     The victims that a plan names come first. Among each, stages in `young` come last, then the least urgent come first, then the last
     started.
@@ -153,14 +233,25 @@ def beyond_limit(
     Args:
         victims: Claim tokens.
     """
-    remaining = sum_of(amounts for stage, amounts in spent.items() if stage not in running or not running[stage].is_preempted)
-    paid = [running[stage] for stage in spent if stage in running]
+    remaining = sum_of(_left_of(amounts, running.get(stage)) for stage, amounts in spent.items())
+    paid = [running[stage] for stage in spent if stage in running and not running[stage].is_preempted]
     for stage in sorted(paid, key=lambda each: _order_of_preemption(each, young, victims)):
-        if remaining <= limit:
-            return
-        if not stage.is_preempted:
-            remaining -= spent[stage.claim.stage]
-            yield stage
+        slot, kept = stage.note.slot, stage.kept
+        gives = 0
+        if not remaining <= limit:
+            excess = max((-(-(units - limit[name]) // slot[name]) for name, units in remaining.items() if slot[name]), default=kept)
+            part = -(-kept // PARTS_MAX)  # No smaller number of slots is left to a stage.
+            gives = excess if 0 < excess <= kept - part else kept
+            remaining -= slot.times(gives)
+        if gives or stage.retiring:
+            yield stage, kept - gives
+
+
+def _left_of(amounts: ResourceSet, stage: RunningStage | None) -> ResourceSet:
+    """Return what a stage still takes once it has given back all that it was asked for."""
+    if stage is None:
+        return amounts
+    return NOTHING if stage.is_preempted else amounts - stage.note.slot.times(min(stage.retiring, stage.note.slots))
 
 
 def _order_of_preemption(running: RunningStage, young: Collection[StageId], victims: Collection[int]) -> tuple[bool, bool, int, int]:

@@ -57,7 +57,11 @@ class StagePreemptor:
             young = self.child_state.young(over.spent, now_ms) if now_ms < over.patient_ms else {}
             latest = {stage: min(of_age_ms, over.patient_ms) for stage, of_age_ms in young.items()}
             found = beyond_limit(over.limit, over.spent, self.child_state.running, young=young, victims=over.victims)
-            self._preempt(found, latest, Reason.QUOTA_RECLAIMED)
+            for running, slots in found:
+                if slots:
+                    self._shrink(running, slots, latest)
+                else:
+                    self._preempt((running,), latest, Reason.QUOTA_RECLAIMED)
         for key, victims in accounting.displaced().items():
             paid = (self.child_state.running[stage] for stage in accounting.paid(key) if stage in self.child_state.running)
             named = [running for running in paid if running.claim.token in victims]
@@ -67,6 +71,15 @@ class StagePreemptor:
             named = [running for running in named if not running.stops]
             young = self.child_state.young((running.claim.stage for running in named), now_ms)
             self._preempt(named, young, Reason.PREEMPTED_WITHIN_TENANT)
+
+    def _shrink(self, running: RunningStage, slots: int, young: Mapping[StageId, int]) -> None:
+        """Take slots back, and leave the stage the others. Tasks of a stage in `young` are not interrupted before its moment."""
+        due_ms = young.get(running.claim.stage)
+        if due_ms is not None:
+            self.child_session.hurry(due_ms)
+        if slots < running.kept:
+            log.warning("a stage gives slots back", mesh=self.child_state.record.mesh, stage=running.claim.stage, left=slots)
+        running.shrink(self.host, slots, at_once=due_ms is None)
 
     def _hold_for_next(self) -> None:
         """Hold what the victims of a plan free for the stage that goes first of those that wait for their lease."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from federation.child.lease_accounting import LeaseKey
 from federation.child.running_stage import RunningStage, StageNote
-from federation.dispatch import Claim, ClaimedStage
+from federation.dispatch import Claim, ClaimedStage, QueuedStage
 from federation.leases import Session
 from mesh.core.ids import PoolName
 from mesh.core.resources import ResourceSet
@@ -23,6 +23,7 @@ from mesh.core.wire import decode
 from mesh.errors import RuntimeAdapterError
 from mesh.stages.admission_events import WorkloadFound, WorkloadOffered
 from mesh.stages.hosting import FoundStages, HeldStage
+from mesh.stages.spec import StageSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,17 +73,21 @@ def recovery_of(
 
 def workload_of(claimed: ClaimedStage, note: StageNote) -> WorkloadFound:
     """Return the event that puts a recovered stage back into admission."""
-    spec = claimed.spec
-    offer = WorkloadOffered(
-        workload=spec.stage,
-        tenant=spec.tenant,
-        slot=spec.slot,
-        width=spec.width,
-        priority=spec.priority,
-        created_ms=spec.created_ms,
-        preemption=spec.preemption,
+    return WorkloadFound(offer=offer_of(claimed.spec), pool=note.pool, slots=note.slots, nodes=note.nodes)
+
+
+def offer_of(stage: QueuedStage | StageSpec, since_ms: int = 0) -> WorkloadOffered:
+    """Return the event that offers the stage to admission. `since_ms`: when it began to wait, on the mesh's own clock."""
+    return WorkloadOffered(
+        workload=stage.stage,
+        tenant=stage.tenant,
+        slot=stage.slot,
+        width=stage.width,
+        priority=stage.priority,
+        created_ms=stage.created_ms,
+        preemption=stage.preemption,
+        since_ms=since_ms,
     )
-    return WorkloadFound(offer=offer, pool=note.pool, slots=note.slots)
 
 
 def seen_in(found: FoundStages) -> int:

@@ -1,6 +1,6 @@
 """Status reporter: reports of a mesh on its stages, sent in order, however long the store does not respond.
 
-A store that fails may lose writes that it acknowledged. So the mesh keeps sent reports for a while (`told_batches`) and sends them
+A store that fails may lose writes that it acknowledged. So the mesh keeps sent reports for a while (`sent_reports`) and sends them
 again when the ledger begins an epoch, or when the store lacks an earlier batch. The store applies each batch once, however often it is
 sent.
 
@@ -46,7 +46,7 @@ class StatusReporter:
     blobs: BlobStore
     host: StageHost
     guard: Guard
-    _response: SentReports = field(default_factory=SentReports)
+    _sent: SentReports = field(default_factory=SentReports)
     _doubtful: dict[StageId, RunningStage] = field(default_factory=dict)  #: Stages whose claims the store may not know.
     _unverified: dict[StageId, RunningStage] = field(default_factory=dict)  #: Doubtful stages that the mesh has to ask about now.
     _unreported: deque[Callable[[], bool | None]] = field(default_factory=deque)
@@ -58,7 +58,7 @@ class StatusReporter:
     def clear(self) -> None:
         """Drop all reports, since their session is lost."""
         self._unreported.clear()
-        self._response.clear()
+        self._sent.clear()
         self._doubtful.clear()
         self._unverified.clear()
 
@@ -125,8 +125,8 @@ class StatusReporter:
         Before anything else the mesh asks for the state of each claim. The store restores the claims that it has lost, and the mesh sends
         again the batches that it lacks.
         """
-        self._response.drop_old(self.guard.clock.monotonic_ms())
-        self.doubt((*self._response.stages(), *self.child_state.running.values()))
+        self._sent.drop_old(self.guard.clock.monotonic_ms())
+        self.doubt((*self._sent.stages(), *self.child_state.running.values()))
 
     def doubt(self, stages: Iterable[RunningStage]) -> None:
         """Ask the store for the state of these claims before any other report."""
@@ -142,7 +142,7 @@ class StatusReporter:
 
     def report_end_again(self, claim: Claim) -> bool:
         """Queue the stage's end again if it was sent before; False: no end is kept, so the open claim is lost."""
-        again = deque(self._response.of(claim))
+        again = deque(self._sent.of(claim))
         if not again or not again[-1].closes:
             return False
         self._unreported.appendleft(partial(self._report_once_more, again))
@@ -165,8 +165,8 @@ class StatusReporter:
 
     def _held(self, stage: RunningStage) -> HeldClaim:
         """Describe the claim for the store. A claim whose end was sent takes nothing any more, whatever became of its lease."""
-        response = self._response.of(stage.claim)
-        has_ended = bool(response) and response[-1].closes
+        sent = self._sent.of(stage.claim)
+        has_ended = bool(sent) and sent[-1].closes
         lease = None if has_ended else stage.paid_by
         return HeldClaim(
             claim=stage.claim, spec=stage.spec, lease=lease, is_whole=stage.is_whole, has_ended=has_ended, slots=stage.note.slots
@@ -181,7 +181,7 @@ class StatusReporter:
             return ()
         if self._doubtful.get(stage.claim.stage) is stage:
             del self._doubtful[stage.claim.stage]
-        return (batch for batch in self._response.of(stage.claim) if not batch.taken or batch.taken > status.batch)
+        return (batch for batch in self._sent.of(stage.claim) if not batch.taken or batch.taken > status.batch)
 
     def _report_of(
         self, running: RunningStage, batch: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes], unput: dict[str, bytes]
@@ -197,7 +197,7 @@ class StatusReporter:
                 running.is_questioned = False
                 self._keep(running, batch, running.taken, messages, blobs)
         except EarlierReportsLost:
-            before = deque(self._response.of(running.claim))
+            before = deque(self._sent.of(running.claim))
             running.taken = 0  # Batches no longer kept are lost: their nodes run again, and the store accepts later batches.
             self._unreported.appendleft(partial(self._report_once_more, before))
             return False
@@ -214,7 +214,7 @@ class StatusReporter:
 
     def _keep(self, running: RunningStage, batch: int, taken: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]) -> None:
         now_ms = self.guard.clock.monotonic_ms()
-        self._response.keep(SentReport.of(running, number=batch, taken=taken, messages=messages, blobs=dict(blobs), now_ms=now_ms))
+        self._sent.keep(SentReport.of(running, number=batch, taken=taken, messages=messages, blobs=dict(blobs), now_ms=now_ms))
 
     def _report_once_more(self, again: deque[SentReport]) -> bool:
         """Send the batches again, one by one; return whether none is left. A batch stays until it is acknowledged."""
@@ -239,7 +239,7 @@ class StatusReporter:
         """Drop a claim that someone has closed, or that the store has lost and cannot restore."""
         if not running.is_disowned:
             self.disown(running)
-        self._response.drop(running.claim)
+        self._sent.drop(running.claim)
 
     def _put(self, run: RunId, blobs: dict[str, bytes]) -> bool:
         """Store the blobs one by one; return whether none is left."""

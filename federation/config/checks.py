@@ -26,6 +26,8 @@ from mesh.core.ids import TenantPath
 from mesh.core.labels import mismatch, wishes_of
 from mesh.core.resources import AMOUNT_MAX, BYTE_RESOURCES, to_units
 from mesh.errors import AmountError, SelectorError
+from mesh.policies.catalogue import UnknownPolicy
+from mesh.stages.slot_placement import check_policy
 
 Check = Callable[[FederationConfig, PlacedTenants], Iterator[ConfigProblem]]
 
@@ -44,10 +46,8 @@ def problems_of(config: FederationConfig, placed: PlacedTenants, *, left_out: tu
     checks = CHECKS_ALONE if left_out else (*CHECKS_ALONE, *CHECKS_TOGETHER)
     is_made_up = any(tenant.path == STAND_IN for tenant in placed.tenants)  # The missing value may be in the substituted tenant.
     found = (*(() if is_made_up else placed.problems), *(problem for check in checks for problem in check(config, placed)))
-    reported_for = [(problem, (problem.path, *problem.because)) for problem in found]
-    return tuple(
-        problem for problem, values in reported_for if not any(value[: len(path)] == path for value in values for path in left_out)
-    )
+    with_paths = [(problem, (problem.path, *problem.because)) for problem in found]
+    return tuple(problem for problem, paths in with_paths if not any(each[: len(path)] == path for each in paths for path in left_out))
 
 
 def _ids(config: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProblem]:
@@ -149,6 +149,16 @@ def _node_labels(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigP
                 path=("meshes", name, "node_labels"),
                 text=f"no node of the cluster {mesh.cluster} has the labels {_labels(mesh.node_labels)}",
             )
+            continue
+        of_mesh = [node for node in nodes or () if carries(node.labels, mesh.node_labels)]
+        for pool, declared in mesh.pools.items():
+            if nodes is None or any(_misread(declared.node_labels, key) for key in declared.node_labels):
+                continue  # Unknown nodes; or reported at the pool.
+            if all(mismatch(declared.node_labels, node.labels) is not None for node in of_mesh):
+                text = (
+                    f"no node of the mesh {name} matches {_labels(declared.node_labels)}; add the labels to a node, or change the selector"
+                )
+                yield ConfigProblem(path=("meshes", name, "pools", pool, "node_labels"), text=text)
 
 
 def _pools(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProblem]:
@@ -158,6 +168,13 @@ def _pools(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProblem
             if _is_unknown(declared.flavor, config.flavors):
                 yield ConfigProblem(path=(*place, "flavor"), text=_unknown("flavor", declared.flavor, config.flavors))
             yield from _amounts(declared.capacity, (*place, "capacity"))
+            for key in declared.node_labels:
+                if (wrong := _misread(declared.node_labels, key)) is not None:
+                    yield ConfigProblem(path=(*place, "node_labels", key), text=wrong)
+            try:
+                check_policy(declared.policy)
+            except UnknownPolicy as unknown:
+                yield ConfigProblem(path=(*place, "policy"), text=str(unknown))
     for name, cluster in config.clusters.items():
         for index, node in enumerate(cluster.nodes or ()):
             yield from _amounts(node.resources, ("clusters", name, "nodes", index, "resources"))

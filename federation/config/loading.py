@@ -98,7 +98,13 @@ def mesh_record_of(config: FederationConfig, mesh: str, *, cluster: str, address
     if section is None:
         raise ConfigError(f"there is no mesh {mesh!r} in the configuration; it has {', '.join(sorted(config.meshes))}")
     pools = tuple(
-        PoolRecord(pool=PoolName(name), flavor=FlavorName(pool.flavor), capacity=ResourceSet.of(pool.capacity))
+        PoolRecord(
+            pool=PoolName(name),
+            flavor=FlavorName(pool.flavor),
+            capacity=ResourceSet.of(pool.capacity),
+            node_labels=dict(pool.node_labels),
+            policy=pool.policy,
+        )
         for name, pool in section.pools.items()
     )
     runs_on = config.clusters.get(section.cluster)

@@ -56,7 +56,7 @@ class FederationConfig(Section):
         """Allowed settings that are likely mistakes."""
         return self._warnings
 
-    def reported_at(self, path: Path, text: str) -> str:
+    def message_at(self, path: Path, text: str) -> str:
         """Return a message about a value that failed later, with its place: `configs/x.yaml:12:5: redis.url: …`."""
         if self._document is None:
             return f"{dotted(path)}: {text}"

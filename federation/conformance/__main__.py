@@ -68,8 +68,8 @@ def main(arguments: Sequence[str], out: TextIO, errors: TextIO) -> int:
         return report(results, as_json=options.json, out=out, errors=errors)
     if options.redis is not None:
         parser.error(f"the quota core has no ledger; use --redis together with --as {DEPLOYED}")
-    judge = CaseRunner(read=read_cases, judge=partial(run_all, run=partial(run_case, RULES[options.rules])))
-    return run_files(options.files, judge, as_json=options.json, out=out, errors=errors)
+    runner = CaseRunner(read=read_cases, judge=partial(run_all, run=partial(run_case, RULES[options.rules])))
+    return run_files(options.files, runner, as_json=options.json, out=out, errors=errors)
 
 
 if __name__ == "__main__":

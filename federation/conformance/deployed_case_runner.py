@@ -1,7 +1,7 @@
 """Verdicts on quota cases that ran on a federation as it is deployed, and the ratchet of known differences.
 
-A case of kind `preempt` is compared in the words of the running system: a victim is told that work of its own tenant preempted it, or
-that its quota was reclaimed, and no more.
+A case of kind `preempt` is compared in the words of the running system: the reason of a victim is that work of its own tenant
+preempted it, or that its quota was reclaimed, and no more.
 The federation runs until nothing changes, a case of kind `admit` is one cycle: of the parked workloads only those of the case count.
 """
 

@@ -34,7 +34,7 @@ HOLD_MS = 3_600_000
 
 
 class NotExpressible(Exception):
-    """The case asks for something that a federation cannot be told."""
+    """The case asks for something that a federation cannot express."""
 
 
 class DeployedCase:
@@ -42,7 +42,7 @@ class DeployedCase:
 
     Raises:
         CaseError: The case cannot be read.
-        NotExpressible: A federation cannot be told what the case says.
+        NotExpressible: A federation cannot express what the case says.
     """
 
     def __init__(self, kind: str, case: QuotaCase) -> None:

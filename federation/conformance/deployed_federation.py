@@ -14,8 +14,8 @@ from federation.conformance.case_stores import CaseStore
 from federation.dispatch import CONTESTED, STAGE_MESSAGES
 from federation.planning.planner_loop import PlannerLoop
 from federation.quota.policies import TenantPolicies
-from federation.routing.demand import RoutingRequest
 from federation.routing.route import Routed, route
+from federation.routing.routing_request import RoutingRequest
 from federation.snapshot import FederationSnapshot, MeshRecord
 from mesh.conformance.fields import CaseError
 from mesh.core.clock import Clock
@@ -23,7 +23,7 @@ from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.core.wire import decode
-from mesh.stages.hosting import Delivered, HostReport
+from mesh.stages.hosting import ANYWHERE, Delivered, HostReport, Places
 from mesh.stages.messages import StageLost, StageWaiting
 from mesh.stages.simulated_host import SimulatedHost
 from mesh.stages.spec import StageSpec, TaskSpec
@@ -36,7 +36,7 @@ QUIET_STEPS = 6
 STEPS_MAX = 1_000
 #: Run time of a stage: longer than any case.
 ENDLESS_MS = 10**12
-_ELECTION_MS = 3_600_000
+_LEADER_TTL_MS = 3_600_000
 
 
 class CaseHost(SimulatedHost):
@@ -49,10 +49,17 @@ class CaseHost(SimulatedHost):
         self.asked: dict[StageId, None] = {}  #: Stages that were asked to stop, in order.
 
     def start(
-        self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered], note: bytes = b""
+        self,
+        spec: StageSpec,
+        slots: int,
+        token: int,
+        blobs: dict[str, bytes],
+        inputs: dict[NodeId, Delivered],
+        note: bytes = b"",
+        places: Places = ANYWHERE,
     ) -> int:
         self.slots[spec.stage] = slots
-        return super().start(spec, slots, token, blobs, inputs, note)
+        return super().start(spec, slots, token, blobs, inputs, note, places)
 
     def cancel(self, stage: StageId) -> None:
         self.asked.setdefault(stage)
@@ -99,13 +106,13 @@ class DeployedFederation:
         self._store = store
         self._policies = tenant_policies
         store.tenant_policies.publish(tenant_policies)
-        self._planner = PlannerLoop(store.ledger, "root", election_ms=_ELECTION_MS, tenant_policies=store.tenant_policies)
+        self._planner = PlannerLoop(store.ledger, "root", leader_ttl_ms=_LEADER_TTL_MS, tenant_policies=store.tenant_policies)
         self._records = tuple(records)
         self._meshes: dict[MeshId, _Mesh] = {}
         self._unplaced: list[CaseStage] = []
         self._steps = 0
         self.lost: dict[StageId, Reason] = {}  #: Stages that the federation stopped, each with the reason.
-        self.waits: dict[StageId, Reason] = {}  #: The last reason that the root was told for each stage that has waited.
+        self.waits: dict[StageId, Reason] = {}  #: The last reported reason of each stage that has waited.
 
     # ---- the parts
 

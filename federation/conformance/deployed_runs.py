@@ -37,7 +37,7 @@ def run_deployed(new_store: NewStore, rules: Rules, fields: Fields, asked: Mappi
 
     Raises:
         CaseError: The case cannot be read, or the federation does not come to rest.
-        NotExpressible: A federation cannot be told what the case says.
+        NotExpressible: A federation cannot express what the case says.
     """
     kind, read = read_case(rules, fields)
     case = DeployedCase(kind, read)
@@ -259,15 +259,15 @@ def _run_admit(run: _Run, _asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _waits(run: _Run, stages: Iterable[CaseStage]) -> dict[str, str]:
-    """Return why each of the stages waits that has not started, as the root was told.
+    """Return why each of the stages waits that has not started, as its mesh reported.
 
     Raises:
-        CaseError: The root was not told.
+        CaseError: A mesh did not report it.
     """
     waiting = [stage.stage for stage in stages if not run.starts(stage)]
     unexplained = sorted(set(waiting) - run.federation.waits.keys())
     if unexplained:
-        raise CaseError(f"nobody told why these stages wait: {', '.join(unexplained)}")
+        raise CaseError(f"no mesh reported why these stages wait: {', '.join(unexplained)}")
     return {run.name_of(stage): run.federation.waits[stage].value for stage in waiting}
 
 

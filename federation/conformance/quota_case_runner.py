@@ -9,7 +9,7 @@ from typing import Any
 
 from federation.conformance.fields import Fields
 from mesh.conformance.fields import CaseError
-from mesh.conformance.program import parsed
+from mesh.conformance.program import line_of, parsed
 
 #: Runs a case; gets the case and its expectation, of which only the keys may be read, and returns the core's results.
 Run = Callable[[Fields, Mapping[str, Any]], dict[str, Any]]
@@ -36,10 +36,13 @@ def read_cases(text: str) -> list[Any]:
     Raises:
         CaseError: The file has another form; the message begins with the line.
     """
-    written = parsed(text)
+    written = parsed(text, '{"cases": […]}')
     cases = written.get("cases") if isinstance(written, dict) else written
     if not isinstance(cases, list):
-        raise CaseError('1: there is no list of `cases`; write {"cases": […]}')
+        raise CaseError(f'{line_of(text, "cases")}: there is no list of `cases`; write {{"cases": […]}}')
+    if isinstance(written, dict) and "format" in written:
+        described = f"the file has the format {written['format']!r}, and cases of quota have none"
+        raise CaseError(f"{line_of(text, 'format')}: {described}; for such a file use `python -m mesh.conformance FILE`")
     return cases
 
 

@@ -1,4 +1,4 @@
-"""Flavors that a piece of work could take: those of its mesh that its tenant could be granted."""
+"""Flavors that a pending stage could take: those of its mesh that its tenant could be granted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FlavorReach:
         self._could_take: dict[tuple[MeshId, TenantPath, ResourceSet], Flavors] = {}
 
     def at_mesh(self, pending: PendingStage) -> tuple[FlavorName, ...]:
-        """Return the flavors of the mesh's pools that could hold the piece when empty; all of the mesh's if none could.
+        """Return the flavors of the mesh's pools that could hold the stage when empty; all of the mesh's if none could.
 
         The result is empty for an absent mesh, where any flavor may do.
         """
@@ -30,7 +30,7 @@ class FlavorReach:
         return tuple(sorted({pool.flavor for pool in pools if pending.slot <= pool.capacity} or {pool.flavor for pool in pools}))
 
     def of(self, pending: PendingStage) -> Flavors:
-        """Return the flavors of `at_mesh` that the tenant could be granted for the piece; all of `at_mesh` if there is none."""
+        """Return the flavors of `at_mesh` that the tenant could be granted for the stage; all of `at_mesh` if there is none."""
         key = (pending.mesh, pending.tenant, pending.slot)
         known = self._could_take.get(key)
         if known is None:

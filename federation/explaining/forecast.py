@@ -1,4 +1,4 @@
-"""Results of an explanation: the full outlook, or the reason in short."""
+"""Results of an explanation: the full forecast, or the reason in short."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LeaseVictim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """Full explanation of a piece of work."""
+    """Full explanation of a pending stage."""
 
     pending: PendingStage
     reason: Reason | None  #: None: it could start at once.

@@ -1,8 +1,7 @@
 """Explanation of a stage that waits at a mesh, or would wait: place, reason, needed changes, estimated start, possible victims.
 
-Nothing here decides. The values are the deciders' own, computed on a snapshot: `quota.explain` for places, changes and the start by
-running work; `preemption_preview` for stages that the mesh would preempt for one of the same tenant; `planning.plan` for leases that would
-be
+Nothing here decides. The values are the deciders' own, computed on a snapshot: `quota.explain` for places, changes and the start by running
+work; `preemption_preview` for stages that the mesh would preempt for one of the same tenant; `planning.plan` for leases that would be
 reclaimed; lease targets for leases that are being reclaimed; `estimates` for the queue of the mesh.
 
 The remaining run time of stages is unknown, so a start is an estimate. There is no estimate before any stage has ended, nor if work that
@@ -38,9 +37,9 @@ from mesh.core.resources import NOTHING, ResourceSet
 
 _QUOTA_LACKS = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL, Reason.FLAVOR_CLOSED})
 #: Reasons of a mesh that knows only its own part: its room, its leases, or not even that. The quota tree and the plans may know more.
-SAID_IN_PART = frozenset({Reason.POOL_BUSY, Reason.QUOTA_EXHAUSTED, Reason.QUOTA_CONTESTED, Reason.WAITING_IN_QUEUE})
-#: Reasons that only a plan's promise may replace: the quota tree knows no more.
-_SAID_BY_LEDGER = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_CONTESTED})
+PARTIAL_REASONS = frozenset({Reason.POOL_BUSY, Reason.QUOTA_EXHAUSTED, Reason.QUOTA_CONTESTED, Reason.WAITING_IN_QUEUE})
+#: Reasons that only a planned grant may replace: the quota tree knows no more.
+_LEDGER_REASONS = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_CONTESTED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +60,9 @@ class MeshWaits:
         self._times = times
 
     def of(self, pending: PendingStage, ahead: int) -> MeshWait:
-        """Return the wait, by the pools that the piece could take: stages in other pools make no room for it, nor for those before it.
+        """Return the wait, by the pools that the stage could take: stages in other pools make no room for it, nor for those before it.
 
-        The number of stages in a pool is unknown here. So the used part of the pool counts in slots of the piece, up to the number of
+        The number of stages in a pool is unknown here. So the used part of the pool counts in slots of the stage, up to the number of
         stages that run on the mesh.
 
         Args:
@@ -120,7 +119,7 @@ class Forecasts:
         self._scheduler = WhatIfScheduler(snapshot, forest, in_force, self._pending.values(), reach, self._times)
         self._tenant_preemption = TenantPreemption(snapshot, meshes, in_force, self._precedence, running)
         self._planner = PlannerPreview(snapshot, forest, in_force, reach)
-        self._promises = PlannedGrants(snapshot, forest, in_force, self._pending.values(), reach)
+        self._planned_grants = PlannedGrants(snapshot, forest, in_force, self._pending.values(), reach)
         self._by_quota: dict[tuple[MeshId, TenantPath, ResourceSet, int, bool], WorkloadExplanation] = {}
 
     def of(self, stage: str, *, asks_planner: bool = True) -> Forecast | None:
@@ -135,9 +134,9 @@ class Forecasts:
         line = self._precedence.line_before(pending)
         explanation = self._scheduler.about(pending, line)
         forecast = self._forecast(pending, explanation, self._precedence.places[stage], line)
-        promise = self._promise(pending, explanation, line)
-        if promise is not None:
-            return self._promised(forecast, promise)
+        grant = self._grant_for(pending, explanation, line)
+        if grant is not None:
+            return self._with_grant(forecast, grant)
         if asks_planner:
             forecast = replace(
                 forecast, victims=self._tenant_preemption.of(pending, explanation, line) or self._planner.for_waiting(pending, explanation)
@@ -152,18 +151,18 @@ class Forecasts:
         pending = self._find(stage)
         if pending is None:
             return None
-        said = self._reported[stage]
-        if said not in SAID_IN_PART or (said in _SAID_BY_LEDGER and self._promises.to(pending) is None):
-            return WaitReason(reason=said)
+        reported = self._reported[stage]
+        if reported not in PARTIAL_REASONS or (reported in _LEDGER_REASONS and self._planned_grants.to(pending) is None):
+            return WaitReason(reason=reported)
         line = self._precedence.line_before(pending)
         alike = (pending.mesh, pending.tenant, pending.slot, pending.priority, bool(line))
         explanation = self._by_quota.get(alike)
         if explanation is None:
             self._by_quota[alike] = explanation = self._scheduler.about(pending, line)
-        if self._promise(pending, explanation, line) is not None:
+        if self._grant_for(pending, explanation, line) is not None:
             return WaitReason(reason=Reason.WAITING_FOR_VICTIMS)
         reason = self._reason(stage, explanation)
-        return WaitReason(reason=reason, changes=explanation.changes if reason is not said else ())
+        return WaitReason(reason=reason, changes=explanation.changes if reason is not reported else ())
 
     def place(self, stage: str) -> int:
         """Return how many stages before it in the queue of its mesh compete with it.
@@ -194,22 +193,22 @@ class Forecasts:
         return replace(forecast, reason=reason, victims=self._planner.for_sent(pending, explanation, before))
 
     def unmet(self) -> tuple[Unmet, ...]:
-        """Return the wants that the planner would not fulfil now, each with its reason."""
+        """Return the demands that the planner would not fulfil now, each with its reason."""
         return self._planner.unmet()
 
     def _find(self, stage: str) -> PendingStage | None:
         pending = self._pending.get(stage)
         return pending if pending is not None and pending.tenant in self._snapshot.tree.tenants else None
 
-    def _promise(self, pending: PendingStage, explanation: WorkloadExplanation, line: Sequence[PendingStage]) -> PlannedGrant | None:
-        """Return the promise of a plan to a stage that waits for nothing else."""
-        if self._reported[pending.stage] not in SAID_IN_PART or explanation.gate is not None or line:
+    def _grant_for(self, pending: PendingStage, explanation: WorkloadExplanation, line: Sequence[PendingStage]) -> PlannedGrant | None:
+        """Return the grant that a plan has for a stage that waits for nothing else."""
+        if self._reported[pending.stage] not in PARTIAL_REASONS or explanation.gate is not None or line:
             return None
-        return self._promises.to(pending)
+        return self._planned_grants.to(pending)
 
-    def _promised(self, forecast: Forecast, promise: PlannedGrant) -> Forecast:
-        """Return the outlook with the promise: no change is needed, and the start is the end of the givers' minimum run time, or sooner."""
-        start_ms = self._snapshot.at_ms + promise.wait_ms
+    def _with_grant(self, forecast: Forecast, grant: PlannedGrant) -> Forecast:
+        """Return the forecast with the grant: no change is needed, and the start is the end of the victims' minimum run time, or sooner."""
+        start_ms = self._snapshot.at_ms + grant.wait_ms
         if forecast.start_ms is not None:
             start_ms = min(start_ms, forecast.start_ms)
         return replace(
@@ -218,7 +217,7 @@ class Forecasts:
             changes=(),
             start_ms=max(start_ms, self._snapshot.at_ms + self._snapshot.recovery_ms),
             overdue_ms=0,
-            victims=promise.victims,
+            victims=grant.victims,
         )
 
     def _reason(self, stage: str, explanation: WorkloadExplanation) -> Reason:
@@ -226,12 +225,12 @@ class Forecasts:
 
         If room and quota are both missing, quota comes first: more room alone would not help.
         """
-        said = self._reported[stage]
-        if said is Reason.POOL_BUSY and explanation.reason is Reason.WAITING_FOR_VICTIMS:
-            return Reason.QUOTA_EXHAUSTED  # Others would have to return quota, and no plan has told them to.
-        if said is Reason.POOL_BUSY and explanation.reason in _QUOTA_LACKS:
+        reported = self._reported[stage]
+        if reported is Reason.POOL_BUSY and explanation.reason is Reason.WAITING_FOR_VICTIMS:
+            return Reason.QUOTA_EXHAUSTED  # Others would have to return quota, and no plan demands that.
+        if reported is Reason.POOL_BUSY and explanation.reason in _QUOTA_LACKS:
             return explanation.reason
-        return explanation.reason or said if said is Reason.WAITING_IN_QUEUE else said
+        return explanation.reason or reported if reported is Reason.WAITING_IN_QUEUE else reported
 
     def _forecast(
         self,
@@ -256,7 +255,7 @@ class Forecasts:
     def _start(
         self, pending: PendingStage, explanation: WorkloadExplanation, mesh_ahead: int, line: Sequence[PendingStage]
     ) -> tuple[int | None, int]:
-        """Return the estimated start, or by how much work that has to end first is overdue; not before the pieces of its line start."""
+        """Return the estimated start, or by how much work that has to end first is overdue; not before the stages of its line start."""
         if explanation.start_ms is None:
             return None, 0
         places = self._precedence.places

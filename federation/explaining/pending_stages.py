@@ -26,7 +26,7 @@ class PendingStage:
 
 
 def pending_stages_in(queues: Mapping[MeshId, Sequence[QueuedStage]]) -> Iterator[PendingStage]:
-    """Yield the pieces of all queues."""
+    """Yield the pending stages of all queues."""
     for mesh, queued in queues.items():
         for place, stage in enumerate(queued):
             yield PendingStage(

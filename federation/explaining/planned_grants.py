@@ -1,4 +1,4 @@
-"""Promises of a plan to waiting work, and the leases that give for them: the planner has decided, so a new plan would show none."""
+"""Growth that a plan has decided for waiting stages, and the leases that shrink for it. A new plan would show neither."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from mesh.core.resources import ResourceSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedGrant:
-    """Growth that a piece of work waits for while others shrink."""
+    """Growth that a stage waits for while other leases shrink."""
 
     victims: tuple[LeaseVictim, ...]
-    wait_ms: int  #: Until then all givers are past their minimum run time.
+    wait_ms: int  #: Until then all victims are past their minimum run time.
 
 
 class PlannedGrants:
-    """Promises on one snapshot, computed on first use.
+    """Planned grants on one snapshot, computed on first use.
 
-    A lease's growth names no stage: it counts for the first waiting pieces of the tenant at the mesh. A giver names no receiver either:
-    all leases of the flavor in the tenant's tree count that are shrinking. On a full mesh only those on it count, since others make no
-    room there.
+    A lease's growth names no stage: it counts for the first waiting stages of the tenant at the mesh. A lease that shrinks names no
+    receiver either: all shrinking leases of the flavor in the tenant's tree count. On a full mesh only those on it count, since others
+    make no room there.
 
     Args:
-        pieces: Waiting work.
+        all_pending: Waiting stages.
     """
 
     def __init__(
@@ -52,22 +52,22 @@ class PlannedGrants:
         self._reach = reach
 
     def to(self, pending: PendingStage) -> PlannedGrant | None:
-        """Return the promise to a waiting piece; None: there is none, or no lease has to shrink for it."""
+        """Return the grant for a waiting stage; None: there is none, or no lease has to shrink for it."""
         flavor = self._flavors.get(pending.stage)
         if flavor is None:
             return None
-        giving = [(lease, part) for lease, part in self._giving if lease.flavor == flavor and self._helps(lease, part, pending)]
+        shrinking = [(lease, part) for lease, part in self._shrinking if lease.flavor == flavor and self._helps(lease, part, pending)]
         if not has_room(self._free, pending.mesh, flavor, pending.slot):
-            giving = [(lease, part) for lease, part in giving if lease.mesh == pending.mesh]
-        if not giving:
+            shrinking = [(lease, part) for lease, part in shrinking if lease.mesh == pending.mesh]
+        if not shrinking:
             return None
         return PlannedGrant(
-            victims=tuple(_victims_of(lease, part) for lease, part in giving),
-            wait_ms=max(self._tenant_policies.min_run_of(lease.tenant) for lease, _ in giving),
+            victims=tuple(_victims_of(lease, part) for lease, part in shrinking),
+            wait_ms=max(self._tenant_policies.min_run_of(lease.tenant) for lease, _ in shrinking),
         )
 
     @cached_property
-    def _giving(self) -> list[tuple[LeaseView, ResourceSet]]:
+    def _shrinking(self) -> list[tuple[LeaseView, ResourceSet]]:
         """Leases that hold more than their target, each with the part above it."""
         tenants = self._snapshot.tree.tenants
         present = (lease for lease in self._snapshot.leases if lease.incarnation is None and lease.tenant in tenants)
@@ -75,8 +75,8 @@ class PlannedGrants:
 
     @cached_property
     def _flavors(self) -> Mapping[str, FlavorName]:
-        """Stage to the flavor that a plan has promised; empty if no lease shrinks."""
-        if not self._giving:
+        """Stage to the flavor of the lease that a plan lets grow for it; empty if no lease shrinks."""
+        if not self._shrinking:
             return {}
         growing = {
             (lease.mesh, lease.tenant, lease.flavor): (lease.target, on_its_way(lease, ()))

@@ -33,11 +33,11 @@ class PlannerPreview:
         self._running = {view.token: view for view in snapshot.running}
 
     def unmet(self) -> tuple[Unmet, ...]:
-        """Return the wants that the planner would not fulfil now, each with its reason."""
-        return self._plan(self._demands, tells_young=True).unmet
+        """Return the demands that the planner would not fulfil now, each with its reason."""
+        return self._plan(self._demands, with_young=True).unmet
 
     def for_waiting(self, pending: PendingStage, explanation: WorkloadExplanation) -> tuple[LeaseVictim, ...]:
-        """Return the reclaims for a waiting piece; its mesh's equally or less urgent demand for the tenant is left out.
+        """Return the reclaims for a waiting stage; its mesh's equally or less urgent demand for the tenant is left out.
 
         Args:
             explanation: The quota scheduler's explanation of it.
@@ -50,16 +50,16 @@ class PlannerPreview:
         return self._victims_of(pending, explanation, others)
 
     def for_sent(self, pending: PendingStage, explanation: WorkloadExplanation, before: Iterable[PendingStage]) -> tuple[LeaseVictim, ...]:
-        """Return the reclaims for a piece that would be sent; `explanation` as in `for_waiting`.
+        """Return the reclaims for a stage that would be sent; `explanation` as in `for_waiting`.
 
         Args:
-            before: Pieces that would be sent with it, before it.
+            before: Stages that would be sent with it, before it.
         """
         return self._victims_of(
             pending, explanation, [*self._demands, *(self._demand(other) for other in before if self._reach.at_mesh(other))]
         )
 
-    def _plan(self, demands: Iterable[PlannerDemand], *, tells_young: bool = False) -> Plan:
+    def _plan(self, demands: Iterable[PlannerDemand], *, with_young: bool = False) -> Plan:
         return plan(
             self._forest,
             holdings_of(self._snapshot),
@@ -67,13 +67,13 @@ class PlannerPreview:
             now_ms=self._snapshot.at_ms,
             rules=self._tenant_policies.rules,
             settings=self._tenant_policies.settings,
-            tells_young=tells_young,
+            with_young=with_young,
         )
 
     def _victims_of(
         self, pending: PendingStage, explanation: WorkloadExplanation, others: Sequence[PlannerDemand]
     ) -> tuple[LeaseVictim, ...]:
-        """Return the reclaims for this piece: the difference between the plans with and without it."""
+        """Return the reclaims for this stage: the difference between the plans with and without it."""
         if explanation.reason in (None, Reason.BEHIND_HEAD) or explanation.gate is not None or not self._reach.at_mesh(pending):
             return ()
         usual = _victims_by_lease(self._plan(others))

@@ -1,4 +1,4 @@
-"""Order among pieces: in the queue of a mesh, in the queue of a tenant, and for tenants whose stages start in order."""
+"""Order among pending stages: in the queue of a mesh, in the queue of a tenant, and for tenants whose stages start in order."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _MESH_LACKS = LACK_OF_ROOM | {Reason.LEASES_AT_LIMIT}
 
 
 class Precedence:
-    """Order among the waiting pieces of all meshes.
+    """Order among the waiting stages of all meshes.
 
     Args:
-        pieces: Waiting work by stage; of each mesh the next one first.
-        told: The mesh's reason for each of them.
+        all_pending: Waiting stages by id; of each mesh the next one first.
+        reported: The mesh's reason for each of them.
     """
 
     def __init__(
@@ -37,34 +37,34 @@ class Precedence:
         for pending in all_pending.values():
             self._waiting_at[pending.mesh, pending.tenant].append(pending)
         self._like = self._by_likeness()
-        self._lines: defaultdict[MeshId, QueuePositions] = defaultdict(QueuePositions)
+        self._positions: defaultdict[MeshId, QueuePositions] = defaultdict(QueuePositions)
         #: For each stage the number of stages before it in the queue of its mesh that compete with it.
         self.places: Mapping[str, int] = {pending.stage: self._take_place(pending) for pending in all_pending.values()}
 
     def place_behind(self, pending: PendingStage, before: Iterable[PendingStage]) -> int:
-        """Return the place of a piece behind all that wait.
+        """Return the place of a stage behind all that wait.
 
         Args:
-            before: Pieces that would come before it, and wait nowhere yet.
+            before: Stages that would come before it, and wait nowhere yet.
         """
         return self._behind_all(pending) + sum(other.mesh == pending.mesh and self._may_precede(other, pending) for other in before)
 
     def ahead(self, pending: PendingStage, first: Iterable[str], before: Iterable[PendingStage]) -> int:
-        """Return how many pieces before it in its tenant's queue compete with it.
+        """Return how many stages before it in its tenant's queue compete with it.
 
         Args:
             first: Their names.
             before: Those among them that wait nowhere yet.
         """
-        sent = {one.stage: one for one in before}
+        unsent = {one.stage: one for one in before}
         alike = Counter(self._like.get(name, name) for name in first)
-        return sum(count for name, count in alike.items() if self._may_precede(sent.get(name) or self._pending[name], pending))
+        return sum(count for name, count in alike.items() if self._may_precede(unsent.get(name) or self._pending[name], pending))
 
     def line_before(self, pending: PendingStage, before: Iterable[PendingStage] = ()) -> tuple[PendingStage, ...]:
-        """Return the pieces that start before it on its mesh if its tenant's stages start in order, as in `mesh.stages.admission_order`.
+        """Return the stages that start before it on its mesh if its tenant's stages start in order, as in `mesh.stages.admission_order`.
 
         Args:
-            before: Further pieces, beside those that wait.
+            before: Further stages, beside those that wait.
         """
         if not self._starts_in_order(pending.tenant):
             return ()
@@ -73,19 +73,19 @@ class Precedence:
         return tuple(one for one in others if one.stage != pending.stage and self._turn_of(one) < turn)
 
     def own_before(self, pending: PendingStage) -> list[PendingStage]:
-        """Return the pieces of the same tenant that preempt before it on its mesh, the next one first; without those that need no room."""
+        """Return the stages of the same tenant that preempt before it on its mesh, the next one first; without those that need no room."""
         others = (one for one in self._waiting_at.get((pending.mesh, pending.tenant), ()) if one.slot)
         order = {one.stage: (-one.priority, one.created_ms, one.arrival) for one in (pending, *others)}
         return sorted((self._pending[name] for name in order if order[name] < order[pending.stage]), key=lambda one: order[one.stage])
 
     def _take_place(self, pending: PendingStage) -> int:
-        """Return the piece's place in the queue of its mesh, and add the piece to that queue."""
+        """Return the stage's place in the queue of its mesh, and add the stage to that queue."""
         place = self._behind_all(pending)
-        self._lines[pending.mesh].add(self._reach.of(pending), pending.tenant)
+        self._positions[pending.mesh].add(self._reach.of(pending), pending.tenant)
         return place
 
     def _behind_all(self, pending: PendingStage) -> int:
-        return self._lines[pending.mesh].before(self._reach.of(pending), pending.tenant, in_order=self._starts_in_order(pending.tenant))
+        return self._positions[pending.mesh].before(self._reach.of(pending), pending.tenant, in_order=self._starts_in_order(pending.tenant))
 
     def _starts_in_order(self, tenant: TenantPath) -> bool:
         known = self._in_order.get(tenant)
@@ -102,7 +102,7 @@ class Precedence:
         }
 
     def _may_precede(self, other: PendingStage, pending: PendingStage) -> bool:
-        """Return whether the first piece, which comes before the second, may delay it.
+        """Return whether the first stage, which comes before the second, may delay it.
 
         It may if both could take some flavor, unless the first only waits for something that another mesh lacks; or by the order of their
         tenant.

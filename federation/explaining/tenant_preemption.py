@@ -1,4 +1,4 @@
-"""Less urgent stages of the own tenant that a mesh would preempt for a piece of work, without the planner."""
+"""Less urgent stages of the own tenant that a mesh would preempt for a pending stage, without the planner."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class TenantPreemption:
         self._running_of = running
 
     def of(self, pending: PendingStage, explanation: WorkloadExplanation, line: Sequence[PendingStage]) -> tuple[LeaseVictim, ...]:
-        """Return the stages that would be preempted; none for a piece that may not start yet.
+        """Return the stages that would be preempted; none for a stage that may not start yet.
 
         Args:
-            told: The quota scheduler's explanation of it.
-            line: Pieces that start before it on its mesh because the tenant's stages start in order.
+            explanation: The quota scheduler's explanation of it.
+            line: Stages that start before it on its mesh because the tenant's stages start in order.
         """
         view, rules = self._meshes.get(pending.mesh), self._tenant_policies.preemption(pending.tenant)
         if view is None or explanation.gate is not None or line or not rules.takes or not pending.slot:
@@ -51,7 +51,7 @@ class TenantPreemption:
         running = [one for one in self._running_of(pending.tenant) if (one.mesh, one.tenant) == where]
         stop: PreviewedPreemption | None = None
         before = () if rules.in_order else self._precedence.own_before(pending)
-        for one in (*before, pending):  # A victim of an earlier piece frees nothing for this one.
+        for one in (*before, pending):  # A victim for an earlier stage frees nothing for this one.
             running = [other for other in running if stop is None or other.stage not in stop.stages]
             stop = preview_preemption(
                 one, view, held, running, is_quota_free=explanation.reason is None, rules=rules, now_ms=self._snapshot.at_ms

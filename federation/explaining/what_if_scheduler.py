@@ -1,4 +1,4 @@
-"""What-if scheduler: a private copy of the quota scheduler, with every stage that a lease pays for running and every piece waiting.
+"""What-if scheduler: a private copy of the quota scheduler, with every stage that a lease pays for running and every pending stage waiting.
 
 The rest of a lease counts as one workload of its tenant, which began when the youngest stage of its mesh did. Running work ends one
 mean run time of its mesh after its start. The mesh's further demand is not part of the copy.
@@ -32,7 +32,7 @@ class WhatIfScheduler:
     """What-if scheduler on one snapshot. Questions change nothing.
 
     Args:
-        pieces: Waiting work; pieces of removed tenants are left out, and cannot be explained.
+        all_pending: Waiting stages; those of removed tenants are left out, and cannot be explained.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class WhatIfScheduler:
                 self._scheduler.submit(self._workload(pending))
 
     def about(self, pending: PendingStage, line: Sequence[PendingStage]) -> WorkloadExplanation:
-        """Explain a waiting piece.
+        """Explain a waiting stage.
 
         Args:
-            line: Pieces that start before it on its mesh because the tenant's stages start in order.
+            line: Stages that start before it on its mesh because the tenant's stages start in order.
 
         Raises:
             LedgerError: It does not wait, or its tenant was removed.
@@ -68,10 +68,10 @@ class WhatIfScheduler:
         return _shown_in_line(explain(self._scheduler, pending.stage, _names(line)), line)
 
     def would_be(self, pending: PendingStage, line: Sequence[PendingStage], before: Sequence[PendingStage] = ()) -> WorkloadExplanation:
-        """Explain a piece as if it were sent now; `line` as in `about`.
+        """Explain a stage as if it were sent now; `line` as in `about`.
 
         Args:
-            before: Pieces that would be sent with it, before it.
+            before: Stages that would be sent with it, before it.
 
         Raises:
             UnknownTenant: There is no such tenant.

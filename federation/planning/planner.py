@@ -11,7 +11,7 @@ subtree, then by priority (`federation.quota.order`). `federation.quota.preempti
 from work on this mesh first; then missing quota comes from any work.
 
 Two tenants cannot take from each other for ever. An entitled claimant takes only borrowed quota and is within its own quota afterwards.
-Of two borrowers, the taker ends below what the giver had, or the taker is more urgent. Within a tenant (priority, age) decides strictly.
+Of two borrowers, the preemptor ends below what the victim had, or it is more urgent. Within a tenant (priority, age) decides strictly.
 
 Source: ADR 0018, ADR 0036; Kueue's scheduler.
 """
@@ -47,7 +47,7 @@ def plan(
     rules: Rules = MESH,
     settings: Mapping[str, QueueSettings] = _NO_SETTINGS,
     past: PastUse = NO_PAST,
-    tells_young: bool = False,
+    with_young: bool = False,
 ) -> Plan:
     """Return the targets of all leases that have to change.
 
@@ -59,7 +59,7 @@ def plan(
         rules: Order, strategies, minimum run time, weighing of lost work.
         settings: Settings by path. A tenant without settings reclaims from any borrower and preempts its own less urgent work.
         past: Past use of the tenants, by leaves of the forest.
-        tells_young: Explain unmet demands that wait only for victims within their minimum run time. This doubles the cost of an unmet
+        with_young: Explain unmet demands that wait only for victims within their minimum run time. This doubles the cost of an unmet
             demand, and is for people.
 
     Raises:
@@ -70,7 +70,7 @@ def plan(
     planning_state.withdraw_promises()
     _drain(planning_state, stopped)
     _reduce(planning_state)
-    return _Round(planning_state, settings, past, tells_young=tells_young).run(demands, stopped)
+    return _Round(planning_state, settings, past, with_young=with_young).run(demands, stopped)
 
 
 class _Stopped:
@@ -107,13 +107,13 @@ def _reduce(planning_state: PlanningState) -> None:
 
 
 class _Round:
-    def __init__(self, planning_state: PlanningState, settings: Mapping[str, QueueSettings], past: PastUse, *, tells_young: bool) -> None:
+    def __init__(self, planning_state: PlanningState, settings: Mapping[str, QueueSettings], past: PastUse, *, with_young: bool) -> None:
         self._planning_state = planning_state
         self._quota = planning_state.quota
         self._search = VictimSearch(planning_state)
         self._settings = settings
         self._past = past
-        self._tells_young = tells_young
+        self._with_young = with_young
         self._unmet: list[Unmet] = []
 
     def run(self, demands: Iterable[PlannerDemand], stopped: _Stopped) -> Plan:
@@ -274,7 +274,7 @@ class _Round:
 
     def _not_yet(self, claim: PlannedDemand) -> str:
         """Return the end of the sentence that no work may be preempted."""
-        if not self._tells_young or not self._search.needs_the_young(claim):
+        if not self._with_young or not self._search.needs_the_young(claim):
             return ""
         return " yet: candidates are within their `min_run`"
 

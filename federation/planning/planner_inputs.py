@@ -11,7 +11,7 @@ from federation.snapshot import DemandView, FederationSnapshot, LeaseView, PoolR
 from mesh.core.ids import FlavorName, MeshId, TenantPath
 from mesh.core.resources import ResourceSet
 
-#: By mesh, flavor and tenant: the mesh's room that is not yet assigned to a want of the tenant.
+#: By mesh, flavor and tenant: the mesh's room that is not yet assigned to a demand of the tenant.
 _Left = dict[tuple[MeshId, FlavorName, TenantPath], dict[str, int]]
 RunningByLease = Mapping[LeaseKey, Sequence[RunningView]]
 #: The ledger's tokens are the microseconds of its clock at their creation.
@@ -20,7 +20,7 @@ _TOKENS_A_MS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class FreeRoom:
-    """Free room of every mesh and flavor, read from a snapshot once and used for each want."""
+    """Free room of every mesh and flavor, read from a snapshot once and used for each demand."""
 
     pools: dict[tuple[MeshId, FlavorName], list[PoolRecord]] = field(default_factory=dict)
     #: Sum of all targets less all held amounts: positive for promised room, negative for room about to come free.
@@ -54,7 +54,7 @@ def holdings_of(snapshot: FederationSnapshot, running: RunningByLease | None = N
 
 
 def demands_of(snapshot: FederationSnapshot, running: RunningByLease | None = None) -> list[PlannerDemand]:
-    """Return the wants of all meshes that can start work, for tenants that exist; `running` as in `holdings_of`."""
+    """Return the demands of all meshes that can start work, for tenants that exist; `running` as in `holdings_of`."""
     able = {view.record.mesh for view in snapshot.meshes if view.can_start}
     running = running_by_lease(snapshot) if running is None else running
     coming = {_key(lease): on_its_way(lease, running.get(_key(lease), ())) for lease in snapshot.leases if lease.incarnation is None}
@@ -157,10 +157,10 @@ def _take_slots(amounts: dict[str, int], slot: Mapping[str, int], most: int) -> 
 
 
 def _parts(view: DemandView, slots: int, at_ms: int, free: FreeRoom, left: _Left) -> Iterator[PlannerDemand]:
-    """Split a want into the slots that the mesh has room for and the rest, for which leases there have to be reclaimed.
+    """Split a demand into the slots that the mesh has room for and the rest, for which leases there have to be reclaimed.
 
-    Room is counted once for all wants of a tenant on the mesh, the most urgent first, less promised room. Which tenant gets the room is
-    not decided here. The rest carries all `free` room, so that a want can use room that was assigned to an earlier want which failed.
+    Room is counted once for all demands of a tenant on the mesh, the most urgent first, less promised room. Which tenant gets the room is
+    not decided here. The rest carries all `free` room, so that a demand can use room that was assigned to an earlier demand which failed.
     """
     key = view.mesh, view.flavor
     room = free.room.get(key, {})

@@ -103,14 +103,14 @@ class PlannerLoop:
 
     Args:
         name: Name of this root, unique among all roots.
-        election_ms: Duration of one election.
-        orders: Rules, and the tenants' weights, settings and stops; read on each tick.
+        leader_ttl_ms: How long this root leads after a tick, ms.
+        tenant_policies: Rules, and the tenants' weights, settings and stops; read on each tick.
     """
 
-    def __init__(self, ledger: LeaseLedger, name: str, *, election_ms: int, tenant_policies: TenantPolicyStore) -> None:
+    def __init__(self, ledger: LeaseLedger, name: str, *, leader_ttl_ms: int, tenant_policies: TenantPolicyStore) -> None:
         self._ledger = ledger
         self._name = name
-        self._election_ms = election_ms
+        self._leader_ttl_ms = leader_ttl_ms
         self._tenant_policies = tenant_policies
         self._history: UsageHistory | None = None  #: Present if past use counts.
         self._forest: tuple[TenantTree, PoliciesInForce, QuotaForest] | None = None  #: The forest with its sources.
@@ -126,7 +126,7 @@ class PlannerLoop:
         Raises:
             StoreUnavailable: The ledger does not respond.
         """
-        before, self._token = self._token, self._ledger.elect(self._name, self._election_ms)
+        before, self._token = self._token, self._ledger.elect(self._name, self._leader_ttl_ms)
         token = self._token
         if token is None:
             return None

@@ -55,7 +55,7 @@ class PlannedLease:
 
 @dataclass(slots=True)
 class PlannedDemand:
-    """A want during a round."""
+    """A demand during a round."""
 
     demand: PlannerDemand
     node: int
@@ -219,10 +219,10 @@ class PlanningState:
     # ---- claims
 
     def claim(self, demand: PlannerDemand) -> PlannedDemand:
-        """Return the claim of the want.
+        """Return the claim of the demand.
 
         Raises:
-            UnknownTenant: The forest lacks the want's tenant.
+            UnknownTenant: The forest lacks the demand's tenant.
         """
         slot = {(demand.flavor, name): units for name, units in demand.slot.items() if units}
         least = min(demand.slots, demand.slots_min)
@@ -234,9 +234,9 @@ class PlanningState:
         self._give(claim, slots, reason)
 
     def raise_unopposed(self, claims: Iterable[PlannedDemand], reason: Reason) -> list[PlannedDemand]:
-        """Give the wants of one flavor in one tree in full if only the leaves' own limits can oppose them; return the claims that are left.
+        """Meet all demands of a flavor in one tree if only the leaves' own limits can oppose them; return the claims that are left.
 
-        The check charges all wants at once. If no limit above a leaf is exceeded, the order of the claims makes no difference; only
+        The check charges all demands at once. If no limit above a leaf is exceeded, the order of the claims makes no difference; only
         claims of leaves that exceed their own limits are left. Otherwise all claims of the flavor in this tree are left. All are left as
         well if one of them wants a full mesh, since room there is given claim by claim.
         """
@@ -275,7 +275,7 @@ class PlanningState:
         return any(units > self.ledger.room(root, key) for key, units in wanted.items())
 
     def _charge_all(self, claims: Sequence[PlannedDemand], times: int) -> None:
-        """Charge all wants, `times` times."""
+        """Charge all demands, `times` times."""
         self.ledger.charge_all((claim.node, claim.demand.flavor, claim.demand.slot, claim.slots * times) for claim in claims)
         for node in {claim.node for claim in claims}:
             self.quota.rows.note(node)

@@ -1,4 +1,4 @@
-"""Input and output of the planner: holdings, wants and targets of leases."""
+"""Input and output of the planner: holdings, demands and targets of leases."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PlannerDemand:
     beyond: int = 0  #: Further waiting slots, beyond what the mesh could hold; for people only.
     is_crowded: bool = False  #: The mesh has no room for a slot: the missing room has to be reclaimed on this mesh.
     free: Units = field(default_factory=dict)  #: On a crowded mesh: the room that is left and not promised.
-    room: Units | None = None  #: On any other mesh: the room left for all wants of the flavor there; None: unknown.
+    room: Units | None = None  #: On any other mesh: the room left for all demands of the flavor there; None: unknown.
 
 
 class Target(NamedTuple):
@@ -64,7 +64,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unmet:
-    """A want that gets nothing or not all of it, and the reason."""
+    """A demand that gets nothing or not all of it, and the reason."""
 
     demand: PlannerDemand
     slots: int  #: Number of missing slots.

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from federation.estimates import overrun_ms
 from federation.quota.cycle import worst_reason
 from federation.quota.flavors import Assignment, Mode, Refusal, assignment_without
 from federation.quota.ledger import QuotaLedger
@@ -58,7 +59,7 @@ class WorkloadExplanation:
     refusals: tuple[Refusal, ...] = ()
     changes: tuple[Change, ...] = ()  #: For the flavor that needs least; all of them together would do.
     start_ms: int | None = None  #: Estimate from expected run times; None: unknown.
-    overdue_ms: int = 0  #: Work that has to end first has run so much longer than expected, and counts as ending now.
+    overdue_ms: int = 0  #: Work that has to end first overruns by so much (`overrun_ms`), and counts as ending now.
     assignment: Assignment | None = None  #: The flavors and amounts that it would get.
     victims: tuple[Victim, ...] = ()  #: The work that would be preempted for it.
 
@@ -249,4 +250,5 @@ def _overdue_ms(found: _EarliestStart, known: Mapping[str, int], now_ms: int) ->
     if not found.ended:
         return 0
     last = found.ended[-1]
-    return known.get(last.workload.workload, max(0, now_ms - _due_ms(last, now_ms)))
+    late_ms, expected_ms = now_ms - _due_ms(last, now_ms), last.workload.expected_run_ms or 0
+    return known.get(last.workload.workload, overrun_ms(expected_ms + late_ms, expected_ms))

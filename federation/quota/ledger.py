@@ -1,4 +1,4 @@
-"""Use of every node of a forest, and the rest that is available.
+"""Use of every node of a forest, and the rest that is available. `federation.quota.forest` defines own, lent and kept.
 
     use(leaf)       = amounts of the work that it holds
     use(node)       = sum over children of max(0, use(c) - kept(c))
@@ -273,26 +273,6 @@ class QuotaLedger:
     def available(self, node: int, key: FlavorResource) -> int:
         """Return `room`, at least 0."""
         return max(0, self.room(node, key))
-
-    def missing(self, node: int, key: FlavorResource, units: int) -> int:
-        """Return the units that others have to return, or that a limit on the path forbids, before `units` more fit; 0 if they fit now.
-
-        A deficit that a quota reduction has left counts for nodes that draw on it; `available` alone would be too small a demand.
-        """
-        if not self.keeps_local:
-            return max(0, units - self.room(node, key))
-        column = self._columns[key]
-        rows, root = column.rows, self._paths[node][-1]
-        worst, rest = 0, units
-        for step in rows.narrow[node]:
-            kept, limit, use = rows.kept[step], rows.borrowing_limit[step], column.excess[step] + rows.own[step]
-            if kept > use:
-                rest -= kept - use
-            if rest <= 0:
-                return worst
-            if limit is not None and rows.lent[step] < UNLIMITED:
-                worst = max(worst, rest - (rows.lent[step] - max(0, use - kept) + limit))
-        return worst if rows.own[root] == UNLIMITED else max(worst, rest + column.excess[root])
 
     def deficit(self, node: int, key: FlavorResource) -> int:
         """Return the units beyond the limits of the node, or of a node above on which it draws; 0 if all is within limits.

@@ -36,8 +36,8 @@ class Preference(str, Enum):
 class Strategy(str, Enum):
     """Condition on shares for the preemption of a sibling."""
 
-    FINAL_SHARE = "LessThanOrEqualToFinalShare"  #: The taker's share is at or below the giver's share afterwards.
-    INITIAL_SHARE = "LessThanInitialShare"  #: The taker's share is below the giver's present share.
+    FINAL_SHARE = "LessThanOrEqualToFinalShare"  #: The preemptor's share is at or below that of the victim's queue afterwards.
+    INITIAL_SHARE = "LessThanInitialShare"  #: The preemptor's share is below the present share of the victim's queue.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

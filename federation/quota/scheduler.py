@@ -348,7 +348,7 @@ class QuotaScheduler:
                     longest[root] = workload
         return [longest[root] for root in sorted(longest)]
 
-    # -- the books -------------------------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------------------
 
     def _at(self, now_ms: int) -> None:
         self.snapshot.now_ms = max(self.snapshot.now_ms, now_ms)

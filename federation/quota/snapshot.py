@@ -37,7 +37,7 @@ def nobody_displaced(by: Workload, victim: Workload) -> bool:
 class QuotaSnapshot:
     """State of quota at one moment.
 
-    `displaces(a, b)` returns whether `a` may not evict `b`, because `b` evicted `a` before (`precedence`).
+    `displaces(a, b)` returns whether `a` may not evict `b`, because `b` evicted `a` before (`EvictionOrder`).
     """
 
     __slots__ = (

@@ -3,7 +3,7 @@
 from datetime import datetime, timezone
 
 from federation.mesh_access import may_use
-from federation.routing.demand import RoutingRequest
+from federation.routing.routing_request import RoutingRequest
 from federation.snapshot import AbsentMesh, MeshRecord, MeshView, Whereabouts
 from mesh.core.counting import counted, times
 from mesh.core.ids import TenantPath
@@ -21,18 +21,18 @@ def words_of_crowd(together: tuple[TenantPath, ...]) -> str:
     return f"its Ray cluster admits {len(together)} top-level tenants, and is not `shared`: it admits nothing new"
 
 
-def refusal_of_absent(demand: RoutingRequest, absent: AbsentMesh) -> tuple[Reason, str] | None:
+def refusal_of_absent(request: RoutingRequest, absent: AbsentMesh) -> tuple[Reason, str] | None:
     """Return why an absent mesh does not admit the work; None if nobody would expect it to.
 
     The root's file says what the mesh would admit. A mesh that the file lacks is expected only by work that is pinned to it.
     """
     record = absent.record
-    if demand.mesh not in (None, record.mesh):
+    if request.mesh not in (None, record.mesh):
         return None
-    if not _might_take(demand, record) and (demand.mesh is None or record.pools):
-        if demand.mesh is None:
+    if not _might_take(request, record) and (request.mesh is None or record.pools):
+        if request.mesh is None:
             return None
-        return refusal_of_kind(demand, record) or (Reason.POOL_TOO_SMALL, words_of_pools(demand.slot, record))
+        return refusal_of_kind(request, record) or (Reason.POOL_TOO_SMALL, words_of_pools(request.slot, record))
     drain = absent.condition.drain
     return Reason.MESH_UNREACHABLE, _WHERE[absent.whereabouts] + (
         "; it is drained" + (f" ({drain.reason})" if drain.reason else "") if drain is not None else ""
@@ -46,12 +46,12 @@ _WHERE = {
 }
 
 
-def _might_take(demand: RoutingRequest, record: MeshRecord) -> bool:
+def _might_take(request: RoutingRequest, record: MeshRecord) -> bool:
     """Return whether the root's file lets the mesh admit the work."""
     return (
-        mismatch(demand.labels, record.labels) is None
-        and may_use(record.tenants, demand.tenant)
-        and any(demand.slot <= pool.capacity for pool in record.pools)
+        mismatch(request.labels, record.labels) is None
+        and may_use(record.tenants, request.tenant)
+        and any(request.slot <= pool.capacity for pool in record.pools)
     )
 
 
@@ -80,20 +80,20 @@ def _only(slot: ResourceSet, total: ResourceSet) -> ResourceSet:
     return ResourceSet({name: total[name] for name in slot})
 
 
-def refusal_of_kind(demand: RoutingRequest, record: MeshRecord) -> tuple[Reason, str] | None:
+def refusal_of_kind(request: RoutingRequest, record: MeshRecord) -> tuple[Reason, str] | None:
     """Return why the mesh is not meant for the work: labels or tenants; None if it is."""
-    if demand.mesh is not None and demand.mesh != record.mesh:
-        return Reason.LABEL_MISMATCH, f"the work is pinned to {demand.mesh}"
-    lacking = mismatch(demand.labels, record.labels)
+    if request.mesh is not None and request.mesh != record.mesh:
+        return Reason.LABEL_MISMATCH, f"the work is pinned to {request.mesh}"
+    lacking = mismatch(request.labels, record.labels)
     if lacking is not None:
         return Reason.LABEL_MISMATCH, lacking
-    if not may_use(record.tenants, demand.tenant):
-        return Reason.TENANT_NOT_ALLOWED, f"open to {', '.join(record.tenants) or 'nobody'}, not to {demand.tenant}"
+    if not may_use(record.tenants, request.tenant):
+        return Reason.TENANT_NOT_ALLOWED, f"open to {', '.join(record.tenants) or 'nobody'}, not to {request.tenant}"
     return None
 
 
 def refusal_of(
-    demand: RoutingRequest, view: MeshView, now_ms: int, queue_max: int, together: tuple[TenantPath, ...] = ()
+    request: RoutingRequest, view: MeshView, now_ms: int, queue_max: int, together: tuple[TenantPath, ...] = ()
 ) -> tuple[Reason, str] | None:
     """Return why the mesh does not admit the work, whatever the work's size; None if it might.
 
@@ -101,7 +101,7 @@ def refusal_of(
         together: Top-level tenants that would meet on its unshared Ray cluster, as in `routing.domains`.
     """
     record = view.record
-    refusal = refusal_of_kind(demand, record)
+    refusal = refusal_of_kind(request, record)
     if refusal is not None:
         return refusal
     if together:

@@ -23,10 +23,10 @@ from typing import NamedTuple
 
 from federation.estimates import COST_RULES, CostRules, transfer_ms
 from federation.quota.flavors import Mode
-from federation.routing.demand import RoutingRequest
 from federation.routing.flavor_choice import search, words_of
 from federation.routing.mesh_filters import refusal_of_absent
 from federation.routing.queued_work import load_before, wait_behind_ms
+from federation.routing.routing_request import RoutingRequest
 from federation.routing.survey import Acceptance, Survey, survey
 from federation.routing.verdicts import MeshVerdict
 from federation.snapshot import FederationSnapshot
@@ -71,10 +71,10 @@ class _Fit(NamedTuple):
     """
 
     cost_ms: int  #: Estimated time until the work could start.
-    far: int  #: Bytes of the inputs that are there already, negated.
+    neg_local_bytes: int  #: Bytes of the inputs that are there already, negated.
     load: int  #: Work before this one, in millionths of the mesh.
-    full: int  #: Slots that could be granted there now, negated.
-    idle: int  #: Slots with room, perhaps without quota, negated.
+    neg_grantable: int  #: Slots that could start there now, negated.
+    neg_free: int  #: Slots with room, perhaps without quota, negated.
     mesh: MeshId
     pool: PoolName  #: Unique within a mesh, so later fields are never compared.
     wait_ms: int
@@ -83,33 +83,36 @@ class _Fit(NamedTuple):
 
 
 def route(
-    demand: RoutingRequest, snapshot: FederationSnapshot, planned: Mapping[MeshId, ResourceSet] | None = None, rules: CostRules = COST_RULES
+    request: RoutingRequest,
+    snapshot: FederationSnapshot,
+    planned: Mapping[MeshId, ResourceSet] | None = None,
+    rules: CostRules = COST_RULES,
 ) -> Routed | RouteRefused:
-    """Choose a mesh for the demand. Pure.
+    """Choose a mesh for the request. Pure.
 
     Args:
         planned: Work that the caller has sent to meshes since the snapshot; it counts as work that comes first.
     """
-    return choose(survey(demand, snapshot, rules), demand.near, planned)
+    return choose(survey(request, snapshot, rules), request.near, planned)
 
 
 def choose(
-    asked: Survey, near: Mapping[MeshId, int], planned: Mapping[MeshId, ResourceSet] | None = None, *, pieces: int = 1
+    asked: Survey, near: Mapping[MeshId, int], planned: Mapping[MeshId, ResourceSet] | None = None, *, alike: int = 1
 ) -> Routed | RouteRefused:
     """Choose the mesh for a stage of the surveyed work. Pure.
 
     Args:
         near: Bytes of its inputs by the mesh that stores them.
         planned: As in `route`.
-        pieces: Number of like stages that get this result. A flavor with room for all of them goes before one with room for some.
+        alike: Number of like stages that get this result. A flavor with room for all of them goes before one with room for some.
     """
     if not asked.accepting:
-        return _refuse(asked.demand, _with_absent(asked), asked.unheld)
+        return _refuse(asked.request, _with_absent(asked), asked.unheld)
     fits = _fits(asked, near, planned or {})
     best, *others = nsmallest(2, fits)
     passed = best
     if asked.has_choice:
-        best = min(_of_one_flavor(asked, fits, pieces))
+        best = min(_of_one_flavor(asked, fits, alike))
         others = nsmallest(1, [fit for fit in fits if fit.mesh != best.mesh])
     updated = {fit.mesh: _changed_verdict(fit) for fit in fits if fit.accepted.is_first and _changes_verdict(fit)}
     if not best.accepted.is_first or _changes_verdict(best):
@@ -134,24 +137,26 @@ def _fits(asked: Survey, near: Mapping[MeshId, int], planned: Mapping[MeshId, Re
         waits_ms, load, here = verdict.wait_ms, accepted.load, near.get(mesh, 0)
         if mesh in planned:
             ours = planned[mesh]
-            waits_ms = wait_behind_ms(asked.demand.slot, accepted.view, verdict.room, accepted.run_ms, ours, running=accepted.running)
-            load = load_before(asked.demand.slot, accepted.view, ours)
+            waits_ms = wait_behind_ms(
+                asked.request.slot, accepted.view, verdict.grantable_slots, accepted.run_ms, ours, running=accepted.running
+            )
+            load = load_before(asked.request.slot, accepted.view, ours)
         moves_ms = transfer_ms(total - here, asked.rules) if here else all_far_ms
-        room, idle, pool = -verdict.room, -verdict.idle, accepted.pool.pool
-        fits.append(_Fit(waits_ms + moves_ms, -here, load, room, idle, mesh, pool, waits_ms, moves_ms, accepted))
+        grantable, free, pool = verdict.grantable_slots, verdict.free_slots, accepted.pool.pool
+        fits.append(_Fit(waits_ms + moves_ms, -here, load, -grantable, -free, mesh, pool, waits_ms, moves_ms, accepted))
     return fits
 
 
-def _of_one_flavor(asked: Survey, fits: list[_Fit], pieces: int) -> list[_Fit]:
+def _of_one_flavor(asked: Survey, fits: list[_Fit], alike: int) -> list[_Fit]:
     """Return the fits near enough in time with the flavor that the tenant's search finds; all fits if the work would wait for any flavor.
 
     The search first tries meshes where all stages could start at once, as a quota round tries a workload whole before it shrinks it.
     """
     latest_ms = min([fit.cost_ms for fit in fits]) + asked.rules.flavor_delay_ms
     in_time = [fit for fit in fits if (fit.transfer_ms if fit.accepted.grade.mode is Mode.RECLAIM else fit.cost_ms) <= latest_ms]
-    settings = asked.demand.settings
-    roomy = [fit for fit in in_time if fit.accepted.grade.mode is Mode.FIT and pieces <= -fit.full] if asked.demand.slot else []
-    found = search([fit.accepted.graded for fit in roomy], settings) if pieces > 1 else None
+    settings = asked.request.settings
+    roomy = [fit for fit in in_time if fit.accepted.grade.mode is Mode.FIT and alike <= -fit.neg_grantable] if asked.request.slot else []
+    found = search([fit.accepted.graded for fit in roomy], settings) if alike > 1 else None
     if found is None:
         found = search([fit.accepted.graded for fit in in_time], settings)
     return [fit for fit in in_time if fit.accepted.pool.flavor == found.flavor] if found is not None else fits
@@ -171,8 +176,8 @@ def _changed_verdict(fit: _Fit) -> MeshVerdict:
         detail=kept.detail,
         pool=kept.pool,
         flavor=kept.flavor,
-        room=kept.room,
-        idle=kept.idle,
+        grantable_slots=kept.grantable_slots,
+        free_slots=kept.free_slots,
         wait_ms=fit.wait_ms,
         transfer_ms=fit.transfer_ms,
     )
@@ -186,11 +191,11 @@ def _why(best: _Fit, others: list[_Fit]) -> tuple[Reason, str]:
     second = others[0]
     if best.cost_ms < second.cost_ms and best.wait_ms < second.wait_ms:
         return most, f"{words}; elsewhere it would wait about {_seconds(second.wait_ms)}"
-    if best.cost_ms < second.cost_ms or best.far < second.far:
+    if best.cost_ms < second.cost_ms or best.neg_local_bytes < second.neg_local_bytes:
         return Reason.LOCALITY, f"{words}; most of its inputs are there"
     if best.load < second.load:
         return most, f"{words}; less work is queued before it than elsewhere"
-    if best.full == second.full and best.idle < second.idle:
+    if best.neg_grantable == second.neg_grantable and best.neg_free < second.neg_free:
         return most, f"{words}; there is more room than elsewhere"
     return most, words
 
@@ -206,20 +211,20 @@ def _seconds(span_ms: int) -> str:
 
 def _with_absent(asked: Survey) -> tuple[MeshVerdict, ...]:
     """Return the verdicts, with one for each absent mesh that might accept the work, since someone may be waiting for that mesh."""
-    away = ((mesh.record.mesh, refusal_of_absent(asked.demand, mesh)) for mesh in asked.absent)
+    away = ((mesh.record.mesh, refusal_of_absent(asked.request, mesh)) for mesh in asked.absent)
     unreachable = [MeshVerdict(mesh=mesh, reason=refusal[0], detail=refusal[1]) for mesh, refusal in away if refusal is not None]
     return tuple(sorted((*asked.verdicts, *unreachable), key=lambda verdict: verdict.mesh)) if unreachable else asked.verdicts
 
 
-def _refuse(demand: RoutingRequest, verdicts: tuple[MeshVerdict, ...], unheld: str) -> RouteRefused:
-    asked = [verdict for verdict in verdicts if demand.mesh in (None, verdict.mesh)]
+def _refuse(request: RoutingRequest, verdicts: tuple[MeshVerdict, ...], unheld: str) -> RouteRefused:
+    asked = [verdict for verdict in verdicts if request.mesh in (None, verdict.mesh)]
     if not asked:
-        if demand.mesh is not None and verdicts:
-            words = f"{demand.mesh}: no mesh of this name has joined{nearest(demand.mesh, (verdict.mesh for verdict in verdicts))}"
+        if request.mesh is not None and verdicts:
+            words = f"{request.mesh}: no mesh of this name has joined{nearest(request.mesh, (verdict.mesh for verdict in verdicts))}"
             return RouteRefused(reason=Reason.MESH_UNKNOWN, sentences=(words,), verdicts=verdicts)
         return RouteRefused(reason=Reason.MESH_UNREACHABLE, sentences=("no mesh has joined",), verdicts=verdicts)
     reasons = {verdict.reason for verdict in asked}
-    passing = next((verdict.reason for verdict in asked if verdict.may_pass), None)
+    passing = next((verdict.reason for verdict in asked if verdict.could_accept), None)
     common = reasons.pop() if len(reasons) == 1 else passing
     return RouteRefused(
         reason=common or Reason.NO_MESH_FITS,

@@ -15,11 +15,11 @@ from federation.estimates import COST_RULES, CostRules, typical_run_ms
 from federation.mesh_access import words_of_closed
 from federation.quota.flavors import WORST, Grade, Mode
 from federation.quota.policies import PreemptionMode
-from federation.routing.demand import RoutingRequest
 from federation.routing.flavor_choice import Graded
 from federation.routing.headroom import Borrowing, Headroom
 from federation.routing.mesh_filters import refusal_of, words_of_nodes, words_of_pools
 from federation.routing.queued_work import load_before, wait_behind_ms
+from federation.routing.routing_request import RoutingRequest
 from federation.routing.verdicts import MeshVerdict
 from federation.snapshot import AbsentMesh, FederationSnapshot, MeshView, PoolRecord
 from mesh.core.ids import FlavorName, MeshId
@@ -51,7 +51,7 @@ class Acceptance:
 class Survey:
     """Verdicts of all meshes on a kind of work, wherever its inputs are."""
 
-    demand: RoutingRequest
+    request: RoutingRequest
     verdicts: tuple[MeshVerdict, ...]  #: One for each mesh, by id.
     accepting: tuple[Acceptance, ...]  #: By id; one for each mesh, or for each mesh and flavor if flavors have an order.
     rules: CostRules
@@ -60,8 +60,10 @@ class Survey:
     unheld: str = ""  #: Message about the first resource of the work that no mesh has; empty if each is there, or none is known.
 
 
-def survey(demand: RoutingRequest, snapshot: FederationSnapshot, rules: CostRules = COST_RULES, headroom: Headroom | None = None) -> Survey:
-    """Return the verdicts of all meshes; `demand.near` is ignored. Pure.
+def survey(
+    request: RoutingRequest, snapshot: FederationSnapshot, rules: CostRules = COST_RULES, headroom: Headroom | None = None
+) -> Survey:
+    """Return the verdicts of all meshes; `request.near` is ignored. Pure.
 
     Args:
         headroom: Headroom on the same snapshot, shared by surveys of several kinds of work.
@@ -69,22 +71,22 @@ def survey(demand: RoutingRequest, snapshot: FederationSnapshot, rules: CostRule
     views = sorted(snapshot.meshes, key=lambda view: view.record.mesh)
     typical_ms = typical_run_ms((view.condition.pace for view in views), rules)
     paces = [_Pace(view.condition.pace.run_ms if view.condition.pace is not None else typical_ms, view.claimed) for view in views]
-    asking = _Asking(demand, snapshot.at_ms, rules.queue_max, headroom or Headroom(snapshot), _fastest(views, paces))
+    asking = _Asking(request, snapshot.at_ms, rules.queue_max, headroom or Headroom(snapshot), _fastest(views, paces))
     verdicts: list[MeshVerdict] = []
     accepting: list[Acceptance] = []
     for view, pace in zip(views, paces, strict=True):
         verdict, accepted = asking.ask(view, pace)
         verdicts.append(verdict)
         accepting.extend(accepted)
-    has_choice = bool(demand.settings.flavors) and len({accepted.pool.flavor for accepted in accepting}) > 1
+    has_choice = bool(request.settings.flavors) and len({accepted.pool.flavor for accepted in accepting}) > 1
     return Survey(
-        demand=demand,
+        request=request,
         verdicts=tuple(verdicts),
         accepting=tuple(accepting),
         rules=rules,
         has_choice=has_choice,
         absent=snapshot.absent,
-        unheld="" if accepting else _unheld(demand.slot, snapshot.resources()),
+        unheld="" if accepting else _unheld(request.slot, snapshot.resources()),
     )
 
 
@@ -115,7 +117,7 @@ def _fastest(views: Iterable[MeshView], paces: Iterable[_Pace]) -> dict[FlavorNa
 class _Asking:
     """Checks of each mesh for one kind of work."""
 
-    demand: RoutingRequest
+    request: RoutingRequest
     now_ms: int
     queue_max: int
     headroom: Headroom
@@ -124,12 +126,12 @@ class _Asking:
 
     def ask(self, view: MeshView, pace: _Pace) -> tuple[MeshVerdict, tuple[Acceptance, ...]]:
         """Return the mesh's verdict, and the pools that accept the work."""
-        refusal = refusal_of(self.demand, view, self.now_ms, self.queue_max, self.headroom.crowded.get(view.record.mesh, ()))
+        refusal = refusal_of(self.request, view, self.now_ms, self.queue_max, self.headroom.crowded.get(view.record.mesh, ()))
         if refusal is None:
             return self._pools(view, pace)
         reason, detail = refusal
-        if reason in PASSING and not (size := self._pools(view, pace)[0]).may_pass:
-            return size, ()
+        if reason in PASSING and not (by_pools := self._pools(view, pace)[0]).could_accept:
+            return by_pools, ()
         held_ms = view.flapping_ms(self.now_ms) if reason is Reason.MESH_FLAPPING else 0
         return MeshVerdict(mesh=view.record.mesh, reason=reason, detail=detail, wait_ms=held_ms), ()
 
@@ -138,22 +140,22 @@ class _Asking:
 
         If flavors have an order, the best pool of each flavor accepts the work.
         """
-        demand, mesh = self.demand, view.record.mesh
+        request, mesh = self.request, view.record.mesh
         pools = sorted(view.record.pools, key=lambda pool: pool.pool)
-        holding = [pool for pool in pools if demand.slot <= pool.capacity]
+        holding = [pool for pool in pools if request.slot <= pool.capacity]
         if not holding:
-            return MeshVerdict(mesh=mesh, reason=Reason.POOL_TOO_SMALL, detail=words_of_pools(demand.slot, view.record)), ()
-        too_large = words_of_nodes(demand.slot, view.record)
+            return MeshVerdict(mesh=mesh, reason=Reason.POOL_TOO_SMALL, detail=words_of_pools(request.slot, view.record)), ()
+        too_large = words_of_nodes(request.slot, view.record)
         if too_large is not None:
             return MeshVerdict(mesh=mesh, reason=Reason.NO_NODE_FITS, detail=too_large), ()
         judged = [(*self._judge(view, pool, pace), pool) for pool in holding]
         accepting = [each for each in judged if each[0].accepts]
         if not accepting:
             return min((verdict for verdict, *_ in judged), key=lambda verdict: verdict.reason not in PASSING), ()
-        accepting.sort(key=lambda each: (each[0].reason is not None, -each[0].room, each[2].pool))
-        load, first = load_before(demand.slot, view, NOTHING), accepting[0][0]
+        accepting.sort(key=lambda each: (each[0].reason is not None, -each[0].grantable_slots, each[2].pool))
+        load, first = load_before(request.slot, view, NOTHING), accepting[0][0]
         kept = {pool.flavor: (verdict, grade, pool) for verdict, grade, pool in reversed(accepting)}
-        taken = kept.values() if demand.settings.flavors else accepting[:1]
+        taken = kept.values() if request.settings.flavors else accepting[:1]
         return first, tuple(
             Acceptance(
                 view=view,
@@ -171,12 +173,12 @@ class _Asking:
 
     def _turns(self, verdict: MeshVerdict, pace: _Pace) -> _Pace:
         """Return the pace that ends the wait. With room and without quota, no stage of that mesh has to end."""
-        lacks_quota_alone = verdict.reason is Reason.QUOTA_EXHAUSTED and verdict.idle > 0
+        lacks_quota_alone = verdict.reason is Reason.QUOTA_EXHAUSTED and verdict.free_slots > 0
         return self.fastest.get(verdict.flavor, pace) if lacks_quota_alone and verdict.flavor is not None else pace
 
     def _judge(self, view: MeshView, pool: PoolRecord, pace: _Pace) -> tuple[MeshVerdict, Grade]:
         """Return verdict and grade of a pool that is large enough when empty, by quota limits, quota in use, and room."""
-        mesh, slot, flavor, tenant = view.record.mesh, self.demand.slot, pool.flavor, self.demand.tenant
+        mesh, slot, flavor, tenant = view.record.mesh, self.request.slot, pool.flavor, self.request.tenant
         if slot and self.headroom.is_closed(tenant, flavor):
             words = words_of_closed(tenant, flavor, next(iter(slot)))
             return MeshVerdict(mesh=mesh, reason=Reason.FLAVOR_CLOSED, detail=words), WORST
@@ -192,43 +194,45 @@ class _Asking:
         free = {name: max(0, pool.capacity[name] - pool.used[name]) for name in slot}
         available = {name: quota.available for name, quota in grantable.items()}
         borrowing = self._borrowing(flavor)
-        reason, words = _wait(self.demand, pool, available, free, borrowing)
+        reason, words = _wait(self.request, pool, available, free, borrowing)
         grade = Grade(Mode.FIT, borrowing.level) if reason is None else self._waiting_grade(mesh, flavor, free, borrowing)
         if grade.mode is Mode.RECLAIM:
             where = "" if slot <= ResourceSet(free) else " there"
             words = f"{words}; borrowers{where} hold quota of {tenant}, which can be reclaimed"
-        idle = min([free[name] // units for name, units in slot.items()], default=0)
-        room = min([idle, *(available[name] // units for name, units in slot.items())])
-        verdict = MeshVerdict(mesh=mesh, reason=reason, detail=words, pool=pool.pool, flavor=flavor, room=room, idle=idle)
+        free_slots = min([free[name] // units for name, units in slot.items()], default=0)
+        grantable_slots = min([free_slots, *(available[name] // units for name, units in slot.items())])
+        verdict = MeshVerdict(
+            mesh=mesh, reason=reason, detail=words, pool=pool.pool, flavor=flavor, grantable_slots=grantable_slots, free_slots=free_slots
+        )
         turns = self._turns(verdict, pace)
-        return replace(verdict, wait_ms=wait_behind_ms(slot, view, room, turns.run_ms, NOTHING, running=turns.running)), grade
+        return replace(verdict, wait_ms=wait_behind_ms(slot, view, grantable_slots, turns.run_ms, NOTHING, running=turns.running)), grade
 
     def _waiting_grade(self, mesh: MeshId, flavor: FlavorName, free: Mapping[str, int], borrowing: Borrowing) -> Grade:
         """Return RECLAIM if the tenant is entitled to the quota and others hold as much borrowed quota there as the pool lacks."""
-        tenant, policies = self.demand.tenant, self.demand.settings.policies
+        tenant, policies = self.request.tenant, self.request.settings.policies
         is_entitled = borrowing.is_entitled and policies.reclaim is PreemptionMode.ANY
         gives = is_entitled and all(
             units <= free[name] or units <= free[name] + self.headroom.borrowed_at(mesh, flavor, name, tenant)
-            for name, units in self.demand.slot.items()
+            for name, units in self.request.slot.items()
         )
         return Grade(Mode.RECLAIM if gives else Mode.NO_RECLAIM_CANDIDATES, borrowing.level)
 
     def _borrowing(self, flavor: FlavorName) -> Borrowing:
         known = self.borrowings.get(flavor)
         if known is None:
-            self.borrowings[flavor] = known = self.headroom.borrowing(self.demand.tenant, flavor, self.demand.slot)
+            self.borrowings[flavor] = known = self.headroom.borrowing(self.request.tenant, flavor, self.request.slot)
         return known
 
 
 def _wait(
-    demand: RoutingRequest, pool: PoolRecord, available: Mapping[str, int], free: Mapping[str, int], borrowing: Borrowing
+    request: RoutingRequest, pool: PoolRecord, available: Mapping[str, int], free: Mapping[str, int], borrowing: Borrowing
 ) -> tuple[Reason | None, str]:
     """Return why the work would wait in the pool, in words; no reason if it could start."""
-    short = _short(demand.slot, available)
+    short = _short(request.slot, available)
     if short is not None:
-        words = f"would wait in pool {pool.pool}: the quota of {demand.tenant} is in use, {short} of flavor {pool.flavor} left"
+        words = f"would wait in pool {pool.pool}: the quota of {request.tenant} is in use, {short} of flavor {pool.flavor} left"
         return Reason.QUOTA_EXHAUSTED, words
-    short = _short(demand.slot, free)
+    short = _short(request.slot, free)
     if short is not None:
         return Reason.POOL_BUSY, f"would wait in pool {pool.pool}: it is full now, {short} free"
     how = "by borrowing" if borrowing.level else "within its own quota"

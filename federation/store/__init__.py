@@ -8,7 +8,7 @@ Folders:
 
 Shared by the stores:
 
-    lease_rows     leases, wants and sessions
+    lease_rows     leases, demands and sessions
     tree_rows      a tenant tree
     inbox_entries  checks and messages of both stage queues
     report_parts   numbers of the parts of a large batch

@@ -1,4 +1,4 @@
-"""Leases, wants and sessions as rows of the ledger (written by `lua/lib_lease.lua`), and as views."""
+"""Leases, demands and sessions as rows of the ledger (written by `lua/lib_lease.lua`), and as views."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -124,14 +124,14 @@ def view_of(lease: Lease, incarnation: int | None = None) -> LeaseView:
     )
 
 
-def lease_use_row(lease_uses: LeaseUse) -> list[object]:
+def lease_use_row(use: LeaseUse) -> list[object]:
     """Format for `heartbeat.lua`. Raises as `refuse_unfit`."""
-    refuse_unfit(lease_uses.tenant, lease_uses.flavor)
-    return [lease_uses.tenant, lease_uses.flavor, lease_uses.priority]
+    refuse_unfit(use.tenant, use.flavor)
+    return [use.tenant, use.flavor, use.priority]
 
 
 def demand_field(demand: QuotaDemand) -> str:
-    """Return the ledger's field for the want, unique per want of a mesh. Raises as `refuse_unfit`."""
+    """Return the ledger's field for the demand, unique per demand of a mesh. Raises as `refuse_unfit`."""
     refuse_unfit(demand.tenant, demand.flavor)
     return f"{demand.tenant}|{demand.flavor}|{demand.priority}{_shape(demand)}"
 
@@ -156,7 +156,9 @@ def demand_row(demand: QuotaDemand) -> list[object]:
 
 
 def _waited(demand: QuotaDemand) -> int:
-    """Return the believed wait, ms; -1: the mesh reports none."""
+    """Return the believed wait, ms; -1: the mesh reports none; -2: the work runs and would grow."""
+    if demand.is_growth:
+        return -2
     return -1 if demand.waited_ms is None else min(demand.waited_ms, WAITED_MS_MAX)
 
 

@@ -93,8 +93,7 @@ class SequenceSplit:
     """Split sequences along their length, for sequence parallelism: `values[b, s] -> pieces[sequence][b, s / sequence]`.
 
     With `pad` all pieces have equal length, padded at the end. `valid_count="valid"` passes the number of positions without padding as
-    keyword
-    argument `valid`. The group must have the dimension `along`.
+    keyword argument `valid`. The group must have the dimension `along`.
     """
 
     along: str = "sequence"

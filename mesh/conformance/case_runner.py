@@ -9,9 +9,11 @@ from typing import Any
 
 from mesh.conformance.fields import CaseError, Fields
 from mesh.conformance.kinds import KINDS, STEPPED, Run
-from mesh.conformance.program import parsed
+from mesh.conformance.program import line_of, parsed
 
 FORMAT = "schedulemesh-mesh-cases/1"
+_EXAMPLE = f'{{"format": "{FORMAT}", "cases": [{{"id": "…", "kind": "…", "expect": …}}]}}'
+_REMEDY = f"write {_EXAMPLE}; for cases of quota use `python -m federation.conformance quota FILE`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,19 +33,19 @@ def read_cases(text: str) -> list[Any]:
     Raises:
         CaseError: The file is invalid; the message begins with the line, `3: …`.
     """
-    written = parsed(text)
+    written = parsed(text, _EXAMPLE)
     try:
         with Fields(written, "the file") as file:
             form, cases = file.take("format"), file.take("cases")
             file.take("notes", [])
     except CaseError as wrong:
-        raise CaseError(f'1: {wrong}; write {{"format": "{FORMAT}", "cases": […]}}') from None
+        raise CaseError(f"1: {wrong}; {_REMEDY}") from None
     if form != FORMAT:
-        raise CaseError(f'{_line_of(text, "format")}: the format is {form!r}; this program reads "{FORMAT}"')
+        raise CaseError(f'{line_of(text, "format")}: the format is {form!r}; this program reads "{FORMAT}"; {_REMEDY}')
     if not isinstance(cases, list):
-        raise CaseError(f"{_line_of(text, 'cases')}: `cases` must be a list")
+        raise CaseError(f"{line_of(text, 'cases')}: `cases` is {type(cases).__name__}, not a list; write {_EXAMPLE}")
     if not cases:
-        raise CaseError(f"{_line_of(text, 'cases')}: `cases` is empty; write some, or leave the file out")
+        raise CaseError(f"{line_of(text, 'cases')}: `cases` is empty; write some, or leave the file out")
     return cases
 
 
@@ -118,7 +120,3 @@ def _meets(got: Any, expected: Any) -> bool:
 def _broken(case: Any, name: str, why: str) -> CaseResult:
     result = case if isinstance(case, Mapping) else {}
     return CaseResult(id=name, kind=str(result.get("kind", "")), passed=False, expected=result.get("expect"), got={"broken": why})
-
-
-def _line_of(text: str, key: str) -> int:
-    return text[: text.index(f'"{key}"')].count("\n") + 1

@@ -35,8 +35,8 @@ def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
     total = node.total
     return {
         "answers": answers,
-        "total": total.for_people(),
-        "available": node.to_set().for_people(),
+        "total": total.in_ray_units(),
+        "available": node.to_set().in_ray_units(),
         "free": {name: _result_of(node.free_ids(name)) for name in total if name not in bulk},
         "backlog": {name: from_units(name, node.backlog(name)) for name in total if node.backlog(name)},
         "wrong": node.check(),
@@ -50,7 +50,7 @@ def _acquire(stand: _Stand, wanted: Any, fields: Fields) -> Any:
         return None
     if holder:
         stand.held[holder] = stand.held.get(holder, _NOTHING_TAKEN).plus(taken)
-    return {**{resource: _result_of(ids) for resource, ids in taken.ids.items()}, **taken.bulk.for_people()}
+    return {**{resource: _result_of(ids) for resource, ids in taken.ids.items()}, **taken.bulk.in_ray_units()}
 
 
 def _release(stand: _Stand, holder: str, fields: Fields) -> str:

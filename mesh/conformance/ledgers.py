@@ -26,11 +26,11 @@ def run_pool(case: Mapping[str, Any]) -> Mapping[str, Any]:
     pools = ledger.pools
     return {
         "answers": answers,
-        "capacity": {name: pool.capacity.for_people() for name, pool in pools.items()},
-        "reserved": {name: pool.reserved.for_people() for name, pool in pools.items()},
-        "used": {name: pool.used.for_people() for name, pool in pools.items()},
-        "free": {name: pool.free.for_people() for name, pool in pools.items()},
-        "excess": {name: pool.excess.for_people() for name, pool in pools.items()},
+        "capacity": {name: pool.capacity.in_ray_units() for name, pool in pools.items()},
+        "reserved": {name: pool.reserved.in_ray_units() for name, pool in pools.items()},
+        "used": {name: pool.used.in_ray_units() for name, pool in pools.items()},
+        "free": {name: pool.free.in_ray_units() for name, pool in pools.items()},
+        "excess": {name: pool.excess.in_ray_units() for name, pool in pools.items()},
         "target_agents": {name: pool.target_agents for name, pool in pools.items()},
         "closing": [name for name, pool in pools.items() if pool.is_closing],
         "wrong": ledger.check(),
@@ -87,8 +87,8 @@ _POOL_VERBS: Verbs[PoolLedger] = {
     "move": lambda ledger, holder, fields: ledger.move(holder, fields.take("to")),
     "configure": _configure,
     "delete": lambda ledger, pool, _: ledger.delete(PoolName(pool)),
-    "held_by": lambda ledger, holder, _: ledger.held_by(holder).for_people(),
-    "short_of": lambda ledger, amounts, fields: ledger.pool(fields.take("pool")).short_of(ResourceSet.of(amounts)).for_people(),
+    "held_by": lambda ledger, holder, _: ledger.held_by(holder).in_ray_units(),
+    "short_of": lambda ledger, amounts, fields: ledger.pool(fields.take("pool")).short_of(ResourceSet.of(amounts)).in_ray_units(),
 }
 
 
@@ -112,7 +112,7 @@ def _shape(written: Any) -> GroupShape:
 
 
 def _result_of(shape: GroupShape) -> Any:
-    bundles = [bundle.for_people() for bundle in shape.bundles]
+    bundles = [bundle.in_ray_units() for bundle in shape.bundles]
     if shape.strategy != _PACK:
         return {"bundles": bundles, "strategy": shape.strategy}
     return bundles[0] if len(bundles) == 1 else bundles

@@ -41,4 +41,4 @@ def read_request(written: Any) -> TaskRequest:
 
 def set_load(table: NodeTable) -> Mapping[str, Mapping[str, int | float]]:
     """Return what is promised at each node, in the form of a case."""
-    return {name: table.resources_of(name).load.for_people() for name in table.names if name is not None}
+    return {name: table.resources_of(name).load.in_ray_units() for name in table.names if name is not None}

@@ -57,10 +57,10 @@ def _result_of(table: NodeTable, node: NodeName) -> Mapping[str, Any]:
     stands = table.resources_of(node)
     row = table.row(node)
     return {
-        "total": stands.total.for_people(),
-        "available": stands.available.for_people(),
-        "load": stands.load.for_people(),
-        "free": table.amounts(table.free(slice(row, row + 1))[0]).for_people(),
+        "total": stands.total.in_ray_units(),
+        "available": stands.available.in_ray_units(),
+        "load": stands.load.in_ray_units(),
+        "free": table.amounts(table.free(slice(row, row + 1))[0]).in_ray_units(),
     }
 
 

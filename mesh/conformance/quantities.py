@@ -93,5 +93,5 @@ def _unless_refused(operation: Callable[[T, T], T], a: T, b: T) -> T | None:
 
 def _result_of(quantity: Amount | ResourceSet | None) -> Any:
     if isinstance(quantity, ResourceSet):
-        return quantity.for_people()
+        return quantity.in_ray_units()
     return None if quantity is None else from_units("", quantity.units)

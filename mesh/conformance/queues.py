@@ -33,7 +33,7 @@ def run_states(case: Mapping[str, Any]) -> Mapping[str, Any]:
     return {
         "answers": answers,
         "tasks": {state.value: queues.in_state(state) for state in filled},
-        "wanted": {state.value: queues.wanted(state).for_people() for state in filled},
+        "wanted": {state.value: queues.wanted(state).in_ray_units() for state in filled},
         "wrong": queues.check(),
     }
 
@@ -108,6 +108,6 @@ _STATE_VERBS: Verbs[SchedulingQueues] = {
     "of_job": lambda queues, job, _: queues.of_job(JobId(job)),
     "of_agent": lambda queues, agent, _: queues.of_agent(AgentId(agent)),
     "of_shape": lambda queues, resources, _: queues.ready.of_shape(ResourceSet.of(resources)),
-    "shapes": lambda queues, _, __: [shape.for_people() for shape in queues.ready.shapes()],
+    "shapes": lambda queues, _, __: [shape.in_ray_units() for shape in queues.ready.shapes()],
     "only": lambda queues, tasks, fields: queues.only(tasks, TaskState(fields.take("state"))),
 }

@@ -6,6 +6,7 @@ Quantities and capacity:
     amounts         one counted quantity, in 1/10 000 of a unit
     nodes           a cluster as arrays: total, used, promised
     node_sizes      distinct sizes of a mesh's nodes
+    seen_nodes      nodes as Ray lists them, and their use by others
     labels          labels of nodes, and label selectors
     pools           the quota ledger of a mesh, by holder
     shapes          shapes of groups, group settings of a pool

@@ -30,10 +30,6 @@ class TakenResources:
         both = {name: self.ids.get(name, _NO_IDS).plus(other.ids.get(name, _NO_IDS)) for name in names}
         return TakenResources(ids=both, bulk=self.bulk + other.bulk)
 
-    def to_set(self) -> ResourceSet:
-        """Return the amounts, without the instance numbers."""
-        return self.bulk + ResourceSet({name: ids.total.units for name, ids in self.ids.items()})
-
 
 class ResourceIdSet:
     """Instances by resource name. Changes in place; a request that does not fit whole changes nothing."""

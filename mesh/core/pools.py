@@ -18,6 +18,8 @@ from mesh.core.shapes import GroupPoolSpec
 from mesh.errors import LedgerError
 
 NO_FLAVOR = FlavorName("")
+#: Node policy of a pool that names none.
+DEFAULT_POLICY = "weighted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +30,7 @@ class PoolSpec:
     capacity: ResourceSet
     flavor: FlavorName = NO_FLAVOR  #: Flavor of the federation's leases; empty on a standalone mesh.
     selector: Mapping[str, str] = field(default_factory=dict)  #: Label selector of its nodes.
-    policy: str = "weighted"  #: Node policy of tasks that name none.
+    policy: str = DEFAULT_POLICY  #: Node policy of tasks that name none.
     target_agents: int = 0  #: Number of agents that the pool keeps up; `scale_agents` changes it.
     groups: GroupPoolSpec | None = None  #: None: agents run on nodes without placement groups.
     is_protected: bool = False  #: No task here is preempted for a task of another pool.
@@ -185,7 +187,7 @@ class PoolLedger:
         found = self.pools.get(spec.pool)
         if found is None:
             found = self.pools[spec.pool] = Pool(spec)
-        found._configure(spec)  # noqa: SLF001  a pool's entries and the holders' index are one book
+        found._configure(spec)  # noqa: SLF001  a pool's entries and the holders' index change together
         return found
 
     def delete(self, pool: PoolName) -> bool:

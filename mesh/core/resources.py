@@ -185,8 +185,8 @@ class ResourceSet(Mapping[str, int]):
             return None
         return min(room[name] // amount for name, amount in self._units.items())
 
-    def for_people(self) -> dict[str, int | float]:
-        """Return CPUs, GPUs and bytes, as Ray's options take them."""
+    def in_ray_units(self) -> dict[str, int | float]:
+        """Return numbers of CPUs and GPUs, and bytes, as Ray's options take them."""
         return {name: from_units(name, amount) for name, amount in self._units.items()}
 
     def __repr__(self) -> str:

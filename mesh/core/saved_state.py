@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from mesh.core.ids import AgentId, TaskId
 from mesh.core.reasons import Reason
@@ -177,39 +177,3 @@ class PutResult:
     level: SnapshotLevel  #: Level of the stored snapshot.
     dropped: tuple[TaskId, ...] = ()  #: Tasks whose snapshots were dropped to make room.
     why: str = ""  #: Why only a part was stored.
-
-
-class SnapshotStore(Protocol):
-    """Central store of snapshots, from a task's first saved state until the retention after its end.
-
-    A store is bounded: beyond its bytes the oldest snapshots are dropped first, those of ended tasks before all others.
-    """
-
-    def put(self, snapshot: StateSnapshot) -> PutResult:
-        """Store the snapshot in place of the task's earlier one. A snapshot older than the stored one changes nothing."""
-        ...
-
-    def get(self, task: TaskId) -> StateSnapshot | None:
-        """Return the task's last snapshot; None when there is none, or it was dropped to make room."""
-        ...
-
-    def end(self, task: TaskId, at_ms: int) -> None:
-        """Mark the task as ended; its snapshot is dropped after the retention."""
-        ...
-
-    def drop(self, task: TaskId) -> None:
-        """Drop the task's snapshot now. Harmless when there is none."""
-        ...
-
-    def sweep(self, now_ms: int) -> tuple[TaskId, ...]:
-        """Drop the snapshots of tasks that ended longer ago than the retention; return those tasks."""
-        ...
-
-    def tasks(self) -> tuple[TaskId, ...]:
-        """Return the tasks with a snapshot, oldest snapshot first."""
-        ...
-
-    @property
-    def size_bytes(self) -> int:
-        """Total size of all snapshots."""
-        ...

@@ -50,7 +50,7 @@ from mesh.jobs.events import (
     NodeGone,
 )
 from mesh.jobs.members import environment
-from mesh.jobs.records import ACTIVE, JobBook, JobRecord, MemberRecord
+from mesh.jobs.records import ACTIVE, JobControllerState, JobRecord, MemberRecord
 from mesh.jobs.snapshots import Allocation, JobSnapshot
 from mesh.jobs.spec import CleanPolicy
 from mesh.jobs.states import MemberState, ScheduleState, Stage
@@ -60,7 +60,7 @@ RESTART_PAUSE_MS, RESTART_PAUSE_MS_MAX = 1_000, 30_000
 _WAITING = (Stage.PENDING, Stage.RESCHEDULING)
 _UP = (Stage.STARTING, Stage.RUNNING)
 
-_FORM = codec_of(JobBook)
+_FORM = codec_of(JobControllerState)
 
 Decisions = Iterator[JobDecision]
 
@@ -99,7 +99,7 @@ class JobController:
 
     def to_snapshot(self) -> object:
         """Return the whole state as values that `json_text` writes. Call between two calls of `handle`."""
-        return _FORM.encode(JobBook(jobs=tuple(self.jobs.values()), arrivals=self._arrivals))
+        return _FORM.encode(JobControllerState(jobs=tuple(self.jobs.values()), arrivals=self._arrivals))
 
     @classmethod
     def from_snapshot(cls, kept: object) -> JobController:
@@ -108,10 +108,10 @@ class JobController:
         Raises:
             JsonCodecError: It is not such a snapshot.
         """
-        book: JobBook = _FORM.decode(kept)
+        state: JobControllerState = _FORM.decode(kept)
         controller = cls()
-        controller.jobs = {job.job: job for job in book.jobs}
-        controller._arrivals = book.arrivals
+        controller.jobs = {job.job: job for job in state.jobs}
+        controller._arrivals = state.arrivals
         return controller
 
     def _take(self, event: JobEvent) -> Decisions:

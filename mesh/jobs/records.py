@@ -184,7 +184,7 @@ class JobRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobBook:
+class JobControllerState:
     """The controller's whole state."""
 
     jobs: tuple[JobRecord, ...]

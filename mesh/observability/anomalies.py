@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from mesh.observability.metric_targets import MetricValues, Targets
+from mesh.observability.metric_targets import MetricsSnapshot, Targets
 
 LOOKED_BACK = 60  #: Values per series: five minutes at one value per five seconds.
 LOOKED_BACK_MIN = 12
@@ -62,21 +62,21 @@ class AnomalyWatch:
         self._series: dict[tuple[str, str], deque[float]] = {}
         self._streaks: dict[tuple[str, str], int] = {}
 
-    def look(self, metric_values: MetricValues) -> tuple[Anomaly, ...]:
+    def look(self, metrics: MetricsSnapshot) -> tuple[Anomaly, ...]:
         """Return the anomalies in these metrics; silent agents come first."""
-        found = {(name, tag): (value, bound, words) for name, tag, value, bound, words in self._unusual(metric_values)}
+        found = {(name, tag): (value, bound, words) for name, tag, value, bound, words in self._unusual(metrics)}
         self._streaks = {key: self._streaks.get(key, 0) + 1 for key in found}
         return tuple(
             Anomaly(name=name, tag=tag, value=value, bound=bound, times=self._streaks[name, tag], words=words)
             for (name, tag), (value, bound, words) in found.items()
         )
 
-    def _unusual(self, metric_values: MetricValues) -> Iterator[tuple[str, str, float, float, str]]:
+    def _unusual(self, metrics: MetricsSnapshot) -> Iterator[tuple[str, str, float, float, str]]:
         gap_max_ms = self._targets.agent_heartbeat_gap_ms
-        for agent, gap_ms in metric_values.gaps_ms.items():
+        for agent, gap_ms in metrics.gaps_ms.items():
             if gap_ms > gap_max_ms:
                 yield "agent_heartbeat_gap", agent, gap_ms, gap_max_ms, f"agent {agent} has not reported for {gap_ms} ms"
-        for name, tag, value in _watched(metric_values):
+        for name, tag, value in _watched(metrics):
             kept = self._series.setdefault((name, tag), deque(maxlen=LOOKED_BACK))
             bound = _bound(name, kept)
             kept.append(value)
@@ -85,14 +85,14 @@ class AnomalyWatch:
                 yield name, tag, value, bound, f"{shown} is {value:g}; its recent values say {side} to {bound:g}"
 
 
-def _watched(metric_values: MetricValues) -> Iterator[tuple[str, str, float]]:
-    for name, tag, value in metric_values.numbers():
+def _watched(metrics: MetricsSnapshot) -> Iterator[tuple[str, str, float]]:
+    for name, tag, value in metrics.numbers():
         if name in FLOORS:
             yield name, tag, value
-    if metric_values.agents:
-        yield "failures_per_min", "", metric_values.failures_per_min
-        yield "retries_per_min", "", metric_values.retries_per_min
-        yield "agent_queue_ms_max", "", metric_values.queue_ms_max
+    if metrics.agents:
+        yield "failures_per_min", "", metrics.failures_per_min
+        yield "retries_per_min", "", metrics.retries_per_min
+        yield "agent_queue_ms_max", "", metrics.queue_ms_max
 
 
 def _bound(name: str, kept: Sequence[float]) -> float | None:

@@ -39,7 +39,7 @@ class AgentReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetricValues:
+class MetricsSnapshot:
     """Scheduling metrics of a mesh at one moment. None: nothing was observed yet."""
 
     at_ms: int
@@ -122,18 +122,18 @@ class TargetCheck:
     tag: str  #: Tier or label; empty where the metric has none.
     value: float
     target: float | None
-    standing: TargetStatus
+    status: TargetStatus
 
 
-def check_targets(metric_values: MetricValues, targets: Targets) -> tuple[TargetCheck, ...]:
+def check_targets(metrics: MetricsSnapshot, targets: Targets) -> tuple[TargetCheck, ...]:
     """Return each known metric with its target and whether the target is met."""
-    return tuple(_judge(name, tag, value, targets.of(name, tag)) for name, tag, value in metric_values.numbers())
+    return tuple(_check(name, tag, value, targets.of(name, tag)) for name, tag, value in metrics.numbers())
 
 
-def _judge(name: str, tag: str, value: float, target: float | None) -> TargetCheck:
+def _check(name: str, tag: str, value: float, target: float | None) -> TargetCheck:
     if target is None:
-        standing = TargetStatus.NO_TARGET
+        status = TargetStatus.NO_TARGET
     else:
         is_met = value >= target if name == "placement_success_rate" else value <= target
-        standing = TargetStatus.MET if is_met else TargetStatus.MISSED
-    return TargetCheck(name=name, tag=tag, value=value, target=target, standing=standing)
+        status = TargetStatus.MET if is_met else TargetStatus.MISSED
+    return TargetCheck(name=name, tag=tag, value=value, target=target, status=status)

@@ -17,7 +17,7 @@ from typing import Any
 
 from mesh.core.ids import AgentId, LabelName, PoolName, TaskId
 from mesh.core.reasons import Reason
-from mesh.observability.metric_targets import HIGH, HIGH_PRIORITY, STANDARD, TIERS, AgentReport, MetricValues
+from mesh.observability.metric_targets import HIGH, HIGH_PRIORITY, STANDARD, TIERS, AgentReport, MetricsSnapshot
 from mesh.tasks.decisions import Decision, EndTask, ExplainWaiting, StartTask, StopTask
 from mesh.tasks.events import AgentLost, Event, GroupFailed, TaskEnded, TaskRefused, TaskStarted, TaskStopped, TaskSubmitted
 
@@ -166,7 +166,7 @@ class MeshMetrics:
         if len(self._gone) > GONE_MAX:
             del self._gone[next(iter(self._gone))]
 
-    def metric_values(self, now_ms: int, *, fragmentation: float | None = None, use: Mapping[PoolName, float] = _NO_USE) -> MetricValues:
+    def snapshot(self, now_ms: int, *, fragmentation: float | None = None, use: Mapping[PoolName, float] = _NO_USE) -> MetricsSnapshot:
         """Return the current metrics.
 
         Args:
@@ -176,7 +176,7 @@ class MeshMetrics:
         started, refused = self._started.total(now_ms), self._refused.total(now_ms)
         gaps = {agent: max(0, now_ms - heard) for agent, heard in self._heard_ms.items()}
         reports = self._reports.values()
-        return MetricValues(
+        return MetricsSnapshot(
             at_ms=now_ms,
             schedule_latency_p95_ms=self._latency.percentile(now_ms, 95),
             queue_wait_time_p99_ms={tier: window.percentile(now_ms, 99) for tier, window in self._waits.items()},

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
-from mesh.observability.metric_targets import STANDARD, MetricValues, TargetCheck, Targets, TargetStatus, check_targets
+from mesh.observability.metric_targets import STANDARD, MetricsSnapshot, TargetCheck, Targets, TargetStatus, check_targets
 from mesh.tasks.settings import SchedulerSettings
 
 REPLICAS = "scheduler_replicas"
@@ -90,14 +90,14 @@ class Tuner:
         self._states: dict[str, _KnobState] = {}
 
     def propose(
-        self, metric_values: MetricValues, settings: SchedulerSettings, now_ms: int, *, replicas: int = 1
+        self, metrics: MetricsSnapshot, settings: SchedulerSettings, now_ms: int, *, replicas: int = 1
     ) -> tuple[SettingChange, ...]:
         """Return the changes to make now. The caller applies them or not, and passes the resulting settings next time.
 
         Args:
             replicas: Number of replicas of the scheduler's front end.
         """
-        checks = check_targets(metric_values, self._targets)
+        checks = check_targets(metrics, self._targets)
         values = {knob.name: float(replicas) if knob.name == REPLICAS else attrgetter(knob.name)(settings) for knob in self._knobs}
         changes = []
         for knob in self._knobs:
@@ -111,7 +111,7 @@ class Tuner:
         state = self._states.setdefault(knob.name, _KnobState(value, value))
         if value != state.last:
             state.base = state.last = value
-        is_missed = worst is not None and worst.standing is TargetStatus.MISSED
+        is_missed = worst is not None and worst.status is TargetStatus.MISSED
         state.missed = state.missed + 1 if is_missed else 0
         state.calm = state.calm + 1 if worst is None or _is_calm(worst) else 0
         if state.moved_ms is not None and now_ms - state.moved_ms < REST_MS:
@@ -145,14 +145,12 @@ def _move(knob: Knob, state: _KnobState, new: float, now_ms: int, reason: str) -
 
 def _worst(knob: Knob, checks: Iterable[TargetCheck]) -> TargetCheck | None:
     """Return the worst value of the knob's metric; None if it has no target or value."""
-    found = [
-        one for one in checks if one.name == knob.metric and knob.tag in (None, one.tag) and one.standing is not TargetStatus.NO_TARGET
-    ]
+    found = [one for one in checks if one.name == knob.metric and knob.tag in (None, one.tag) and one.status is not TargetStatus.NO_TARGET]
     return max(found, key=lambda one: one.value, default=None)
 
 
-def _is_calm(checks: TargetCheck) -> bool:
-    return checks.target is not None and checks.value <= CALM_SHARE * checks.target
+def _is_calm(check: TargetCheck) -> bool:
+    return check.target is not None and check.value <= CALM_SHARE * check.target
 
 
 def _stepped(knob: Knob, value: float, base: float) -> float:

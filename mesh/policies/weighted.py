@@ -70,19 +70,6 @@ def score_from_0_to_1(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
     return (score(demand, view) + least) / span if span > 0 else np.zeros(len(view.total))
 
 
-def availability(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
-    """Return the mean free share of the requested resources [n]; 1 for an empty demand."""
-    return _availability(demand, view.free - demand.wanted, 1.0 / np.maximum(view.total, 1))
-
-
-def added_fragmentation(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
-    """Return how much more is stranded once the demand is placed [n]."""
-    if demand.common is None:
-        return _lost_slices(demand, view, 1.0 / np.maximum(view.total, 1))
-    free = view.free.astype(np.float64)
-    return _lost_copies(demand, free, free - demand.wanted, demand.common)
-
-
 def locality(view: NodeScoringView) -> FloatArray:
     """Return the locality term [n]."""
     near: FloatArray = view.local_bytes / (view.local_bytes + _HALF_LOCAL_BYTES)

@@ -17,7 +17,7 @@ from mesh.core.counting import counted
 from mesh.core.ids import GroupId, LabelName, PoolName, TaskId
 from mesh.core.nodes import NodeTable
 from mesh.core.reasons import Reason
-from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.resources import ResourceSet
 from mesh.preemption.rules import NO_COUNTS, Candidate, PreemptionRules, Preemptor, Scored
 
 #: Cost of each victim beside priority and work, so that the smaller of two equal sets is taken.
@@ -32,7 +32,6 @@ class PreemptionPlan:
 
     victims: tuple[Candidate, ...]
     row: int
-    frees: ResourceSet = NOTHING  #: Sum of what the victims hold.
     reuses: GroupId | None = None  #: Group of a victim that serves the demand unchanged.
     cost: float = 0.0  #: In priority points, to compare plans.
     places: tuple[tuple[TaskId, tuple[int, ...]], ...] = ()  #: Rows of each task, for a gang or several bundles.
@@ -125,7 +124,7 @@ class _Search:
 
     def best(self, free_by_row: Mapping[int, Mapping[str, int]], scored: Sequence[Scored]) -> PreemptionPlan | PreemptionRefused:
         """Return the plan, or why there is none."""
-        self._take_in([found for found in scored if found.verdict is Reason.ELIGIBLE])
+        self._sort_in([found for found in scored if found.verdict is Reason.ELIGIBLE])
         short_by_row = {row: self._short(free) for row, free in free_by_row.items()}
         roomy = min((row for row, short in short_by_row.items() if not any(short)), default=None)
         chosen: _Choice | None = None
@@ -144,7 +143,7 @@ class _Search:
     def _short(self, free: Mapping[str, int]) -> tuple[int, ...]:
         return tuple([max(0, amount - free.get(name, 0)) for name, amount in zip(self.names, self.wanted, strict=True)])
 
-    def _take_in(self, eligible: list[Scored]) -> None:
+    def _sort_in(self, eligible: list[Scored]) -> None:
         """Sort the eligible candidates once, cheapest of the own label first; lists per row and pool keep that order."""
         nothing, own, priority = (0,) * len(self.quota), self.preemptor.label, self.preemptor.priority
         offers = []
@@ -248,7 +247,6 @@ class _Search:
         return PreemptionPlan(
             victims=victims,
             row=choice.row,
-            frees=sum((victim.resources for victim in victims), start=NOTHING),
             reuses=self._reused(choice.row, choice.victims),
             cost=choice.key[1],
         )

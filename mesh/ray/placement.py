@@ -1,5 +1,6 @@
 """Placement groups: resources in Ray that a lease pays for, kept for the next stage of the same shape.
 
+The slots of a stage are small groups, so that a stage can grow and shrink: Ray cannot resize a group.
 Ray creates a group in milliseconds when there is room, and in up to a second when it must look again. So a returned group is kept for a
 while, and a stage of the same shape reuses it unchanged. Kept groups hold up nobody: the oldest are removed when a new group needs the
 room, and all of them when anyone on the cluster waits for resources, this mesh or not. `IDLE_S` is their limit in any case.
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +18,18 @@ from typing import Any
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
+from mesh.core.ids import NodeName
 from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.task_spec import NO_LABELS
+from mesh.stages.hosting import PARTS_MAX
 from mesh.stages.idle_groups import IdleGroups
 
 #: Time that a group is kept for the next stage; seconds.
 IDLE_S = 60.0
+#: No node is preferred.
+ANY_NODE = NodeName("")
+#: Ray's label that names a node.
+NODE_LABEL = "ray.io/node-id"
 #: Ray refuses an empty bundle; this is its smallest CPU amount with some margin (its own unit is 1/10 000).
 LEAST_CPU = 0.001
 _RAY_NAMES = {"cpu": "CPU", "gpu": "GPU"}
@@ -34,6 +42,23 @@ class StageGroupShape:
 
     slot: ResourceSet
     slots: int
+    node: NodeName = ANY_NODE  #: Preferred node, by Ray's id; empty: none.
+    labels: tuple[tuple[str, str], ...] = ()  #: Selector on the labels of its nodes, besides the mesh's.
+
+
+@dataclass(frozen=True, slots=True)
+class SlotGroup:
+    """Placement group of some of a stage's slots."""
+
+    group: PlacementGroup | None  #: None: its tasks run anywhere in the cluster.
+    slots: int
+    node: NodeName = ANY_NODE  #: Node that was preferred for its slots; empty: none.
+    is_placed: bool = False  #: Ray has placed the group; False: not known.
+
+    @property
+    def hex_id(self) -> str:
+        """Ray's id of the group."""
+        return "" if self.group is None else self.group.id.hex()
 
 
 class PlacementPool:
@@ -50,19 +75,38 @@ class PlacementPool:
         self._taken: dict[str, tuple[StageGroupShape, PlacementGroup]] = {}  #: By the id of the group.
         self._guard = threading.Lock()
 
-    def take(self, slot: ResourceSet, slots: int) -> PlacementGroup:
-        """Return a group of `slots` bundles of `slot`: a kept one, else a new one. Does not wait for Ray to place it.
+    def take_slots(
+        self, slot: ResourceSet, slots: int, nodes: Sequence[NodeName] = (), labels: Mapping[str, str] = NO_LABELS
+    ) -> tuple[SlotGroup, ...]:
+        """Return groups of `slots` bundles of `slot` in all: kept ones, else new ones. Does not wait for Ray to place them.
+
+        Args:
+            nodes: Preferred node of each slot, by Ray's id; an empty name, or none at all: any.
+            labels: Selector on the labels of the nodes, besides the mesh's.
+        """
+        shapes = tuple(_shapes(slot, slots, sorted(nodes), tuple(sorted(labels.items()))))
+        with self._guard:
+            groups = self._take(shapes)
+        return tuple(SlotGroup(group, shape.slots, shape.node) for shape, group in zip(shapes, groups, strict=True))
+
+    def take(self, slot: ResourceSet, slots: int, node: NodeName = ANY_NODE) -> PlacementGroup:
+        """Return one group of `slots` bundles of `slot`: a kept one, else a new one. Does not wait for Ray to place it.
 
         Tasks submitted to a group that is not placed yet wait in Ray, and start when it is.
         """
-        shape = StageGroupShape(slot, slots)
         with self._guard:
-            group = self._idle.take(shape)
-            if group is None:
-                self._make_room(slot.times(slots))
-                group = self._create(shape)
-            self._taken[group.id.hex()] = shape, group
-        return group
+            return self._take((StageGroupShape(slot, slots, node),))[0]
+
+    def _take(self, shapes: Sequence[StageGroupShape]) -> list[PlacementGroup]:
+        kept = [self._idle.take(shape) for shape in shapes]
+        found = [(shape, group) for shape, group in zip(shapes, kept, strict=True) if group is not None]
+        self._taken.update({group.id.hex(): (shape, group) for shape, group in found})  # Before room is made: they use room.
+        if len(found) < len(shapes):
+            missing = (shape.slot.times(shape.slots) for shape, group in zip(shapes, kept, strict=True) if group is None)
+            self._make_room(sum(missing, NOTHING))
+        groups = [group or self._create(shape) for shape, group in zip(shapes, kept, strict=True)]
+        self._taken.update({group.id.hex(): (shape, group) for shape, group in zip(shapes, groups, strict=True)})
+        return groups
 
     def give_back(self, group: PlacementGroup, *, reuse: bool = True) -> None:
         """Return the group of an ended stage. With `reuse=False` (its tasks may have left something behind) the group is removed."""
@@ -108,8 +152,14 @@ class PlacementPool:
                 remove_placement_group(group)
 
     def _create(self, shape: StageGroupShape) -> PlacementGroup:
-        selectors = [self._node_labels] * shape.slots if self._node_labels else None
-        group: PlacementGroup = placement_group([bundle_of(shape.slot)] * shape.slots, bundle_label_selector=selectors)
+        selector = {**self._node_labels, **dict(shape.labels)}
+        group: PlacementGroup = placement_group(
+            [bundle_of(shape.slot)] * shape.slots,
+            strategy="STRICT_PACK" if shape.node else "PACK",
+            bundle_label_selector=[selector] * shape.slots if selector else None,
+            # A preference: others may have taken the room since the mesh looked.
+            _soft_target_node_id=shape.node or None,
+        )
         return group
 
     def _make_room(self, wanted: ResourceSet) -> None:
@@ -130,7 +180,16 @@ class PlacementPool:
         return total
 
 
+def _shapes(slot: ResourceSet, slots: int, nodes: Sequence[NodeName], labels: tuple[tuple[str, str], ...]) -> Iterator[StageGroupShape]:
+    """Yield the shapes of the groups for so many slots: a bundle each, or several when the slots are many."""
+    bundles = -(-slots // PARTS_MAX)
+    for first in range(0, slots, bundles):
+        its_nodes = set(nodes[first : first + bundles])
+        node = its_nodes.pop() if len(its_nodes) == 1 else ANY_NODE
+        yield StageGroupShape(slot, min(bundles, slots - first), node, labels)
+
+
 def bundle_of(slot: ResourceSet) -> dict[str, float]:
     """Return the slot as Ray's bundle, without zeros: a task takes no resource that its bundle lacks."""
-    bundle = {_RAY_NAMES.get(name, name): float(amount) for name, amount in slot.for_people().items()}
+    bundle = {_RAY_NAMES.get(name, name): float(amount) for name, amount in slot.in_ray_units().items()}
     return bundle or {"CPU": LEAST_CPU}

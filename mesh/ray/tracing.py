@@ -12,7 +12,6 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter, SpanExportResult
@@ -72,6 +71,8 @@ def tracer_provider(ids: IdGenerator, *, otlp_endpoint: str | None, traces_file:
     """
     provider = TracerProvider(resource=Resource.create({SERVICE_NAME: "schedulemesh"}), id_generator=ids, shutdown_on_exit=False)
     if otlp_endpoint is not None:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415  long, and most have no collector
+
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=_traces_address(otlp_endpoint))))
     if traces_file is not None:
         provider.add_span_processor(SimpleSpanProcessor(JsonLines(Path(traces_file))))

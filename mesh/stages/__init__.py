@@ -4,6 +4,7 @@ Admission:
 
     admission             room in pools, within the leases
     admission_kinds       stages that are refused alike
+    slot_placement        nodes of a mesh, and the slots on them
     admission_order       order of a tenant's stages
     admission_events      events that admission handles
     admission_decisions   decisions that admission returns
@@ -13,6 +14,7 @@ Running:
 
     spec            a stage as a mesh gets it; argument forms
     stage_machine   submit, wait or drop each task of a stage
+    slot_window     places of a stage's slots: the next task's group, retired groups
     hosting         the port to a host that runs stages
     messages        reports of a mesh about its stages
     arguments       argument forms to arguments, and to nodes

@@ -1,14 +1,16 @@
 """Admission of stages: workloads of the federation get room in pools, inside the leases that the federation grants.
 
 Queued workloads are tried by priority, then by arrival. Each tries the pools in its tenant's order of flavors, then in the order of the
-mesh. A pool must have room for one slot. Then room for all useful slots is reserved, as many as the nodes of the mesh can hold when
-empty: Ray would never place a group of more. A mesh whose pools declare more than its nodes have may grow: its work goes to Ray all the
-same, since an autoscaler adds nodes for work that waits there. Then a lease is requested. A refused lease releases the room, and the next
-pool is tried. A workload that does not fit does not block those behind it. Under `strict_order` it does: the tenant's other workloads are
-not tried before the first one has started.
+mesh. A pool and one of its nodes must have room for one slot. Then room for all useful slots is reserved, on the nodes that the pool's
+policy chooses (`slot_placement`). Then a lease is requested. A refused lease releases the room, and the next pool is tried. A workload
+that does not fit does not block those behind it. Under `strict_order` it does: the tenant's other workloads are not tried before the
+first one has started.
 
 Workloads of one tenant with the same slot are one kind. A refusal holds for the whole kind, so only kinds with a change are tried again.
 A long queue of one tenant therefore costs other tenants nothing.
+
+A running workload that could use more slots of its pool asks for them in the same way, after the queued workloads of its priority: work
+that waits gets its first slot before running work grows.
 
 A preempting workload gets a reservation of one slot. Room that its victims free goes into this reservation, and no other workload can
 use it.
@@ -23,13 +25,22 @@ from dataclasses import dataclass
 from enum import Enum
 from heapq import heapify, heappop, heapreplace
 
+from mesh.core.counting import counted
 from mesh.core.ids import PoolName, StageId, TenantPath
-from mesh.core.node_sizes import may_grow
 from mesh.core.pools import Pool, PoolLedger, PoolSpec
 from mesh.core.reasons import PASSING, Reason
 from mesh.core.resources import NOTHING, ResourceSet, format_units
+from mesh.core.task_spec import Weights
 from mesh.errors import IllegalTransition
-from mesh.stages.admission_decisions import AcquireLease, AdmissionDecision, ExplainWaiting, ReleaseLease, StartWorkload
+from mesh.policies.catalogue import BUILT_INS, Catalogue
+from mesh.stages.admission_decisions import (
+    AcquireLease,
+    AdmissionDecision,
+    ExplainWaiting,
+    GrowWorkload,
+    ReleaseLease,
+    StartWorkload,
+)
 from mesh.stages.admission_events import (
     AdmissionEvent,
     LeaseCameFree,
@@ -39,20 +50,23 @@ from mesh.stages.admission_events import (
     PromiseEnded,
     RoomMayHaveCome,
     RoomPromised,
+    SlotsRetired,
+    UsefulSlotsKnown,
     WorkloadEnded,
     WorkloadFound,
     WorkloadOffered,
     WorkloadWithdrawn,
 )
-from mesh.stages.admission_kinds import Kind, KindKey, Turn
+from mesh.stages.admission_kinds import NO_POOL, Kind, KindKey, Turn
 from mesh.stages.admission_order import StrictQueues
+from mesh.stages.slot_placement import SlotPlacement
 
 #: Refusals that more quota may lift.
 LACK_OF_QUOTA = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_CONTESTED})
 #: Refusals that room in a pool may lift.
 LACK_OF_ROOM = frozenset({Reason.POOL_BUSY, Reason.CAPACITY_RESERVED})
-#: Number of slot sizes whose copies on the nodes are kept.
-SLOTS_CACHED_MAX = 1_000
+#: Added to the arrival of a workload that grows: queued workloads of its priority come before it.
+_GROWS_LATER = 1 << 40
 #: Does not name the workload ahead: each start would then be a new reason for the whole queue.
 _BEHIND = (Reason.BEHIND_HEAD, "work of its tenant that comes before it waits on this mesh, and starts first (strict_order)")
 
@@ -82,6 +96,10 @@ class Workload:
     victims: frozenset[StageId] = frozenset()  #: Only while GATHERING.
     until_ms: int = 0  #: While GATHERING: end of the reservation; no decision here reads it.
     reported: tuple[Reason, str] | None = None  #: Last reported reason for its wait.
+    slots: int = 0  #: While RUNNING.
+    useful: int = 0  #: While RUNNING: the most slots that it can use.
+    growth: Kind | None = None  #: Where it waits for more slots.
+    asked: int = 0  #: Further slots for which its lease is requested.
 
     @property
     def refused_by(self) -> dict[PoolName, tuple[Reason, str]]:
@@ -91,7 +109,17 @@ class Workload:
     @property
     def key(self) -> KindKey:
         """Key of its kind."""
-        return self.offer.tenant, self.offer.slot
+        return self.offer.tenant, self.offer.slot, NO_POOL
+
+    @property
+    def growth_key(self) -> KindKey:
+        """Key of the kind in which it grows."""
+        return self.offer.tenant, self.offer.slot, self.pool or NO_POOL
+
+    @property
+    def growth_turn(self) -> Turn:
+        """Position among those that want slots, while it runs."""
+        return -self.offer.priority, _GROWS_LATER + self.arrival, self.offer.workload
 
     @property
     def turn(self) -> Turn:
@@ -100,13 +128,18 @@ class Workload:
 
 
 class StageAdmission:
-    """Stage admission of one mesh. `workloads` and `ledger` are its state; only `handle` writes them."""
+    """Stage admission of one mesh. `workloads`, `ledger` and `placement` are its state; only `handle` writes them.
 
-    def __init__(self, pools: tuple[PoolSpec, ...]) -> None:
+    Args:
+        pools: Pools of the mesh, in the order in which they are tried.
+        weights: Weights of the node policy `weighted`; None: its defaults.
+        catalogue: Node policies that pools may name.
+    """
+
+    def __init__(self, pools: tuple[PoolSpec, ...], *, weights: Weights | None = None, catalogue: Catalogue = BUILT_INS) -> None:
         self.ledger = PoolLedger(pools)
+        self.placement = SlotPlacement(self.ledger, weights=weights, catalogue=catalogue)
         self.workloads: dict[StageId, Workload] = {}
-        self._nodes: tuple[ResourceSet, ...] = ()  #: Total resources of each node; empty: unknown.
-        self._node_copies: dict[ResourceSet, int | None] = {}  #: Cache of `_copies_on_nodes` until the nodes change.
         self._arrivals = 0
         self._kinds: dict[KindKey, Kind] = {}
         self._open: set[KindKey] = set()  #: Kinds that some pool has not refused yet.
@@ -145,13 +178,9 @@ class StageAdmission:
         if isinstance(event, WorkloadFound):
             self._recover(event)
             return []
-        if isinstance(event, (RoomMayHaveCome, LeaseCameFree)):
-            self._reopen_all(None if isinstance(event, RoomMayHaveCome) else event.tenant)
-            return []
-        if isinstance(event, NodesSeen):
-            self._nodes = event.totals
-            self._node_copies.clear()
-            self._reopen_all(None)
+        if isinstance(event, (RoomMayHaveCome, LeaseCameFree, NodesSeen)):
+            if not isinstance(event, NodesSeen) or self.placement.see(event.nodes):
+                self._reopen_all(event.tenant if isinstance(event, LeaseCameFree) else None)
             return []
         if isinstance(event, RoomPromised):
             return self._start_reservation(event)
@@ -159,23 +188,35 @@ class StageAdmission:
             self._end_reservation(event)
             return []
         if isinstance(event, LeaseGranted):
-            return [self._start(event)]
+            return [self._grow(event) if self._is_growing(event.workload) else self._start(event)]
+        return self._apply_to_running(event)
+
+    def _apply_to_running(
+        self, event: LeaseRefused | UsefulSlotsKnown | SlotsRetired | WorkloadEnded | WorkloadWithdrawn
+    ) -> list[AdmissionDecision]:
         if isinstance(event, LeaseRefused):
-            self._refuse(event)
+            (self._refuse_growth if self._is_growing(event.workload) else self._refuse)(event)
             return []
-        return self._drop(event)
+        if isinstance(event, (WorkloadEnded, WorkloadWithdrawn)):
+            return self._drop(event)
+        workload = self.workloads.get(event.workload)
+        if workload is not None and workload.state is WorkloadState.RUNNING:
+            self._resize(workload, event)
+        return []
 
     def _recover(self, event: WorkloadFound) -> None:
         """Charge a running workload to its pool; queued workloads have no say."""
         name, amounts = event.offer.workload, event.offer.slot.times(event.slots)
         self.ledger.reserve(event.pool, name, amounts)
         self.ledger.commit(event.pool, name, amounts)
+        self.placement.find(name, event.offer.slot, event.nodes)
         workload = self._add(event.offer)
         workload.state, workload.pool = WorkloadState.RUNNING, event.pool
+        workload.slots = workload.useful = event.slots
 
     def _add(self, offer: WorkloadOffered) -> Workload:
         self._arrivals += 1
-        kind = self._kinds.get((offer.tenant, offer.slot)) or Kind(slot=offer.slot)
+        kind = self._kinds.get((offer.tenant, offer.slot, NO_POOL)) or Kind(slot=offer.slot)
         workload = self.workloads[offer.workload] = Workload(offer=offer, arrival=self._arrivals, kind=kind)
         return workload
 
@@ -186,6 +227,8 @@ class StageAdmission:
             if other is not None and other.key in self._kinds:
                 self._unexplained[other.key] = None
                 self._open.add(other.key)
+        if workload.offer.preemption.in_order and self._strict_queues.first(workload.offer.tenant) is None:
+            self._open.update(key for key in self._kinds if key[0] == workload.offer.tenant and key[2] != NO_POOL)
 
     def _queue(self, workload: Workload) -> None:
         """Queue the workload with its kind."""
@@ -215,21 +258,111 @@ class StageAdmission:
         workload, pool = self._reserved(event.workload)
         reserved, used = self.ledger.pools[pool].reservations[event.workload], workload.offer.slot.times(event.slots)
         self.ledger.commit(pool, event.workload, used)
-        workload.state = WorkloadState.RUNNING
+        self.placement.keep(event.workload, event.slots)
+        workload.state, workload.slots, workload.useful = WorkloadState.RUNNING, event.slots, workload.offer.width
         self._end_request(workload)
         self._change_order(workload, self._strict_queues.remove)
+        self._want_growth(workload)
         if used != reserved:
+            self._refuse_more(workload)
             self._capacity_came()
-        return StartWorkload(workload=event.workload, pool=pool, slot=workload.offer.slot, slots=event.slots, token=event.token)
+        return StartWorkload(
+            workload=event.workload,
+            pool=pool,
+            slot=workload.offer.slot,
+            slots=event.slots,
+            token=event.token,
+            nodes=self.placement.nodes_of(event.workload),
+        )
 
     def _refuse(self, event: LeaseRefused) -> None:
         workload, pool = self._reserved(event.workload)
-        self.ledger.release(event.workload)
+        self._release(event.workload)
         self._end_request(workload)
         self._queue(workload)
         self._change_order(workload, self._strict_queues.end_reservation)
         workload.kind.refuse_lease(pool, (event.reason, event.detail))
         self._capacity_came()
+
+    def is_asked(self, decision: AcquireLease) -> bool:
+        """Return whether the lease is still requested: a running workload that was to grow may have ended."""
+        workload = self.workloads.get(decision.workload)
+        return workload is not None and (not decision.is_growth or workload.asked > 0)
+
+    def _is_growing(self, workload_id: StageId) -> bool:
+        workload = self.workloads.get(workload_id)
+        return workload is not None and workload.asked > 0
+
+    def _want_growth(self, workload: Workload) -> None:
+        """Queue the running workload for more slots, if it could use them."""
+        self._leave_growth(workload)
+        if workload.slots < workload.useful and workload.offer.slot and not workload.asked:
+            key = workload.growth_key
+            workload.growth = self._kinds.setdefault(key, Kind(slot=workload.offer.slot))
+            workload.growth.add(workload.growth_turn)
+            self._open.add(key)
+
+    def _leave_growth(self, workload: Workload) -> None:
+        if workload.growth is not None and not workload.asked:
+            workload.growth.remove(workload.growth_turn)
+            workload.growth = None
+            self._unexplained[workload.growth_key] = None
+
+    def _refuse_more(self, workload: Workload) -> None:
+        """Note that the lease does not cover more slots, until the federation reports new quota."""
+        if workload.growth is not None and workload.pool is not None:
+            detail = f"the lease covers {workload.slots} of {counted(workload.useful, 'slot')}"
+            workload.growth.refuse_lease(workload.pool, (Reason.QUOTA_EXHAUSTED, detail))
+
+    def _end_growth_request(self, workload: Workload) -> int:
+        """Release the room for further slots; return for how many the lease was requested."""
+        asked, workload.asked = workload.asked, 0
+        if workload.growth is not None:
+            workload.growth.asking -= 1
+            workload.growth = None
+        self._unexplained[workload.growth_key] = None
+        self.ledger.release(_growth_of(workload.offer.workload))
+        return asked
+
+    def _grow(self, event: LeaseGranted) -> AdmissionDecision:
+        workload = self.workloads[event.workload]
+        asked, growth = self._end_growth_request(workload), _growth_of(event.workload)
+        self.placement.keep(growth, event.slots)
+        nodes = self.placement.nodes_of(growth)
+        self.placement.join(event.workload, growth)
+        self._hold(workload, workload.slots + event.slots)
+        self._want_growth(workload)
+        if event.slots < asked:
+            self._refuse_more(workload)
+            self._capacity_came()
+        return GrowWorkload(workload=event.workload, slots=event.slots, token=event.token, nodes=nodes)
+
+    def _refuse_growth(self, event: LeaseRefused) -> None:
+        workload = self.workloads[event.workload]
+        self._end_growth_request(workload)
+        self.placement.release(_growth_of(event.workload))
+        self._want_growth(workload)
+        if workload.growth is not None and workload.pool is not None:
+            workload.growth.refuse_lease(workload.pool, (event.reason, event.detail))
+        self._capacity_came()
+
+    def _hold(self, workload: Workload, slots: int) -> None:
+        """Charge the pool and the nodes for this many slots of the running workload."""
+        name, pool = workload.offer.workload, workload.pool or NO_POOL
+        workload.slots = slots
+        self.ledger.release(name)
+        self.ledger.reserve(pool, name, workload.offer.slot.times(slots))
+        self.ledger.commit(pool, name)
+        self.placement.keep(name, slots)
+
+    def _resize(self, workload: Workload, event: UsefulSlotsKnown | SlotsRetired) -> None:
+        if isinstance(event, UsefulSlotsKnown):
+            workload.useful = event.slots
+        elif event.slots < workload.slots:
+            self.placement.withdraw(event.workload, event.gone)
+            self._hold(workload, event.slots)
+            self._capacity_came()
+        self._want_growth(workload)
 
     def _reserved(self, workload_id: StageId) -> tuple[Workload, PoolName]:
         workload = self.workloads.get(workload_id)
@@ -246,9 +379,13 @@ class StageAdmission:
             workload.kind.remove(workload.turn)
         elif workload.state is WorkloadState.RESERVED:
             self._end_request(workload)
+        elif workload.asked:
+            self._end_growth_request(workload)
+            self.placement.release(_growth_of(event.workload))
+        self._leave_growth(workload)
         self._gathering.pop(event.workload, None)
         self._unexplained[workload.key] = None
-        if self.ledger.release(event.workload):
+        if self._release(event.workload):
             self._capacity_came()
         return [ReleaseLease(workload=event.workload)] if workload.state is WorkloadState.RUNNING else []
 
@@ -268,7 +405,7 @@ class StageAdmission:
     def _end_reservation(self, event: PromiseEnded) -> None:
         workload = self.workloads.get(event.workload)
         if workload is not None and workload.state is WorkloadState.GATHERING:
-            self.ledger.release(event.workload)
+            self._release(event.workload)
             del self._gathering[event.workload]
             self._queue(workload)
             self._change_order(workload, self._strict_queues.end_reservation)
@@ -280,7 +417,16 @@ class StageAdmission:
 
         A kind that still does not fit keeps its refusal: wording it again for each ended stage would cost more than the stages.
         """
-        self._open.update(key for key, kind in self._kinds.items() if kind.lift(self.ledger.pools))
+        self._open.update(key for key, kind in self._kinds.items() if kind.lift(self._has_room))
+
+    def _has_room(self, pool: PoolName, slot: ResourceSet) -> bool:
+        """Return whether the pool and one of its nodes have room for a slot."""
+        return self.ledger.pools[pool].fits(slot) and self.placement.fits(pool, slot)
+
+    def _release(self, stage: StageId) -> bool:
+        """Release what the stage holds of pools and nodes; return whether a pool has room because of it."""
+        self.placement.release(stage)
+        return self.ledger.release(stage)
 
     def _admit(self) -> list[AdmissionDecision]:
         decisions: list[AdmissionDecision] = []
@@ -298,10 +444,10 @@ class StageAdmission:
         while heap:
             turn, key = heap[0]
             kind, workload = self._kinds[key], self.workloads[turn[-1]]
-            pool = None if self.is_behind(workload) else self._try_pools(workload)
+            pool = self._try_to_grow(workload, kind) if key[2] != NO_POOL else self._try_to_start(workload)
             if pool is not None:
                 kind.remove(turn)
-                yield self._reserve(workload, pool)
+                yield self._reserve(workload, pool) if key[2] == NO_POOL else self._reserve_growth(workload, pool)
                 self._refusals.clear()
             self._unexplained[key] = None
             if pool is not None and kind.queue:
@@ -315,27 +461,40 @@ class StageAdmission:
         pool = self.ledger.pool(workload.pool or PoolName(""))
         holder, slot = workload.offer.workload, workload.offer.slot
         room = pool.free + pool.reservations[holder]
-        self.ledger.release(holder)
-        if slot <= room and self.workloads.keys().isdisjoint(workload.victims):
+        self._release(holder)
+        has_node = self.placement.fits(pool.spec.pool, slot)
+        if slot <= room and has_node and self.workloads.keys().isdisjoint(workload.victims):
             del self._gathering[holder]
             return [self._reserve(workload, pool)]
         self.ledger.reserve(pool.spec.pool, holder, ResourceSet({name: min(units, room[name]) for name, units in slot.items()}))
+        if has_node:
+            self.placement.place(holder, pool.spec.pool, slot, 1)
         return []
 
-    def _try_pools(self, workload: Workload) -> Pool | None:
-        """Return the first pool with room for a slot, skipping pools that have refused its kind."""
-        kind = workload.kind
-        for pool in self._pools_in_order(workload.offer.preemption.flavors):
+    def _try_to_start(self, workload: Workload) -> Pool | None:
+        if self.is_behind(workload):
+            return None
+        return self._try_pools(workload, workload.kind, self._pools_in_order(workload.offer.preemption.flavors))
+
+    def _try_to_grow(self, workload: Workload, kind: Kind) -> Pool | None:
+        if workload.offer.preemption.in_order and self._strict_queues.first(workload.offer.tenant) is not None:
+            return None  # The head of the queue comes first.
+        return self._try_pools(workload, kind, (self.ledger.pool(workload.pool or NO_POOL),))
+
+    def _try_pools(self, workload: Workload, kind: Kind, pools: Iterable[Pool]) -> Pool | None:
+        """Return the first of the pools with room for a slot, skipping pools that have refused the kind."""
+        for pool in pools:
             name = pool.spec.pool
             if name in kind.refused_by:
                 continue
-            if kind.slot.copies_in(pool.free) != 0 and self._copies_on_nodes(kind.slot) != 0:
+            has_room, has_node = kind.slot.copies_in(pool.free) != 0, self.placement.fits(name, kind.slot)
+            if has_room and has_node:
                 return pool
             refusal = self._refusals.get((kind.slot, name))
             if refusal is None:
-                refusal = _no_node(kind.slot, self._nodes) if self._copies_on_nodes(kind.slot) == 0 else None
-                refusal = refusal or _no_room(workload, pool, self._set_aside(name))
-                self._refusals[kind.slot, name] = refusal
+                is_for_nodes = self.placement.copies(name, kind.slot) == 0 if not has_room else not has_node
+                on_nodes = self.placement.refusal(name, kind.slot) if is_for_nodes else None
+                refusal = self._refusals[kind.slot, name] = on_nodes or _no_room(workload, pool, self._set_aside(name))
             kind.refuse_room(name, refusal)
         return None
 
@@ -350,8 +509,8 @@ class StageAdmission:
     def _reserve(self, workload: Workload, pool: Pool) -> AdmissionDecision:
         """Reserve as many useful slots as fit; the pool has room for one at least."""
         offer, name = workload.offer, pool.spec.pool
-        limits = (offer.slot.copies_in(pool.free), self._copies_on_nodes(offer.slot))
-        demand = min([offer.width, *(max(limit, 1) for limit in limits if limit is not None)])
+        copies = offer.slot.copies_in(pool.free)
+        demand = self.placement.place(offer.workload, name, offer.slot, offer.width if copies is None else min(offer.width, copies))
         self.ledger.reserve(name, offer.workload, offer.slot.times(demand))
         workload.state, workload.pool = WorkloadState.RESERVED, name
         workload.kind.asking += 1
@@ -359,21 +518,28 @@ class StageAdmission:
             workload=offer.workload, tenant=offer.tenant, pool=name, flavor=pool.spec.flavor, slot=offer.slot, demand=demand
         )
 
-    def _copies_on_nodes(self, slot: ResourceSet) -> int | None:
-        """Return how many slots the nodes hold when empty; None: any number, the nodes are unknown, or more of them may come."""
-        if slot not in self._node_copies:
-            if len(self._node_copies) >= SLOTS_CACHED_MAX:
-                self._node_copies.clear()
-            copies = [each for total in self._nodes if (each := slot.copies_in(total)) is not None]
-            grows = may_grow(slot, (pool.spec.capacity for pool in self.ledger.pools.values()), self._nodes)
-            self._node_copies[slot] = sum(copies) if copies and not grows else None
-        return self._node_copies[slot]
+    def _reserve_growth(self, workload: Workload, pool: Pool) -> AdmissionDecision:
+        """Reserve as many further slots as fit; the pool has room for one at least."""
+        offer, name = workload.offer, pool.spec.pool
+        more = min(workload.useful - workload.slots, offer.slot.copies_in(pool.free) or 0)
+        demand = workload.asked = self.placement.place(_growth_of(offer.workload), name, offer.slot, more)
+        self.ledger.reserve(name, _growth_of(offer.workload), offer.slot.times(demand))
+        if workload.growth is not None:
+            workload.growth.asking += 1
+        return AcquireLease(
+            workload=offer.workload,
+            tenant=offer.tenant,
+            pool=name,
+            flavor=pool.spec.flavor,
+            slot=offer.slot,
+            demand=demand,
+            is_growth=True,
+        )
 
     def _set_aside(self, pool: PoolName) -> ResourceSet:
         """Return what workloads in GATHERING have reserved in the pool."""
         held = self.ledger.pools[pool].reservations
-        gathered = (amounts for name, amounts in held.items() if self.workloads[StageId(name)].state is WorkloadState.GATHERING)
-        return sum(gathered, start=NOTHING)
+        return sum((held[name] for name in self._gathering if name in held), start=NOTHING)
 
     def _explain(self) -> Iterable[AdmissionDecision]:
         """Report new reasons for waiting. Skip kinds with a lease request: its answer will be the reason for all of the kind."""
@@ -382,7 +548,7 @@ class StageAdmission:
             kind = self._kinds.get(key)
             if kind is not None and not kind.queue:
                 del self._kinds[key]
-            elif kind is not None:
+            elif kind is not None and key[2] == NO_POOL:
                 explanation = kind.explanation(PASSING) if kind.refused_by else _BEHIND
                 for *_, name in kind.queue:
                     workload = self.workloads[name]
@@ -395,12 +561,9 @@ class StageAdmission:
         return [ExplainWaiting(workload=workload.offer.workload, reason=reason, detail=detail)]
 
 
-def _no_node(slot: ResourceSet, nodes: tuple[ResourceSet, ...]) -> tuple[Reason, str]:
-    most = {name: max(total[name] for total in nodes) for name in slot}
-    short = next((name for name in slot if slot[name] > most[name]), None)
-    takes = ", ".join(f"{format_units(name, slot[name])} {name}" for name in slot if short in (None, name))
-    has = f"; the largest has {format_units(short, most[short])}" if short is not None else " together"
-    return Reason.NO_NODE_FITS, f"one slot takes {takes}, and no node of the mesh has that much{has}"
+def _growth_of(stage: StageId) -> StageId:
+    """Return the name under which pool and nodes hold room for further slots of the stage."""
+    return StageId(f"{stage}+")
 
 
 def _no_room(workload: Workload, pool: Pool, set_aside: ResourceSet) -> tuple[Reason, str]:

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from mesh.core.ids import FlavorName, PoolName, StageId, TenantPath
+from mesh.core.ids import FlavorName, NodeName, PoolName, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcquireLease:
-    """Request a lease for up to `demand` slots; room for them is reserved in the pool."""
+    """Request a lease for up to `demand` slots, or so many more; room for them is reserved in the pool."""
 
     workload: StageId
     tenant: TenantPath
@@ -17,6 +17,7 @@ class AcquireLease:
     flavor: FlavorName
     slot: ResourceSet
     demand: int
+    is_growth: bool = False  #: The workload runs, and the lease pays for slots already.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,17 @@ class StartWorkload:
     slot: ResourceSet
     slots: int
     token: int
+    nodes: tuple[NodeName, ...] = ()  #: Node of each slot; empty: Ray places them.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowWorkload:
+    """Give the running workload `slots` more slots of its pool, under its lease."""
+
+    workload: StageId
+    slots: int
+    token: int
+    nodes: tuple[NodeName, ...] = ()  #: Node of each of these slots; empty: Ray places them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,4 +58,4 @@ class ExplainWaiting:
     detail: str
 
 
-AdmissionDecision = AcquireLease | StartWorkload | ReleaseLease | ExplainWaiting
+AdmissionDecision = AcquireLease | StartWorkload | GrowWorkload | ReleaseLease | ExplainWaiting

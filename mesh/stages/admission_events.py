@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from mesh.core.ids import PoolName, StageId, TenantPath
+from mesh.core.ids import NodeName, PoolName, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
+from mesh.core.seen_nodes import NodeSeen
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
 
 
@@ -29,6 +30,7 @@ class WorkloadFound:
     offer: WorkloadOffered
     pool: PoolName
     slots: int
+    nodes: tuple[NodeName, ...] = ()  #: Node of each slot; empty: Ray has placed them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +42,7 @@ class WorkloadWithdrawn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseGranted:
-    """The federation granted a lease for this many slots."""
+    """The federation granted a lease for this many slots, or for this many more of a running workload."""
 
     workload: StageId
     slots: int
@@ -57,6 +59,23 @@ class LeaseRefused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UsefulSlotsKnown:
+    """A running workload can use this many slots at most from now on: it grows up to them."""
+
+    workload: StageId
+    slots: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotsRetired:
+    """A running workload has given back all slots but these."""
+
+    workload: StageId
+    slots: int
+    gone: tuple[NodeName, ...] = ()  #: Nodes of the slots that it gave back; empty: unknown.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadEnded:
     """No part of the workload runs any more."""
 
@@ -70,9 +89,9 @@ class RoomMayHaveCome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesSeen:
-    """The nodes of the mesh have changed."""
+    """The nodes of the mesh were looked at."""
 
-    totals: tuple[ResourceSet, ...]  #: Total resources of each node; empty: unknown.
+    nodes: tuple[NodeSeen, ...]  #: All of them; `available` leaves out what the mesh's own groups hold. Empty: unknown.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +125,8 @@ AdmissionEvent = (
     | WorkloadWithdrawn
     | LeaseGranted
     | LeaseRefused
+    | UsefulSlotsKnown
+    | SlotsRetired
     | WorkloadEnded
     | RoomMayHaveCome
     | NodesSeen

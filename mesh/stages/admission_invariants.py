@@ -14,9 +14,11 @@ def violations(scheduler: StageAdmission) -> list[str]:
             found.append(f"pool {name} has reserved {total} of {pool.spec.capacity}")
         asking = _in_state(scheduler, WorkloadState.RESERVED) | _in_state(scheduler, WorkloadState.GATHERING)
         running = _in_state(scheduler, WorkloadState.RUNNING)
+        asking |= {StageId(f"{stage}+") for stage, workload in scheduler.workloads.items() if workload.asked}
         idle = pool.reservations.keys() - asking
         found.extend(f"pool {name} has reserved room for {holder}, which has not requested any" for holder in idle)
         found.extend(f"pool {name} counts {holder} as running, which it is not" for holder in pool.uses.keys() - running)
+    found.extend(scheduler.placement.check())
     found.extend(
         f"{stage} gathers more than one slot"
         for stage in _in_state(scheduler, WorkloadState.GATHERING)

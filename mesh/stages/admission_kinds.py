@@ -1,24 +1,28 @@
-"""Queued workloads of one kind: the same tenant, the same slot. A refusal of one holds for all, so each question is asked once."""
+"""Workloads of one kind that want slots: the same tenant, the same slot. A refusal of one holds for all, so each question is asked once.
+
+Running workloads that could use more slots of their pool are kinds of their own.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from mesh.core.ids import PoolName, StageId, TenantPath
-from mesh.core.pools import Pool
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 
-KindKey = tuple[TenantPath, ResourceSet]
+#: Tenant, slot, and the pool in which running workloads of the kind grow; empty: they are queued.
+KindKey = tuple[TenantPath, ResourceSet, PoolName]
+NO_POOL = PoolName("")
 #: Priority, negated; arrival; name: the least goes first.
 Turn = tuple[int, int, StageId]
 
 
 @dataclass(slots=True, kw_only=True)
 class Kind:
-    """One kind, kept while a workload of it is queued or requests its lease."""
+    """One kind, kept while a workload of it is queued, could grow, or requests its lease."""
 
     slot: ResourceSet
     queue: list[Turn] = field(default_factory=list)  #: Sorted.
@@ -44,9 +48,9 @@ class Kind:
         self.refused_by[pool] = refusal
         self.crowded.discard(pool)
 
-    def lift(self, pools: Mapping[PoolName, Pool]) -> bool:
+    def lift(self, has_room: Callable[[PoolName, ResourceSet], bool]) -> bool:
         """Lift the refusals of pools that have room by now; return whether there is such a pool."""
-        roomy = [pool for pool in self.crowded if pools[pool].fits(self.slot)]
+        roomy = [pool for pool in self.crowded if has_room(pool, self.slot)]
         for pool in roomy:
             del self.refused_by[pool]
             self.crowded.remove(pool)

@@ -4,11 +4,13 @@ Work may outlive the mesh process that started it. So a host keeps that process'
 it is confirmed. A new process of the mesh finds the stages and continues them.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mesh.core.ids import NodeId, RunId, StageId
-from mesh.core.resources import ResourceSet
+from mesh.core.ids import NodeId, NodeName, RunId, StageId
+from mesh.core.seen_nodes import NodeSeen
+from mesh.core.task_spec import NO_LABELS
 from mesh.core.values import StoredValue
 from mesh.stages.messages import StageMessage
 from mesh.stages.spec import StageSpec
@@ -19,6 +21,20 @@ Delivered = tuple[StoredValue, bytes | None] | None
 
 #: Number of the final report of a stage, above all other numbers: no report follows, whatever was reported before.
 LAST_WORD = 2**31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Nodes for the slots of a stage."""
+
+    nodes: tuple[NodeName, ...] = ()  #: Preferred node of each slot; empty: any.
+    labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)  #: Selector on the labels that each node must have.
+
+
+#: Most parts in which a host takes the slots of one start or growth; each part comes and goes as a whole.
+PARTS_MAX = 64
+#: Any node of the mesh.
+ANYWHERE = Places()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +70,34 @@ class StageHost(Protocol):
     """Runs stages and reports on them through the callback that it was built with. All methods but `find` return at once."""
 
     def start(
-        self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered], note: bytes = b""
+        self,
+        spec: StageSpec,
+        slots: int,
+        token: int,
+        blobs: dict[str, bytes],
+        inputs: dict[NodeId, Delivered],
+        note: bytes = b"",
+        places: Places = ANYWHERE,
     ) -> int:
         """Run the stage on `slots` slots. Return the holder of its values: a token that names the runner. `find` returns `note`."""
+
+    def grow(self, stage: StageId, slots: int, note: bytes, places: Places = ANYWHERE) -> None:
+        """Give a running stage so many more slots; `StageResized` follows once they are placed. Harmless when the stage is over.
+
+        Args:
+            slots: 0: only the note changes.
+            note: Replaces the note given to `start`.
+            places: Nodes for these slots.
+        """
+
+    def shrink(self, stage: StageId, slots: int, *, at_once: bool = False) -> None:
+        """Take slots from a running stage until `slots` are left, at least one: idle ones first. Harmless when the stage is over.
+
+        A slot is given back when its task has ended; `StageResized` follows.
+
+        Args:
+            at_once: Interrupt these tasks, which fail with QUOTA_RECLAIMED; those that began last first.
+        """
 
     def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
         """Deliver an input from outside. Harmless when the stage is over, or has the input already."""
@@ -76,8 +117,11 @@ class StageHost(Protocol):
     def is_ready(self) -> bool:
         """Return whether the host can start stages now. May block for half a second."""
 
-    def node_totals(self) -> tuple[ResourceSet, ...]:
-        """Return the total resources of each node of the mesh, as last listed; empty: not known yet."""
+    def nodes(self) -> tuple[NodeSeen, ...]:
+        """Return the nodes of the mesh as last listed; empty: not known yet.
+
+        What the mesh's own placement groups hold counts as available.
+        """
 
     def stop_all(self) -> None:
         """Stop all stages at once, found ones too, without reports: the leases that paid for them are gone."""

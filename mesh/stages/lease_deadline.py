@@ -64,8 +64,3 @@ class LeaseDeadline:
         if now_ms >= self.kill_at_ms:
             return DeadlineState.KILL
         return DeadlineState.STOP if now_ms >= self.stop_at_ms else DeadlineState.GO_ON
-
-    def due_in_ms(self, now_ms: int) -> int | None:
-        """Return the milliseconds until the state changes by itself; None when it is KILL already."""
-        waits = [at - now_ms for at in (self.stop_at_ms, self.kill_at_ms) if at > now_ms]
-        return min(waits, default=None)

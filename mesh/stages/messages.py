@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mesh.core.ids import MeshId, NodeId, StageId
+from mesh.core.ids import MeshId, NodeId, NodeName, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
 
@@ -141,6 +141,17 @@ class StageLost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StageResized:
+    """The stage has grown or shrunk while it runs: it has this many slots from now on."""
+
+    stage: StageId
+    slots: int
+    retired: int = 0  #: Slots that it has given back since its start.
+    gone: tuple[NodeName, ...] = ()  #: Nodes of the slots that it has given back since the message before; empty: unknown.
+    kind: Literal["stage_resized"] = "stage_resized"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageWaiting:
     """The mesh has considered the stage and cannot start it yet."""
 
@@ -154,7 +165,9 @@ class StageWaiting:
 PROGRESS_WHOLE = 10_000
 #: Reports on a running task, which change nothing in its course.
 TaskNote = NodeCheckpoint | NodeProgress | CheckpointRefused
-StageMessage = StageStarted | NodeStarted | TaskNote | NodeSucceeded | NodeFailed | InputLost | StageEnded | StageLost | StageWaiting
+StageMessage = (
+    StageStarted | NodeStarted | TaskNote | NodeSucceeded | NodeFailed | InputLost | StageResized | StageEnded | StageLost | StageWaiting
+)
 
 #: Wire form of a message, told apart by `kind`.
 STAGE_MESSAGE = Annotated[StageMessage, Field(discriminator="kind")]

@@ -8,13 +8,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from mesh.core.clock import Clock
-from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.core.ids import MeshId, NodeId, NodeName, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
-from mesh.core.resources import ResourceSet
+from mesh.core.seen_nodes import NodeSeen
 from mesh.core.values import Encoding, StoredValue
-from mesh.stages.hosting import LAST_WORD, Delivered, FoundStages, HeldStage, HostReport
+from mesh.stages.hosting import ANYWHERE, LAST_WORD, Delivered, FoundStages, HeldStage, HostReport, Places
 from mesh.stages.lease_deadline import DeadlineState, LeaseDeadline, Renewal
-from mesh.stages.messages import Failure, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageMessage
+from mesh.stages.messages import (
+    Failure,
+    InputLost,
+    NodeFailed,
+    NodeStarted,
+    NodeSucceeded,
+    StageEnded,
+    StageLost,
+    StageMessage,
+    StageResized,
+)
 from mesh.stages.spec import StageSpec, TaskSpec
 
 #: Behaviour of a simulated task: how long it takes, and whether it fails.
@@ -33,6 +43,10 @@ def value_of(node: NodeId, inputs: tuple[str, ...]) -> str:
 class _Hosted:
     spec: StageSpec
     slots: int
+    nodes: tuple[NodeName, ...] = ()
+    retiring: int = 0  #: Slots to give back when they have no task.
+    retired: int = 0  #: Slots that were given back.
+    unreported: list[StageMessage] = field(default_factory=list)  #: For the next report.
     outside: dict[NodeId, str] = field(default_factory=dict)  #: Delivered values.
     withheld: set[NodeId] = field(default_factory=set)
     unreadable: set[NodeId] = field(default_factory=set)  #: Delivered without their bytes.
@@ -71,7 +85,7 @@ class SimulatedHost:
         self._deadline: LeaseDeadline | None = None
         self._stamp_ms = 0
         self.is_there = True  #: Answer of `is_ready`; running work is not affected.
-        self.nodes: tuple[ResourceSet, ...] = ()  #: Answer of `node_totals`.
+        self.listed: tuple[NodeSeen, ...] = ()  #: Answer of `nodes`.
         self.looks = 0  #: Number of calls of `is_ready`.
 
     @property
@@ -94,17 +108,57 @@ class SimulatedHost:
         return sum(hosted.slots for hosted in self._stages.values() if hosted.spec.tenant == tenant and hosted.spec.slot)
 
     def start(
-        self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered], note: bytes = b""
+        self,
+        spec: StageSpec,
+        slots: int,
+        token: int,
+        blobs: dict[str, bytes],
+        inputs: dict[NodeId, Delivered],
+        note: bytes = b"",
+        places: Places = ANYWHERE,
     ) -> int:
         """Run the stage. One runner serves all tenants, so the holder stays the same until `stop_all`."""
         self._holder = self._holder or token
-        self._stages[spec.stage] = _Hosted(spec=spec, slots=slots)
+        self._stages[spec.stage] = _Hosted(spec=spec, slots=slots, nodes=places.nodes)
         self._runs.setdefault(spec.run, spec.stage)
         self._notes[spec.stage] = HeldStage(stage=spec.stage, note=note, holder=self._holder)
         assert not spec.blobs() - set(blobs)
         for node, value in inputs.items():
             self.deliver(spec.stage, node, value)
         return self._holder
+
+    def grow(self, stage: StageId, slots: int, note: bytes, places: Places = ANYWHERE) -> None:
+        hosted = self._stages.get(stage)
+        if hosted is not None:
+            self._notes[stage] = replace(self._notes[stage], note=note)
+            hosted.slots, hosted.nodes = hosted.slots + slots, (*hosted.nodes, *places.nodes)
+            if slots:
+                hosted.unreported.append(self._resized(hosted))
+
+    def shrink(self, stage: StageId, slots: int, *, at_once: bool = False) -> None:
+        hosted = self._stages.get(stage)
+        if hosted is None:
+            return
+        hosted.retiring = max(0, hosted.slots - max(1, slots))
+        if at_once:
+            reclaimed = Failure(reason=Reason.QUOTA_RECLAIMED, type_name="TaskCancelledError", message="its slot went back")
+            tasks = {task.node: task for task in hosted.spec.tasks}
+            for node in list(hosted.running)[hosted.slots - hosted.retiring :]:
+                del hosted.running[node]
+                hosted.over.add(node)
+                hosted.unreported.append(self._failed(hosted, tasks[node], self._clock.wall_ms(), reclaimed))
+
+    def _resized(self, hosted: _Hosted, gone: tuple[NodeName, ...] = ()) -> StageResized:
+        return StageResized(stage=hosted.spec.stage, slots=hosted.slots, retired=hosted.retired, gone=gone)
+
+    def _retire(self, hosted: _Hosted) -> list[StageMessage]:
+        """Give back slots that are to retire and have no task."""
+        free = min(hosted.retiring, hosted.slots - max(1, len(hosted.running)))
+        if free <= 0:
+            return []
+        hosted.slots, hosted.retiring, hosted.retired = hosted.slots - free, hosted.retiring - free, hosted.retired + free
+        gone, hosted.nodes = hosted.nodes[hosted.slots :], hosted.nodes[: hosted.slots]
+        return [self._resized(hosted, gone)]
 
     def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
         hosted = self._stages.get(stage)
@@ -142,8 +196,12 @@ class SimulatedHost:
         self.looks += 1
         return self.is_there
 
-    def node_totals(self) -> tuple[ResourceSet, ...]:
-        return self.nodes
+    def nodes(self) -> tuple[NodeSeen, ...]:
+        return self.listed
+
+    def nodes_of(self, stage: StageId) -> tuple[NodeName, ...]:
+        """Return the nodes that the stage was started with."""
+        return self._stages[stage].nodes
 
     def stop_all(self) -> None:
         for kept in (self._stages, self._values, self._runs, self._notes, self._kept, self._numbers):
@@ -209,7 +267,7 @@ class SimulatedHost:
 
     def _advance(self, hosted: _Hosted) -> None:
         now_ms = self._clock.wall_ms()
-        messages: list[StageMessage] = []
+        messages, hosted.unreported = hosted.unreported, []
         blobs: dict[str, bytes] = {}
         tasks = {task.node: task for task in hosted.spec.tasks}
         for node in [node for node, due_ms in hosted.running.items() if due_ms <= now_ms]:
@@ -221,6 +279,7 @@ class SimulatedHost:
             messages.extend(self._failed(hosted, tasks[node], now_ms, cancelled) for node in hosted.running)
             hosted.over.update(tasks)
             hosted.running.clear()
+        messages.extend(self._retire(hosted))
         messages.extend(self._fail_readers(hosted, now_ms))
         messages.extend(self._start_ready(hosted, now_ms))
         if len(hosted.over) == len(tasks) and not hosted.running:
@@ -251,7 +310,7 @@ class SimulatedHost:
             needs = (*task.inputs, *task.after)
             if any(need in hosted.withheld or (need in inside and self._is_lost(hosted, need)) for need in needs):
                 hosted.over.add(task.node)  # Dropped without a report: its missing input will never arrive.
-            elif len(hosted.running) < hosted.slots and all(self._has(hosted, need, inside) for need in needs):
+            elif len(hosted.running) < hosted.slots - hosted.retiring and all(self._has(hosted, need, inside) for need in needs):
                 duration_ms, _ = self.behaviour(task)
                 self._on_start(hosted.spec.run, task)
                 hosted.running[task.node] = now_ms + duration_ms

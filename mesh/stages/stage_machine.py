@@ -1,11 +1,8 @@
-"""State machine of a stage's tasks: which go to Ray now, which never will, and which are left. Pure: the runner passes events in.
+"""State machine of a stage's tasks: which may go to Ray now, which never will, and which are left. Pure: the runner passes events in.
 
-A task is *submitted* as soon as each node that it needs is submitted too, or that node's value has arrived from outside. Ray
-takes promises as arguments, so a whole stage is submitted in one sweep and Ray itself starts each task when its inputs are
-ready. Only tasks that need a missing value from outside wait.
-
-A failure drops the tasks behind it. Those that were submitted already come back from Ray with the same error; the machine
-has dropped them by then, and ignores it.
+A task is *ready* when each task that it needs has succeeded, and each value that it needs from outside has arrived. The runner
+submits ready tasks, in the order of the spec, as the slots of the stage have places: see `mesh.stages.slot_window`.
+A failure drops the tasks behind it, none of which is ready.
 """
 
 import heapq
@@ -20,9 +17,11 @@ class StageTaskState(str, Enum):
     """State of a stage's task, as its runner sees it."""
 
     WAITING = "WAITING"
-    """Needs a value from outside that has not arrived, or a task that waits for one."""
+    """Needs a value from outside that has not arrived, or a task that has not succeeded."""
+    READY = "READY"
+    """Its inputs are there; no slot has had a place for it yet."""
     SUBMITTED = "SUBMITTED"
-    """Submitted to Ray, which runs it when its inputs are ready."""
+    """Submitted to Ray."""
     SUCCEEDED = "SUCCEEDED"
     """Ray has its value."""
     FAILED = "FAILED"
@@ -31,14 +30,14 @@ class StageTaskState(str, Enum):
     """This stage will not run it: an input failed or will not arrive, or the stage was stopped."""
 
 
-_OPEN = frozenset({StageTaskState.WAITING, StageTaskState.SUBMITTED})
+_OPEN = frozenset({StageTaskState.WAITING, StageTaskState.READY, StageTaskState.SUBMITTED})
 
 
 class StageMachine:
     """One stage on its runner.
 
-    Invariants: a submitted task's needs are submitted, succeeded or arrived; `is_ended` holds exactly when no task is
-    waiting or submitted; a state never goes back.
+    Invariants: the needs of a ready or submitted task have succeeded or arrived; `is_ended` holds exactly when no task is waiting,
+    ready or submitted; a state never goes back, except from submitted to ready by `take_back`.
     """
 
     def __init__(self, spec: StageSpec) -> None:
@@ -54,6 +53,8 @@ class StageMachine:
                 self._readers.setdefault(need, []).append(node)
         self._states = dict.fromkeys(self._tasks, StageTaskState.WAITING)
         self._open = len(self._states)
+        self._ready: list[int] = []  #: Heap of the places of ready tasks in the spec; tasks that left the state are dropped on the way.
+        self.ready = 0  #: Number of ready tasks.
         self._arrived: set[NodeId] = set()
 
     @property
@@ -87,28 +88,48 @@ class StageMachine:
             reader for reader in self._readers.get(node, ()) if self._states[reader] in _OPEN and node in self._tasks[reader].inputs
         )
 
-    def has_open_need(self, node: NodeId) -> bool:
-        """Return whether the task needs a task of this stage that is still submitted."""
-        return any(self._states.get(need) is StageTaskState.SUBMITTED for need in self._needs[node])
-
-    def begin(self, arrived: Iterable[NodeId]) -> tuple[TaskSpec, ...]:
-        """Return the tasks that can be submitted once the values of `arrived` are there, in an order that Ray can take."""
-        ready = [node for node, missing in self._missing.items() if missing == 0]
+    def begin(self, arrived: Iterable[NodeId]) -> None:
+        """Note the start of the stage. `arrived`: values from outside that are there."""
+        for node, missing in self._missing.items():
+            if missing == 0:
+                self._make_ready(node)
         for node in arrived:
-            ready.extend(self._count_down(node))
-        return self._submit(ready)
+            self.arrive(node)
 
-    def arrive(self, node: NodeId) -> tuple[TaskSpec, ...]:
-        """Note that a value from outside has arrived; return the tasks that can be submitted because of it."""
-        return self._submit(self._count_down(node))
+    def arrive(self, node: NodeId) -> None:
+        """Note that a value from outside has arrived. Each value counts once."""
+        if node in self.externals and node not in self._arrived:
+            self._arrived.add(node)
+            self._count_down(node)
+
+    def next_ready(self) -> TaskSpec | None:
+        """Return the first ready task in the order of the spec; it stays ready."""
+        while self._ready:
+            task = self.spec.tasks[self._ready[0]]
+            if self._states[task.node] is StageTaskState.READY:
+                return task
+            heapq.heappop(self._ready)
+        return None
+
+    def submit(self, node: NodeId) -> None:
+        """Note that a ready task goes to Ray."""
+        self._states[node] = StageTaskState.SUBMITTED
+        self.ready -= 1
+
+    def take_back(self, node: NodeId) -> None:
+        """Note that a submitted task came back without having run, and is ready again."""
+        self._make_ready(node)
 
     def miss(self, node: NodeId) -> tuple[NodeId, ...]:
         """Note that a value from outside will not arrive; return the dropped tasks. None are dropped if it arrived before."""
         return () if node in self._arrived else self._drop_behind(node)
 
     def succeed(self, node: NodeId) -> bool:
-        """Note that the task returned; False when the machine has dropped it before."""
-        return self._close(node, StageTaskState.SUCCEEDED)
+        """Note that the task returned, which makes tasks ready; False when the machine has dropped it before."""
+        if not self._close(node, StageTaskState.SUCCEEDED):
+            return False
+        self._count_down(node)
+        return True
 
     def fail(self, node: NodeId) -> tuple[NodeId, ...] | None:
         """Note that the task failed by itself; return the tasks dropped because of it. None when the machine has dropped it before."""
@@ -121,7 +142,7 @@ class StageMachine:
     def stop(self) -> tuple[NodeId, ...]:
         """Drop the tasks that were not submitted; return the submitted ones, which must be stopped."""
         for node, state in tuple(self._states.items()):
-            if state is StageTaskState.WAITING:
+            if state in (StageTaskState.WAITING, StageTaskState.READY):
                 self._close(node, StageTaskState.DROPPED)
         return self.running()
 
@@ -131,38 +152,23 @@ class StageMachine:
     def _close(self, node: NodeId, state: StageTaskState) -> bool:
         if self._states[node] not in _OPEN:
             return False
+        self.ready -= self._states[node] is StageTaskState.READY
         self._states[node] = state
         self._open -= 1
         return True
 
-    def _count_down(self, node: NodeId) -> list[NodeId]:
-        """Return the readers of an arrived external value that miss nothing more. Each external value counts once."""
-        if node not in self.externals or node in self._arrived:
-            return []
-        self._arrived.add(node)
-        return self._readers_released_by(node)
-
-    def _readers_released_by(self, node: NodeId) -> list[NodeId]:
-        released = []
+    def _count_down(self, node: NodeId) -> None:
+        """Make those readers of the node ready that miss nothing more."""
         for reader in self._readers.get(node, ()):
             self._missing[reader] -= 1
-            if self._missing[reader] == 0:
-                released.append(reader)
-        return released
+            if self._missing[reader] == 0 and self._states[reader] is StageTaskState.WAITING:
+                self._make_ready(reader)
 
-    def _submit(self, ready: Iterable[NodeId]) -> tuple[TaskSpec, ...]:
+    def _make_ready(self, node: NodeId) -> None:
         # The spec's order is topological, and its author's wish: the heap keeps to it.
-        heap = [self._index[node] for node in ready if self._states[node] is StageTaskState.WAITING]
-        heapq.heapify(heap)
-        submitted = []
-        while heap:
-            task = self.spec.tasks[heapq.heappop(heap)]
-            self._states[task.node] = StageTaskState.SUBMITTED
-            submitted.append(task)
-            for reader in self._readers_released_by(task.node):
-                if self._states[reader] is StageTaskState.WAITING:
-                    heapq.heappush(heap, self._index[reader])
-        return tuple(submitted)
+        self._states[node] = StageTaskState.READY
+        self.ready += 1
+        heapq.heappush(self._ready, self._index[node])
 
     def _drop_behind(self, node: NodeId) -> tuple[NodeId, ...]:
         dropped = []

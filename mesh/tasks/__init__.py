@@ -7,7 +7,7 @@ State and steps:
     events      inputs of the scheduler
     decisions   outputs of the scheduler
     settings    settings that may change while it runs
-    journal     events and decisions as JSON lines, and replay
+    journal     events and decisions as JSON lines
     snapshot    the state as one frozen value, and back
 
 Owners of parts of the state:

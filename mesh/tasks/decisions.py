@@ -101,5 +101,5 @@ class AnswerSlot(Decision):
     """Answer a quota request: quota was reserved or refused."""
 
     slot: str
-    refused: Reason | None
+    refused: Reason | None  #: None: the quota was reserved.
     detail: str = ""

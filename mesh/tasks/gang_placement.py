@@ -69,15 +69,8 @@ def demands_of(state: MeshState, requests: Sequence[TaskRequest]) -> PlacementDe
             groups += has_groups
             found.append(_units_of(state, request.task, bucket.key, rows))
     # Fewest rows first, then largest. Bundles of one task keep their order, which is the order of their rows.
-    found.sort(
-        key=lambda placement_units: (
-            min(len(unit.rows) for unit in placement_units),
-            -max(int(unit.vector.sum()) for unit in placement_units),
-        )
-    )
-    return PlacementDemand(
-        pool=pool, placement_units=tuple(unit for placement_units in found for unit in placement_units), quota=quota, groups=groups
-    )
+    found.sort(key=lambda units: (min(len(unit.rows) for unit in units), -max(int(unit.vector.sum()) for unit in units)))
+    return PlacementDemand(pool=pool, placement_units=tuple(unit for units in found for unit in units), quota=quota, groups=groups)
 
 
 def _standing(state: MeshState, request: TaskRequest, key: BucketKey, taken: set[GroupId]) -> Layer | None:
@@ -98,12 +91,12 @@ def _standing(state: MeshState, request: TaskRequest, key: BucketKey, taken: set
 def _units_of(state: MeshState, task: TaskId, key: BucketKey, known: dict[tuple[object, ...], Rows]) -> list[PlacementUnit]:
     shape, several = key.shape, len(key.shape.bundles)
     is_whole = several > 1 and shape.strategy == "STRICT_PACK"
-    placement_units = []
+    units = []
     for wanted in (shape.amounts,) if is_whole else shape.bundles:
         like = (wanted, key.selector, key.node, key.soft)
         if like not in known:
             known[like] = rows_when_empty(state, key, wanted)
-        placement_units.append(
+        units.append(
             PlacementUnit(
                 task=task,
                 vector=state.table.vector(wanted),
@@ -112,7 +105,7 @@ def _units_of(state: MeshState, task: TaskId, key: BucketKey, known: dict[tuple[
                 bundles=several if is_whole else 1,
             )
         )
-    return placement_units
+    return units
 
 
 def rows_when_empty(state: MeshState, key: BucketKey, wanted: ResourceSet) -> Rows:
@@ -129,7 +122,7 @@ def arrange(placement_units: Sequence[PlacementUnit], free: Units) -> list[int] 
     """Return a row for each place, all at once; None when this search finds none.
 
     Args:
-        seats: In search order.
+        placement_units: In search order.
         free: [n, r], free amounts per row; not changed.
     """
     left, rows = free.copy(), list[int]()

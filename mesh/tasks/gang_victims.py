@@ -246,7 +246,6 @@ def _plan(demand: PlacementDemand, rows: list[int], offers: list[_Offer]) -> Pre
     return PreemptionPlan(
         victims=victims,
         row=rows[0] if rows else -1,
-        frees=sum((offer.gives.quota for offer in offers), start=NOTHING),
         cost=sum(offer.cost for offer in offers),
         places=tuple(demand.by_task(rows).items()),
     )

@@ -1,21 +1,20 @@
-"""Journal of the scheduler's events and decisions as JSON lines, and replay of a journal.
+"""Journal of the scheduler's events and decisions as JSON lines.
 
 One line per call of `handle`, written before any of its decisions is carried out:
 
     {"f":1,"v":17,"events":[{"kind":"TaskSubmitted",…}],"decisions":[{"kind":"StartTask",…}],"crc":"0a1b2c3d"}
 
 `f` is the format, `v` the state version after the call, `crc` the CRC-32 of everything before it in the line. The scheduler is pure, so
-the events alone reproduce the state. The decisions verify the replay: if one differs, replay fails and names the line, instead of
-continuing in a state that never existed.
+the events alone reproduce the state. The decisions show whether a later release decides differently on them.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from mesh.core.json_codec import JsonCodecError, TaggedCodec, codec_of, dataclasses_of, json_text
 from mesh.errors import MeshError
@@ -44,18 +43,7 @@ _CRC_SIZE = len(_CRC_MARK) + 8 + len('"}')
 
 
 class JournalError(MeshError):
-    """A line cannot be read, or its replay decides differently; the message begins with the line number."""
-
-
-class Handles(Protocol):
-    """Scheduler as replay needs it."""
-
-    def handle(self, *events: Event) -> Sequence[Decision]:
-        """Handle the events and return the decisions."""
-        ...
-
-
-S = TypeVar("S", bound=Handles)
+    """A line cannot be read; the message begins with the line number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,23 +127,6 @@ def read(lines: Iterable[str | bytes], first_number: int = 1, kinds: Kinds = SCH
             damage = error
 
 
-def replay(lines: Iterable[str | bytes], scheduler_factory: Callable[[], S], *, first_number: int = 1) -> S:
-    """Return a scheduler that has handled the journal's events, after checking that its decisions equal the recorded ones.
-
-    Args:
-        scheduler_factory: Returns the initial scheduler: new, or restored from the snapshot before the journal.
-
-    Raises:
-        JournalError: As for `read`, or a decision differs.
-    """
-    scheduler = scheduler_factory()
-    for number, batch in enumerate(read(lines, first_number), first_number):
-        again = tuple(scheduler.handle(*batch.events))
-        if again != batch.decisions:
-            raise JournalError(f"line {number}: {_first_difference(batch.decisions, again)}")
-    return scheduler
-
-
 def _whole(line: str | bytes, number: int) -> bytes:
     raw = line.encode() if isinstance(line, str) else bytes(line)
     if not raw.endswith(b"\n"):
@@ -165,8 +136,8 @@ def _whole(line: str | bytes, number: int) -> bytes:
 
 def _checked(raw: bytes, number: int) -> dict[str, Any]:
     body = raw.rstrip(b"\r\n")
-    inner, mark, reported = body[:-_CRC_SIZE], body[-_CRC_SIZE : -_CRC_SIZE + len(_CRC_MARK)], body[-10:]
-    if mark != _CRC_MARK.encode() or reported != b'%08x"}' % zlib.crc32(inner):
+    inner, mark, checksum = body[:-_CRC_SIZE], body[-_CRC_SIZE : -_CRC_SIZE + len(_CRC_MARK)], body[-10:]
+    if mark != _CRC_MARK.encode() or checksum != b'%08x"}' % zlib.crc32(inner):
         raise _DamagedLine(f"line {number}: wrong checksum; the line is damaged")
     try:
         plain = json.loads(body)
@@ -175,13 +146,6 @@ def _checked(raw: bytes, number: int) -> dict[str, Any]:
     if not isinstance(plain, dict):
         raise JournalError(f"line {number}: not a JSON object")
     return plain
-
-
-def _first_difference(then: tuple[Decision, ...], now: tuple[Decision, ...]) -> str:
-    for place, (was, is_now) in enumerate(zip(then, now, strict=False)):
-        if was != is_now:
-            return f"decision {place + 1} was {was}, and is {is_now} now"
-    return f"{len(then)} decisions are recorded, replay made {len(now)}"
 
 
 _VERSION = codec_of(int)

@@ -52,7 +52,7 @@ def _on_node(state: MeshState, record: TaskRecord, bucket: Bucket, pool: Pool, a
         return refusal
     row = at[0] if at and _have_room(state, bucket, at) else bucket.candidates.pick(state.random_stream.draw)
     if row is None:
-        _preempt_on_nodes(state, bucket)
+        _evict_groups_on_a_node(state, bucket)
         return _no_node(state, bucket)
     state.bind_to_node(record, row, bucket.amounts)
     order_start(state, record, Reason.PLACED)
@@ -73,11 +73,11 @@ def _on_group(state: MeshState, record: TaskRecord, bucket: Bucket, pool: Pool, 
         _take(state, record, group, Reason.GROUP_REUSED)
         return None
     if state.groups.dynamic_count(pool.spec.pool) >= spec.max_dynamic:
-        preempt_in_pool(state, pool.spec.pool)
+        _evict_group_of_pool(state, pool.spec.pool)
         return Reason.GROUPS_AT_LIMIT, f"pool {pool.spec.pool} has {spec.max_dynamic} placement groups, the limit (max_dynamic)"
     rows = at if at and _have_room(state, bucket, at) else rows_for(state, bucket)
     if rows is None:
-        _preempt_on_nodes(state, bucket)
+        _evict_groups_on_a_node(state, bucket)
         return _no_node(state, bucket)
     made = state.bind_to_new_group(record, bucket.key.shape, rows)
     state.order(CreateGroup(version=state.version, group=made.group, pool=made.pool, shape=made.shape, nodes=made.nodes))
@@ -210,7 +210,7 @@ def _feasible_for_all(state: MeshState, bucket: Bucket) -> int:
     return min(len(state.shapes.candidates_of(bucket.key, bundle=bundle).feasible_rows()) for bundle in range(len(shape.bundles)))
 
 
-def preempt_in_pool(state: MeshState, pool: PoolName) -> None:
+def _evict_group_of_pool(state: MeshState, pool: PoolName) -> None:
     """Remove the longest idle group of a pool at its limit, so that a group of another shape can be created."""
     if any(group.state is GroupState.REMOVING for group in state.groups.of_pool(pool)):
         return  # One is already being removed.
@@ -218,7 +218,7 @@ def preempt_in_pool(state: MeshState, pool: PoolName) -> None:
         state.remove_group(group, Reason.GROUP_EVICTED)
 
 
-def _preempt_on_nodes(state: MeshState, bucket: Bucket) -> None:
+def _evict_groups_on_a_node(state: MeshState, bucket: Bucket) -> None:
     """Remove idle groups of any pool, oldest first, from the first node where that fits the task."""
     idle = state.groups.idle()
     if not idle or any(group.state is GroupState.REMOVING for group in state.groups.records.values()):

@@ -17,11 +17,6 @@ class TaskRelations:
         self._agents: dict[AgentId, TaskId] = {}
 
     @property
-    def gangs(self) -> Mapping[str, Sequence[TaskId]]:
-        """Known members of each gang."""
-        return self._gangs
-
-    @property
     def agents(self) -> Mapping[AgentId, TaskId]:
         """Running agents with their tasks."""
         return self._agents

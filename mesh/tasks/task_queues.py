@@ -77,10 +77,6 @@ class TaskQueue:
             raise LedgerError(f"{task} is not in this queue")
         return found
 
-    def first(self) -> TaskId | None:
-        """Return the oldest task; None when the queue is empty."""
-        return next(iter(self._tasks), None)
-
     @property
     def wanted(self) -> ResourceSet:
         """Return the sum of all demands, in time linear in the number of resource names.

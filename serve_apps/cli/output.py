@@ -27,8 +27,8 @@ PIPE_COLUMNS = 10_000
 def console_for(*, stderr: bool = False) -> Console:
     """Return a console as wide as `COLUMNS` or the terminal; without either, lines are not cut."""
     stream = sys.stderr if stderr else sys.stdout
-    is_reported = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return SafeConsole(stderr=stderr, width=None if is_reported else PIPE_COLUMNS)
+    has_width = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return SafeConsole(stderr=stderr, width=None if has_width else PIPE_COLUMNS)
 
 
 def print_json(document: str) -> None:

@@ -39,7 +39,7 @@ COLOURS: Mapping[str, str] = {
 }
 
 #: Order of counts by state: finished states first, open states last.
-_REPORTED = (
+_ORDER = (
     NodeState.SUCCEEDED,
     NodeState.FAILED,
     NodeState.SKIPPED,
@@ -105,9 +105,9 @@ def run_panel(view: RunView, now_ms: int, *, result_follows: bool = False) -> Re
         result_follows: `failure_summary` is printed below, so leave out the failures of an ended run.
     """
     parts: list[RenderableType] = [_headline(view, now_ms)]
-    sent = stages_reported(view.stages)
-    if sent:
-        parts.append(_stages_table(sent))
+    stages = shown_stages(view.stages)
+    if stages:
+        parts.append(_stages_table(stages))
     shares = [share for share in view.meshes if share.counts]
     if len(shares) > 1:
         parts.append(_shares_line(shares))
@@ -221,7 +221,7 @@ def clock_time(at_ms: int) -> str:
 
 def counts_text(counts: Mapping[str, int]) -> Text:
     """Return `3 SUCCEEDED  1 RUNNING`, in the colours of the states."""
-    described = [Text(f"{counts[state.value]} {state.value}", style=COLOURS[state.value]) for state in _REPORTED if counts.get(state.value)]
+    described = [Text(f"{counts[state.value]} {state.value}", style=COLOURS[state.value]) for state in _ORDER if counts.get(state.value)]
     return Text("  ").join(described)
 
 
@@ -260,7 +260,7 @@ def _stages_table(stages: Sequence[StageView]) -> RenderableType:
     return table
 
 
-def stages_reported(stages: Sequence[StageView]) -> list[StageView]:
+def shown_stages(stages: Sequence[StageView]) -> list[StageView]:
     """Leave out stages that were planned and replanned without being sent."""
     return [stage for stage in stages if stage.sent_ms or stage.counts or stage.state != StageState.ENDED.value]
 

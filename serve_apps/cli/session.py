@@ -10,7 +10,7 @@ import typer
 from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
-from dag.store.client_access import ADDRESS_VARIABLE, IN_TERMINAL, find_access
+from dag.store.client_access import ADDRESS_VARIABLE, IN_TERMINAL, STATE_VARIABLE, find_access
 from dag.store.http_calls import Params
 from dag.store.remote import Client
 from mesh.core.counting import counted
@@ -26,6 +26,10 @@ AddressOption = Annotated[
         "--address",
         help="Address of the root, like http://127.0.0.1:8000; the key comes from SCHEDULEMESH_API_KEY. Default: the stack of this folder.",
     ),
+]
+StateDirOption = Annotated[
+    Path | None,
+    typer.Option("--state-dir", help=f"State folder whose stack is asked. Default: {STATE_VARIABLE}, or the stack of this folder."),
 ]
 
 
@@ -56,13 +60,13 @@ class CliSession:
         print_json(view.model_dump_json(indent=2))
 
 
-def open_session(address: str | None, *, as_json: bool) -> CliSession:
-    """Open a session with the root at `address`, or with the root that the environment or the folder names.
+def open_session(address: str | None, state_dir: Path | None = None, *, as_json: bool) -> CliSession:
+    """Open a session with the root at `address`, or of the stack of `state_dir`, or that the environment or the folder names.
 
     Raises:
-        ApiError: No root is named, or none runs with the state folder that the environment names.
+        ApiError: No root is named, or none runs with the named state folder.
     """
-    access = find_access(address, None, environment=os.environ, folder=Path.cwd(), asked=IN_TERMINAL)
+    access = find_access(address, None, environment=os.environ, folder=Path.cwd(), state_dir=state_dir, asked=IN_TERMINAL)
     console = console_for()
     return CliSession(Client(access), console, as_json=as_json, state_folder=access.state_folder)
 

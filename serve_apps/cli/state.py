@@ -20,7 +20,7 @@ from serve_apps.standalone.stack_folder import StackFolder
 STATE = Path(".schedulemesh")
 
 StateOption = Annotated[
-    Path, typer.Option("--state", envvar=STATE_VARIABLE, show_envvar=True, help="State folder: Redis data, logs, keys.")
+    Path, typer.Option("--state-dir", envvar=STATE_VARIABLE, show_envvar=True, help="State folder: Redis data, logs, keys.")
 ]
 ConfigArgument = Annotated[Path, typer.Argument(help="Federation file.", metavar="CONFIG")]
 #: Default federation file: a checkout has it, an installation does not.
@@ -77,7 +77,8 @@ def root_settings(state: Path) -> RootSettings:
     file = StackFolder(state).path / "settings" / "root.json"
     if StackFolder(state).owner() is None or not file.exists():
         raise MeshError(
-            f"no stack runs with the state folder {state}; start it with `schedulemesh up`, or give another folder with --state"
+            f"no stack runs with the state folder {state}; start it with `schedulemesh up`, or name another folder by --state-dir or "
+            f"{STATE_VARIABLE}"
         )
     return RootSettings.read(str(file))
 

@@ -65,16 +65,16 @@ T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 #: Threads of a replica, by kind.
-THREADS = {Budget.HEARTBEAT_REPORT: 16, Budget.CALL: 32, Budget.NOTIFICATIONS: 64}
-#: Threads that check keys, and those for unknown keys from addresses with too many wrong keys.
-CLIENT_THREADS, SIDE_CHANNEL_THREADS = 16, 4
+THREADS = {Budget.HEARTBEAT: 16, Budget.CALL: 32, Budget.NOTIFICATIONS: 64}
+#: Threads that check keys, and those that check unknown keys from addresses with too many wrong keys.
+KEY_THREADS, SUSPECT_THREADS = 16, 4
 #: Most good keys that are remembered.
 GOOD_MAX = 4_096
 #: Calls of a mesh per second, and the burst after a pause.
 CALLS_PER_S, CALLS_BURST = 200.0, 500
 NOTIFICATIONS_PER_S, NOTIFICATIONS_BURST = 20.0, 40
 #: Heartbeats of a mesh per heartbeat interval, and the least per second: after an epoch or a lost session there are several.
-HEARTBEATS_PER_ROUND, BEATS_PER_S_MIN = 4, 5.0
+HEARTBEATS_PER_INTERVAL, HEARTBEATS_PER_S_MIN = 4, 5.0
 #: Polling interval for notifications when every notification thread is in use.
 LOOK_S = 0.25
 #: How long a mesh's claim on a run is cached: looking it up reads all claims of the mesh.
@@ -100,15 +100,15 @@ class LinkHandler:
     """
 
     def __init__(self, heartbeat_ms: int) -> None:
-        beats_per_s = max(BEATS_PER_S_MIN, HEARTBEATS_PER_ROUND * 1_000 / heartbeat_ms)
+        heartbeats_per_s = max(HEARTBEATS_PER_S_MIN, HEARTBEATS_PER_INTERVAL * 1_000 / heartbeat_ms)
         self._threads = {budget: CapacityLimiter(count) for budget, count in THREADS.items()}
         self._budgets = {
-            Budget.HEARTBEAT_REPORT: CallBudget(calls_per_s=beats_per_s, burst=math.ceil(4 * beats_per_s)),
+            Budget.HEARTBEAT: CallBudget(calls_per_s=heartbeats_per_s, burst=math.ceil(4 * heartbeats_per_s)),
             Budget.CALL: CallBudget(calls_per_s=CALLS_PER_S, burst=CALLS_BURST),
             Budget.NOTIFICATIONS: CallBudget(calls_per_s=NOTIFICATIONS_PER_S, burst=NOTIFICATIONS_BURST),
         }
-        self._client = CapacityLimiter(CLIENT_THREADS)
-        self._side_channel = CapacityLimiter(SIDE_CHANNEL_THREADS)
+        self._key_checks = CapacityLimiter(KEY_THREADS)
+        self._suspect_checks = CapacityLimiter(SUSPECT_THREADS)
         self._good: dict[bytes, MeshPrincipal] = {}  #: Holders of good keys, by the digest of the header.
         self._bytes = RunBytes(runs=RUNS_COUNTED)
         self._claimed: dict[tuple[MeshId, int, RunId], int] = {}  #: Time at which each cache entry expires.
@@ -131,14 +131,14 @@ class LinkHandler:
         authorization, address = request.headers.get("authorization"), address_of(request)
         shown = _digest_of(authorization)
         now_ms = ports.clock.monotonic_ms()
-        is_suspect = shown not in self._good and ports.link_handler.is_suspect(address, now_ms)
+        is_suspect = shown not in self._good and ports.limiter.is_suspect(address, now_ms)
         try:
             principal = await run_sync(
-                self._let_in, ports, authorization, budget, limiter=self._side_channel if is_suspect else self._client
+                self._let_in, ports, authorization, budget, limiter=self._suspect_checks if is_suspect else self._key_checks
             )
         except NotAuthenticated as denied:
             self._good.pop(shown, None)
-            ports.link_handler.refuse(address, denied, now_ms)
+            ports.limiter.refuse(address, denied, now_ms)
         if len(self._good) >= GOOD_MAX:
             self._good.clear()
         self._good[shown] = principal
@@ -163,7 +163,7 @@ class LinkHandler:
             return asking_mesh(authorization, ports)
         except NotAuthenticated as denied:
             self._good.pop(_digest_of(authorization), None)
-            ports.link_handler.refuse(address_of(request), denied, ports.clock.monotonic_ms())
+            ports.limiter.refuse(address_of(request), denied, ports.clock.monotonic_ms())
 
     def _let_in(self, ports: Dependencies, authorization: str | None, budget: Budget) -> MeshPrincipal:
         principal = asking_mesh(authorization, ports)
@@ -328,10 +328,10 @@ async def put_blob(run: RunPath, sha256: Sha256, request: Request) -> Response:
     """
     ports, link_handler = dependencies_of(request), _handler_of(request)
     principal = await link_handler.admit(ports, request, Budget.CALL)
-    said = request.headers.get(SESSION_HEADER, "")
+    sent = request.headers.get(SESSION_HEADER, "")
 
     def look() -> RunSummary | None:
-        session = Session(mesh=principal.mesh, incarnation=int(said) if _INCARNATION.fullmatch(said) else 0, ttl_ms=0)
+        session = Session(mesh=principal.mesh, incarnation=int(sent) if _INCARNATION.fullmatch(sent) else 0, ttl_ms=0)
         return ports.runs.summary(RunId(run)) if link_handler.may_put(ports, session, RunId(run)) else None
 
     wanted = await link_handler.do(Budget.CALL, look)

@@ -42,8 +42,8 @@ def asking(request: Request, ports: Ports, _shown: Annotated[object, Security(_s
     """
     answer, now_ms = authenticate(request.headers.get("authorization"), ports.keys.find), ports.clock.monotonic_ms()
     if isinstance(answer, Denied):
-        ports.link_handler.refuse(address_of(request), NotAuthenticated(_WORDS[answer.reason]), now_ms)
-    ports.link_handler.count_call(answer, now_ms)
+        ports.limiter.refuse(address_of(request), NotAuthenticated(_WORDS[answer.reason]), now_ms)
+    ports.limiter.count_call(answer, now_ms)
     return answer
 
 
@@ -66,7 +66,7 @@ Asking = Annotated[Principal, Depends(asking)]
 
 def looking(principal: Asking, ports: Ports) -> None:
     """Count a call of a route that reads the whole ledger. Raises TooManyCalls."""
-    ports.link_handler.count_look(principal, ports.clock.monotonic_ms())
+    ports.limiter.count_look(principal, ports.clock.monotonic_ms())
 
 
 def operating(principal: Asking) -> Principal:

@@ -102,7 +102,7 @@ class Dependencies:
     snapshot_ttl_ms: int = 250  #: Greatest age of a snapshot that is only displayed; concurrent requests share one.
     retention_ms: int = KEPT_MS  #: How long ended runs are kept.
     close: Callable[[], Awaitable[None]] | None = None  #: Awaited when the application stops: closes what lives in its event loop.
-    link_handler: RequestLimiter = field(init=False, default_factory=RequestLimiter)  #: Call limits.
+    limiter: RequestLimiter = field(init=False, default_factory=RequestLimiter)  #: Call limits.
     shown: SingleFlight[FederationSnapshot] = field(init=False)  #: Snapshot of the ledger for display.
     waits: SingleFlight[Waits] = field(init=False)  #: Why queued work waits, for display.
     accepted: AcceptedRuns = field(init=False)  #: Runs accepted recently by this replica.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
@@ -41,28 +41,20 @@ def refused(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": ErrorBody} for status in statuses}
 
 
-def describe(app: FastAPI, routers: Sequence[APIRouter]) -> None:
-    """Add all possible responses to the application's description."""
-    make = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            described = make()
-            for router in routers:
-                for route in router.routes:
-                    if isinstance(route, APIRoute):
-                        _describe_refusals(route, described["paths"][route.path_format])
-            components = described.setdefault("components", {})
-            components.setdefault("schemas", {}).update(_link_schemas())
-            components.setdefault("securitySchemes", {})[MESH_KEY] = {
-                "type": "http",
-                "scheme": "bearer",
-                "description": "A mesh's key: `smm_<id>_<secret>`.",
-            }
-            app.openapi_schema = described
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI's own documentation has it
+def described(description: dict[str, Any], routers: Sequence[APIRouter]) -> dict[str, Any]:
+    """Return FastAPI's own description with all possible responses and the link's schemas; changes its argument."""
+    for router in routers:
+        for route in router.routes:
+            if isinstance(route, APIRoute):
+                _describe_refusals(route, description["paths"][route.path_format])
+    components = description.setdefault("components", {})
+    components.setdefault("schemas", {}).update(_link_schemas())
+    components.setdefault("securitySchemes", {})[MESH_KEY] = {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A mesh's key: `smm_<id>_<secret>`.",
+    }
+    return description
 
 
 def statuses_of(route: APIRoute) -> set[int]:

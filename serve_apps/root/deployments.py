@@ -40,7 +40,7 @@ log = structlog.get_logger(__name__)
 #: How long an ending gateway waits for open requests; event streams last as long as their run.
 DRAIN_S = 3.0
 #: A coordinator without a heartbeat for this long is replaced.
-ELECTION_MS = 3_000
+LEADER_TTL_MS = 3_000
 #: Interval of slow work: sweeping, retention, blocked nodes. The planner also runs when quota is contested.
 TICK_MS = 1_000
 #: Longest wait of one inbox read.
@@ -90,13 +90,13 @@ class CoordinatorLoop:
         telemetry = Telemetry(otlp_endpoint=self._settings.otlp_endpoint, traces_file=self._settings.traces_file)
         election = CoordinatorElection(stores.client, stores.keys, f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}")
         planner = PlannerLoop(
-            stores.ledger, f"{socket.gethostname()}:{os.getpid()}", election_ms=ELECTION_MS, tenant_policies=stores.tenant_policies
+            stores.ledger, f"{socket.gethostname()}:{os.getpid()}", leader_ttl_ms=LEADER_TTL_MS, tenant_policies=stores.tenant_policies
         )
         coordinator: Coordinator | None = None
         times = TickTimes(self._tick_ms())
         while not self._stop.is_set():
             try:
-                if not election.hold(ELECTION_MS):
+                if not election.hold(LEADER_TTL_MS):
                     coordinator = None
                     self._stop.wait(LOOK_MS / 1000)
                     continue

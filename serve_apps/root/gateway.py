@@ -11,7 +11,7 @@ import math
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cache, partial
 from http import HTTPStatus
 from typing import Any
 
@@ -20,6 +20,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
+from starlette.routing import BaseRoute
 
 from dag.errors import BacklogFull
 from dag.spec.checks import similar_to
@@ -32,7 +33,7 @@ from serve_apps.requests.dependencies import Dependencies
 from serve_apps.requests.errors import INTERNAL, OF_ROUTING, NotAuthenticated, TooManyCalls, body_of, meaning_of, problem_body
 from serve_apps.requests.limits import BodyLimit
 from serve_apps.requests.middleware import ObservedRequests, log, request_id_of
-from serve_apps.requests.openapi import allowed_methods, describe, refused
+from serve_apps.requests.openapi import allowed_methods, described, refused
 from serve_apps.routes import dead_letters, explanations, federation, runs
 from serve_apps.schemas.health import HealthView
 from serve_apps.snapshot_cache.single_flight import SingleFlight
@@ -47,7 +48,11 @@ HEALTH_KEPT_MS = 1_000
 #: Key that a health check looks up: a missing field costs the store next to nothing.
 NO_KEY = "healthz"
 
-_DESCRIPTION = "One federation over many Ray clusters: submit graphs, follow runs, see the use of quota and why work waits."
+_TITLES: dict[str, Any] = {
+    "title": "ScheduleMesh",
+    "version": "1",
+    "description": "One federation over many Ray clusters: submit graphs, follow runs, see the use of quota and why work waits.",
+}
 
 
 def _known_parameters(request: Request) -> None:
@@ -71,7 +76,8 @@ def _known_parameters(request: Request) -> None:
 
 def create_app(dependencies: Dependencies) -> FastAPI:
     """Build the application on these ports. Nothing is opened or called before the first request."""
-    app = FastAPI(title="ScheduleMesh", version="1", description=_DESCRIPTION, lifespan=_life)
+    app = FastAPI(**_TITLES, lifespan=_life, routes=list(_routes()))
+    app.openapi = _described  # type: ignore[method-assign]  # as FastAPI's own documentation has it
     truth = partial(read_truth, dependencies.runs, dependencies.ledger, dependencies.queue)
     shared = SingleFlight(truth, clock=dependencies.clock, kept_ms=TRUTH_KEPT_MS)
     metrics = GatewayMetrics(shared, replica=uuid.uuid4().hex[:8])
@@ -79,15 +85,27 @@ def create_app(dependencies: Dependencies) -> FastAPI:
     app.state.metrics = metrics
     app.state.is_there = SingleFlight(lambda: dependencies.keys.find(NO_KEY), clock=dependencies.clock, kept_ms=HEALTH_KEPT_MS)
     app.state.link_handler = link_routes.LinkHandler(dependencies.heartbeat_ms)
-    for router in ROUTERS:
-        app.include_router(router, dependencies=[Depends(_known_parameters)] if router in _OF_TENANTS else [])
-    describe(app, ROUTERS)
     app.add_exception_handler(MeshError, _error_response)
     app.add_exception_handler(RequestValidationError, _parameters_response)
     app.add_exception_handler(HTTPException, _http_response)
     app.add_middleware(BodyLimit, limit_bytes=dependencies.body_limit_bytes, but_not=LINK_PATH)
     app.add_middleware(ObservedRequests, metrics=metrics, clock=dependencies.clock)  # Added last, so it is the outermost.
     return app
+
+
+@cache
+def _routes() -> tuple[BaseRoute, ...]:
+    """Return the routes of all applications of this process: they take their ports from the request, and are long in the making."""
+    whole = APIRouter()
+    for router in ROUTERS:
+        whole.include_router(router, dependencies=[Depends(_known_parameters)] if router in _OF_TENANTS else [])
+    return tuple(whole.routes)
+
+
+@cache
+def _described() -> dict[str, Any]:
+    """Return the OpenAPI description, which is the same for all applications."""
+    return described(FastAPI(**_TITLES, routes=list(_routes())).openapi(), ROUTERS)
 
 
 @asynccontextmanager

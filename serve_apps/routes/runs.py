@@ -39,7 +39,7 @@ from serve_apps.services.result_values import open_value, read_small
 from serve_apps.services.run_outputs import output_view, outputs_of, stored_of
 from serve_apps.services.stopping import check_reach
 from serve_apps.services.submission import Submission, accept
-from serve_apps.snapshot_cache.waits import format_lines
+from serve_apps.snapshot_cache.waits import with_reasons
 from serve_apps.views.runs import event_view, failures_of, nodes_view, run_line, run_view, skipped_of
 
 #: Longest wait for `result` in one request; a client asks again.
@@ -116,7 +116,8 @@ def list_runs(
     if tenant is not None:
         check_reach(principal, asked[0], asked if listed else _listing(ports.shown().tree))
     listed.sort(key=lambda summary: (summary.created_ms, summary.run), reverse=True)
-    lines = format_lines(listed if state is not None else listed[:limit], ports.waits)  # Its reason may decide whether a run is blocked.
+    # Its reason may decide whether a run is blocked.
+    lines = with_reasons(listed if state is not None else listed[:limit], ports.waits)
     found = [line for line in lines if state in (None, line.state)]
     return RunsView(runs=[run_line(line) for line in found[:limit]])
 
@@ -241,7 +242,7 @@ async def _summary_after(ports: Dependencies, principal: Principal, run_id: str,
 
 def _summary_now(ports: Dependencies, principal: Principal, run_id: str) -> RunSummary:
     """Return the summary with the reason that holds now."""
-    (summary,) = format_lines([summary_within(ports, principal, run_id)], ports.waits)
+    (summary,) = with_reasons([summary_within(ports, principal, run_id)], ports.waits)
     return summary
 
 

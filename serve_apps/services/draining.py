@@ -27,7 +27,7 @@ def drain_mesh(
 
     Args:
         by: Id of the caller's API key, or a word for where the call comes from.
-        roster: Meshes that the root's file names.
+        configured_meshes: Meshes that the root's file names.
     Raises:
         UnknownMesh: No mesh of this name has ever joined, and the file has none.
         StoreUnavailable: The store does not answer; safe to repeat.

@@ -37,7 +37,7 @@ from serve_apps.services.draining import check_known
 from serve_apps.services.stopping import check_reach
 from serve_apps.services.submission import check_against, check_runnable, read_spec, tenant_of, user_of
 from serve_apps.snapshot_cache.snapshots import snapshot_now
-from serve_apps.snapshot_cache.waits import QUEUE_DEPTH_MAX, Queues, queues_of
+from serve_apps.snapshot_cache.waits import QUEUE_DEPTH_MAX, Queues, queues_of, without_moved
 from serve_apps.views.waiting import (
     Waiting,
     kept_back_views,
@@ -64,7 +64,8 @@ def explain_queue(ports: Dependencies, principal: Principal, tenant: TenantPath 
         OutOfReach: The key covers no such tenant.
         StoreUnavailable: A store does not answer.
     """
-    snapshot, queues = _look(ports)
+    snapshot, read = _look(ports)
+    queues = without_moved(read, ports.queue)
     if tenant is not None:
         check_reach(principal, tenant, snapshot.tree.tenants)
 
@@ -89,7 +90,7 @@ def explain_queue(ports: Dependencies, principal: Principal, tenant: TenantPath 
         tenant=tenant or EVERYBODY,
         at_ms=snapshot.at_ms,
         waiting=[waiting_view(one) for one in (*explained, *(_listed(one, forecasts) for one in found[limit:]))],
-        cut_short=_cut_short(ports, queues),
+        cut_short=_cut_short(ports, read),
         kept_back=kept_back_views(run for run in runs if _is_kept_back(run, queued=run.run in queued_runs)),
         unmet=[unmet_view(unmet, snapshot.at_ms) for unmet in forecasts.unmet() if within(unmet.demand.tenant)],
     )

@@ -6,7 +6,7 @@ the quota tree knows, from a snapshot of the ledger; views of runs and stages re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dag.run.run_status import waiting_state
@@ -14,7 +14,7 @@ from dag.run.runs import RunSummary, StageRecord
 from dag.run.states import SHOWN_FOR_PLANNED, RunState, StageState
 from federation.dispatch import QueuedStage, StageQueue
 from federation.estimates import CostRules
-from federation.explaining.forecasts import SAID_IN_PART, Forecasts
+from federation.explaining.forecasts import PARTIAL_REASONS, Forecasts
 from federation.quota.explain import Change, Lever
 from federation.quota.tenant_policies import PoliciesInForce
 from federation.snapshot import FederationSnapshot
@@ -40,9 +40,9 @@ _WORDS = {
 class Wait:
     """Why a queued stage waits."""
 
-    said: Reason  #: The mesh's last reason.
+    reported: Reason  #: The mesh's last reason.
     reason: Reason
-    changes: tuple[Change, ...] = ()  #: Changes that the start needs, if `reason` differs from `said`.
+    changes: tuple[Change, ...] = ()  #: Changes that the start needs, if `reason` differs from `reported`.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Waits:
 
     def stage(self, stage: StageRecord) -> StageRecord:
         """Return the stage with its current reason; unchanged if it is in no queue."""
-        wait = self.stages.get(stage.stage) if is_cut_short_for(stage) else None
+        wait = self.stages.get(stage.stage) if is_reason_partial(stage) else None
         if wait is None or wait.reason is stage.reason:
             return stage
         return replace(stage, reason=wait.reason, detail=detail_of(wait.changes))
@@ -64,10 +64,10 @@ class Waits:
 
         It is unchanged if that stage is in no queue.
         """
-        if not is_line_cut_short_for(summary):
+        if not is_run_reason_partial(summary):
             return summary
         own = sorted(self.by_run.get(summary.run, ()), key=_number)
-        wait = next((wait for stage in own if (wait := self.stages[stage]).said is summary.reason), None)
+        wait = next((wait for stage in own if (wait := self.stages[stage]).reported is summary.reason), None)
         if wait is None or wait.reason is summary.reason:
             return summary
         state = summary.state
@@ -77,20 +77,42 @@ class Waits:
         return replace(summary, state=state, reason=wait.reason, detail=detail_of(wait.changes))
 
 
-def is_cut_short_for(stage: StageRecord) -> bool:
+def is_reason_partial(stage: StageRecord) -> bool:
     """Return whether the quota tree may know more than the mesh about why the stage waits."""
-    return stage.state is StageState.QUEUED and stage.reason in SAID_IN_PART
+    return stage.state is StageState.QUEUED and stage.reason in PARTIAL_REASONS
 
 
-def is_line_cut_short_for(summary: RunSummary) -> bool:
+def is_run_reason_partial(summary: RunSummary) -> bool:
     """Return whether the quota tree may know more than the mesh about why the run waits."""
-    return summary.state in SHOWN_FOR_PLANNED and summary.reason in SAID_IN_PART
+    return summary.state in SHOWN_FOR_PLANNED and summary.reason in PARTIAL_REASONS
 
 
 def queues_of(snapshot: FederationSnapshot, queue: StageQueue) -> Queues:
     """Return the queued stages of each mesh, next first. Raises StoreUnavailable."""
     waiting = (view.record.mesh for view in snapshot.meshes if view.waiting)
     return {mesh: tuple(queue.waiting(mesh, QUEUE_DEPTH_MAX)) for mesh in waiting}
+
+
+def without_moved(queues: Queues, queue: StageQueue) -> Queues:
+    """Leave out stages that have left their queue since it was read.
+
+    The queues are read one after the other. Meanwhile a stage may be taken back at one mesh and its nodes sent to another, and would be
+    listed at both. The first is taken back before the second is sent, so a second look at its queue is enough. Raises StoreUnavailable.
+    """
+    seen: set[RunId] = set()
+    doubtful: dict[MeshId, set[RunId]] = {}
+    for mesh, queued in reversed(queues.items()):
+        runs = {stage.run for stage in queued}
+        doubtful[mesh] = runs & seen
+        seen |= runs
+    return {mesh: _still_queued(queue, mesh, queued, doubtful[mesh]) for mesh, queued in queues.items()}
+
+
+def _still_queued(queue: StageQueue, mesh: MeshId, queued: tuple[QueuedStage, ...], doubtful: Collection[RunId]) -> tuple[QueuedStage, ...]:
+    if not doubtful:
+        return queued
+    there = set(queue.queued(mesh))
+    return tuple(stage for stage in queued if stage.run not in doubtful or stage.stage in there)
 
 
 def waits_in(
@@ -103,15 +125,15 @@ def waits_in(
     for one in (one for queued in queues.values() for one in queued):
         why = forecasts.why(one.stage)
         if why is not None:
-            stages[one.stage] = Wait(said=one.reason, reason=why.reason, changes=why.changes)
+            stages[one.stage] = Wait(reported=one.reason, reason=why.reason, changes=why.changes)
             by_run.setdefault(one.run, []).append(one.stage)
     return Waits(stages=stages, by_run={run: tuple(own) for run, own in by_run.items()})
 
 
-def format_lines(summaries: Iterable[RunSummary], look: Callable[[], Waits]) -> list[RunSummary]:
+def with_reasons(summaries: Iterable[RunSummary], look: Callable[[], Waits]) -> list[RunSummary]:
     """Return the runs with their current reasons; `look` is called only if it may say more."""
     found = list(summaries)
-    if not any(map(is_line_cut_short_for, found)):
+    if not any(map(is_run_reason_partial, found)):
         return found
     waits = look()
     return [waits.line(summary) for summary in found]

@@ -37,11 +37,11 @@ class _Written:
 
     uid: str | None  #: None: there is no ledger.
     version: int  #: Version of the tenant tree.
-    given: int  #: Number of orders and revocations so far.
+    changes: int  #: Number of operators' changes so far: see `ChangeCounter`.
 
     def is_older_than(self, known: _Written) -> bool:
         """Return whether a counter is lower; counters never fall in normal operation."""
-        return self.version < known.version or self.given < known.given
+        return self.version < known.version or self.changes < known.changes
 
 
 def known_ledger(folder: StackFolder) -> str | None:
@@ -67,21 +67,21 @@ def keep_ledger(folder: StackFolder, uid: str) -> None:
 def _written(stores: Stores) -> _Written:
     with redis_responses("look at the ledger"):
         uid, version = cast("list[bytes | None]", stores.client.hmget(stores.keys.meta, ["uid", "version"]))
-        given = ChangeCounter(stores.client, stores.keys).count()
-    return _Written(uid=uid.decode() if uid is not None else None, version=int(version or 0), given=given)
+        changes = ChangeCounter(stores.client, stores.keys).count()
+    return _Written(uid=uid.decode() if uid is not None else None, version=int(version or 0), changes=changes)
 
 
 class LedgerIdentity:
     """State given to the ledger by this stack, written again when the ledger returns empty or from an older copy.
 
-    The version of the tenant tree and the count of orders show which is the case. Meshes return their leases themselves. Valid keys of
+    The version of the tenant tree and the count of changes show which is the case. Meshes return their leases themselves. Valid keys of
     others are not restored: their holders notice and make new ones.
     """
 
     def __init__(self, stores: Stores, uid: str) -> None:
         self._stores = stores
         self._uid = uid
-        self._known = _Written(uid=uid, version=0, given=0)
+        self._known = _Written(uid=uid, version=0, changes=0)
         self._owes = False  #: Whether a restoration was interrupted.
         self._tree: TenantTree | None = None
         self._tenant_policies = PoliciesInForce()
@@ -110,7 +110,7 @@ class LedgerIdentity:
             log.error("the server holds another ledger; nothing is written to it", found=written.uid, known=self._uid)
         elif self._tree is not None and (self._owes or written.is_older_than(self._known)):
             log.warning("the ledger is older than before; restoring what this stack knows", found=str(written), known=str(self._known))
-            self._send_again(self._tree)
+            self._restore(self._tree)
             return True
         else:
             self._note(written)
@@ -121,12 +121,12 @@ class LedgerIdentity:
         ring, known = self._ring(), self._known
         tenant_policies, drains = self._stores.tenant_policies.in_force(), self._drained()
         keys = {key: ring.find(key) or kept for key, kept in self._keys.items()}
-        revoked = self._revoked if self._tree is not None and written.given == known.given else self._revoked_of(ring)
+        revoked = self._revoked if self._tree is not None and written.changes == known.changes else self._revoked_of(ring)
         if self._tree is None or written.version != known.version:
             version, tree = self._stores.ledger.configured_at()
         else:
             version, tree = written.version, self._tree
-        seen = _Written(uid=self._uid, version=version, given=written.given)
+        seen = _Written(uid=self._uid, version=version, changes=written.changes)
         if _written(self._stores) == seen and not seen.is_older_than(known):
             self._known, self._tree, self._tenant_policies, self._drains = seen, tree, tenant_policies, drains
             self._keys, self._revoked = keys, revoked
@@ -136,20 +136,20 @@ class LedgerIdentity:
         found = {name: self._revoked.get(name) or ring.find(name) for name in names}
         return {name: key for name, key in found.items() if key is not None}
 
-    def _send_again(self, tree: TenantTree) -> None:
-        """Restore everything; an interrupted restoration starts over. Orders that only the older copy has are revoked again."""
+    def _restore(self, tree: TenantTree) -> None:
+        """Restore everything; an interrupted restoration starts over. Stops and drains that only the older copy has are ended again."""
         self._owes = True
-        self._order_again()
+        self._restore_policies()
         ring = self._ring()
         for key in (*self._keys.values(), *self._revoked.values()):
             if not ring.add(key) and key.revoked:  # An older copy may have the key from before it was revoked.
                 ring.revoke(key.key)
-        with redis_responses("count orders"):
-            ChangeCounter(self._stores.client, self._stores.keys).raise_to(self._known.given)
+        with redis_responses("count changes"):
+            ChangeCounter(self._stores.client, self._stores.keys).raise_to(self._known.changes)
         self._stores.ledger.configure(tree)
         self._known, self._owes = _written(self._stores), False
 
-    def _order_again(self) -> None:
+    def _restore_policies(self) -> None:
         tenant_policies, registry = self._stores.tenant_policies, self._stores.registry
         tenant_policies.publish(self._tenant_policies.filed)
         for tenant in tenant_policies.in_force().stops.keys() - self._tenant_policies.stops.keys():

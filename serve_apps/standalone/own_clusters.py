@@ -46,7 +46,7 @@ def users_of(config: FederationConfig) -> dict[str, RunAs]:
             if user is not None:
                 _check(config, found[name])
         except RuntimeAdapterError as wrong:
-            raise RuntimeAdapterError(config.reported_at(("clusters", name, "user"), str(wrong))) from None
+            raise RuntimeAdapterError(config.message_at(("clusters", name, "user"), str(wrong))) from None
     return found
 
 

@@ -90,10 +90,10 @@ class Stack:
         self._rebuild_ledger = rebuild_ledger
         self._ledger: str | None = None
         self._replicated = False
-        self._keeper: LedgerIdentity | None = None
+        self._identity: LedgerIdentity | None = None
         self._config = config
         self.folder = folder
-        self._notify = say
+        self._print = say
         self._is_wanted = is_wanted
         self.redis: EmbeddedRedis | None = None
         self._own = OwnClusters(
@@ -147,7 +147,7 @@ class Stack:
 
     def _say(self, words: str) -> None:
         """Report a step, and end the start if it is no longer wanted."""
-        self._notify(words)
+        self._print(words)
         self.check_wanted()
 
     def check_wanted(self) -> None:
@@ -179,8 +179,8 @@ class Stack:
         stores.ledger.configure(TenantTree(tenants))
         keep_ledger(self.folder, self._ledger)
         stores.tenant_policies.publish(tenant_policies_of(self._config))
-        self._keeper = LedgerIdentity(stores, self._ledger)
-        self._keeper.look()
+        self._identity = LedgerIdentity(stores, self._ledger)
+        self._identity.look()
         self._say(f"ledger: {counted(len(tenants), 'tenant')}, {counted(len(self._config.flavors), 'flavor')}")
         for words in active_stops(stores.registry.conditions(), stores.tenant_policies.in_force()):
             self._say(words)
@@ -201,7 +201,7 @@ class Stack:
             if is_embedded:
                 raise
             remedy = "start the server, name another one, or leave out the key to use an embedded server"
-            raise StoreUnavailable(self._config.reported_at(("redis", "url"), f"{gone}; {remedy}")) from None
+            raise StoreUnavailable(self._config.message_at(("redis", "url"), f"{gone}; {remedy}")) from None
         self._replicated = settings.min_replicas_to_write > 0
         return stores
 
@@ -347,8 +347,8 @@ class Stack:
 
     def _guarded(self, key: str) -> str:
         """Return a new key that the keeper restores if the server loses it."""
-        if self._keeper is not None:
-            self._keeper.guard(id_of(key))
+        if self._identity is not None:
+            self._identity.guard(id_of(key))
         return key
 
     # -- watch ---------------------------------------------------------------------------------------------------------
@@ -370,10 +370,10 @@ class Stack:
             self._again("root", self._restart_root)
 
     def _watch_ledger(self) -> None:
-        if self._keeper is None:
+        if self._identity is None:
             return
         try:
-            if self._keeper.look():
+            if self._identity.look():
                 self._say("ledger: lost by the server; created again under its own id, recovering leases from its meshes")
         except StoreUnavailable as gone:
             log.warning("the store does not answer", error=str(gone))
@@ -395,8 +395,8 @@ class Stack:
         self.redis = EmbeddedRedis.start(self.folder.path / "redis")
         if self.redis.url != self.redis_url:  # Another process took its port meanwhile: every part needs the new address.
             self.redis_url = self.redis.url
-            if self._keeper is not None:
-                self._keeper.move_to(self.stores())
+            if self._identity is not None:
+                self._identity.move_to(self.stores())
             for mesh in self.children:
                 self._restart_child(mesh)
             self._restart_root()

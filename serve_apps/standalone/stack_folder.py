@@ -44,7 +44,7 @@ class StackFolder:
             owner = self.read("stack.json")
             raise AlreadyRunning(
                 f"a stack already runs in {self.path} (process {owner.get('pid', '?')}, {owner.get('address', 'still starting')}); "
-                "stop it with `schedulemesh down`, or give another folder with --state"
+                "stop it with `schedulemesh down`, or give another folder with --state-dir"
             ) from None
         self._lock = descriptor
         return self

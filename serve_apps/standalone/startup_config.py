@@ -45,7 +45,7 @@ def refuse_another(folder: StackFolder, config: FederationConfig, file: Path) ->
     if running is not None and running != name:
         raise MeshError(
             f"{file} describes the federation {name}, but the state folder {folder.path} belongs to {running}; give another folder with "
-            f"--state. To give {running} these tenants on purpose, write `name: {running}` into the file"
+            f"--state-dir. To give {running} these tenants on purpose, write `name: {running}` into the file"
         )
 
 

@@ -28,7 +28,7 @@ from serve_apps.schemas.tenants import QuotaView, TenantsView, TenantView, Windo
 
 Within = Callable[[TenantPath], bool]
 
-NO_ORDERS = PoliciesInForce()
+NO_POLICIES = PoliciesInForce()
 
 
 def quantity(resource: str, units: int) -> Quantity:
@@ -37,7 +37,7 @@ def quantity(resource: str, units: int) -> Quantity:
     return Quantity(units=units, amount=from_units(resource, units), text=f"-{text}" if units < 0 else text)
 
 
-def tenants_view(snapshot: FederationSnapshot, within: Within, tenant_policies: PoliciesInForce = NO_ORDERS) -> TenantsView:
+def tenants_view(snapshot: FederationSnapshot, within: Within, tenant_policies: PoliciesInForce = NO_POLICIES) -> TenantsView:
     """Return the tenants within reach, each after its parent."""
     keys = sorted(snapshot.tree.flavor_resources())
     merged = tenant_policies.merged()

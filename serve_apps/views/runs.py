@@ -26,7 +26,7 @@ from serve_apps.schemas.runs import (
     SkippedView,
     StageView,
 )
-from serve_apps.snapshot_cache.waits import Waits, is_cut_short_for, is_line_cut_short_for
+from serve_apps.snapshot_cache.waits import Waits, is_reason_partial, is_run_reason_partial
 
 #: Most nodes in a list within the view of a run.
 LISTED_MAX = 1_000
@@ -59,7 +59,7 @@ def run_view(record: RunRecord, outputs: Iterable[str], look: Callable[[], Waits
         user=record.user,
     )
     stages = list(record.stages.values())
-    if is_line_cut_short_for(line) or any(map(is_cut_short_for, stages)):
+    if is_run_reason_partial(line) or any(map(is_reason_partial, stages)):
         waits = look()
         line, stages = waits.line(line), [waits.stage(stage) for stage in stages]
     by_stage = _counts_by(nodes, {node.node: node.stage for node in nodes})

@@ -16,13 +16,14 @@ from patience import eventually, gone
 from supervisors import saved_state
 
 import mesh
+from mesh.core.seen_nodes import NodeSeen
 from mesh.errors import RuntimeAdapterError
 from mesh.ray.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.ray.cluster.cluster_token import token_environment
 from mesh.ray.cluster.node_start import PORTS_A_NODE, Nodes, await_up, node_environment
 from mesh.ray.cluster.own_cluster import OwnCluster
 from mesh.ray.cluster.ports import promise_ports
-from mesh.ray.local.supervisor.node_watch import NodeSeen, look_at_nodes
+from mesh.ray.local.supervisor.node_watch import look_at_nodes
 
 REPOSITORY = Path(__file__).parents[2]
 OBJECT_STORE_BYTES = 80 * 2**20

@@ -40,7 +40,7 @@ def _assert_cpus(stores: Stores, tenant: str, cpus: int) -> None:
 
 def applied(config: str, file: Path, folder: Path) -> str:
     file.write_text(config)
-    done = CliRunner().invoke(app, ["apply", str(file), "--state", str(folder)])
+    done = CliRunner().invoke(app, ["apply", str(file), "--state-dir", str(folder)])
     assert done.exit_code == 0, done.output
     return done.output
 

@@ -114,17 +114,17 @@ def cluster_client(cluster_process: tuple["redis.Redis", str]) -> "redis.Redis":
 @pytest.fixture(scope="session")
 def switchboard() -> Iterator[tuple[Switchboard, str]]:
     """A real HTTP server for the application that a test plugs in, and its address."""
-    planning_state = Switchboard()
-    with serving(planning_state) as address:
-        yield planning_state, address
+    board = Switchboard()
+    with serving(board) as address:
+        yield board, address
 
 
 def linked_store(request: pytest.FixtureRequest, root: Store) -> Store:
     """The store behind a gateway: the child's verbs use HTTP, the root's own are direct."""
-    planning_state, address = request.getfixturevalue("switchboard")
+    board, address = request.getfixturevalue("switchboard")
     meshes = LinkedMeshes(address=address, keys=MemoryKeyRing())
     request.addfinalizer(meshes.close)
-    planning_state.app = link_app(ledger=root.ledger, queue=root.queue, blobs=root.blobs, keys=meshes.keys, receipts=RECEIPTS)
+    board.app = link_app(ledger=root.ledger, queue=root.queue, blobs=root.blobs, keys=meshes.keys, receipts=RECEIPTS)
     return replace(
         root,
         ledger=cast("LeaseLedger", LinkedLedger(root.ledger, meshes)),

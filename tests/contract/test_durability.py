@@ -31,8 +31,8 @@ def set_up(client: "redis.Redis", **settings: str) -> Iterator[None]:
             client.config_set(name, value)
         yield
     finally:
-        for response in before.values():
-            for name, value in response.items():
+        for values in before.values():
+            for name, value in values.items():
                 client.config_set(name, value)
 
 
@@ -153,7 +153,7 @@ class Newer:
         assert not transaction  # WAITAOF inside of one would not wait.
         yield SimpleNamespace(
             set=lambda key, _value: self.calls.append(("set", key)),
-            waitaof=lambda *response: self.calls.append(("waitaof", *response)),
+            waitaof=lambda *arguments: self.calls.append(("waitaof", *arguments)),
             execute=self._execute,
         )
 

@@ -265,8 +265,8 @@ def lost_claim(store: Store, west: ManualMesh) -> HeldClaim:
 
 
 def is_claimed_again(store: Store, west: ManualMesh, held: HeldClaim) -> bool:
-    (condition,) = store.queue.resume(west.session, (held,))
-    return condition.is_current
+    (claim,) = store.queue.resume(west.session, (held,))
+    return claim.is_current
 
 
 def finish_recovery(store: Store, west: ManualMesh) -> None:

@@ -427,7 +427,7 @@ def test_a_retired_run_leaves_no_count_of_its_stages(store, kept):
     snapshot = store.ledger.snapshot()
     assert (store.queue.claims_of(east.session), snapshot.running, snapshot.demands) == ((), (), ())
     keys = Keys("contract")
-    counts = keys.taken(EAST), keys.running(EAST), keys.queued_slots(EAST), keys.demands(EAST), keys.waiting_leases
+    counts = keys.taken(EAST), keys.running(EAST), keys.queued_slots(EAST), keys.demands(EAST), keys.demanding
     assert kept.client is None or kept.admin.exists(*counts) == 0
 
 

@@ -1,4 +1,4 @@
-"""Contract of snapshot stores, on memory and on files."""
+"""Contract of the store of saved states."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from mesh.core.ids import TaskId
-from mesh.core.saved_state import Checkpoint, SnapshotLevel, SnapshotStore, StateSnapshot
+from mesh.core.saved_state import Checkpoint, SnapshotLevel, StateSnapshot
 from mesh.errors import RuntimeAdapterError
-from mesh.ray.local.store.snapshot_store import FileSnapshots, MemorySnapshots
+from mesh.ray.local.store.snapshot_store import FileSnapshots
 
 A, B, C = TaskId("a"), TaskId("b/../b"), TaskId("c" * 400)
 RETENTION_MS = 1_000
@@ -24,18 +24,13 @@ def kept(task: TaskId = A, *, attempt: int = 1, at_ms: int = 10, size: int = 0, 
     return StateSnapshot(task=task, attempt=attempt, at_ms=at_ms, level=SnapshotLevel.DEFAULT, **parts)
 
 
-@pytest.fixture(params=["memory", "files"])
-def open_store(request, tmp_path: Path) -> Callable[..., SnapshotStore]:
-    def opened(bytes_max: int = 1_000) -> SnapshotStore:
-        if request.param == "memory":
-            return MemorySnapshots(bytes_max=bytes_max, retention_ms=RETENTION_MS)
-        return FileSnapshots(tmp_path / "snapshots", bytes_max=bytes_max, retention_ms=RETENTION_MS)
-
-    return opened
+@pytest.fixture
+def open_store(tmp_path: Path) -> Callable[..., FileSnapshots]:
+    return lambda bytes_max=1_000: FileSnapshots(tmp_path / "snapshots", bytes_max=bytes_max, retention_ms=RETENTION_MS)
 
 
 @pytest.fixture
-def store(open_store) -> SnapshotStore:
+def store(open_store) -> FileSnapshots:
     return open_store()
 
 
@@ -140,7 +135,7 @@ def test_dropped_snapshot_is_gone(store):
     assert store.size_bytes == 0
 
 
-# -- files alone -------------------------------------------------------------------------------------------------------
+# -- restarts ---------------------------------------------------------------------------------------------------------
 
 
 def test_files_are_found_again_in_their_order_with_their_ends(tmp_path):

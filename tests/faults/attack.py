@@ -66,9 +66,9 @@ def attack(victim: str, words: str, settings_file: str, addresses: list[str]) ->
 
 def _actors() -> Iterator[tuple[str, Any]]:
     """Return every named actor of this task's cluster, in any namespace."""
-    for response in ray.util.list_named_actors(all_namespaces=True):
+    for actor in ray.util.list_named_actors(all_namespaces=True):
         with contextlib.suppress(ValueError):  # It has ended since.
-            yield response["name"], ray.get_actor(response["name"], namespace=response["namespace"])
+            yield actor["name"], ray.get_actor(actor["name"], namespace=actor["namespace"])
 
 
 def _ask(actor: Any, function: Callable[..., Any], *arguments: Any) -> Any:

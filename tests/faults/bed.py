@@ -201,7 +201,7 @@ class Bed:
             namespace: Network namespace, closed with the mesh.
         """
         mesh = self.meshes[name] = Mesh(self, name, nodes, slots, login, namespace)
-        eventually(lambda: self.view(name) is not None and self.beats(name) > 0, PATIENCE_S)
+        eventually(lambda: self.view(name) is not None and self.heartbeats(name) > 0, PATIENCE_S)
         eventually(lambda: all(node.watches(self.incarnation(name)) for node in mesh.nodes), PATIENCE_S)
         return mesh
 
@@ -247,7 +247,7 @@ class Bed:
         self.ledger.snapshot()
         return int(self.server.client.hget(Keys().meta, "lt") or 0)
 
-    def beats(self, mesh: str) -> int:
+    def heartbeats(self, mesh: str) -> int:
         """Return the number of its session's counted heartbeats."""
         row = self.server.client.hget(Keys().sessions, mesh) or b"0|0|0|0|0"
         return int(row.split(b"|")[3])

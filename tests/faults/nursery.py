@@ -77,7 +77,7 @@ def _become(part: Any, arguments: list[Any], log: str) -> None:
             os.dup2(own, stream)
         part(*arguments)
         status = 0
-    except BaseException:  # noqa: BLE001  whatever ends the part is told in its log, and by its status
+    except BaseException:  # noqa: BLE001  whatever ends the part is written to its log, and by its status
         traceback.print_exc()
     finally:
         sys.stdout.flush()

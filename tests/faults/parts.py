@@ -43,13 +43,14 @@ from mesh.core.clock import EnduringClock
 from mesh.core.ids import FlavorName, MeshId, NodeId, PoolName, RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
+from mesh.core.seen_nodes import NodeSeen
 from mesh.core.values import Encoding, StoredValue
 from mesh.core.wire import decode, encode
 from mesh.ray.cluster.process import start_mark
 from mesh.ray.stage_runner import watchdog as production_watchdog
 from mesh.ray.stage_runner.exporting import ValueUnwritable, export, import_value
 from mesh.ray.stage_runner.watch_folder import enlist, socket_of
-from mesh.stages.hosting import Delivered, FoundStages, HeldStage, HostReport
+from mesh.stages.hosting import ANYWHERE, Delivered, FoundStages, HeldStage, HostReport, Places
 from mesh.stages.lease_deadline import Renewal
 from mesh.stages.messages import Failure, NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage
 from mesh.stages.spec import StageSpec
@@ -60,7 +61,7 @@ log = structlog.get_logger(__name__)
 #: Thirty seconds and the protocol's other times, ten times faster.
 TERMS = LeaseTerms(ttl_ms=3_000, grace_ms=1_000, max_step_ms=500)
 HEARTBEAT_MS, TICK_S, ANSWER_MS = 300, 0.1, 500
-ELECTION_MS = 1_000
+LEADER_TTL_MS = 1_000
 #: No minimum run time; a quota cut preempts at once.
 ORDERS = TenantPolicies(rules=Rules(min_run_ms=0), settings={"lab": QueueSettings(on_quota_reduction=OnQuotaReduction.EVICT)})
 FLAVOR = FlavorName("standard")
@@ -156,7 +157,7 @@ def root(url: str, name: str, ttl_ms: int = TERMS.ttl_ms) -> None:
     """Sweep, and plan while elected; survives every answer of the server."""
     ledger, tenant_policies = ledger_of(url, ttl_ms=ttl_ms), MemoryTenantPolicies()
     tenant_policies.publish(ORDERS)
-    planner = PlannerLoop(ledger, name, election_ms=ELECTION_MS, tenant_policies=tenant_policies)
+    planner = PlannerLoop(ledger, name, leader_ttl_ms=LEADER_TTL_MS, tenant_policies=tenant_policies)
     while True:
         try:
             ledger.sweep()
@@ -171,7 +172,7 @@ def planner(url: str, name: str, said: str, target_updates: list[list[Any]]) -> 
     woken = threading.Event()
     signal.signal(signal.SIGUSR1, lambda *_: woken.set())
     ledger = ledger_of(url)
-    token = ledger.elect(name, ELECTION_MS)
+    token = ledger.elect(name, LEADER_TTL_MS)
     version = ledger.snapshot().version
     pending = Path(f"{said}.pending")
     pending.write_text(f"elected {token}")
@@ -264,6 +265,7 @@ class ProcessHost:
         blobs: dict[str, bytes],  # noqa: ARG002  the port's; work of the bed reads nothing
         inputs: dict[NodeId, Delivered],  # noqa: ARG002  as above
         note: bytes = b"",
+        places: Places = ANYWHERE,  # noqa: ARG002  as above
     ) -> int:
         stage = _Stage(spec=spec, token=token, note=note)
         with self._guard:
@@ -273,6 +275,17 @@ class ProcessHost:
         self._keep(stage)
         threading.Thread(target=self._await_end, args=(stage,), daemon=True).start()
         return token
+
+    def shrink(self, stage: StageId, slots: int, *, at_once: bool = False) -> None:
+        """Keep all slots: they are busy until the stage ends."""
+
+    def grow(self, stage: StageId, slots: int, note: bytes, places: Places = ANYWHERE) -> None:  # noqa: ARG002  as above
+        """Replace the note: the work of the bed has one process per slot from the start."""
+        with self._guard:
+            found = self._stages.get(stage)
+        if found is not None:
+            found.note = note
+            self._keep(found)
 
     def _begin(self, spec: StageSpec) -> _Slot:
         what = spec.tasks[0].function.rpartition(":")[2]
@@ -312,7 +325,7 @@ class ProcessHost:
             self._stages.pop(stage.spec.stage, None)
         has_value = stage.spec.tasks[0].function.endswith(":value")
         blobs = {VALUE.sha256: VALUE_BYTES} if has_value else {}
-        messages = tuple(_response(stage, [code or 0 for code in codes], MeshId(self._order.mesh)))
+        messages = tuple(_last_messages(stage, [code or 0 for code in codes], MeshId(self._order.mesh)))
         self._report(HostReport(stage=stage.spec.stage, number=1, messages=messages, blobs=blobs))
 
     def confirm(self, stage: StageId, number: int) -> None:
@@ -385,7 +398,7 @@ class ProcessHost:
         for slot in stage.slots:
             slot.signal(number, self._ended_well(stage, slot))
 
-    def node_totals(self) -> tuple[ResourceSet, ...]:
+    def nodes(self) -> tuple[NodeSeen, ...]:
         return ()
 
     def read_clock(self) -> None:
@@ -426,7 +439,7 @@ def ask_watchdog(node: Path, **question: Any) -> dict[str, Any]:
     return answer
 
 
-def _response(stage: _Stage, codes: list[int], mesh: MeshId) -> list[StageMessage]:
+def _last_messages(stage: _Stage, codes: list[int], mesh: MeshId) -> list[StageMessage]:
     """Return the outcome; a worker killed by others loses the stage, as with Ray's runners."""
     spec = stage.spec
     task = spec.tasks[0]

@@ -128,8 +128,8 @@ def test_fault_38_a_quota_is_halved_and_raised_again_under_load(make_bed: Callab
     eventually(lambda: bed.held() == 2, PATIENCE_S)
     bed.oracle.limit({"lab": 2})
     assert max(use.by_mesh.get("east", 0) for use in bed.oracle.uses) == 0
-    beats = bed.beats("west")
-    eventually(lambda: bed.beats("west") > beats + 2, PATIENCE_S)
+    heartbeats = bed.heartbeats("west")
+    eventually(lambda: bed.heartbeats("west") > heartbeats + 2, PATIENCE_S)
     bed.oracle.limit({"lab": 3})
     bed.quota(lab=3)
     eventually(lambda: bed.runs("west") + bed.runs("east") == 3, PATIENCE_S)
@@ -281,7 +281,7 @@ def test_fault_41_a_hundred_meshes_claim_a_thousand_leases_each(server: Server, 
     assert counted.total() <= LEASE_COMMANDS_MAX * CHILDREN * ROWS_SENT_MAX, counted
     used = ledger.snapshot().usage
     assert {used[TenantPath(name), FLAVOR, "cpu"] for name in names} == {CHILDREN * 10_000}
-    row.held(f"100,000 leases came back; 1,001 in a beat are refused; beside it a heartbeat took {percentile(taken_s, 0.99):.0f} ms (p99)")
+    row.held(f"100,000 leases came back; 1,001 in a heartbeat are refused; one beside it took {percentile(taken_s, 0.99):.0f} ms (p99)")
 
 
 def lease_named(mesh: MeshId, tenant: str, token: int) -> Lease:

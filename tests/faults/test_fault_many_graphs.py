@@ -180,15 +180,15 @@ def test_fault_52_many_graphs_at_once_some_cancelled(federation: Federation, tmp
     ended = {graph: runs[graph].wait(LIMIT_S) for graph in graphs}
     assert {graph: state for graph, state in ended.items() if state is not graph.end} == {}
 
-    response: dict[Graph, list[RunEvent]] = {graph: list(run.events()) for graph, run in runs.items()}
-    assert [event for events in response.values() for event in events if event.reason is Reason.WORKER_LOST] == []
+    events_of: dict[Graph, list[RunEvent]] = {graph: list(run.events()) for graph, run in runs.items()}
+    assert [event for events in events_of.values() for event in events if event.reason is Reason.WORKER_LOST] == []
     assert aborts(federation) == []
     seen = executions(tmp_path)
     assert {name: times for name, times in seen.items() if times > 1} == {}
     whole = [graph for graph in graphs if ended[graph] is RunState.SUCCEEDED]
     for graph in whole:
         assert {node for name, node in seen if name == graph.name} == graph.nodes
-        succeeded = Counter(event.node for event in response[graph] if event.kind == "node" and event.after == NodeState.SUCCEEDED.value)
+        succeeded = Counter(event.node for event in events_of[graph] if event.kind == "node" and event.after == NodeState.SUCCEEDED.value)
         assert succeeded == Counter(graph.nodes)
         assert runs[graph].result(LIMIT_S) == graph.result()
 

@@ -1,4 +1,4 @@
-"""The fault proxy itself: it does what it is told."""
+"""The fault proxy itself: it does what it is set to."""
 
 from __future__ import annotations
 

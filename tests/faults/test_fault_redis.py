@@ -402,8 +402,8 @@ def test_fault_25_the_memory_of_redis_is_full(make_bed: Callable[..., Bed], row:
     bed.server.client.config_set("maxmemory", bed.server.client.info("memory")["used_memory"] // 2)  # No other call frees so much memory.
     with pytest.raises(StoreUnavailable, match="cannot serve now"):
         bed.submit("west", 1)
-    beats = bed.beats("west")
-    eventually(lambda: bed.beats("west") > beats + 2, PATIENCE_S)
+    heartbeats = bed.heartbeats("west")
+    eventually(lambda: bed.heartbeats("west") > heartbeats + 2, PATIENCE_S)
     bed.finish(running[:1])
     bed.server.client.config_set("maxmemory", 0)
     eventually(lambda: bed.reported_for(running[0])[-1:] == ["stage_ended"], PATIENCE_S)

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 from faults.bed import LAB, PATIENCE_S, SLOT, Bed, kill
-from faults.parts import ELECTION_MS, FLAVOR, STEADY_TTL_MS, TERMS, ledger_of, record_of
+from faults.parts import FLAVOR, LEADER_TTL_MS, STEADY_TTL_MS, TERMS, ledger_of, record_of
 from faults.proxy import Proxy
 from faults.server import PATIENT_MS, Server
 from faults.table import Row
@@ -47,12 +47,12 @@ def test_fault_12_the_reply_is_lost_after_the_script_has_run(bed: Bed, row: Row)
         answer = hand.ledger.acquire(hand.session, (demand,))
         assert [lease.held for lease in answer.response.leases] == [SLOT]
         assert bed.held("hand") == 1
-        heartbeat_report, beats = HeartbeatReport(number=1, demands=()), bed.beats("hand")
+        heartbeat_report, heartbeats = HeartbeatReport(number=1, demands=()), bed.heartbeats("hand")
         eventually(lambda: is_heard(hasty), PATIENCE_S)
         proxy.weather.drop_replies = True
         with pytest.raises(StoreUnavailable):
             hasty.heartbeat(hand.session, hand.record, heartbeat_report)
-        eventually(lambda: bed.beats("hand") > beats, PATIENCE_S)
+        eventually(lambda: bed.heartbeats("hand") > heartbeats, PATIENCE_S)
         proxy.weather.drop_replies = False
         proxy.cut()
         assert hand.ledger.heartbeat(hand.session, hand.record, heartbeat_report).leases == answer.response.leases
@@ -124,7 +124,7 @@ def test_fault_14_two_planners_at_once(make_bed: Callable[..., Bed], row: Row) -
     bed.is_running("west", 2)
     settled = bed.plans()
     lt = bed.lt()
-    eventually(lambda: bed.lt() > lt + 2 * ELECTION_MS, PATIENCE_S)
+    eventually(lambda: bed.lt() > lt + 2 * LEADER_TTL_MS, PATIENCE_S)
     assert bed.plans() - settled <= 2  # Once a second at most, by the elected planner.
     row.held("the borrower was preempted once; no plan undid another")
 
@@ -133,7 +133,7 @@ def test_fault_14_deposed_planner_sends_a_plan(bed: Bed, row: Row) -> None:
     kill(bed.roots[0])
     hand = ManualMesh(bed.ledger, record_of("hand", 2))
     first = eventually(lambda: bed.ledger.elect("first", STEADY_TTL_MS), PATIENCE_S)
-    assert bed.ledger.elect("second", ELECTION_MS) is None
+    assert bed.ledger.elect("second", LEADER_TTL_MS) is None
     target_update = TargetUpdate(mesh=MeshId("hand"), tenant=LAB, flavor=FLAVOR, target=SLOT)
     version = bed.ledger.snapshot().version
     for forged in (first - 1, first + 1):
@@ -176,7 +176,7 @@ def test_fault_16_a_planner_sleeps_and_then_applies_its_plan(bed: Bed, tmp_path:
     bed.others.append(sleeper)
     eventually(lambda: said.exists() and said.read_text().startswith("elected"), PATIENCE_S)
     sleeper.suspend()
-    eventually(lambda: bed.ledger.elect("second", ELECTION_MS * 10), PATIENCE_S)
+    eventually(lambda: bed.ledger.elect("second", LEADER_TTL_MS * 10), PATIENCE_S)
     sleeper.send_signal(signal.SIGUSR1)
     sleeper.resume()
     eventually(lambda: said.read_text() == PlannerSuperseded.__name__, PATIENCE_S)

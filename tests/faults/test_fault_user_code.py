@@ -50,7 +50,7 @@ class Mesh:
 
     def __init__(self, address: str, storage: Path) -> None:
         self._reports: queue.SimpleQueue[HostReport] = queue.SimpleQueue()
-        self._response: dict[StageId, list[StageMessage]] = defaultdict(list)
+        self._messages: dict[StageId, list[StageMessage]] = defaultdict(list)
         self.host = RayStageHost(
             mesh=MESH,
             address=address,
@@ -74,9 +74,9 @@ class Mesh:
 
     def until(self, stage: StageId, kind: type[StageMessage]) -> Any:
         """Return the first message of this kind."""
-        while not (found := [message for message in self._response[stage] if isinstance(message, kind)]):
+        while not (found := [message for message in self._messages[stage] if isinstance(message, kind)]):
             report = self._reports.get(timeout=PATIENCE_S)
-            self._response[report.stage] += report.messages
+            self._messages[report.stage] += report.messages
             self.host.confirm(report.stage, report.number)
         return found[0]
 
@@ -392,16 +392,16 @@ def test_fault_51_what_a_task_below_has_made_goes_too(mesh: Mesh) -> None:
 
 
 def test_fault_51_a_stage_that_waits_for_ray_says_so(mesh: Mesh, row: Row) -> None:
-    blocker = placement_group([{"CPU": 1}], name="blocker")
+    blocker = placement_group([{"CPU": 3}], name="blocker")
     eventually(lambda: blocker.wait(0))
-    stage = mesh.start("waits", int, 3, slots=3)
+    stage = mesh.start("waits", int, 3, slots=2)
     waiting = mesh.until(stage, StageWaiting)
     assert waiting.reason is Reason.WAITING_FOR_GROUP
-    assert "no room for its placement group of 3 CPU" in waiting.detail
-    assert "1 CPU by placement group blocker" in waiting.detail
+    assert "no room for its placement group of 1 CPU" in waiting.detail
+    assert "3 CPU by placement group blocker" in waiting.detail
     mesh.host.cancel(stage)
     mesh.until(stage, StageEnded)
-    again = mesh.start("waits-again", int, 3, slots=3)
+    again = mesh.start("waits-again", int, 3, slots=2)
     mesh.until(again, StageWaiting)
     remove_placement_group(blocker)
     assert isinstance(mesh.until(again, NodeSucceeded), NodeSucceeded)

@@ -46,7 +46,7 @@ ONE = ResourceSet.of({"cpu": 1})
 POOL = PoolRecord(pool=PoolName("general"), flavor=CPU, capacity=ResourceSet.of({"cpu": 8}))
 RECORD = MeshRecord(mesh=EAST, labels={}, pools=(POOL,), cluster="c")
 TREE = TenantTree([Tenant(path=ACME, parent=None, quotas={(CPU, "cpu"): Quota(nominal=80_000)})])
-WANT = QuotaDemand(tenant=ACME, flavor=CPU, slot=ONE, slots=3)
+DEMAND = QuotaDemand(tenant=ACME, flavor=CPU, slot=ONE, slots=3)
 SPEC = StageSpec(stage=StageId("r.1"), run=RunId("r"), tenant=ACME, tasks=(), slot=ONE, width=1)
 PROGRAM = Path(__file__).with_name("dying_root.py")
 START_S_MAX = 60
@@ -112,7 +112,7 @@ def root(url: str, verb: str) -> Iterator[str]:
 def test_interrupted_heartbeat_gets_the_first_answer(replicas):
     ledger = HttpLedger(replicas.link("heartbeat"))
     session = ledger.join(RECORD)
-    wanted = replace(WANT, slots=2)
+    wanted = replace(DEMAND, slots=2)
     response = ledger.heartbeat(session, RECORD, HeartbeatReport(number=1, demands=(wanted,)))
     assert response == ledger.heartbeat(session, RECORD, HeartbeatReport(number=1, demands=(wanted,)))
     with pytest.raises(StaleHeartbeat):
@@ -122,7 +122,7 @@ def test_interrupted_heartbeat_gets_the_first_answer(replicas):
 
 def test_interrupted_acquire_is_granted_once_and_reported(replicas):
     ledger = HttpLedger(replicas.link("acquire"))
-    acquired = ledger.acquire(ledger.join(RECORD), (WANT,))
+    acquired = ledger.acquire(ledger.join(RECORD), (DEMAND,))
     assert acquired.answers == (LookAgain(),)
     assert [lease.held for lease in acquired.response.leases] == [ONE.times(3)]
     assert replicas.ledger.snapshot().usage == {(ACME, CPU, "cpu"): 30_000}
@@ -160,7 +160,7 @@ def test_interrupted_report_takes_effect_once(replicas):
 def holding(ledger: HttpLedger) -> tuple[Session, Lease]:
     """Session with a lease that pays for a stage."""
     session = ledger.join(RECORD)
-    acquired = ledger.acquire(session, (WANT,))
+    acquired = ledger.acquire(session, (DEMAND,))
     (lease,) = acquired.response.leases
     return replace(session, mark=acquired.response.mark), lease
 
@@ -213,11 +213,11 @@ def test_duplicate_calls_take_effect_once(wires):
     session = HttpLedger(wires.good).join(RECORD)
     wires.proxy.weather.duplicate = True
     ledger, stages = HttpLedger(wires.bad), HttpStageQueue(wires.bad, EAST)
-    acquired = ledger.acquire(session, (WANT,))
+    acquired = ledger.acquire(session, (DEMAND,))
     assert isinstance(acquired.answers[0], (Granted, LookAgain))
     (lease,) = acquired.response.leases
     session = replace(session, mark=acquired.response.mark)
-    ledger.heartbeat(session, RECORD, HeartbeatReport(number=1, demands=(WANT,)))
+    ledger.heartbeat(session, RECORD, HeartbeatReport(number=1, demands=(DEMAND,)))
     ledger.heartbeat(session, RECORD, HeartbeatReport(number=2))
     wires.store.submit(EAST, SPEC)
     taken = stages.claim(session, SPEC.stage, lease)
@@ -234,7 +234,7 @@ def test_duplicate_calls_take_effect_once(wires):
 def test_overtaken_heartbeat_changes_nothing(wires):
     session = HttpLedger(wires.good).join(RECORD)
     wires.proxy.weather.hold_requests = True
-    late = Late(lambda: HttpLedger(wires.bad).heartbeat(session, RECORD, HeartbeatReport(number=1, demands=(WANT,))))
+    late = Late(lambda: HttpLedger(wires.bad).heartbeat(session, RECORD, HeartbeatReport(number=1, demands=(DEMAND,))))
     eventually(lambda: wires.proxy.requests > 0)
     HttpLedger(wires.good).heartbeat(session, RECORD, HeartbeatReport(number=2, demands=()))
     wires.proxy.weather.hold_requests = False
@@ -246,9 +246,9 @@ def test_late_old_acquire_is_granted_nothing(wires):
     ledger = HttpLedger(wires.good)
     session = ledger.join(RECORD)
     wires.proxy.weather.hold_requests = True
-    late = Late(lambda: HttpLedger(wires.bad).acquire(session, (WANT,)))
+    late = Late(lambda: HttpLedger(wires.bad).acquire(session, (DEMAND,)))
     eventually(lambda: wires.proxy.requests > 0)
-    assert ledger.acquire(session, (WANT,)).answers == (Granted(slots=3),)
+    assert ledger.acquire(session, (DEMAND,)).answers == (Granted(slots=3),)
     wires.proxy.weather.hold_requests = False
     assert late.answer().answers == (LookAgain(),)
     assert usage(wires.store) == 30_000
@@ -259,10 +259,10 @@ def test_an_answer_that_got_lost_is_had_by_asking_again(wires):
     session = ledger.join(RECORD)
     wires.proxy.weather.drop_replies = True
     with pytest.raises(StoreUnavailable):
-        HttpLedger(wires.hasty).heartbeat(session, RECORD, HeartbeatReport(number=1, demands=(WANT,)))
+        HttpLedger(wires.hasty).heartbeat(session, RECORD, HeartbeatReport(number=1, demands=(DEMAND,)))
     eventually(lambda: [view.slots for view in wires.store.snapshot().demands] == [3])
     wires.proxy.weather.drop_replies = False
-    assert ledger.heartbeat(session, RECORD, HeartbeatReport(number=1, demands=(WANT,))).epoch == session.epoch
+    assert ledger.heartbeat(session, RECORD, HeartbeatReport(number=1, demands=(DEMAND,))).epoch == session.epoch
 
 
 @pytest.mark.parametrize("fault", ["refuse", "drop_requests"])
@@ -286,7 +286,7 @@ class Late:
     def _run(self, call: Callable[[], object]) -> None:
         try:
             self._answer = call()
-        except Exception as error:  # noqa: BLE001  told to the test, whatever it is
+        except Exception as error:  # noqa: BLE001  passed to the test, whatever it is
             self._error = error
 
     def answer(self):

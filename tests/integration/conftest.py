@@ -17,8 +17,9 @@ from mesh.core.ids import NodeId, RunId, StageId, TenantPath
 from mesh.core.resources import ResourceSet
 from mesh.core.wire import decode, encode
 from mesh.ray.cluster.own_cluster import OwnCluster
+from mesh.ray.placement import SlotGroup
 from mesh.ray.stage_runner.runner import StageRunner
-from mesh.stages.messages import STAGE_MESSAGE, StageEnded, StageMessage
+from mesh.stages.messages import STAGE_MESSAGE, StageEnded, StageMessage, StageResized, StageWaiting
 from mesh.stages.spec import StageSpec, TaskSpec
 
 #: Longer than a runner, a group's keeper and a task take to start one after the other on a busy machine.
@@ -58,10 +59,11 @@ class RunnerLog:
         stage = StageId(f"{run}.{self.stages}")
         spec = StageSpec(stage=stage, run=RunId(run), tenant=self.tenant, tasks=tasks, slot=ONE_CPU, width=2)
         blobs = {sha256: data for sha256, data in self.code.items() if sha256 in spec.blobs()}
-        tenant_policies = [self.actor.start.remote(encode(spec), blobs, inputs or {}, group, held)]
+        groups = () if group is None else (SlotGroup(group, slots=1),)
+        calls = [self.actor.start.remote(encode(spec), blobs, inputs or {}, groups, held)]
         if cancelled:
-            tenant_policies.append(self.actor.cancel.remote(stage, 0.0))
-        ray.get(tenant_policies)
+            calls.append(self.actor.cancel.remote(stage, 0.0))
+        ray.get(calls)
         return stage
 
     def until(self, stage: StageId, wanted: Callable[[StageMessage], bool]) -> StageMessage:
@@ -71,17 +73,17 @@ class RunnerLog:
             found = next((message for message in self.messages.get(stage, []) if wanted(message)), None)
             if found is not None:
                 return found
-            for reported, _, messages, blobs in ray.get(self.actor.next_batch.remote(1.0)):
-                self.messages.setdefault(reported, []).extend(decode(STAGE_MESSAGE, message) for message in messages)
+            for stage_id, _, messages, blobs in ray.get(self.actor.next_batch.remote(1.0)):
+                self.messages.setdefault(stage_id, []).extend(decode(STAGE_MESSAGE, message) for message in messages)
                 self.blobs.update(blobs)
-        raise AssertionError(f"it did not come; of {stage} was told: {self.messages.get(stage)}")
+        raise AssertionError(f"it did not come; of {stage} came: {self.messages.get(stage)}")
 
     def end(self, stage: StageId) -> dict[NodeId, StageMessage]:
         """Wait for the end of the stage, and return the last message of each node."""
         self.until(stage, lambda message: isinstance(message, StageEnded))
-        reported = self.messages[stage]
-        assert isinstance(reported[-1], StageEnded), "something came after the end"
-        return {message.node: message for message in reported[:-1]}
+        messages = self.messages[stage]
+        assert isinstance(messages[-1], StageEnded), "something came after the end"
+        return {message.node: message for message in messages[:-1] if not isinstance(message, StageWaiting | StageResized)}
 
 
 @pytest.fixture(scope="module")

@@ -274,20 +274,20 @@ def test_s2_results_are_taken_as_they_come(group, gate):
 
 
 def test_s2_a_late_rank_is_reported_after_the_others(group, gate):
-    reported = []
+    results = []
     call = group.all().hold.remote(gate, 1)
     answered(call, 3)
     with pytest.raises(GroupCallFailed, match="hold: 1 of 4 ranks failed") as caught:
-        reported.extend(call.as_they_come(timeout=0.1))
-    assert sorted(reported) == [(0, 0), (2, 2), (3, 3)]
+        results.extend(call.as_they_come(timeout=0.1))
+    assert sorted(results) == [(0, 0), (2, 2), (3, 3)]
     assert set(caught.value.errors) == {1}
 
 
 def test_s2_merged_streams_survive_the_failure_of_one(group):
-    reported = []
+    results = []
     with pytest.raises(GroupCallFailed, match="count: 1 of 4 ranks failed"):
-        reported.extend(group.all().count.stream(3))
-    assert sorted(reported) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (3, 0), (3, 1), (3, 2)]
+        results.extend(group.all().count.stream(3))
+    assert sorted(results) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (3, 0), (3, 1), (3, 2)]
 
 
 def test_nobody_answers_a_call_of_an_empty_group():

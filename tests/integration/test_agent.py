@@ -422,8 +422,8 @@ def test_s17_a_preempted_task_resumes_elsewhere_at_its_step(agent, new_agent, su
     assert (unpickled(stopped.saved.checkpoint_bytes), stopped.saved.progress) == (3, 0.6)
     assert get(training).stopped
     assert stop(agent, first) == stopped
-    reported: StateSnapshot = heard(supervisor, "checkpoint", task=first.task)[-1].payload
-    assert reported.checkpoint.number <= 3
+    checkpoint: StateSnapshot = heard(supervisor, "checkpoint", task=first.task)[-1].payload
+    assert checkpoint.checkpoint.number <= 3
 
     second = order(Trainer, task=first.task, attempt=2, options={**entry, "saved": stopped.saved})
     elsewhere = new_agent()

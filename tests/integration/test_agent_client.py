@@ -44,7 +44,7 @@ def test_a_broken_connection_loses_no_process_and_no_end(ray_driver):
     lost: list[tuple[str, str]] = []
 
     async def watched():
-        client = AgentClient("door", "tests", 1, lambda process, words: lost.append((process.name, words)))
+        client = AgentClient("client", "tests", 1, lambda process, words: lost.append((process.name, words)))
         process = client.track(AgentProcess(name="one", handle=ray.remote(OutOfReach).remote(), node=None, group=None))
         pid = await asyncio.wait_for(process.handle.pid.remote(), PATIENCE_S)
         assert (lost, list(client.processes)) == ([], ["one"])

@@ -217,9 +217,9 @@ def test_the_death_of_a_raylet_shows(starters):
 
 
 def test_a_node_that_fails_to_start_is_reported_with_its_log(short_folder):
-    with pytest.raises(RuntimeAdapterError, match=r"before it was up(.|\n)*object.store") as reported:
+    with pytest.raises(RuntimeAdapterError, match=r"before it was up(.|\n)*object.store") as raised:
         OwnCluster.start(ClusterSpec(nodes=(ClusterNodeSpec(cpu=1),), object_store_bytes=1), temp_dir_parent=short_folder)
-    assert "Check that" in str(reported.value)
+    assert "Check that" in str(raised.value)
     assert list(short_folder.iterdir()) == []
 
 

@@ -53,7 +53,7 @@ def found(actors: DetachedActors) -> FoundActors:
 
 
 def state_of(group: Any) -> str:
-    return str(placement_group_table(group)["state"])
+    return str(placement_group_table(group.group)["state"])
 
 
 def has_died(runner: Any) -> bool:
@@ -70,7 +70,7 @@ def start(runner: Any, storage: Path, task: Callable[..., TaskSpec], note: bytes
     ray.get(runner.bind.remote(TENANT, storage.as_uri(), 1024, MeshId("standing"), 7))
     tasks = (task("a", "call:builtins:int", 3, resources=NOTHING),)
     spec = StageSpec(stage=StageId("r.1"), run=RunId("r"), tenant=TENANT, tasks=tasks, slot=NOTHING, width=1)
-    ray.get(runner.start.remote(encode(spec), {}, {}, None, (), note))
+    ray.get(runner.start.remote(encode(spec), {}, {}, (), (), note))
     return spec.stage
 
 
@@ -84,8 +84,8 @@ def hear_the_end(runner: Any, listener: int) -> list[Any]:
 
 def test_the_groups_of_a_keeper_go_with_it(actors: DetachedActors) -> None:
     keeper = actors.new_keeper(1, 1)
-    taken, kept = (ray.get(keeper.take.remote(HALF, slots)) for slots in (1, 2))
-    ray.get(keeper.give_back.remote(kept, True))
+    taken, kept = ray.get(keeper.take.remote(HALF, 2, (), {}))
+    ray.get(keeper.give_back.remote((kept,), True))
     eventually(lambda: (state_of(taken), state_of(kept)) == ("CREATED", "CREATED"))
     ray.kill(keeper)
     eventually(lambda: (state_of(taken), state_of(kept)) == ("REMOVED", "REMOVED"))
@@ -93,8 +93,8 @@ def test_the_groups_of_a_keeper_go_with_it(actors: DetachedActors) -> None:
 
 def test_a_keeper_removes_what_nobody_gave_back(actors: DetachedActors) -> None:
     keeper = actors.new_keeper(1, 1)
-    one, two = (ray.get(keeper.take.remote(HALF, 1)) for _ in range(2))
-    ray.get(keeper.keep_only.remote(frozenset({one.id.hex()})))
+    one, two = ray.get(keeper.take.remote(HALF, 2, (), {}))
+    ray.get(keeper.keep_only.remote(frozenset({one.hex_id})))
     eventually(lambda: (state_of(one), state_of(two)) == ("CREATED", "REMOVED"))
 
 
@@ -107,9 +107,9 @@ def test_a_found_runner_has_session_stages_and_unacked_messages(
     first = hear_the_end(runner, listener=5)
     there = found(actors)
     assert (there.incarnation, there.since) == (5, 3)
-    rolls = {inventory.tenant: (actor, inventory) for actor, inventory in there.runners}
-    assert rolls.keys() == {TENANT, ""}
-    again, inventory = rolls[TENANT]
+    inventories = {inventory.tenant: (actor, inventory) for actor, inventory in there.runners}
+    assert inventories.keys() == {TENANT, ""}
+    again, inventory = inventories[TENANT]
     assert isinstance(inventory, Inventory)
     assert inventory.stages == (HeldStage(stage=stage, note=b"noted", holder=7),)
     assert (inventory.holder, inventory.groups) == (7, {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
 import subprocess
@@ -21,9 +22,10 @@ REPOSITORY = Path(__file__).parents[2]
 RUN_S_MAX = 240.0
 
 
-def started(*options: str) -> subprocess.Popen[str]:
+def started(*options: str, **environment: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-u", "-m", "examples.rlhf", *options]
-    return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    variables = {**os.environ, **environment}
+    return subprocess.Popen(command, cwd=REPOSITORY, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @contextlib.contextmanager
@@ -48,25 +50,26 @@ def lives(process: psutil.Process) -> bool:
 
 
 def test_a_step_along_the_gradient_makes_the_policy_worth_more():
-    check_targets = Judge(seed=1)
+    judge = Judge(seed=1)
     samples = np.stack([np.repeat(np.arange(PROMPTS), ANSWERS), np.tile(np.arange(ANSWERS), PROMPTS)], axis=1)
-    trainer = Trainer(untrained(), samples, check_targets.score(samples), steps=1)
-    assert check_targets.worth(untrained() + trainer.gradient(untrained())) > check_targets.worth(untrained())
+    trainer = Trainer(untrained(), samples, judge.score(samples), steps=1)
+    assert judge.worth(untrained() + trainer.gradient(untrained())) > judge.worth(untrained())
     assert softmax(untrained()).sum() == pytest.approx(PROMPTS)
 
 
 @pytest.mark.ray
-def test_rollouts_are_preempted_for_training_and_resume():
+def test_rollouts_are_preempted_for_training_and_resume(tmp_path):
     # Rollouts so long that none ends before the trainer starts, even if the last of them starts seconds after the first.
-    with started("--rounds", "2", "--rollout-steps", "300") as example:
-        reported, complaints = communicate(example)
+    with started("--rounds", "2", "--rollout-steps", "300", HOME=str(tmp_path), XDG_STATE_HOME="") as example:
+        done, complaints = communicate(example)
     assert example.returncode == 0, complaints
-    worth = [float(value) for value in re.findall(r"the policy is worth ([+-][\d.]+)", reported)]
+    worth = [float(value) for value in re.findall(r"the policy is worth ([+-][\d.]+)", done)]
     assert len(worth) == 2
     assert worth[0] < worth[1]
-    went_on = [int(step) for step in re.findall(r"was preempted, continued at step (\d+)", reported)]
-    assert max(went_on) > 0, reported
-    assert f"{len(went_on)} rollouts were preempted (label role:rollout); the audit found nothing" in reported
+    went_on = [int(step) for step in re.findall(r"was preempted, continued at step (\d+)", done)]
+    assert max(went_on) > 0, done
+    assert f"{len(went_on)} rollouts were preempted (label role:rollout); the audit found nothing" in done
+    assert list(tmp_path.iterdir()) == [], "an example writes nothing into the home of its user"
 
 
 @pytest.mark.faults

@@ -324,16 +324,16 @@ def test_s16_metrics_come_from_what_happened(running, tmp_path):
         second = own.submit_task(Counter, pool="small", resources={"cpu": 1})
         assert second.status().state is TaskState.PLACEABLE
         at_ms.append(now_ms())
-        eventually(lambda: own.metric_values().waiting_longest_ms["standard"] >= WAITED_MS)
+        eventually(lambda: own.metrics().waiting_longest_ms["standard"] >= WAITED_MS)
         at_ms.append(now_ms())
         first.finish()
         second.wait_started(60)
         at_ms.append(now_ms())
-        metric_values = own.metric_values()
+        metrics = own.metrics()
     submitted_ms, started_ms, answered_ms, let_go_ms, end_ms = at_ms
-    assert metric_values.placement_success_rate == 1.0
-    assert 0 < metric_values.schedule_latency_p95_ms <= max(started_ms - submitted_ms, answered_ms - started_ms) + 1
-    assert let_go_ms - answered_ms - 1 <= metric_values.queue_wait_time_p99_ms["standard"] <= end_ms - started_ms + 1
+    assert metrics.placement_success_rate == 1.0
+    assert 0 < metrics.schedule_latency_p95_ms <= max(started_ms - submitted_ms, answered_ms - started_ms) + 1
+    assert let_go_ms - answered_ms - 1 <= metrics.queue_wait_time_p99_ms["standard"] <= end_ms - started_ms + 1
 
 
 def now_ms():
@@ -381,8 +381,8 @@ def test_s17_a_failing_handler_is_reported_and_falls_back(running, pool, handler
     assert eventually(lambda: words in task.status().detail)
     first, _ = task.call("run", 1)
     assert first > 0
-    (reported,) = [recent_events for recent_events in running.events() if recent_events.about == task.task]
-    assert (reported.kind.value, words in reported.words) == ("STATE_LOST", True)
+    (event,) = [event for event in running.events() if event.about == task.task]
+    assert (event.kind.value, words in event.words) == ("STATE_LOST", True)
 
 
 def test_two_sizes_of_one_gang_are_a_contradiction(running, pool):

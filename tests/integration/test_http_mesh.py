@@ -139,9 +139,9 @@ def settings_of(stack: Stack, mesh: str) -> str:
 
 
 def test_a_mesh_without_a_key_to_the_store_runs_a_stage(stack: Stack, client: Client) -> None:
-    reported = settings_of(stack, "east")
-    assert json.loads(reported)["store"] is None
-    assert stack.redis_url not in reported
+    settings = settings_of(stack, "east")
+    assert json.loads(settings)["store"] is None
+    assert stack.redis_url not in settings
     assert run_in(client, "east") == 10_003
     eventually(lambda: _only_east_and_no_lease(stack))
 
@@ -182,9 +182,9 @@ def test_an_existing_cluster_joins_by_command_leaves_by_signal(stack: Stack, cli
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=LIMIT_S)
-    reported = (tmp_path / "log").read_text()
-    assert process.returncode == 0, reported
-    assert "warning: mesh guest: its pools declare 64 cpu, its nodes have " in reported
+    text = (tmp_path / "log").read_text()
+    assert process.returncode == 0, text
+    assert "warning: mesh guest: its pools declare 64 cpu, its nodes have " in text
     eventually(lambda: _guest_has_left(stores))
 
 
@@ -214,8 +214,8 @@ def test_a_process_of_the_stack_has_its_clusters_token_alone(stack: Stack) -> No
     assert stat.S_IMODE(cluster.token_file.stat().st_mode) == 0o600
     assert cluster.token_file.parent.parent == stack.folder.path
     for process in (stack.root, *stack.children.values()):
-        reported = psutil.Process(process.pid).environ()
-        assert (reported["RAY_AUTH_MODE"], reported["RAY_AUTH_TOKEN_PATH"], reported["RAY_AUTH_TOKEN"]) == (
+        environment = psutil.Process(process.pid).environ()
+        assert (environment["RAY_AUTH_MODE"], environment["RAY_AUTH_TOKEN_PATH"], environment["RAY_AUTH_TOKEN"]) == (
             "token",
             str(cluster.token_file),
             "",

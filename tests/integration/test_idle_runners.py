@@ -74,12 +74,12 @@ def runners() -> list[str]:
 
 def hear_the_end(host: RayStageHost, reports: queue.SimpleQueue[HostReport]) -> list[Any]:
     """Return the messages of the stage, all of them acked."""
-    reported: list[Any] = []
-    while not any(isinstance(message, StageEnded) for message in reported):
+    messages: list[Any] = []
+    while not any(isinstance(message, StageEnded) for message in messages):
         report = reports.get(timeout=EVENT_S_MAX)
-        reported += report.messages
+        messages += report.messages
         host.confirm(report.stage, report.number)
-    return reported
+    return messages
 
 
 def a_stage(run: str, task: Callable[..., TaskSpec]) -> StageSpec:

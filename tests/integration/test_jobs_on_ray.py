@@ -64,9 +64,9 @@ def is_running(job, workers=2):
 def test_s34_s35_workers_start_with_the_leaders_address(running, pool, tmp_path):
     job = submitted(running, tmp_path, job_form("pong"))
     eventually(lambda: is_running(job))
-    ((_, leader_pid, reported),) = starts(tmp_path, "leader")
+    ((_, leader_pid, leader_address),) = starts(tmp_path, "leader")
     address = f"leader-of-{leader_pid}:1"
-    assert reported.rpartition(":")[2].isdigit()
+    assert leader_address.rpartition(":")[2].isdigit()
     assert sorted((rank, of) for rank, _, of in eventually(lambda: starts(tmp_path, "actors"))) == [(1, address), (2, address)]
     assert job.status().leader_address == address
     assert job.member("actors", 1).status().node == job.status().members[2].node

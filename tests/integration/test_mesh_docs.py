@@ -55,8 +55,8 @@ def agents_left() -> list[str]:
 @pytest.mark.slow
 def test_the_example_of_a_preemption_leaves_nothing(two_nodes, tmp_path):
     program = with_steps((REPOSITORY / "examples" / "preempt.py").read_text(encoding="utf-8"), 300, 800)
-    reported = output_of(program, tmp_path, two_nodes)
-    why, urgent, long = reported.strip().splitlines()
+    text = output_of(program, tmp_path, two_nodes)
+    why, urgent, long = text.strip().splitlines()
     assert re.match(r"[A-Z_]+: ", why)
     assert urgent == "urgent went through steps 0 to 20 in attempt 1"
     went_on = re.fullmatch(r"long went through steps (\d+) to 800 in attempt 2", long)
@@ -66,10 +66,10 @@ def test_the_example_of_a_preemption_leaves_nothing(two_nodes, tmp_path):
 
 
 def test_the_program_of_the_pages_runs_and_leaves_nothing(two_nodes, tmp_path):
-    reported = output_of(with_steps(program_of_the_pages(), 250, 800), tmp_path, two_nodes)
-    assert re.match(r"(RESERVED_LAYER|GROUP_CREATED) \[\{'CPU': 1.0\}\]\n", reported)
-    assert "POOL_TOO_SMALL: pool main has 3 cpu in total, 4 requested." in reported
-    assert re.search(r"low went on at step \d+, in attempt 2", reported)
-    assert "job: Succeeded" in reported
+    text = output_of(with_steps(program_of_the_pages(), 250, 800), tmp_path, two_nodes)
+    assert re.match(r"(RESERVED_LAYER|GROUP_CREATED) \[\{'CPU': 1.0\}\]\n", text)
+    assert "POOL_TOO_SMALL: pool main has 3 cpu in total, 4 requested." in text
+    assert re.search(r"low went on at step \d+, in attempt 2", text)
+    assert "job: Succeeded" in text
     gone(agents_left)
     assert list((tmp_path / "schedulemesh" / "meshes").iterdir()) == []

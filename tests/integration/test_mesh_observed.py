@@ -80,9 +80,9 @@ def test_s13_a_raising_plugin_is_fenced_over_a_restart(running, pool):
     assert task.call("add") == 1
     other = running.submit_task(Counter, pool=pool, resources={"cpu": 1})
     assert other.wait_started(PATIENCE_S).state is mesh.TaskState.RUNNING
-    assert [reported.words for reported in recent_events(running, MeshEventKind.PLUGIN_FENCED)] == [
+    assert [event.words for event in recent_events(running, MeshEventKind.PLUGIN_FENCED)] == [
         fenced.words
-    ]  # It does not change, so it is reported again.
+    ]  # It does not change, so it is fenced again.
 
 
 def test_s13_an_unloadable_plugin_is_reported_without_a_mesh(two_nodes, tmp_path):
@@ -116,16 +116,16 @@ def test_s15_s16_metrics_are_served_and_silence_is_an_alarm(running, pool, tmp_p
     task.wait_started(PATIENCE_S)
     eventually(lambda: [one for one in recent_events(running, MeshEventKind.ALARM) if one.about == "agent_heartbeat_gap"])
     with urllib.request.urlopen(f"http://127.0.0.1:{running.status().metrics_port}/metrics", timeout=60) as answer:
-        reported = answer.read().decode()
+        text = answer.read().decode()
     for name in ("schedule_latency_p95", "queue_wait_time_p99", "placement_success_rate", "agent_heartbeat_gap"):
-        assert f"schedulemesh_{name}" in reported
-    assert 'mesh="observed"' in reported
+        assert f"schedulemesh_{name}" in text
+    assert 'mesh="observed"' in text
     assert len(running.metrics_history()) > 1
     running.chart(tmp_path / "page.svg")
     assert (tmp_path / "page.svg").read_text().rstrip().endswith("</svg>")
     assert running.panel().title is not None
     task.finish()
-    eventually(lambda: not running.metric_values().gaps_ms)
+    eventually(lambda: not running.metrics().gaps_ms)
     eventually(lambda: recent_events(running, MeshEventKind.ALARM_OVER))
 
 

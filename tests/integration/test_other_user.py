@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,16 +61,26 @@ def environment_of(**more: str) -> dict[str, str]:
 
 
 def python_for_everybody() -> str:
-    """Return a Python of this release that the user can run with this package, or skip the test."""
+    """Return a Python of this release that the user can run with this package, or skip the test and say what each one lacks.
+
+    Packages come from the environment of the tests. A system's Python before 3.11.3 lacks `async_timeout` there, which redis-py imports:
+    Debian has it as `python3-async-timeout`.
+    """
+    lacks = []
     for python in filter(None, (os.environ.get(PYTHON_VARIABLE), sys.executable, shutil.which("python3", path=os.defpath))):
         look = [python, "-c", "import sys, redis, serve_apps.cli.app; print(sys.version_info[:2])"]  # Redis has needs by version.
-        with suppress(OSError):
-            reported = subprocess.run(
+        try:
+            done = subprocess.run(
                 look, cwd="/", env=environment_of(), capture_output=True, text=True, check=False, **RunAs.find(USER).process()
             )
-            if reported.stdout.strip() == str(sys.version_info[:2]):
-                return python
-    pytest.skip(f"no Python of this release that the user {USER} may run with this package; {PYTHON_VARIABLE} names one")
+        except OSError as refused:
+            lacks.append(f"{python}: {refused}")
+            continue
+        if done.stdout.strip() == str(sys.version_info[:2]):
+            return python
+        lacks.append(f"{python}: {(done.stderr or done.stdout).strip().rpartition(chr(10))[2]}")
+    described = f"no Python of this release that the user {USER} may run with this package; {PYTHON_VARIABLE} names one"
+    pytest.skip(f"{described} ({'; '.join(lacks)})")
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +95,9 @@ def place() -> Iterator[Place]:
     (folder / "walls.yaml").write_text(CONFIG.format(repository=REPOSITORY, values=values, user=USER))
     cli = [python, "-m", "serve_apps.cli"]
     try:
-        up = subprocess.run([*cli, "up", str(folder / "walls.yaml"), "--state", str(state)], env=environment, check=False, timeout=LIMIT_S)
+        up = subprocess.run(
+            [*cli, "up", str(folder / "walls.yaml"), "--state-dir", str(state)], env=environment, check=False, timeout=LIMIT_S
+        )
         assert up.returncode == 0
         owned = StackFolder(state)
         facts = owned.read("client.json")
@@ -95,10 +106,10 @@ def place() -> Iterator[Place]:
         assert {(one / RAY_FOLDER).stat().st_uid for one in folders} == {0, pwd.getpwnam(USER).pw_uid}
         with Client(Access(address=facts["address"], api_key=facts["api_key"], tenant="acme")) as client:
             yield Place(state, values, client)
-        subprocess.run([*cli, "down", "--state", str(state)], env=environment, check=True, timeout=LIMIT_S)
+        subprocess.run([*cli, "down", "--state-dir", str(state)], env=environment, check=True, timeout=LIMIT_S)
         assert [one for one in (*folders, *(state / "tokens").iterdir()) if one.exists()] == []
     finally:
-        subprocess.run([*cli, "down", "--state", str(state)], env=environment, check=False, timeout=LIMIT_S)
+        subprocess.run([*cli, "down", "--state-dir", str(state)], env=environment, check=False, timeout=LIMIT_S)
         shutil.rmtree(folder)
 
 

@@ -18,7 +18,8 @@ from mesh.ray.placement import IDLE_S, PlacementPool
 from mesh.ray.user_code.ray_tables import demands, resources_waited_for
 from mesh.stages.messages import NodeSucceeded
 
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Workers cannot import this file.
+for pickling in (cloudpickle, ray.cloudpickle):  # Workers cannot import this file.
+    pickling.register_pickle_by_value(sys.modules[__name__])
 
 pytestmark = pytest.mark.ray
 
@@ -114,8 +115,8 @@ def where_am_i():
 def test_tasks_of_a_stage_run_inside_its_group(pool, runner_log, task):
     group = pool.take(WHOLE, 1)
     stage = runner_log.start(task("a", runner_log.function(where_am_i), export=True), run="inside", group=group)
-    reported = runner_log.end(stage)["a"]
-    assert json.loads(runner_log.blobs[reported.stored.sha256]) == group.id.hex()
+    ended = runner_log.end(stage)["a"]
+    assert json.loads(runner_log.blobs[ended.stored.sha256]) == group.id.hex()
 
 
 def test_tasks_that_ask_for_nothing_run_in_a_group_of_nothing(pool, runner_log, task):

@@ -87,9 +87,9 @@ def asked(port, wanted):
     """Wait for the expected answer; only these two may come before it."""
 
     def look():
-        reported = httpx.get(f"http://{HERE}:{port}/v1/runs/night", timeout=ANSWER_S)
-        assert reported.status_code == 200 or (reported.status_code, reported.headers.get("Retry-After")) == (503, "1"), reported.text
-        return reported.status_code == wanted
+        body = httpx.get(f"http://{HERE}:{port}/v1/runs/night", timeout=ANSWER_S)
+        assert body.status_code == 200 or (body.status_code, body.headers.get("Retry-After")) == (503, "1"), body.text
+        return body.status_code == wanted
 
     eventually(look)
 
@@ -151,7 +151,7 @@ def test_the_proxy_closes_slow_connections_and_no_others(port):
         assert next(ticks) == "data: tick"
         with slow(address, b"GET / HTTP/1.1\r\nHost: a\r\nX-Slow: a") as headers, slow(address, head("/", "none")) as bodies:
             assert answer(port) == "good day"
-            reported = closed_in_the_end([*headers, *bodies])
-        assert [each.split(b" ", 2)[1] for each in reported[CLIENTS:]] == [b"408"] * CLIENTS
+            closed = closed_in_the_end([*headers, *bodies])
+        assert [each.split(b" ", 2)[1] for each in closed[CLIENTS:]] == [b"408"] * CLIENTS
         assert next(ticks) == "data: tick"
     assert answer(port) == "good day"

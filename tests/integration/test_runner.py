@@ -111,14 +111,14 @@ def test_values_flow_between_tasks_and_all_arguments_arrive(runner_log, task):
         task("c", runner_log.function(give), [{"$ref": "b"}, runner_log.argument({3, 4}), REF_A], inputs=("b", "a"), export=True),
         run="flow",
     )
-    reported = runner_log.end(stage)
-    assert answer(reported["c"], runner_log) == [
+    ended = runner_log.end(stage)
+    assert answer(ended["c"], runner_log) == [
         {"first": (1, {"$ref": "plain"}), "part": "plain", "uri": "s3://x"},
         {3, 4},
         (1, {"$ref": "plain"}),
     ]
-    assert reported["a"].stored is None
-    assert reported["a"].started_ms <= reported["a"].finished_ms <= reported["b"].finished_ms
+    assert ended["a"].stored is None
+    assert ended["a"].started_ms <= ended["a"].finished_ms <= ended["b"].finished_ms
 
 
 def test_a_large_pickled_argument_and_a_large_value_pass_whole(runner_log, task):
@@ -145,8 +145,8 @@ def test_what_one_reader_does_to_a_value_no_other_sees(runner_log, task):
 
 
 def test_a_returned_exception_is_a_value(runner_log, task):
-    reported = runner_log.end(runner_log.start(task("a", runner_log.function(return_error), export=True), run="error-value"))
-    value = answer(reported["a"], runner_log)
+    ended = runner_log.end(runner_log.start(task("a", runner_log.function(return_error), export=True), run="error-value"))
+    value = answer(ended["a"], runner_log)
     assert (type(value).__name__, str(value)) == ("Strange", "I am a result")
 
 
@@ -156,11 +156,11 @@ def test_small_values_are_returned_and_large_ones_stored(runner_log, task):
         task("large", runner_log.function(give), runner_log.argument(bytes(200_000)), export=True),
         run="export",
     )
-    reported = runner_log.end(stage)
-    assert (reported["small"].stored.encoding.value, reported["small"].stored.uri) == ("json", None)
-    assert json.loads(runner_log.blobs[reported["small"].stored.sha256]) == {"n": [1, 2.5, None, True, "ä"]}
-    assert reported["large"].stored.uri.startswith(runner_log.storage.as_uri())
-    assert answer(reported["large"], runner_log) == bytes(200_000)
+    ended = runner_log.end(stage)
+    assert (ended["small"].stored.encoding.value, ended["small"].stored.uri) == ("json", None)
+    assert json.loads(runner_log.blobs[ended["small"].stored.sha256]) == {"n": [1, 2.5, None, True, "ä"]}
+    assert ended["large"].stored.uri.startswith(runner_log.storage.as_uri())
+    assert answer(ended["large"], runner_log) == bytes(200_000)
 
 
 @pytest.mark.parametrize("leaves", [pytest.param(True, id="when it leaves the mesh"), pytest.param(False, id="when it stays on the mesh")])
@@ -179,11 +179,11 @@ def test_a_result_that_cannot_be_sent_fails_its_task_alone(runner_log, task, mak
         task("good", runner_log.function(give), 1),
         run=f"bad-{named}-{leaves}",
     )
-    reported = runner_log.end(stage)
-    assert reported["bad"].failure.reason is Reason.RESULT_UNSERIALIZABLE
-    assert named in reported["bad"].failure.message
-    assert isinstance(reported["good"], NodeSucceeded)
-    assert "behind" not in reported
+    ended = runner_log.end(stage)
+    assert ended["bad"].failure.reason is Reason.RESULT_UNSERIALIZABLE
+    assert named in ended["bad"].failure.message
+    assert isinstance(ended["good"], NodeSucceeded)
+    assert "behind" not in ended
 
 
 # -- failures ------------------------------------------------------------------------------------------------------------
@@ -197,22 +197,22 @@ def test_a_failure_is_reported_once_and_drops_its_dependents(runner_log, task):
         task("d", runner_log.function(add), 2),
         run="fail",
     )
-    reported = runner_log.end(stage)
-    failure = reported["a"].failure
+    ended = runner_log.end(stage)
+    failure = ended["a"].failure
     assert (failure.reason, failure.type_name, failure.message) == (Reason.USER_ERROR, "builtins.ValueError", "broken pipe")
     assert "raise ValueError(text)" in failure.traceback
     assert "execution.py" not in failure.traceback
     error = pickle.loads(runner_log.blobs[failure.pickled.sha256])  # noqa: S301 - made by this test
     assert (type(error), error.args) == (ValueError, ("broken pipe",))
-    assert set(reported) == {"a", "d"}
+    assert set(ended) == {"a", "d"}
 
 
 def test_a_failure_names_the_classes_above_its_own(runner_log, task):
     def refuse():
         raise ConnectionResetError("again, please")
 
-    reported = runner_log.end(runner_log.start(task("a", runner_log.function(refuse)), run="bases"))["a"].failure
-    assert (reported.type_name, reported.bases) == (
+    ended = runner_log.end(runner_log.start(task("a", runner_log.function(refuse)), run="bases"))["a"].failure
+    assert (ended.type_name, ended.bases) == (
         "builtins.ConnectionResetError",
         ("builtins.ConnectionError", "builtins.OSError", "builtins.Exception"),
     )
@@ -243,8 +243,8 @@ def init_and_shut_down():
 
 
 def test_a_task_may_call_init_and_shutdown_of_ray(runner_log, task, ray_cluster):
-    reported = runner_log.end(runner_log.start(task("a", runner_log.function(init_and_shut_down), export=True), run="init"))["a"]
-    value, here, refused = answer(reported, runner_log)
+    ended = runner_log.end(runner_log.start(task("a", runner_log.function(init_and_shut_down), export=True), run="init"))["a"]
+    value, here, refused = answer(ended, runner_log)
     assert (value, here.rpartition(":")[2]) == (42, ray_cluster.address.rpartition(":")[2])
     assert "leave the address out" in refused
 
@@ -263,10 +263,10 @@ def test_a_task_may_call_init_and_shutdown_of_ray(runner_log, task, ray_cluster)
 )
 def test_each_way_to_fail_has_its_reason(runner_log, task, function, arg, reason, words):
     key = function if isinstance(function, str) else runner_log.function(function)
-    reported = runner_log.end(runner_log.start(task("a", key, arg), task("b", runner_log.function(give), REF_A, inputs=("a",)), run="ways"))
-    assert set(reported) == {"a"}
-    assert reported["a"].failure.reason is reason
-    assert words in reported["a"].failure.message
+    ended = runner_log.end(runner_log.start(task("a", key, arg), task("b", runner_log.function(give), REF_A, inputs=("a",)), run="ways"))
+    assert set(ended) == {"a"}
+    assert ended["a"].failure.reason is reason
+    assert words in ended["a"].failure.message
 
 
 def test_what_ray_refuses_fails_its_task_alone(runner_log, task):
@@ -276,17 +276,17 @@ def test_what_ray_refuses_fails_its_task_alone(runner_log, task):
         task("c", runner_log.function(give), 1),
         run="refused",
     )
-    reported = runner_log.end(stage)
-    assert "no_such_option" in reported["a"].failure.message
-    assert set(reported) == {"a", "c"}
+    ended = runner_log.end(stage)
+    assert "no_such_option" in ended["a"].failure.message
+    assert set(ended) == {"a", "c"}
 
 
 def test_functions_are_imported_by_name_remote_ones_as_plain(runner_log, task):
-    reported = runner_log.end(
+    ended = runner_log.end(
         runner_log.start(task("a", "call:math:hypot", 3, 4, export=True), task("b", runner_log.function(ray.remote(add)), 1, 2), run="call")
     )
-    assert answer(reported["a"], runner_log) == 5.0
-    assert isinstance(reported["b"], NodeSucceeded)
+    assert answer(ended["a"], runner_log) == 5.0
+    assert isinstance(ended["b"], NodeSucceeded)
 
 
 # -- inputs from outside -------------------------------------------------------------------------------------------------
@@ -315,9 +315,9 @@ def test_an_input_known_at_the_start_reaches_all_readers(runner_log, task, tmp_p
         run=f"inputs-{limit}",
         inputs={"x": delivered(value, tmp_path, limit=limit)},
     )
-    reported = runner_log.end(stage)
-    assert answer(reported["a"], runner_log) == (1, 2)
-    assert answer(reported["b"], runner_log) == value
+    ended = runner_log.end(stage)
+    assert answer(ended["a"], runner_log) == (1, 2)
+    assert answer(ended["b"], runner_log) == value
 
 
 @pytest.mark.parametrize("harm", [pytest.param("removed", id="the file is gone"), pytest.param("altered", id="the file was altered")])
@@ -331,10 +331,10 @@ def test_an_unreadable_input_is_reported_and_fails_its_readers(runner_log, task,
         run=f"harm-{harm}",
         inputs={"x": (stored_json, None)},
     )
-    reported = runner_log.end(stage)
-    assert isinstance(reported["x"], InputLost)
-    assert reported["a"].failure.reason is Reason.VALUE_LOST
-    assert isinstance(reported["b"], NodeSucceeded)
+    ended = runner_log.end(stage)
+    assert isinstance(ended["x"], InputLost)
+    assert ended["a"].failure.reason is Reason.VALUE_LOST
+    assert isinstance(ended["b"], NodeSucceeded)
 
 
 def test_an_input_that_will_not_come_drops_what_waits_for_it(runner_log, task):
@@ -421,10 +421,10 @@ def test_cancel_interrupts_python_code_which_may_clean_up(runner_log, task, tmp_
     runner_log.until(stage, lambda message: isinstance(message, NodeStarted))
     eventually(started.exists)  # The start is timed by the clock, even if the code is slow.
     runner_log.actor.cancel.remote(stage, 600.0)
-    reported = runner_log.end(stage)
-    assert reported["a"].failure.reason is Reason.CANCELLED_BY_USER
+    ended = runner_log.end(stage)
+    assert ended["a"].failure.reason is Reason.CANCELLED_BY_USER
     eventually(stopped.exists)  # Ray reports the end a moment before the code has cleaned up.
-    assert "b" not in reported
+    assert "b" not in ended
 
 
 @pytest.mark.parametrize("call", ["time.sleep", "threading.Event().wait", "subprocess.run"])
@@ -460,9 +460,9 @@ def test_a_task_cancelled_from_outside_is_reported_as_cancelled(runner_log, task
     def cancel_myself():
         raise KeyboardInterrupt
 
-    reported = runner_log.end(runner_log.start(task("a", runner_log.function(cancel_myself)), run="self"))
-    assert isinstance(reported["a"], NodeFailed)
-    assert reported["a"].failure.reason is Reason.CANCELLED_BY_USER
+    ended = runner_log.end(runner_log.start(task("a", runner_log.function(cancel_myself)), run="self"))
+    assert isinstance(ended["a"], NodeFailed)
+    assert ended["a"].failure.reason is Reason.CANCELLED_BY_USER
 
 
 def test_a_stage_with_nothing_to_wait_for_ends_on_cancel(runner_log, task):

@@ -46,10 +46,10 @@ def temporary() -> Iterator[Path]:
 @pytest.fixture
 def environment(temporary: Path) -> Iterator[Mapping[str, str]]:
     """Return the environment that marks the test's processes; none outlives the test."""
-    reported = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(temporary), MARK: uuid.uuid4().hex}
-    reported.pop("SCHEDULEMESH_STATE", None)
-    yield reported
-    for process in marked(reported[MARK]):
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(temporary), MARK: uuid.uuid4().hex}
+    environment.pop("SCHEDULEMESH_STATE", None)
+    yield environment
+    for process in marked(environment[MARK]):
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
 
@@ -71,7 +71,7 @@ def up(tmp_path: Path, environment: Mapping[str, str], origin: str, *options: st
         port = free.getsockname()[1]
     file = tmp_path / "begun.yaml"
     file.write_text(CONFIG.format(port=port, origin=origin))
-    command = [sys.executable, "-u", "-m", "serve_apps.cli", "up", str(file), "--state", str(tmp_path / "state"), *options]
+    command = [sys.executable, "-u", "-m", "serve_apps.cli", "up", str(file), "--state-dir", str(tmp_path / "state"), *options]
     return subprocess.Popen(command, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path)
 
 

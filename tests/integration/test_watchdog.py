@@ -124,12 +124,12 @@ def test_a_worker_without_renewed_leases_is_killed(bed: Bed) -> None:
 
 def test_a_worker_is_asked_first_and_its_children_with_it(bed: Bed) -> None:
     assert bed.extend_deadline()
-    reported = bed.folder / "told"
+    file = bed.folder / "answer"
     polite = f"""
 import pathlib, signal, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 def leave(*_):
-    pathlib.Path({str(reported)!r}).write_text(str(child.wait()))
+    pathlib.Path({str(file)!r}).write_text(str(child.wait()))
     sys.exit(0)
 signal.signal(signal.SIGTERM, leave)
 pathlib.Path({str(bed.folder / "ready")!r}).touch()
@@ -141,7 +141,7 @@ while True:  # `signal.pause()` would not hear what came a moment before.
     eventually((bed.folder / "ready").exists)
     assert bed.extend_deadline(incarnation=2, stop_after_ms=0, kill_after_ms=LONG_MS, clock_ms=clock_ms)
     assert worker.wait(LIMIT_S) == 0
-    assert reported.read_text() == str(-signal.SIGTERM)
+    assert file.read_text() == str(-signal.SIGTERM)
 
 
 def test_a_later_sessions_first_renewal_ends_earlier_work(bed: Bed) -> None:

@@ -11,7 +11,7 @@ from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.preemption.stage_preemption import PreemptionPolicy
 from mesh.stages.admission import StageAdmission, WorkloadState
-from mesh.stages.admission_decisions import AcquireLease, ExplainWaiting, ReleaseLease, StartWorkload
+from mesh.stages.admission_decisions import AcquireLease, ExplainWaiting, GrowWorkload, ReleaseLease, StartWorkload
 from mesh.stages.admission_events import (
     LeaseCameFree,
     LeaseGranted,
@@ -19,6 +19,8 @@ from mesh.stages.admission_events import (
     PromiseEnded,
     RoomMayHaveCome,
     RoomPromised,
+    SlotsRetired,
+    UsefulSlotsKnown,
     WorkloadEnded,
     WorkloadOffered,
     WorkloadWithdrawn,
@@ -45,6 +47,7 @@ class AnyInterleaving(RuleBasedStateMachine):
         self.scheduler = StageAdmission(tuple(pools))
         self.asked = {}
         self.running = {}
+        self.held = {}  # Slots of each running workload.
         self.count = 0
 
     def report(self, *events):
@@ -56,8 +59,11 @@ class AnyInterleaving(RuleBasedStateMachine):
             elif isinstance(decision, StartWorkload):
                 assert decision.workload not in self.running
                 self.running[decision.workload] = decision
+                self.held[decision.workload] = decision.slots
+            elif isinstance(decision, GrowWorkload):
+                self.held[decision.workload] += decision.slots
             elif isinstance(decision, ReleaseLease):
-                del self.running[decision.workload]
+                del self.running[decision.workload], self.held[decision.workload]
             else:
                 assert isinstance(decision, ExplainWaiting)
                 assert decision.workload in self.scheduler.workloads
@@ -83,8 +89,10 @@ class AnyInterleaving(RuleBasedStateMachine):
         name = draw.draw(st.sampled_from(sorted(self.asked)))
         wanted = self.asked.pop(name)
         granted = draw.draw(st.integers(1, wanted.demand))
+        before = self.held.get(name, 0)
+        assert wanted.is_growth is (before > 0)
         self.report(LeaseGranted(workload=name, slots=granted, token=1))
-        assert (self.running[name].slots, self.running[name].pool, self.running[name].slot) == (granted, wanted.pool, wanted.slot)
+        assert (self.held[name], self.running[name].pool, self.running[name].slot) == (before + granted, wanted.pool, wanted.slot)
 
     @precondition(lambda self: self.asked)
     @rule(draw=st.data(), reason=st.sampled_from(REFUSALS))
@@ -92,6 +100,16 @@ class AnyInterleaving(RuleBasedStateMachine):
         name = draw.draw(st.sampled_from(sorted(self.asked)))
         del self.asked[name]
         self.report(LeaseRefused(workload=name, reason=reason, detail="in words"))
+
+    @rule(name=names, most=st.integers(1, 6))
+    def useful_slots_are_known(self, name, most):
+        self.report(UsefulSlotsKnown(workload=name, slots=most))
+
+    @rule(name=names, left=st.integers(1, 4))
+    def retire(self, name, left):
+        self.report(SlotsRetired(workload=name, slots=left))
+        if name in self.held:
+            self.held[name] = min(self.held[name], left)
 
     @rule(name=names, draw=st.data())
     def promise(self, name, draw):
@@ -128,15 +146,28 @@ class AnyInterleaving(RuleBasedStateMachine):
     @invariant()
     def never_more_is_admitted_than_a_pool_holds(self):
         for pool, capacity in self.capacity.items():
-            running = [each.slot.times(each.slots) for each in self.running.values() if each.pool == pool]
+            running = [each.slot.times(self.held[each.workload]) for each in self.running.values() if each.pool == pool]
             asked = [each.slot.times(each.demand) for each in self.asked.values() if each.pool == pool]
             assert sum([*running, *asked], start=NOTHING) <= capacity
 
     @invariant()
     def everybody_is_where_the_decisions_put_them(self):
         states = {name: kept.state for name, kept in self.scheduler.workloads.items()}
-        assert {name for name, state in states.items() if state is WorkloadState.RESERVED} == set(self.asked)
+        assert {name for name, state in states.items() if state is WorkloadState.RESERVED} == set(self.asked) - set(self.running)
+        assert {name: kept.slots for name, kept in self.scheduler.workloads.items() if kept.slots} == self.held
         assert {name for name, state in states.items() if state is WorkloadState.RUNNING} == set(self.running)
+
+    @invariant()
+    def running_work_that_could_grow_asks_or_was_refused(self):
+        for name in self.running:
+            kept = self.scheduler.workloads[name]
+            could_grow = kept.slots < kept.useful and bool(kept.offer.slot)
+            assert could_grow <= (name in self.asked or kept.growth is not None)
+            waits = kept.offer.preemption.in_order and any(each.slots == 0 for each in self.scheduler.workloads.values())
+            if kept.growth is not None and not kept.asked and not waits:
+                assert kept.pool in kept.growth.refused_by
+            if name in self.asked and not kept.growth:
+                assert kept.asked == self.asked[name].demand
 
     @invariant()
     def whoever_is_queued_has_been_refused_by_every_pool(self):

@@ -83,8 +83,8 @@ def scaled(case: Case, random_stream: Random) -> None:
     for amounts in requests(case):
         amounts.update({resource: units * factor for resource, units in amounts.items() if resource != "pods"})
     if case["kind"] == "available":
-        for metric_values in case["expect"].values():
-            for inner in (metric_values, metric_values.get("lendable", {})):
+        for share in case["expect"].values():
+            for inner in (share, share.get("lendable", {})):
                 inner.update({name: value * factor for name, value in inner.items() if isinstance(value, int)})
 
 
@@ -136,7 +136,7 @@ def with_a_tree_beside(case: Case, random_stream: Random) -> None:
 
 def with_what_nobody_wants(case: Case, random_stream: Random) -> None:
     """Add a resource that all have and nobody requests. A cohort could then lend more."""
-    if any("lendable" in metric_values for metric_values in case["expect"].values() if isinstance(metric_values, dict)):
+    if any("lendable" in share for share in case["expect"].values() if isinstance(share, dict)):
         return
     for node in nodes(case):
         limits = {"borrowing_limit": random_stream.choice([None, 1]), "lending_limit": random_stream.choice([None, 1])}

@@ -36,13 +36,13 @@ class Cluster:
 
     def report(self, *happened: events.Event) -> list[Decision]:
         self.now_ms += 1
-        response = self.mesh.handle(*happened)
+        decisions = self.mesh.handle(*happened)
         assert self.mesh.state.check() == []
-        for order in response:
-            if isinstance(order, StartTask):
-                self.started.append(order.task)
-                self.report(events.TaskStarted(at_ms=self.now_ms, task=order.task, attempt=order.attempt, agent=order.agent))
-        return response
+        for decision in decisions:
+            if isinstance(decision, StartTask):
+                self.started.append(decision.task)
+                self.report(events.TaskStarted(at_ms=self.now_ms, task=decision.task, attempt=decision.attempt, agent=decision.agent))
+        return decisions
 
     def submit(self, name: str, count: float, priority: float, **request: object) -> list[Decision]:
         wanted = {"task": TaskId(name), "pool": POOL, "resources": cpus(count), "priority": priority, **request}
@@ -65,15 +65,15 @@ def test_victims_of_a_gang_stop_for_one_that_starts_whole(sizes, low, members, s
     cluster = Cluster(sizes, SchedulerSettings(rules=RULES))
     for index, (count, priority, preemptible) in enumerate(low):
         cluster.submit(f"low{index}", count, float(priority), preemptible=preemptible)
-    response: list[Decision] = []
+    decisions: list[Decision] = []
     if several:
         gang = ["wide"]
-        response = cluster.submit("wide", 1, 7.0, bundles=tuple(map(cpus, members)), strategy=strategy)
+        decisions = cluster.submit("wide", 1, 7.0, bundles=tuple(map(cpus, members)), strategy=strategy)
     else:
         gang = [f"g{index}" for index in range(len(members))]
         for name, count in zip(gang, members, strict=True):
-            response = cluster.submit(name, count, 7.0, gang="g", gang_size=len(members))
-    victims = [stop.task for stop in response if isinstance(stop, StopTask) and stop.by in gang]
+            decisions = cluster.submit(name, count, 7.0, gang="g", gang_size=len(members))
+    victims = [stop.task for stop in decisions if isinstance(stop, StopTask) and stop.by in gang]
     assert all(cluster.mesh.state.shapes.base_priority(cluster.mesh.state.records[victim].request) < 7 for victim in victims)
     order.shuffle(victims)
     for victim in victims:

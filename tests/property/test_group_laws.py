@@ -151,8 +151,8 @@ class AnyGroups(RuleBasedStateMachine):
     @rule(pool=pools, reserved=st.lists(shapes, max_size=3), idle_ms=st.integers(0, 40), min_idle=st.integers(0, 2))
     def compare_with_what_is_configured(self, pool, reserved, idle_ms, min_idle):
         groups = GroupPoolSpec(reserved=tuple(reserved), idle_ms=idle_ms, min_idle=min_idle)
-        condition = [record for record in self.ledger.of_pool(pool) if record.state is not REMOVING]
-        there = Counter(record.shape for record in condition if record.layer is Layer.RESERVED)
+        standing = [record for record in self.ledger.of_pool(pool) if record.state is not REMOVING]
+        there = Counter(record.shape for record in standing if record.layer is Layer.RESERVED)
         assert Counter(self.ledger.missing_reserved(pool, groups)) == Counter(reserved) - there
         expired = self.ledger.expired(self.now_ms, PoolSpec(pool=pool, capacity=NOTHING, groups=groups))
         ages = [record.idle_since_ms for record in expired]

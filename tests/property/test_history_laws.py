@@ -33,7 +33,7 @@ class Hours:
         self.store.configure(TenantTree([own, *(Tenant(path=path, parent=ACME) for path in (HOG, CALM))]))
         orders = MemoryTenantPolicies()
         orders.publish(TenantPolicies(rules=rules))
-        self.unit = PlannerLoop(self.store, "planner", election_ms=LONG_MS, tenant_policies=orders)
+        self.planner_loop = PlannerLoop(self.store, "planner", leader_ttl_ms=LONG_MS, tenant_policies=orders)
         pool = PoolRecord(pool=PoolName("p"), flavor=RED, capacity=GPU.times(slots))
         self.mesh = ManualMesh(self.store, MeshRecord(mesh=MeshId("east"), labels={}, pools=(pool,), cluster="c"))
 
@@ -45,10 +45,10 @@ class Hours:
         for tenant in tenants:
             self.mesh.acquire(tenant, RED, GPU, self.slots)
         self.clock.advance(MINUTE_MS)
-        self.unit.tick()
+        self.planner_loop.tick()
         for tenant in tenants:
             self.mesh.release(tenant, RED)
-        self.unit.tick()
+        self.planner_loop.tick()
         self.mesh.heartbeat()
 
     def minutes(self, count: int, *tenants: TenantPath) -> dict[TenantPath, int]:

@@ -96,20 +96,20 @@ class World:
                 self.start(decision)
         return decisions
 
-    def start(self, response):
+    def start(self, decision):
         """Start one attempt of a member at a time, the leader first, and never on room that is taken."""
-        assert (response.job, response.member) not in self.live
-        assert response.member.is_leader or response.env[LEADER_ADDRESS] == self.address(response.job)
-        spec = self.specs[response.job]
-        assert response.member in members_of(spec)
-        units = self.nodes.vector(replica_of(spec, response.member.role).resources)
-        self.live[response.job, response.member] = (response.attempt, response.node, units)
+        assert (decision.job, decision.member) not in self.live
+        assert decision.member.is_leader or decision.env[LEADER_ADDRESS] == self.address(decision.job)
+        spec = self.specs[decision.job]
+        assert decision.member in members_of(spec)
+        units = self.nodes.vector(replica_of(spec, decision.member.role).resources)
+        self.live[decision.job, decision.member] = (decision.attempt, decision.node, units)
         try:
-            self.nodes.promise(self.nodes.row(response.node), units)
+            self.nodes.promise(self.nodes.row(decision.node), units)
         except LedgerError:
             assert self.is_late  # Only a late answer may name room that is taken by now.
-            self.live[response.job, response.member] = (response.attempt, response.node, units * 0)
-            self.crowded_out.append((response.job, response.member))
+            self.live[decision.job, decision.member] = (decision.attempt, decision.node, units * 0)
+            self.crowded_out.append((decision.job, decision.member))
 
     def address(self, job):
         return f"{job}:{self.live[job, members_of(self.specs[job])[0]][0]}"
@@ -143,8 +143,8 @@ class World:
         attempt, node, units = self.live.pop((job, member))
         if node in self.nodes and units.any():
             self.nodes.withdraw(self.nodes.row(node), units)
-        response = {"detail": "it raised"} if kind in (MemberFailed, MemberLost) else {}
-        self.report(kind(at_ms=self.at_ms, job=job, member=member, attempt=attempt, **response))
+        detail = {"detail": "it raised"} if kind in (MemberFailed, MemberLost) else {}
+        self.report(kind(at_ms=self.at_ms, job=job, member=member, attempt=attempt, **detail))
 
     def node_goes_and_comes(self, node):
         total = self.nodes.amounts(self.nodes.total[self.nodes.row(node)])
@@ -265,9 +265,9 @@ def small_demands(draw):
     return Demands(leader=part("leader", 1), sets=sets, needed=needed), free, limit
 
 
-def by_brute_force(response, free, limit):
+def by_brute_force(demand, free, limit):
     """Return whether an arrangement exists, trying every member on every node, or left out."""
-    parts = [response.leader, *(each for each in response.sets for _ in range(each.count))]
+    parts = [demand.leader, *(each for each in demand.sets for _ in range(each.count))]
 
     def fits(index, free, limit, left):
         if index == len(parts):
@@ -283,17 +283,17 @@ def by_brute_force(response, free, limit):
                     return True
         return False
 
-    return fits(0, free, limit, response.needed)
+    return fits(0, free, limit, demand.needed)
 
 
 @settings(max_examples=300)
 @given(small_demands())
 def test_an_arrangement_is_found_exactly_when_there_is_one(case):
-    response, free, limit = case
-    packing = pack(response, free, limit, Steps(100_000))
+    demand, free, limit = case
+    packing = pack(demand, free, limit, Steps(100_000))
     assert packing.is_sure
-    assert (packing.places is not None) == by_brute_force(response, free, limit)
+    assert (packing.places is not None) == by_brute_force(demand, free, limit)
     if packing.places is not None:
-        assert shortage(response, free, limit, ("cpu", "gpu")) is None
+        assert shortage(demand, free, limit, ("cpu", "gpu")) is None
         assert [role for role, _ in packing.places].count("leader") == 1
-        assert len(packing.places) == 1 + response.needed
+        assert len(packing.places) == 1 + demand.needed

@@ -45,9 +45,9 @@ def done(accounting, step, version):
     tenant, flavor = step.key
     if step.verb == "tell":
         lease = Lease(tenant=tenant, mesh="m", flavor=flavor, held=cpu(step.cpus), target=cpu(step.target), token=1, version=version)
-        accounting.take_in(LedgerResponse(leases=(lease,)), [step.key])
+        accounting.apply(LedgerResponse(leases=(lease,)), [step.key])
     elif step.verb == "lose":
-        accounting.take_in(LedgerResponse(), [step.key])
+        accounting.apply(LedgerResponse(), [step.key])
     elif (
         step.verb == "spend"
         and not any(step.stage in accounting.paid(key) for key in KEYS)

@@ -156,8 +156,8 @@ class LedgerMachine(RuleBasedStateMachine):
         replies = []
         for side, store in enumerate((self.memory, self.ledger if hasattr(self.ledger, verb) else self.queue)):
             own = [argument[side] if isinstance(argument, tuple) and len(argument) == 2 else argument for argument in arguments]
-            response = {name: pair[side] if isinstance(pair, tuple) and len(pair) == 2 else pair for name, pair in named.items()}
-            replies.append(tried(getattr(store, verb), *own, **response))
+            own_named = {name: pair[side] if isinstance(pair, tuple) and len(pair) == 2 else pair for name, pair in named.items()}
+            replies.append(tried(getattr(store, verb), *own, **own_named))
         assert comparable(replies[0]) == comparable(replies[1])
         return replies[0], replies[1]
 
@@ -245,12 +245,12 @@ class LedgerMachine(RuleBasedStateMachine):
         keys = sorted(self.twins[mesh].hands[0].leases) or [(TenantPath("a"), FLAVORS[0])]
         self.hands(mesh, "obey", *data.draw(st.sampled_from(keys)))
 
-    @rule(mesh=meshes, response=st.none() | reported_demands, lease_uses=reported_uses)
-    def heartbeat(self, mesh, response, lease_uses):
+    @rule(mesh=meshes, demands=st.none() | reported_demands, lease_uses=reported_uses)
+    def heartbeat(self, mesh, demands, lease_uses):
         twins = self.twins[mesh]
-        beats = tuple(HeartbeatReport(number=hand.number + 1, claims=tuple(hand.leases.values())) for hand in twins.hands)
-        twins.sent.append((self.sessions(mesh), "heartbeat", beats))
-        self.hands(mesh, "heartbeat", demands=response, lease_uses=lease_uses)
+        reports = tuple(HeartbeatReport(number=hand.number + 1, claims=tuple(hand.leases.values())) for hand in twins.hands)
+        twins.sent.append((self.sessions(mesh), "heartbeat", reports))
+        self.hands(mesh, "heartbeat", demands=demands, lease_uses=lease_uses)
 
     @rule(mesh=meshes)
     def report_all(self, mesh):
@@ -310,12 +310,12 @@ class LedgerMachine(RuleBasedStateMachine):
             if twins.good_until_ms <= self.true_ms:
                 self.stop(mesh)
 
-    @rule(steps=st.integers(1, 5), beats=st.sets(meshes, max_size=1))
-    def time_passes(self, steps, beats):
+    @rule(steps=st.integers(1, 5), renewing=st.sets(meshes, max_size=1))
+    def time_passes(self, steps, renewing):
         """Let time pass for one mesh or both without a heartbeat, sometimes beyond the grace."""
         for _ in range(steps):
             self.move(STEP_MS, STEP_MS)
-            for mesh in beats:
+            for mesh in renewing:
                 if self.twins[mesh].good_until_ms:
                     self.hands(mesh, "claim_all")
             self.both("sweep")
@@ -457,8 +457,8 @@ class LedgerMachine(RuleBasedStateMachine):
         elif verb == "explain":
             self.both("explain", self.sessions(mesh), (stage,), Reason.POOL_BUSY if odd else Reason.QUOTA_EXHAUSTED, "why")
         else:
-            response = (MESHES[0],)
-            self.both("forget", run_of(stage), (response, response))
+            at_mesh = (MESHES[0],)
+            self.both("forget", run_of(stage), (at_mesh, at_mesh))
 
     # -- what always holds ---------------------------------------------------------------------------------------------
 
@@ -529,8 +529,8 @@ def tried(call, *arguments, **named):
     """Return the reply, or the error that was raised."""
     try:
         return call(*arguments, **named)
-    except MeshError as response:
-        return response
+    except MeshError as error:
+        return error
 
 
 def min_of(one, other):

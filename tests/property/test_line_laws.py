@@ -86,10 +86,10 @@ def test_root_and_mesh_agree_on_who_is_behind_the_head(cpus, quota, work):
     )
     orders = PoliciesInForce(filed=TenantPolicies(settings={LAB: QueueSettings(is_strict=True)}))
     about = Forecasts(snapshot, orders, {EAST: queue}, CostRules(), {})
-    response = {stage.stage: about.of(stage.stage) for stage in queue}
+    forecasts = {stage.stage: about.of(stage.stage) for stage in queue}
     behind = {one.offer.workload for one in waiting if one.reported is not None and one.reported[0] is Reason.BEHIND_HEAD}
-    assert {stage for stage, forecast in response.items() if forecast.reason is Reason.BEHIND_HEAD} == behind
+    assert {stage for stage, forecast in forecasts.items() if forecast.reason is Reason.BEHIND_HEAD} == behind
     assert len(behind) == max(0, len(waiting) - 1)
-    starts = [response[stage.stage].start_ms for stage in queue]
+    starts = [forecasts[stage.stage].start_ms for stage in queue]
     known = [start for start in starts if start is not None]
     assert known == sorted(starts[: len(known)], key=lambda start: start or 0), "none starts before one that comes first"

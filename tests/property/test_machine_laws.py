@@ -169,24 +169,24 @@ class Meshes:
                 yield ("lose a value", mesh, node)
 
     def do(self, action, choice=0):
-        kind, *response = action
+        kind, *arguments = action
         if kind == "wait":
             self.now_ms = min(kept.not_before_ms for kept in self.record.nodes.values() if kept.not_before_ms > self.now_ms)
         elif kind == "place":
             self.place(choice)
         elif kind == "tell":
-            self.pass_on(*response)
+            self.pass_on(*arguments)
         elif kind == "start":
-            self.start(*response)
+            self.start(*arguments)
         elif kind == "begin":
-            self.begin(*response)
+            self.begin(*arguments)
         elif kind == "save":
-            self.save(*response)
+            self.save(*arguments)
         elif kind == "finish":
-            self.finish(*response)
+            self.finish(*arguments)
         else:
             self.faults += 1
-            self.break_down(kind, *response)
+            self.break_down(kind, *arguments)
         self.settle_all()
 
     def place(self, choice):
@@ -234,17 +234,17 @@ class Meshes:
     def finish(self, name, task):
         stage = self.stages[name]
         stage.running.discard(task.node)
-        response = {"stage": name, "node": task.node, "attempt": task.attempt, "started_ms": 1, "finished_ms": 2}
+        fields = {"stage": name, "node": task.node, "attempt": task.attempt, "started_ms": 1, "finished_ms": 2}
         if task.node in self.failing:
             stage.failed.add(task.node)
             failure = Failure(reason=Reason.USER_ERROR, type_name="E", message="no")
-            self.say(stage, NodeFailed(**response, failure=failure))
+            self.say(stage, NodeFailed(**fields, failure=failure))
             return
         stage.done.add(task.node)
         self.values[stage.holder].add(task.node)
         self.values.get(-stage.holder, set()).discard(task.node)
         stored = StoredValue(sha256=task.node, size_bytes=1, encoding=Encoding.JSON) if task.export else None
-        self.say(stage, NodeSucceeded(**response, worker="w", stored=stored))
+        self.say(stage, NodeSucceeded(**fields, worker="w", stored=stored))
 
     def break_down(self, kind, mesh, node=None):
         holder = self.holders[mesh]

@@ -230,4 +230,4 @@ def _finish(world: World) -> None:
 
 def _waits_for_a_gang(world: World, task: TaskId) -> bool:
     request = world.mesh.state.records[task].request
-    return bool(request.gang) and len(world.mesh.state.relations.gangs[request.gang]) < request.gang_size
+    return bool(request.gang) and len(world.mesh.state.relations.members(request.gang)) < request.gang_size

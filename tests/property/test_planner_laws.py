@@ -82,10 +82,10 @@ class Federation:
         forest: QuotaForest,
         demands: list[PlannerDemand],
         rules: Rules = MESH,
-        tenant_policies: Mapping[str, QueueSettings] = MappingProxyType({}),
+        settings: Mapping[str, QueueSettings] = MappingProxyType({}),
     ) -> None:
         self.forest = forest
-        self.rules, self.settings = rules, tenant_policies
+        self.rules, self.settings = rules, settings
         self.demands = {(demand.mesh, demand.tenant): demand for demand in demands}
         self.held: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
         self.tokens: dict[tuple[str, str], int] = {}

@@ -72,7 +72,7 @@ class World:
         self.store.configure(tree)
         tenant_policies = MemoryTenantPolicies()
         tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=0)))
-        self.election = PlannerLoop(self.store, "planner", election_ms=LONG_MS, tenant_policies=tenant_policies)
+        self.planner_loop = PlannerLoop(self.store, "planner", leader_ttl_ms=LONG_MS, tenant_policies=tenant_policies)
         self.hands = {name: ManualMesh(self.store, record(name, room)) for name in MESHES}
 
     def step(self, verb: str, *about) -> None:
@@ -91,7 +91,7 @@ class World:
             self.hands[about[0]].obey(about[1], RED)
 
     def plan(self) -> None:
-        answer = self.election.tick()
+        answer = self.planner_loop.tick()
         if answer is not None:
             set_now = {
                 (lease.mesh, lease.tenant): dict(lease.target.items()) for lease in self.store.snapshot().leases if not lease.incarnation

@@ -82,16 +82,16 @@ class AnyLedger(RuleBasedStateMachine):
 
     @rule(old=holders, new=holders)
     def move(self, old, new):
-        entries = {key: held for task_index in (self.reserved, self.used) for key, held in task_index.items()}
-        in_the_way = old != new and any((pool, new) in entries for pool, holder in entries if holder == old)
+        known = {key: held for entries in (self.reserved, self.used) for key, held in entries.items()}
+        in_the_way = old != new and any((pool, new) in known for pool, holder in known if holder == old)
         if in_the_way:
             with pytest.raises(LedgerError):
                 self.ledger.move(old, new)
             return
-        assert self.ledger.move(old, new) is any(holder == old for _, holder in entries)
-        for task_index in (self.reserved, self.used):
-            for pool, _ in [key for key in task_index if key[1] == old]:
-                task_index[pool, new] = task_index.pop((pool, old))
+        assert self.ledger.move(old, new) is any(holder == old for _, holder in known)
+        for entries in (self.reserved, self.used):
+            for pool, _ in [key for key in entries if key[1] == old]:
+                entries[pool, new] = entries.pop((pool, old))
 
     @invariant()
     def nothing_is_lost_and_nothing_comes_from_nowhere(self):
@@ -112,8 +112,8 @@ class AnyLedger(RuleBasedStateMachine):
     @invariant()
     def a_holder_has_the_sum_of_its_entries(self):
         for holder in HOLDERS:
-            entries = [held for task_index in (self.reserved, self.used) for (_, kept), held in task_index.items() if kept == holder]
-            assert self.ledger.held_by(holder) == sum(entries, start=NOTHING)
+            of_holder = [held for entries in (self.reserved, self.used) for (_, kept), held in entries.items() if kept == holder]
+            assert self.ledger.held_by(holder) == sum(of_holder, start=NOTHING)
 
 
 TestAnyLedger = AnyLedger.TestCase

@@ -154,7 +154,7 @@ def test_no_history_of_plans_evicts_in_a_cycle(history, data):
 def test_the_short_eligibility_check_agrees_with_the_dry_run(crowd, threshold, per_minute_max, cross_pool):
     rules = replace(RULES, threshold=threshold, per_minute_max=per_minute_max, cross_pool=cross_pool)
     recent_preemptions = {"own": 1}
-    response = evaluate(PREEMPTOR, crowd, rules, NOW_MS, recent_preemptions=recent_preemptions)
+    candidates = evaluate(PREEMPTOR, crowd, rules, NOW_MS, recent_preemptions=recent_preemptions)
     assert eligible(PREEMPTOR, crowd, rules, NOW_MS, recent_preemptions=recent_preemptions) == tuple(
-        found for found in response if found.is_eligible
+        found for found in candidates if found.is_eligible
     )

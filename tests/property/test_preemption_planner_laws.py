@@ -85,7 +85,7 @@ class Mesh:
         self.admission = StageAdmission((PoolSpec(pool="p", flavor="standard", capacity=ResourceSet({"cpu": cpus})),))
         self.accounting = LeaseAccounting()
         units = ResourceSet({"cpu": quota})
-        self.accounting.take_in(LedgerResponse(leases=(Lease(mesh="m", tenant="acme", flavor="standard", held=units, target=units),)))
+        self.accounting.apply(LedgerResponse(leases=(Lease(mesh="m", tenant="acme", flavor="standard", held=units, target=units),)))
         self.stopping = {}
         self.count = 0
         self.asks = 0
@@ -215,12 +215,12 @@ def test_what_is_foreseen_at_the_root_is_what_the_mesh_does(cpus, quota, work, w
     kept = mesh.admission.workloads[name]
     stage = PendingStage(stage=name, tenant="acme", mesh="m", slot=kept.offer.slot, priority=kept.offer.priority, created_ms=wanted[2])
     held = {"standard": ResourceSet({"cpu": quota})}
-    response = preview_preemption(stage, view, held, running, is_quota_free=False, rules=kept.offer.preemption, now_ms=0)
+    preview = preview_preemption(stage, view, held, running, is_quota_free=False, rules=kept.offer.preemption, now_ms=0)
     if kept.state is WorkloadState.RUNNING:
-        assert response is None
+        assert preview is None
         return
     mesh.handle(RoomMayHaveCome())
     planned = mesh.preemption_planner().preempt_for(kept, lambda *_: False)
-    assert (response.stages if response is not None else None) == (
+    assert (preview.stages if preview is not None else None) == (
         tuple(victim.stage for victim in planned.victims) if planned is not None else None
     )

@@ -1,4 +1,4 @@
-"""Laws of routing, for every snapshot and demand."""
+"""Laws of routing, for every snapshot and request."""
 
 from dataclasses import replace
 
@@ -10,8 +10,8 @@ from federation.flap_detection import FlapHistory
 from federation.mesh_access import may_use
 from federation.mesh_conditions import Drain, MeshCondition
 from federation.quota.policies import Fungibility, Policies, PreemptionMode, Preference, QueueSettings, ResourceGroup, TryOn
-from federation.routing.demand import RoutingRequest
 from federation.routing.route import Routed, RouteRefused, route
+from federation.routing.routing_request import RoutingRequest
 from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
@@ -90,7 +90,7 @@ def snapshots(draw):
     return FederationSnapshot(at_ms=NOW_MS, tree=tree, usage=usage, meshes=tuple(draw(views(name)) for name in names))
 
 
-demands = st.builds(
+requests = st.builds(
     RoutingRequest,
     tenant=st.sampled_from(TENANTS),
     slot=slots,
@@ -101,62 +101,62 @@ demands = st.builds(
 plans = st.dictionaries(st.sampled_from(NAMES), slots)
 
 
-@given(demands, snapshots(), plans)
-def test_a_chosen_mesh_meets_every_hard_demand(demand, snapshot, planned):
-    answer = route(demand, snapshot, planned)
+@given(requests, snapshots(), plans)
+def test_a_chosen_mesh_meets_every_hard_demand(work, snapshot, planned):
+    answer = route(work, snapshot, planned)
     if isinstance(answer, Routed):
         view = next(view for view in snapshot.meshes if view.record.mesh == answer.mesh)
         pool = next(pool for pool in view.record.pools if pool.pool == answer.pool)
-        assert mismatch(demand.labels, view.record.labels) is None
-        assert may_use(view.record.tenants, demand.tenant)
+        assert mismatch(work.labels, view.record.labels) is None
+        assert may_use(view.record.tenants, work.tenant)
         assert view.can_start
         assert not view.is_draining
         assert not view.flapping_ms(snapshot.at_ms)
-        assert demand.mesh in (None, answer.mesh)
-        assert demand.slot <= pool.capacity
-        assert all(snapshot.tree.potential(demand.tenant, (answer.flavor, name)) >= units for name, units in demand.slot.items())
+        assert work.mesh in (None, answer.mesh)
+        assert work.slot <= pool.capacity
+        assert all(snapshot.tree.potential(work.tenant, (answer.flavor, name)) >= units for name, units in work.slot.items())
 
 
-def could_start(demand: RoutingRequest, view: MeshView, snapshot: FederationSnapshot) -> bool:
+def could_start(work: RoutingRequest, view: MeshView, snapshot: FederationSnapshot) -> bool:
     """Decide by the definition, without the router: open to the work, with a pool and quota for one slot."""
     record = view.record
     is_wanted = view.can_start and not view.is_draining and not view.flapping_ms(snapshot.at_ms)
-    is_open = is_wanted and may_use(record.tenants, demand.tenant) and demand.mesh in (None, record.mesh)
+    is_open = is_wanted and may_use(record.tenants, work.tenant) and work.mesh in (None, record.mesh)
     return (
         is_open
-        and mismatch(demand.labels, record.labels) is None
+        and mismatch(work.labels, record.labels) is None
         and any(
             all(
                 units + pool.used[name] <= pool.capacity[name]
-                and snapshot.tree.available(snapshot.usage, demand.tenant, (pool.flavor, name)) >= units
-                for name, units in demand.slot.items()
+                and snapshot.tree.available(snapshot.usage, work.tenant, (pool.flavor, name)) >= units
+                for name, units in work.slot.items()
             )
             for pool in record.pools
         )
     )
 
 
-@given(demands, snapshots(), plans)
-def test_a_mesh_that_can_start_the_work_has_no_objection(demand, snapshot, planned):
-    answer = route(demand, snapshot, planned)
-    ready = {view.record.mesh for view in snapshot.meshes if could_start(demand, view, snapshot)}
+@given(requests, snapshots(), plans)
+def test_a_mesh_that_can_start_the_work_has_no_objection(work, snapshot, planned):
+    answer = route(work, snapshot, planned)
+    ready = {view.record.mesh for view in snapshot.meshes if could_start(work, view, snapshot)}
     assert ready == {verdict.mesh for verdict in answer.verdicts if verdict.reason is None}
     assert isinstance(answer, Routed) or not ready
 
 
-@given(demands, snapshots(), plans)
-def test_the_chosen_mesh_accepts_and_is_the_fastest(demand, snapshot, planned):
-    answer = route(demand, snapshot, planned, CostRules(bandwidth_bytes_per_s=2**20))
+@given(requests, snapshots(), plans)
+def test_the_chosen_mesh_accepts_and_is_the_fastest(work, snapshot, planned):
+    answer = route(work, snapshot, planned, CostRules(bandwidth_bytes_per_s=2**20))
     if isinstance(answer, Routed):
         costs_ms = {verdict.mesh: verdict.wait_ms + verdict.transfer_ms for verdict in answer.verdicts if verdict.accepts}
         assert answer.mesh in costs_ms
         assert costs_ms[answer.mesh] == min(costs_ms.values())
 
 
-@given(demands, snapshots(), plans)
-def test_times_are_whole_and_work_with_room_does_not_wait(demand, snapshot, planned):
+@given(requests, snapshots(), plans)
+def test_times_are_whole_and_work_with_room_does_not_wait(work, snapshot, planned):
     waiting = {view.record.mesh: view.waiting for view in snapshot.meshes}
-    for verdict in route(demand, snapshot, planned).verdicts:
+    for verdict in route(work, snapshot, planned).verdicts:
         assert (type(verdict.wait_ms), type(verdict.transfer_ms)) == (int, int)
         assert verdict.wait_ms >= 0
         assert verdict.transfer_ms >= 0
@@ -168,7 +168,7 @@ FLAVOR_WORTH_MS = 1_000
 searches = st.builds(
     Fungibility, on_borrow=st.sampled_from(TryOn), on_preempt=st.sampled_from(TryOn), preference=st.sampled_from(Preference)
 )
-tenant_policies = st.builds(
+queue_settings = st.builds(
     lambda flavors, search, reclaim: QueueSettings(
         groups=(ResourceGroup(resources=("cpu", "gpu"), flavors=tuple(flavors)),), fungibility=search, policies=Policies(reclaim=reclaim)
     ),
@@ -200,29 +200,29 @@ def choices(draw):
         for name in NAMES
     ]
     near = draw(st.dictionaries(st.sampled_from(NAMES), st.sampled_from([2**20 * 3 // 2, 2**20, 2**19, 2**22]), max_size=2))
-    demand = RoutingRequest(tenant=draw(st.sampled_from(TENANTS)), slot=ResourceSet({"cpu": 10_000}), near=near)
-    return demand, replace(snapshot, meshes=tuple(meshes)), draw(tenant_policies)
+    work = RoutingRequest(tenant=draw(st.sampled_from(TENANTS)), slot=ResourceSet({"cpu": 10_000}), near=near)
+    return work, replace(snapshot, meshes=tuple(meshes)), draw(queue_settings)
 
 
-def needs_borrowing(demand: RoutingRequest, flavor: FlavorName, snapshot: FederationSnapshot) -> bool:
+def needs_borrowing(work: RoutingRequest, flavor: FlavorName, snapshot: FederationSnapshot) -> bool:
     """Decide by the definition: one slot more exceeds the tenant's own quota."""
-    tree, path = snapshot.tree, demand.tenant
+    tree, path = snapshot.tree, work.tenant
     return any(
-        snapshot.usage.get((path, flavor, name), 0) + units > tree.own_quota(path, (flavor, name)) for name, units in demand.slot.items()
+        snapshot.usage.get((path, flavor, name), 0) + units > tree.own_quota(path, (flavor, name)) for name, units in work.slot.items()
     )
 
 
 @given(choices())
 def test_no_later_flavor_wins_where_an_earlier_one_is_in_time(choice):
-    demand, snapshot, settings = choice
+    work, snapshot, settings = choice
     answer = route(
-        replace(demand, settings=settings), snapshot, rules=CostRules(bandwidth_bytes_per_s=2**20, flavor_delay_ms=FLAVOR_WORTH_MS)
+        replace(work, settings=settings), snapshot, rules=CostRules(bandwidth_bytes_per_s=2**20, flavor_delay_ms=FLAVOR_WORTH_MS)
     )
     if isinstance(answer, RouteRefused) or answer.flavor == settings.flavors[0]:
         return
     first = settings.flavors[0]
     soonest_ms = min(verdict.wait_ms + verdict.transfer_ms for verdict in answer.verdicts if verdict.accepts)
-    borrows = needs_borrowing(demand, first, snapshot)
+    borrows = needs_borrowing(work, first, snapshot)
     for verdict in answer.verdicts:
         would_do = verdict.reason is None and verdict.flavor == first and (not borrows or settings.fungibility.on_borrow is TryOn.STOP)
         if would_do:
@@ -231,10 +231,10 @@ def test_no_later_flavor_wins_where_an_earlier_one_is_in_time(choice):
 
 @given(choices())
 def test_a_flavor_costs_no_more_time_than_it_is_worth(choice):
-    demand, snapshot, settings = choice
+    work, snapshot, settings = choice
     rules = CostRules(bandwidth_bytes_per_s=2**20, flavor_delay_ms=FLAVOR_WORTH_MS)
-    answer = route(replace(demand, settings=settings), snapshot, rules=rules)
-    plain = route(demand, snapshot, rules=rules)
+    answer = route(replace(work, settings=settings), snapshot, rules=rules)
+    plain = route(work, snapshot, rules=rules)
     assert isinstance(answer, Routed) == isinstance(plain, Routed)
     if isinstance(answer, Routed) and isinstance(plain, Routed):
         taken = next(verdict for verdict in answer.verdicts if verdict.mesh == answer.mesh)
@@ -245,31 +245,31 @@ def test_a_flavor_costs_no_more_time_than_it_is_worth(choice):
         assert (answer.reason is Reason.FLAVOR_ORDER) == bool(answer.flavor_why)
 
 
-@given(demands, snapshots(), tenant_policies)
-def test_with_one_flavor_the_search_changes_nothing(demand, snapshot, settings):
+@given(requests, snapshots(), queue_settings)
+def test_with_one_flavor_the_search_changes_nothing(work, snapshot, settings):
     meshes = tuple(
         replace(view, record=replace(view.record, pools=tuple(replace(pool, flavor=FLAVORS[0]) for pool in view.record.pools)))
         for view in snapshot.meshes
     )
     snapshot = replace(snapshot, meshes=meshes)
-    answer, plain = route(replace(demand, settings=settings), snapshot), route(demand, snapshot)
+    answer, plain = route(replace(work, settings=settings), snapshot), route(work, snapshot)
     assert answer.reason == plain.reason
     assert [(one.mesh, one.reason, one.pool) for one in answer.verdicts] == [(one.mesh, one.reason, one.pool) for one in plain.verdicts]
     if isinstance(answer, Routed) and isinstance(plain, Routed):
         assert (answer.mesh, answer.pool) == (plain.mesh, plain.pool)
 
 
-@given(demands, snapshots(), plans, st.randoms(use_true_random=False))
-def test_the_route_does_not_depend_on_the_order_of_meshes(demand, snapshot, planned, random_stream):
+@given(requests, snapshots(), plans, st.randoms(use_true_random=False))
+def test_the_route_does_not_depend_on_the_order_of_meshes(work, snapshot, planned, random_stream):
     shuffled = list(snapshot.meshes)
     random_stream.shuffle(shuffled)
     other = FederationSnapshot(at_ms=NOW_MS, tree=snapshot.tree, usage=snapshot.usage, meshes=tuple(shuffled))
-    assert route(demand, snapshot, planned) == route(demand, other, dict(reversed(planned.items())))
+    assert route(work, snapshot, planned) == route(work, other, dict(reversed(planned.items())))
 
 
-@given(demands, snapshots(), plans)
-def test_every_mesh_is_considered_and_refusals_are_reported(demand, snapshot, planned):
-    answer = route(demand, snapshot, planned)
+@given(requests, snapshots(), plans)
+def test_every_mesh_is_considered_and_refusals_are_reported(work, snapshot, planned):
+    answer = route(work, snapshot, planned)
     assert [verdict.mesh for verdict in answer.verdicts] == sorted(view.record.mesh for view in snapshot.meshes)
     assert all(verdict.detail for verdict in answer.verdicts)
     assert isinstance(answer, RouteRefused) == (not any(verdict.accepts for verdict in answer.verdicts))

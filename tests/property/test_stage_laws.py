@@ -8,7 +8,7 @@ import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dag.run.stages import exports, split, transfers
+from dag.run.stages import split
 from dag.spec.graph import Graph, topological_order
 
 NODES = [f"n{index}" for index in range(14)]
@@ -75,14 +75,6 @@ def test_the_width_is_between_one_and_what_could_run_at_once(graph):
         inside.add_nodes_from(stage.nodes)
         widest = max(len(nodes) for nodes in nx.antichains(inside))
         assert 1 <= stage.width <= widest
-
-
-@given(placed_graphs())
-def test_transfers_are_the_distinct_pairs_of_node_and_mesh(graph):
-    _, edges, mesh_of = graph
-    moved = transfers(edges, mesh_of)
-    assert moved == {(low, mesh_of[high]) for low, high in edges if mesh_of[low] != mesh_of[high]}
-    assert {node for node, _ in moved} == exports(edges, mesh_of, [])
 
 
 @given(placed_graphs(), st.randoms(use_true_random=False))

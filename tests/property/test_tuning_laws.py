@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mesh.core.task_spec import Weights
-from mesh.observability.metric_targets import MetricValues, Targets
+from mesh.observability.metric_targets import MetricsSnapshot, Targets
 from mesh.observability.tuning import CALM_BEFORE, KNOBS, REPLICAS, REST_MS, Tuner, settings_of
 from mesh.tasks.settings import SchedulerSettings
 
@@ -39,7 +39,7 @@ def test_settings_stay_in_bounds_and_rest_between_steps(history, first):
     for weather, periods in history:
         for _ in range(periods):
             now_ms += PERIOD_MS
-            for change in (changes := tuner.propose(MetricValues(at_ms=now_ms, **weather), current, now_ms, replicas=replicas)):
+            for change in (changes := tuner.propose(MetricsSnapshot(at_ms=now_ms, **weather), current, now_ms, replicas=replicas)):
                 knob, least, most = knobs[change.name], knobs[change.name].least, knobs[change.name].most
                 assert min(least, base[change.name]) <= change.new <= max(most, base[change.name])
                 assert now_ms - moved_ms[change.name] >= REST_MS
@@ -61,7 +61,7 @@ def test_a_target_that_follows_its_setting_does_not_oscillate(needed, calm_laten
     for _ in range(periods):
         now_ms += PERIOD_MS
         latency_ms = 500.0 if current.weights.availability < needed else calm_latency_ms
-        for change in (changes := tuner.propose(MetricValues(at_ms=now_ms, schedule_latency_p95_ms=latency_ms), current, now_ms)):
+        for change in (changes := tuner.propose(MetricsSnapshot(at_ms=now_ms, schedule_latency_p95_ms=latency_ms), current, now_ms)):
             turns += (change.new - change.old) * last < 0
             last = change.new - change.old
         current = current.changed(settings_of(changes))

@@ -137,8 +137,8 @@ def test_in_strict_order_small_work_waits_behind_large_work(seed: int) -> None:
     records = run_all(through)
     stages = sorted((stage for run in runs for stage in records[run].stages.values()), key=lambda stage: stage.sent_ms)
     assert all(early.started_ms <= late.started_ms for early, late in pairwise(stages) if early.sent_ms < late.sent_ms)
-    response = {event.reason for run in runs for event in through.runs.events(run, 0, 10_000)}
-    assert Reason.BEHIND_HEAD in response
+    reasons = {event.reason for run in runs for event in through.runs.events(run, 0, 10_000)}
+    assert Reason.BEHIND_HEAD in reasons
 
 
 @pytest.mark.seeds(2)

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from federation.config.sections.section import Section
 from federation.config.sections.values import Amount, Labels, SizeBytes
+from mesh.core.pools import DEFAULT_POLICY
 
 
 class NodeSection(Section):
@@ -75,6 +76,14 @@ class PoolSection(Section):
 
     flavor: str = Field(description="The flavor that the pool offers.")
     capacity: dict[str, Amount] = Field(min_length=1, description="Capacity of the pool: `cpu`, `gpu`, `memory` or a custom resource.")
+    node_labels: Labels = Field(
+        default={}, description="Selectors on Ray node labels, as for a flavor: the pool's work runs on these nodes of the mesh only."
+    )
+    policy: str = Field(
+        default=DEFAULT_POLICY,
+        description="How nodes are chosen for the pool's work: a [node policy](plugins.md#the-built-in-node-policies), or a sum of some, "
+        "like `0.7*least_busy+0.3*binpack`.",
+    )
 
 
 class MeshLink(str, Enum):

@@ -3,8 +3,8 @@
 Every eviction is recorded while both workloads live. No workload evicts one that evicted it, directly or through others; only a queue
 that reclaims its own quota skips the check. Suppose evictions went on for ever among finitely many workloads: following evictors back,
 some would form a cycle of evictions that each happen again and again. But no eviction of a recorded cycle is allowed again, unless all of
-them are reclaims. No proof excludes a cycle of reclaims; in a reclaim the taker ends within its quota and the giver was beyond its own,
-and a search through random worlds found no cycle.
+them are reclaims. No proof excludes a cycle of reclaims; in a reclaim the preemptor ends within its quota and the victim's queue was
+beyond its own, and a search through random worlds found no cycle.
 Source: ADR 0018; Kueue loops in #14543 and #13662.
 """
 

@@ -9,9 +9,10 @@ Whether a workload may be preempted is checked at the two siblings right below t
 strategies. There is no check inside the own queue, or if the asking queue stays within its own quota with the request. That is decided
 before the first victim: a queue that is within its quota only because its own work was preempted goes by shares.
 
-Two rules go beyond Kueue's (`Rules.rechecks_shares`): a victim chosen by share must leave the taker below the giver's share before, and
-this is checked again at the end. Sparing victims of the own queue raises the taker's share after the first check; Kueue loops there
-(#14543). With the second check, each swap lowers the largest unequal share, so no chain of swaps returns to its start.
+Two rules go beyond Kueue's (`Rules.rechecks_shares`): a victim chosen by share must leave the preemptor below the share that the
+victim's queue had, and this is checked again at the end. Sparing victims of the own queue raises the preemptor's share after the first
+check; Kueue loops there (#14543). With the second check, each swap lowers the largest unequal share, so no chain of swaps returns to its
+start.
 Source: Kueue `preemption/fairsharing`.
 """
 
@@ -86,7 +87,7 @@ class _Tree:
 
     def __init__(self, snapshot: QuotaSnapshot, ask: Ask, *, root: int, is_due: bool) -> None:
         self._snapshot, self._ask, self._root, self._is_due = snapshot, ask, root, is_due
-        self._mine = {above: below for below, above in pairwise(snapshot.forest.paths[ask.node])}  #: On the taker's path: parent to child.
+        self._mine = {above: below for below, above in pairwise(snapshot.forest.paths[ask.node])}  #: On its path: parent to child.
         self._flavors = {flavor for flavor, _ in ask.needed}
         self._closed: set[int] = set()
         self._opened: set[int] = set()  #: Cohorts that had something to give when they were reached first.
@@ -147,7 +148,7 @@ class _Tree:
             heap = self._heaps[node] = self._by_share(node)
         rank, mine, children = self._snapshot.shares.rank, self._mine.get(node, -1), self._snapshot.forest.children
         least = _BELOW_ALL if mine < 0 or self._is_due else rank(mine) + self._snapshot.rules.rechecks_shares
-        equals: ShareRow = []  #: Open queues with the highest share; or the taker's side alone, and siblings of the same share are dropped.
+        equals: ShareRow = []  #: Open queues with the highest share; or the own side alone, and siblings of the same share are dropped.
         while heap and (not equals or heap[0][0] == equals[0][0]):
             minus, place, child = heap[0]
             share = rank(child)
@@ -156,7 +157,7 @@ class _Tree:
             elif share != -minus:
                 heapreplace(heap, (-share, place, child))
             elif share < least - 1:
-                heap.clear()  # All others are lower still, and the taker's own side came before.
+                heap.clear()  # All others are lower still, and the preemptor's own side came before.
             elif share < least and child != mine:
                 heappop(heap)
             elif not self._is_open(child, share, is_mine=child == mine):
@@ -232,13 +233,13 @@ class _Hunt:
             return self._take(waiting.pop(), Reason.PREEMPTED_WITHIN_TENANT)
         if self._is_due:
             return self._take(waiting.pop(), Reason.QUOTA_RECLAIMED)
-        claimant, before = self._shares(queue)
-        if claimant > before:  # A victim would lower the giver's share further.
+        mine, theirs = self._shares(queue)
+        if mine > theirs:  # A victim would lower the queue's share further.
             waiting.clear()
         while waiting:
             running = waiting.pop()
             is_initial = strategy is Strategy.INITIAL_SHARE
-            permits = claimant < before if is_initial else claimant <= self._share_without(queue, running)
+            permits = mine < theirs if is_initial else mine <= self._share_without(queue, running)
             if once:
                 waiting.clear()
             if permits:
@@ -256,7 +257,7 @@ class _Hunt:
     def _fits_rightly(self, spared: Victim) -> bool:
         """Return whether the request fits and all shares are right, now that `spared` runs on.
 
-        Its use raises the taker's share only above the lowest common ancestor of both, so only victims from further up are checked again.
+        Its use raises the preemptor's share only above the lowest common ancestor of both, so only victims from above are checked again.
         """
         if not self._fits():
             return False
@@ -268,12 +269,12 @@ class _Hunt:
         return True
 
     def _height(self, victim: Victim) -> int:
-        """Return the length of the path from the taker to the lowest common ancestor; 0 for its own work."""
+        """Return the length of the path from the preemptor to the lowest common ancestor; 0 for its own work."""
         queue = self._snapshot.node_of(victim.running)
         return 0 if queue == self._ask.node else self._snapshot.forest.lowest_common(self._ask.node, queue)[0]
 
     def _is_right(self, victim: Victim) -> bool:
-        """Return whether the taker is below the share that the giver had with the victim."""
+        """Return whether the preemptor is below the share that the victim's queue had with the victim."""
         if victim.reason is not Reason.FAIR_SHARE or victim.running.is_leaving:
             return True
         queue = self._snapshot.node_of(victim.running)

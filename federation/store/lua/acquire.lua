@@ -4,17 +4,17 @@
 -- The script grants what the nominal quotas, borrowing and lending limits of all ancestors allow, except capacity that a plan
 -- has reserved for other leases. It grants n slots, where n is the least number that any resource allows. The caller names the
 -- version of the lease that it has seen. If this version is old, the script replies with the lease and grants nothing, so a repeated
--- call grants once. Ungranted slots are recorded as wants, see lib_lease.
+-- call grants once. Ungranted slots are recorded as demands, see lib_lease.
 --
 -- The script grants own quota and what a plan has promised, whoever else waits. Beyond that the tenant would borrow: the script lends only
 -- while no other tenant wants quota of the flavor, and otherwise leaves the choice to the planner: it notifies the coordinator, once in
--- CONTESTED_MS, which waits for as long and plans. Another tenant wants quota if it has a recorded want on any mesh, or asks in the same
+-- CONTESTED_MS, which waits for as long and plans. Another tenant wants quota if it has a recorded demand on any mesh, or asks in the same
 -- call for more than its own. Tenants of other trees count as well, since finding the root of a recorded tenant takes a walk. That is
 -- harmless: they have no claim on the quota, so the planner grants it. Source: ADR 0036.
 --
 -- KEYS, ARGV[1…5]   as in lib_caller
--- ARGV[6]   lines 'tenant|flavor|slots|priority|priority of all that the lease pays for then|version seen of the lease|ms that it has waited
---           or -1|ms since the epoch of its submission' and for each resource, by name, '|resource|units of a slot', each with its newline; where the lease lacks only a
+-- ARGV[6]   lines 'tenant|flavor|slots|priority|priority of all that the lease pays for then|version seen of the lease|ms that it has waited,
+--           -1 when unknown, -2 for work that runs and would grow, which is not recorded as a want|ms since the epoch of its submission' and for each resource, by name, '|resource|units of a slot', each with its newline; where the lease lacks only a
 --           part of a slot, the part, '|' and the whole slot
 -- Reply     {'OK', epoch, ms of recovery, mark, '1' when others wait for quota, leases, answers}, leases as in lib_lease; answers are lines
 --             'GRANTED|slots' | 'CHANGED': read the lease first | 'UNKNOWN_TENANT'
@@ -30,7 +30,8 @@ local asked = {}
 for field, tenant, flavor, slots, priority, pays_for, version, waited, created, slot in
   string.gmatch(ARGV[6], '(([^|\n]+)|([^|\n]+))|(%d+)|(-?%d+)|(-?%d+)|(%d+)|(-?%d+)|(%d+)([^\n]*)\n') do
   asked[#asked + 1] = { field = field, tenant = tenant, flavor = flavor, slots = tonumber(slots), priority = priority, slot = slot,
-    pays_for = tonumber(pays_for), version = tonumber(version), waited = tonumber(waited), created = tonumber(created), shape = shape_of(slot) }
+    pays_for = tonumber(pays_for), version = tonumber(version), waited = tonumber(waited), created = tonumber(created), shape = shape_of(slot),
+    grows = waited == '-2' }
 end
 
 local recovering = recovery_left() > 0
@@ -41,7 +42,7 @@ local function borrowers_of(demands)
   for place = 1, #demands do
     local demand, resources = demands[place], demands[place].shape.resources
     local lease, node = LEASE_ROWS[MESH][demand.field], NODES[demand.field]
-    for at = 1, IS_CONFIGURED[demand.tenant] and #resources or 0 do
+    for at = 1, IS_CONFIGURED[demand.tenant] and not demand.grows and #resources or 0 do
       local resource = resources[at]
       local promised = max(0, (lease.target[resource] or 0) - (lease.held[resource] or 0))
       if demand.slots * demand.shape.units[resource] > promised + own_left(node, resource) then
@@ -54,7 +55,7 @@ local function borrowers_of(demands)
 end
 
 local CONTESTED_MS = 100 -- As in `federation.leases`.
-local BORROWERS, WANTED_BY_OTHERS = {}, {}
+local BORROWERS, DEMANDED_BY_OTHERS = {}, {}
 local function is_contested(demand)
   for tenant in pairs(BORROWERS[demand.flavor] or {}) do
     if tenant ~= demand.tenant then
@@ -62,10 +63,10 @@ local function is_contested(demand)
     end
   end
   local field = demand.field
-  if WANTED_BY_OTHERS[field] == nil then
-    WANTED_BY_OTHERS[field] = others_want(demand.flavor, field)
+  if DEMANDED_BY_OTHERS[field] == nil then
+    DEMANDED_BY_OTHERS[field] = others_want(demand.flavor, field)
   end
-  return WANTED_BY_OTHERS[field]
+  return DEMANDED_BY_OTHERS[field]
 end
 
 -- Return the whole slots that may be granted, or the refusal; and the slots that are free.
@@ -106,7 +107,7 @@ local function fitting(lease, demand)
   return slots, never or short, never, slots
 end
 
--- By index of the want: slots that it waits for, slots that were granted, whether other meshes have to return quota for it.
+-- By index of the demand: slots that it waits for, slots that were granted, whether other meshes have to return quota for it.
 local unmet, granted, lacks = {}, {}, {}
 local has_contest = false
 local function answer(demand, at)
@@ -121,7 +122,7 @@ local function answer(demand, at)
   end
   local fits, refused, never, free = fitting(lease, demand)
   lacks[at] = free < demand.slots
-  has_contest = has_contest or fits < free
+  has_contest = has_contest or (fits < free and not demand.grows)
   if refused then
     if not never then
       unmet[at] = demand.slots
@@ -155,9 +156,9 @@ end
 
 keep_leases()
 local is_change = false
-local has_wanted = redis.call('SISMEMBER', WANTING, MESH) == 1
+local had_demands = redis.call('SISMEMBER', DEMANDING, MESH) == 1
 for place, demand in ipairs(asked) do
-  if unmet[place] or (has_wanted and granted[place]) then
+  if not demand.grows and (unmet[place] or (had_demands and granted[place])) then
     local field = demand.field .. '|' .. demand.priority .. demand.slot
     local is_new = settle_demand(MESH, field, granted[place] or 0, unmet[place] or 0, demand.waited, demand.created)
     is_change = is_change or (is_new and lacks[place])

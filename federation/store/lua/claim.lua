@@ -1,6 +1,6 @@
 -- needs: caller, claim
 -- Claim a queued stage under a live session and a live lease, with the next fencing token. Not while the ledger recovers. The stage
--- will not grow, so what the mesh wanted for it is withdrawn.
+-- waits no more, so what the mesh wanted for it is withdrawn.
 --
 -- KEYS, ARGV[1…5]   as in lib_caller
 -- ARGV[6]   stage

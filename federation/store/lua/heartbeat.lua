@@ -10,10 +10,10 @@
 -- ARGV[6]   the mesh's record, JSON
 -- ARGV[7]   number of the heartbeat, counting up by one; a repeated number gets a reply and changes nothing
 -- ARGV[8]   changes, JSON, '' when there are none:
---             acks    list of [tenant, flavor, version seen, {resource: units that are not exceeded any more}]
---             wants   list of [field of WANTS, slots, ms waited or -1, slots beyond, ms of submission]: all wants of the mesh; absent: unchanged
---             pays    list of [tenant, flavor, priority of the most urgent work that the lease pays for]: changed ones
---             claims  list of [tenant, flavor, token, version, priority, {resource: units held}]: all leases that the mesh holds
+--             acks        list of [tenant, flavor, version seen, {resource: units that are not exceeded any more}]
+--             demands     list of [field of DEMANDS, slots, ms waited or -1, slots beyond, ms of submission]: all demands of the mesh; absent: unchanged
+--             lease_uses  list of [tenant, flavor, priority of the most urgent work that the lease pays for]: changed ones
+--             claims      list of [tenant, flavor, token, version, priority, {resource: units held}]: all leases that the mesh holds
 -- Reply     {'OK', epoch, ms of recovery, mark, '1' when others wait for quota, leases}, see lib_lease; as in lib_caller;
 --           {'UNKNOWN'} | {'FENCED'} | {'EXPIRED'} | {'STALE'} | {'HOLDINGS'}: report all leases held
 
@@ -96,14 +96,14 @@ for _, ack in ipairs(updates.acks or {}) do
 end
 
 -- No new version: the mesh knows the priority, and its actions do not depend on it.
-for _, lease_uses in ipairs(updates.lease_uses or {}) do
-  local lease = lease_of(MESH, lease_uses[1], lease_uses[2])
-  if lease.version > 0 and lease.priority ~= lease_uses[3] then
-    lease.priority, lease.is_noted = lease_uses[3], true
+for _, use in ipairs(updates.lease_uses or {}) do
+  local lease = lease_of(MESH, use[1], use[2])
+  if lease.version > 0 and lease.priority ~= use[3] then
+    lease.priority, lease.is_noted = use[3], true
   end
 end
 
--- Wants are relative to what the mesh held before this heartbeat, so growth by this heartbeat is subtracted from them.
+-- Demands are relative to what the mesh held before this heartbeat, so growth by this heartbeat is subtracted from them.
 if updates.demands then
   replace_demands(MESH, updates.demands)
 end

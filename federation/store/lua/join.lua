@@ -26,7 +26,7 @@ if is_heir then
   if recovery_left() > 0 then
     return { 'RECOVERING', text(recovery_left()) }
   end
-  local is_repeat = earlier and earlier.heartbeat_number == 0 and redis.call('HGET', MARKS, mesh .. '|heir') == adopted
+  local is_repeat = earlier and earlier.heartbeat_number == 0 and redis.call('HGET', MARKS, mesh .. '|successor') == adopted
   local lost = why_lost(earlier, is_repeat and earlier.incarnation or adopted, true)
   if lost then
     return { lost }
@@ -57,9 +57,9 @@ drop_demands(mesh)
 local session = { mesh = mesh, incarnation = text(next_token()), heartbeat_number = 0, ttl_ms = rare('ttl_ms') }
 if is_heir then
   hand_over_stages(session)
-  redis.call('HSET', MARKS, mesh .. '|heir', adopted)
+  redis.call('HSET', MARKS, mesh .. '|successor', adopted)
 else
-  redis.call('HDEL', MARKS, mesh .. '|heir')
+  redis.call('HDEL', MARKS, mesh .. '|successor')
 end
 keep_leases()
 renew(session)

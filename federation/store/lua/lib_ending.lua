@@ -35,7 +35,7 @@ local function forget_mesh(session)
   local mesh = session.mesh
   redis.call('HDEL', SESSIONS, mesh)
   redis.call('HDEL', MESHES, mesh)
-  redis.call('HDEL', MARKS, mesh .. '|grow', mesh .. '|heir', mesh .. '|lost')
+  redis.call('HDEL', MARKS, mesh .. '|grow', mesh .. '|successor', mesh .. '|lost')
   redis.call('HSET', MARKS, mesh, text(math.max(tonumber(redis.call('HGET', MARKS, mesh) or '0'), tonumber(session.incarnation))))
   redis.call('ZREM', DUE, mesh)
   redis.call('DEL', NOTIFICATIONS .. mesh)

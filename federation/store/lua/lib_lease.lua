@@ -298,16 +298,16 @@ local function read_leases(holder, named)
   read_ahead(named)
 end
 
--- ---- wants: slots that a mesh could use and was not granted
+-- ---- demands: slots that a mesh could use and was not granted
 
--- WANTS has a row for each lease, priority and slot size that a mesh wants. The field is 'tenant|flavor|priority' and for each resource of
+-- DEMANDS has a row for each lease, priority and slot size of the demand of a mesh. The field is 'tenant|flavor|priority' and for each resource of
 -- a slot, by name, '|resource|units'; where this is what the lease lacks of a slot, then '|' and the whole slot. The value is
--- '<slots>|<LT since when>|<slots beyond what the mesh could hold>|<when the oldest work was submitted>'. A heartbeat with wants replaces all rows; grants and growth of leases
+-- '<slots>|<LT since when>|<slots beyond what the mesh could hold>|<when the oldest work was submitted>'. A heartbeat with demands replaces all rows; grants and growth of leases
 -- reduce them, and so do stages that leave the queue, see lib_queue. The mesh reports its wait, from which LT follows to the second.
 --
 -- DEMAND_COUNTS has for each 'tenant|flavor' the number of its rows, over all meshes, and for each flavor the number of tenants with
 -- rows; no field when there are none. So `others_want` reads two fields, however many demands there are.
-local WANTS_MAX, SAME_MS = 1000, 1000
+local DEMANDS_MAX, SAME_MS = 1000, 1000
 
 local function demand_of_row(packed)
   local slots, since, beyond, created = string.match(packed, '^(%d+)|(-?%d+)|(%d+)|(%d+)$')
@@ -318,7 +318,7 @@ local function packed_demand(slots, since, beyond, created)
   return text(slots) .. '|' .. text(since) .. '|' .. text(beyond) .. '|' .. text(created)
 end
 
--- Return since when the want waits, from the report (-1: none) and the record. Differences below a second are not written.
+-- Return since when the demand waits, from the report (-1: none) and the record. Differences below a second are not written.
 local function since_when(waited, before)
   local since = waited >= 0 and LT - waited or nil
   if before and (not since or math.abs(since - before.since) < SAME_MS) then
@@ -328,7 +328,7 @@ local function since_when(waited, before)
 end
 
 local function demands_of(mesh)
-  local flat, demands = redis.call('HGETALL', WANTS .. mesh), {}
+  local flat, demands = redis.call('HGETALL', DEMANDS .. mesh), {}
   for place = 1, #flat, 2 do
     demands[flat[place]] = demand_of_row(flat[place + 1])
   end
@@ -341,19 +341,19 @@ local function others_want(flavor, lease_field)
   return tenants > 1 or (tenants == 1 and redis.call('HEXISTS', DEMAND_COUNTS, lease_field) == 0)
 end
 
--- Write some rows and delete others; update whether the mesh wants anything. `added`: fields of written rows that are new.
+-- Write some rows and delete others; update whether the mesh has any demand. `added`: fields of written rows that are new.
 local function keep_demands(mesh, written, gone, added)
-  in_pieces('HDEL', WANTS .. mesh, gone)
-  in_pieces('HSET', WANTS .. mesh, written)
+  in_pieces('HDEL', DEMANDS .. mesh, gone)
+  in_pieces('HSET', DEMANDS .. mesh, written)
   count_demands(added, gone)
   if #written > 0 then
-    redis.call('SADD', WANTING, mesh)
-  elseif #gone > 0 and redis.call('EXISTS', WANTS .. mesh) == 0 then
-    redis.call('SREM', WANTING, mesh)
+    redis.call('SADD', DEMANDING, mesh)
+  elseif #gone > 0 and redis.call('EXISTS', DEMANDS .. mesh) == 0 then
+    redis.call('SREM', DEMANDING, mesh)
   end
 end
 
--- Replace the mesh's wants: rows [field, slots, ms waited or -1, slots beyond, ms of submission]; for a repeated field the last row counts.
+-- Replace the demands of the mesh: rows [field, slots, ms waited or -1, slots beyond, ms of submission]; for a repeated field the last row counts.
 local function replace_demands(mesh, response)
   local before, rows, written, gone, added = demands_of(mesh), {}, {}, {}, {}
   for _, row in ipairs(response) do
@@ -375,16 +375,16 @@ local function replace_demands(mesh, response)
   keep_demands(mesh, written, gone, added)
 end
 
--- Update wants after `acquire`: remove granted slots, record missing ones. Return true when a want was unknown.
+-- Update demands after `acquire`: remove granted slots, record missing ones. Return true when a demand was unknown.
 local function settle_demand(mesh, field, granted, missing, waited, created)
-  local packed = redis.call('HGET', WANTS .. mesh, field)
+  local packed = redis.call('HGET', DEMANDS .. mesh, field)
   local before = packed and demand_of_row(packed)
-  if not before and (missing == 0 or #redis.call('HKEYS', WANTS .. mesh) >= WANTS_MAX) then
+  if not before and (missing == 0 or #redis.call('HKEYS', DEMANDS .. mesh) >= DEMANDS_MAX) then
     return false
   end
   local slots = max(before and before.slots - granted or 0, missing)
   local since = since_when(waited, before)
-  since = before and min(since, before.since) or since -- The oldest work behind the want counts.
+  since = before and min(since, before.since) or since -- The oldest work behind the demand counts.
   local row = slots > 0 and packed_demand(slots, since, before and before.beyond or 0, min(before and before.created or created, created))
   if not row then
     keep_demands(mesh, {}, { field }, {})
@@ -397,7 +397,7 @@ local function settle_demand(mesh, field, granted, missing, waited, created)
   return not before
 end
 
--- Remove wants that the growth of a lease has met, the most urgent first, then the oldest. Return the highest priority that
+-- Remove demands that the growth of a lease has met, the most urgent first, then the oldest. Return the highest priority that
 -- was met; nil when none was.
 local function meet_demands(mesh, lease_field, grown)
   local demands, written, gone, most = {}, {}, {}, nil
@@ -438,10 +438,10 @@ local function meet_demands(mesh, lease_field, grown)
 end
 
 local function drop_demands(mesh)
-  keep_demands(mesh, {}, redis.call('HKEYS', WANTS .. mesh), {})
+  keep_demands(mesh, {}, redis.call('HKEYS', DEMANDS .. mesh), {})
 end
 
--- Ask other meshes for idle leases that a mesh wants.
+-- Ask other meshes for idle leases that a mesh demands.
 local function ask_others(mesh)
   for _, other in ipairs(redis.call('HKEYS', SESSIONS)) do
     if other ~= mesh and redis.call('EXISTS', LEASES .. other) == 1 then
@@ -450,7 +450,7 @@ local function ask_others(mesh)
   end
 end
 
--- Notify meshes that want a flavor of which something was returned: a few of them, beginning with another one each time. The others
+-- Notify meshes with a demand for a flavor of which something was returned: a few of them, beginning with another one each time. The others
 -- learn of it with their next heartbeat. If thousands asked at once, they would get no more, and the ledger would be busy.
 local WAKES_MAX, WAKE_LOOKS_MAX = 8, 64
 local function wake_wanting()
@@ -458,10 +458,10 @@ local function wake_wanting()
   for _, lease in ipairs(LEASE_ORDER) do
     freed[lease.flavor] = true
   end
-  local meshes = redis.call('SMEMBERS', WANTING)
+  local meshes = redis.call('SMEMBERS', DEMANDING)
   for place = 1, min(#meshes, WAKE_LOOKS_MAX) do
     local mesh = meshes[(NOW_US + place) % #meshes + 1]
-    for _, field in ipairs(woken < WAKES_MAX and redis.call('HKEYS', WANTS .. mesh) or {}) do
+    for _, field in ipairs(woken < WAKES_MAX and redis.call('HKEYS', DEMANDS .. mesh) or {}) do
       if freed[string.match(field, '^[^|]+|([^|]+)')] then
         post_mail(mesh, 'stage', '')
         woken = woken + 1

@@ -1,5 +1,5 @@
 -- needs: keys, text
--- Queue of a mesh: READY orders its stages, and QUEUED_SLOTS counts what they could use. A stage that leaves the queue takes the wants for it along.
+-- Queue of a mesh: READY orders its stages, and QUEUED_SLOTS counts what they could use. A stage that leaves the queue takes its demand along.
 
 -- A field of QUEUED_SLOTS is 'tenant|priority' and for each resource of a slot, by name, '|resource|units'. Its value is the sum of the
 -- slots of all queued stages of this kind. A stage's record has the field as `kind`, empty when it needs no resources, and `width`.
@@ -37,20 +37,20 @@ local function count_demands(added, gone)
   end
 end
 
--- Return tenant, flavor, priority and slot of a field of WANTS, the last two as in a kind; and whether it asks for a part of the slot.
-local function parsed_want(field)
+-- Return tenant, flavor, priority and slot of a field of DEMANDS, the last two as in a kind; and whether it asks for a part of the slot.
+local function parsed_demand(field)
   local tenant, flavor, priority, wanted = string.match(field, '^([^|]+)|([^|]+)|(-?%d+)(.*)$')
   local whole = string.match(wanted, '||.*$')
   return tenant, flavor, priority, whole and string.sub(whole, 2) or wanted, whole ~= nil
 end
 
--- Return the rows of WANTS for stages of a kind: by flavor a list of {field, slots, since, beyond, created}; first the newest, then parts of a slot.
-local function wants_of_kind(mesh, kind, newest)
+-- Return the rows of DEMANDS for stages of a kind: by flavor a list of {field, slots, since, beyond, created}; first the newest, then parts of a slot.
+local function demands_of_kind(mesh, kind, newest)
   local tenant, priority, slot = string.match(kind, '^([^|]+)|(-?%d+)(.*)$')
-  local flat, found = redis.call('HGETALL', WANTS .. mesh), {}
+  local flat, found = redis.call('HGETALL', DEMANDS .. mesh), {}
   for place = 1, #flat, 2 do
     local field = flat[place]
-    local of, flavor, at, wanted, is_part = parsed_want(field)
+    local of, flavor, at, wanted, is_part = parsed_demand(field)
     if of == tenant and at == priority and wanted == slot then
       local slots, since, beyond, created = string.match(flat[place + 1], '^(%d+)|(-?%d+)|(%d+)|(%d+)$')
       local rows = found[flavor] or {}
@@ -67,9 +67,9 @@ local function wants_of_kind(mesh, kind, newest)
   return found
 end
 
--- Reduce the wants for stages of a kind to this many slots of each flavor. `newest`: the want that was recorded last, or nil.
+-- Reduce the demands for stages of a kind to this many slots of each flavor. `newest`: the demand that was recorded last, or nil.
 local function bound_wants(mesh, kind, most, newest)
-  for _, rows in pairs(wants_of_kind(mesh, kind, newest)) do
+  for _, rows in pairs(demands_of_kind(mesh, kind, newest)) do
     local left = most
     for _, row in ipairs(rows) do
       row.kept = math.min(row.slots, left)
@@ -79,21 +79,21 @@ local function bound_wants(mesh, kind, most, newest)
       local beyond = math.min(row.beyond, left)
       left = left - beyond
       if row.kept == 0 then
-        redis.call('HDEL', WANTS .. mesh, row.field)
+        redis.call('HDEL', DEMANDS .. mesh, row.field)
         count_demands({}, { row.field })
       elseif row.kept < row.slots or beyond < row.beyond then
-        redis.call('HSET', WANTS .. mesh, row.field, text(row.kept) .. '|' .. row.since .. '|' .. text(beyond) .. '|' .. row.created)
+        redis.call('HSET', DEMANDS .. mesh, row.field, text(row.kept) .. '|' .. row.since .. '|' .. text(beyond) .. '|' .. row.created)
       end
     end
   end
-  if redis.call('EXISTS', WANTS .. mesh) == 0 then
-    redis.call('SREM', WANTING, mesh)
+  if redis.call('EXISTS', DEMANDS .. mesh) == 0 then
+    redis.call('SREM', DEMANDING, mesh)
   end
 end
 
--- Reduce older wants for the stages of a want that has grown: a stage wants a slot or a part of one, not both.
+-- Reduce older demands for the stages of a demand that has grown: a stage demands a slot or a part of one, not both.
 local function bound_older_wants(mesh, field)
-  local tenant, _, priority, slot = parsed_want(field)
+  local tenant, _, priority, slot = parsed_demand(field)
   local kind = tenant .. '|' .. priority .. slot
   local queued = redis.call('HGET', QUEUED_SLOTS .. mesh, kind)
   if queued then
@@ -111,7 +111,7 @@ local function leave_queue(stage, mesh)
   if left <= 0 then
     redis.call('HDEL', QUEUED_SLOTS .. mesh, kind)
   end
-  if redis.call('SISMEMBER', WANTING, mesh) == 1 then
+  if redis.call('SISMEMBER', DEMANDING, mesh) == 1 then
     bound_wants(mesh, kind, math.max(0, left))
   end
 end

@@ -69,9 +69,9 @@ local function why_lost(session, incarnation, live)
   return nil
 end
 
--- Return whether any other mesh has recorded wants.
+-- Return whether any other mesh has recorded demands.
 local function others_wait(mesh)
-  local waiting = redis.call('SCARD', WANTING)
-  waiting = waiting == 1 and 1 - redis.call('SISMEMBER', WANTING, mesh) or waiting
+  local waiting = redis.call('SCARD', DEMANDING)
+  waiting = waiting == 1 and 1 - redis.call('SISMEMBER', DEMANDING, mesh) or waiting
   return waiting > 0 and '1' or '0'
 end

@@ -45,6 +45,25 @@ local function mark_saved(stage, mesh, now_ms)
   end
 end
 
+-- Charge the claim for this many slots from now on.
+local function resize_claim(stage, mesh, slots)
+  local lease, takes, head = unpack(redis.call('HMGET', STAGE .. stage, 'lease', 'takes', 'head'))
+  local row = redis.call('HGET', RUNNING .. mesh, stage)
+  if not (takes and row) then
+    return
+  end
+  local amounts = {}
+  local parts = { string.match(row, '^' .. string.rep('[^|]*|', 7) .. '[^|]*') }
+  for resource, units in pairs(cjson.decode(head).slot) do
+    amounts[resource] = text(slots * units)
+    parts[#parts + 1], parts[#parts + 2] = resource, amounts[resource]
+  end
+  count_taken(mesh, lease, cjson.decode(takes), -1)
+  count_taken(mesh, lease, amounts, 1)
+  redis.call('HSET', STAGE .. stage, 'takes', cjson.encode(amounts))
+  redis.call('HSET', RUNNING .. mesh, stage, table.concat(parts, '|'))
+end
+
 -- Close a claimed stage. Keep what late or repeated reports are checked against; drop the rest.
 local function close_stage(stage, mesh, state)
   end_claim(stage, mesh)

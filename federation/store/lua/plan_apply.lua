@@ -28,8 +28,8 @@ elseif recovery_left() > 0 then
   return { 'RECOVERING', text(recovery_left()) }
 end
 
--- As `federation.leases.targeted`.
-local function targeted(now, before, units)
+-- As `federation.leases.merged_target`.
+local function merged_target(now, before, units)
   if units > before then
     return max(now, min(units, now + units - before))
   elseif units < before then
@@ -51,7 +51,7 @@ for _, target_update in ipairs(cjson.decode(ARGV[3])) do
   end
   for resource, wanted in pairs(target) do
     local held, before = lease.held[resource] or 0, lease.target[resource] or 0
-    local units = seen and targeted(before, seen[resource] or 0, wanted) or wanted
+    local units = seen and merged_target(before, seen[resource] or 0, wanted) or wanted
     if units > before then
       raised[#raised + 1] = { lease, resource, units }
     elseif units < before then

@@ -1,6 +1,6 @@
 -- needs: caller, lease
 -- on a full server: passes
--- Return what leases hold above some amounts; notify meshes that want the freed capacity.
+-- Return what leases hold above some amounts; notify meshes that demand the freed capacity.
 --
 -- KEYS, ARGV[1…5]   as in lib_caller
 -- ARGV[6]   lines 'tenant|flavor|version seen' and for each resource '|resource|units still held', each with its newline; leases

@@ -41,6 +41,13 @@ if body ~= '' then
   if string.find(body, '"kind":"node_checkpoint"', 1, true) then  -- Within a JSON text the quotes would be escaped.
     mark_saved(stage, mesh, wall_ms())
   end
+  if string.find(body, '"kind":"stage_resized"', 1, true) then
+    local slots
+    for _, message in ipairs(cjson.decode(body)) do
+      slots = message.kind == 'stage_resized' and message.slots or slots
+    end
+    resize_claim(stage, mesh, slots)
+  end
 end
 if after ~= 'claimed' then
   close_stage(stage, mesh, after)

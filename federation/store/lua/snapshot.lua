@@ -6,7 +6,7 @@
 -- Reply     {'OK', epoch, ms of recovery, LT, now in ms, version and name of the tree, all of GONE and all of USE (field, value,
 --            …): readers get TREE itself with `tree` and cache it by its name; list of
 --            {mesh, record as JSON, incarnation, 1 when alive else 0, heartbeat age in ms, stages waiting, stages claimed},
---            list of {holder, its leases (field, row, …)}, list of {mesh, its wants (field, row, …)},
+--            list of {holder, its leases (field, row, …)}, list of {mesh, its demands (field, row, …)},
 --            list of {mesh, its running stages that leases pay for (stage, row, …)}}
 
 local meshes, leases, demands, running = {}, {}, {}, {}
@@ -26,8 +26,8 @@ end
 for _, holder in ipairs(redis.call('ZRANGE', DUE, 0, -1)) do
   leases[#leases + 1] = { holder, redis.call('HGETALL', LEASES .. holder) }
 end
-for _, mesh in ipairs(redis.call('SMEMBERS', WANTING)) do
-  demands[#demands + 1] = { mesh, redis.call('HGETALL', WANTS .. mesh) }
+for _, mesh in ipairs(redis.call('SMEMBERS', DEMANDING)) do
+  demands[#demands + 1] = { mesh, redis.call('HGETALL', DEMANDS .. mesh) }
 end
 local version, tree = unpack(redis.call('HMGET', META, 'version', 'tree'))
 return { 'OK', EPOCH, text(recovery_left()), text(LT), text(math.floor(NOW_US / 1000)), version, tree,

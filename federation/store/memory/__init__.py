@@ -4,7 +4,7 @@ store         ledger, stage queue and blobs in one process
 ledger        use of every node, and the rest
 ledger_state  clock, tokens, epochs, and session checks
 sessions      tenants and sessions
-demands       recorded wants
+demands       recorded demands
 rows          rows of sessions and leases
 registry      the registry of meshes
 policies      preemption policies and rules of a queue

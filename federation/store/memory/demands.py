@@ -1,4 +1,4 @@
-"""Wants of meshes in memory: the same decisions as the last part of `lua/lib_lease.lua`."""
+"""Demands of meshes in memory: the same decisions as the last part of `lua/lib_lease.lua`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SAME_MS = 1_000  #: Smaller differences are not written.
 
 @dataclass(slots=True, kw_only=True)
 class OpenQuotaDemand:
-    """Recorded want of a mesh: slots of one size and priority, for one lease."""
+    """Recorded demand of a mesh: slots of one size and priority, for one lease."""
 
     demand: QuotaDemand
     slots: int
@@ -34,20 +34,20 @@ def stage_kind(demand: QuotaDemand) -> StageKind:
 
 @dataclass(slots=True)
 class MemoryDemands:
-    """Wants of all meshes, by the field that the scripts use. Times are on the lease clock, ms."""
+    """Demands of all meshes, by the field that the scripts use. Times are on the lease clock, ms."""
 
     _rows: dict[MeshId, dict[str, OpenQuotaDemand]] = field(default_factory=dict)
 
     def of(self, mesh: MeshId) -> dict[str, OpenQuotaDemand]:
-        """Return the wants of one mesh, by field."""
+        """Return the demands of one mesh, by field."""
         return self._rows.get(mesh, {})
 
-    def waiting_leases(self) -> Iterator[MeshId]:
-        """Return the meshes that want anything, by name."""
+    def meshes(self) -> Iterator[MeshId]:
+        """Return the meshes with any demand, by name."""
         return (mesh for mesh, rows in sorted(self._rows.items()) if rows)
 
     def flavors_of(self, mesh: MeshId) -> set[FlavorName]:
-        """Return the flavors that the mesh wants."""
+        """Return the flavors that the mesh demands."""
         return {row.demand.flavor for row in self.of(mesh).values()}
 
     def others_want(self, flavor: FlavorName, tenant: TenantPath) -> bool:
@@ -56,16 +56,16 @@ class MemoryDemands:
         return any(demand.flavor == flavor and demand.tenant != tenant for demand in rows)
 
     def slots_of(self, mesh: MeshId, demand: QuotaDemand) -> int:
-        """Return the recorded slots of this want."""
+        """Return the recorded slots of this demand."""
         row = self.of(mesh).get(demand_field(demand))
         return row.slots if row is not None else 0
 
     def drop(self, mesh: MeshId) -> None:
-        """Drop all wants of the mesh."""
+        """Drop all demands of the mesh."""
         self._rows.pop(mesh, None)
 
     def replace(self, mesh: MeshId, demands: Iterable[QuotaDemand], now: int) -> None:
-        """Replace the wants of the mesh."""
+        """Replace the demands of the mesh."""
         before = self.of(mesh)
         by_field = {demand_field(demand): demand for demand in demands}
         self._rows[mesh] = {
@@ -75,10 +75,10 @@ class MemoryDemands:
         }
 
     def bound(self, mesh: MeshId, kind: StageKind, most: int, newest: str = "") -> None:
-        """Reduce the wants for stages of this kind to this many slots of each flavor. See `lua/lib_queue.lua`.
+        """Reduce the demands for stages of this kind to this many slots of each flavor. See `lua/lib_queue.lua`.
 
         Args:
-            newest: Field of the want that was recorded last; empty: none.
+            newest: Field of the demand that was recorded last; empty: none.
         """
         rows = self.of(mesh)
         for flavor in self.flavors_of(mesh):
@@ -95,7 +95,7 @@ class MemoryDemands:
                     del rows[name]
 
     def settle(self, mesh: MeshId, demand: QuotaDemand, granted: int, missing: int, now: int) -> bool:
-        """Update a want after `acquire`: remove granted slots, record missing ones. Return whether the want was unknown."""
+        """Update a demand after `acquire`: remove granted slots, record missing ones. Return whether the demand was unknown."""
         rows = self._rows.setdefault(mesh, {})
         name = demand_field(demand)
         before = rows.get(name)
@@ -104,7 +104,7 @@ class MemoryDemands:
         slots = max(before.slots - granted if before is not None else 0, missing)
         if slots:
             beyond = before.beyond if before is not None else 0
-            since = _since(demand, before, now)  # The oldest work behind the want counts.
+            since = _since(demand, before, now)  # The oldest work behind the demand counts.
             if before is not None:
                 since, demand = min(since, before.since), replace(demand, created_ms=min(demand.created_ms, before.demand.created_ms))
             rows[name] = OpenQuotaDemand(demand=demand, slots=slots, since=since, beyond=beyond)
@@ -113,7 +113,7 @@ class MemoryDemands:
         return before is None
 
     def meet(self, mesh: MeshId, key: LeaseKey, grown: dict[str, int]) -> int | None:
-        """Remove wants that the growth of a lease has met, the most urgent first, then the oldest. Return the highest priority met; None
+        """Remove demands that the growth of a lease has met, the most urgent first, then the oldest. Return the highest priority met; None
         if none was.
         """
         rows = self.of(mesh)
@@ -151,7 +151,7 @@ class MemoryDemands:
 
 
 def _since(demand: QuotaDemand, before: OpenQuotaDemand | None, now: int) -> int:
-    """Return since when the want waits, from the report and the record."""
+    """Return since when the demand waits, from the report and the record."""
     since = None if demand.waited_ms is None else now - min(demand.waited_ms, WAITED_MS_MAX)
     if before is not None and (since is None or abs(since - before.since) < _SAME_MS):
         return before.since

@@ -43,7 +43,7 @@ _FORGET_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class _Grant:
-    """Result of one want."""
+    """Result of one demand."""
 
     answer: Granted | LookAgain | LeaseRefused
     lacks: bool = False  #: Less is free than it asks for, so other meshes have to return quota.
@@ -65,15 +65,16 @@ class MemoryLedger(MemorySessions):
             self._session_row(session, live=True)
             borrowers = self._borrowers(session.mesh, demands)
             grants = [self._grant(session.mesh, demand, borrowers) for demand in demands]
-            self._settle(session.mesh, zip(demands, grants, strict=True))
-            if any(grant.is_contested for grant in grants) and self._lt - self._notified_of_contest >= CONTESTED_MS:
+            waiting = [(demand, grant) for demand, grant in zip(demands, grants, strict=True) if not demand.is_growth]
+            self._settle(session.mesh, waiting)
+            if any(grant.is_contested for _, grant in waiting) and self._lt - self._notified_of_contest >= CONTESTED_MS:
                 self._notified_of_contest = self._lt
                 self._notify_of_contest()
             return Acquired(answers=tuple(grant.answer for grant in grants), response=self._response(session))
 
     def _borrowers(self, mesh: MeshId, demands: tuple[QuotaDemand, ...]) -> set[LeaseKey]:
         """Return the tenants that would borrow in this call, with the flavors."""
-        known = [demand for demand in demands if demand.tenant in self._configured.tenants]
+        known = [demand for demand in demands if demand.tenant in self._configured.tenants and not demand.is_growth]
         rows = {(demand.tenant, demand.flavor): self._row_of(mesh, (demand.tenant, demand.flavor)) for demand in known}
         return {
             (demand.tenant, demand.flavor)
@@ -86,7 +87,7 @@ class MemoryLedger(MemorySessions):
         """Return the units that the lease could grow by without borrowing: what a plan has promised, and what is left of the own quota."""
         key = row.tenant, row.flavor, resource
         own = self._tree.own_quota(row.tenant, (row.flavor, resource))
-        used = max(self._usage.get(key, 0), self._target_updates.get(key, 0))
+        used = max(self._usage.get(key, 0), self._targeted.get(key, 0))
         return max(0, row.target.get(resource, 0) - row.held.get(resource, 0)) + max(0, own - used)
 
     def _grant(self, mesh: MeshId, demand: QuotaDemand, borrowers: set[LeaseKey]) -> _Grant:
@@ -123,7 +124,7 @@ class MemoryLedger(MemorySessions):
         held, target = row.held.get(resource, 0), row.target.get(resource, 0)
         if held > target:
             return 0
-        unplanned = max(0, target - held) + max(0, self._room(self._target_updates, row, resource))
+        unplanned = max(0, target - held) + max(0, self._room(self._targeted, row, resource))
         return min(max(0, self._room(self._usage, row, resource)), unplanned)
 
     def _refusal(self, demand: QuotaDemand, free: dict[str, int]) -> LeaseRefused:
@@ -142,7 +143,7 @@ class MemoryLedger(MemorySessions):
         )
 
     def _settle(self, mesh: MeshId, grants: Iterable[tuple[QuotaDemand, _Grant]]) -> None:
-        """Record remaining wants. If a want is new and not all of its quota is free, ask other meshes for idle leases."""
+        """Record remaining demands. If a demand is new and not all of its quota is free, ask other meshes for idle leases."""
         is_change = False
         for demand, grant in grants:
             answer = grant.answer
@@ -152,7 +153,7 @@ class MemoryLedger(MemorySessions):
                 is_new = self._demands.settle(mesh, demand, granted, demand.slots - granted, self._lt)
                 is_change = is_change or (is_new and grant.lacks)
                 if self._demands.slots_of(mesh, demand) > known and (queued := self._queued_slots(mesh, stage_kind(demand))):
-                    self._demands.bound(mesh, stage_kind(demand), queued, demand_field(demand))  # A stage wants a slot or a part, not both.
+                    self._demands.bound(mesh, stage_kind(demand), queued, demand_field(demand))  # For a slot or a part, not both.
         if is_change:
             for other in self._session_rows:
                 if other != mesh and any(row.version for row in self._rows.get(other, {}).values()):
@@ -253,7 +254,7 @@ class MemoryLedger(MemorySessions):
 
     def _check_plan(self, target_updates: tuple[TargetUpdate, ...]) -> None:
         """Check that all targets stay within the limits, if all reductions come before all increases."""
-        sums = dict(self._target_updates)
+        sums = dict(self._targeted)
         raised: list[tuple[TargetUpdate, str, int]] = []
         for target_update in target_updates:
             session_row = self._session_rows.get(target_update.mesh)

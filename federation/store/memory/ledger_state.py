@@ -53,7 +53,7 @@ class MemoryLedgerState(ABC):
         self._vanished: dict[TenantPath, TenantPath | None] = {}
         self._tree = TenantTree()  #: The configured tree plus removed tenants that are still charged.
         self._usage: dict[tuple[TenantPath, FlavorName, str], int] = {}
-        self._target_updates: dict[tuple[TenantPath, FlavorName, str], int] = {}
+        self._targeted: dict[tuple[TenantPath, FlavorName, str], int] = {}  #: Sums of targets, as `_usage` of amounts.
         self._session_rows: dict[MeshId, SessionRow] = {}
         self._rows: dict[str, dict[LeaseKey, Row]] = {}
         self._due: dict[str, int] = {}
@@ -83,7 +83,7 @@ class MemoryLedgerState(ABC):
 
     @abstractmethod
     def _wake(self, mesh: MeshId) -> None:
-        """Notify the mesh that capacity for its wants may be free."""
+        """Notify the mesh that capacity for its demands may be free."""
 
     @abstractmethod
     def _drop_notifications(self, mesh: MeshId) -> None:
@@ -198,7 +198,7 @@ class MemoryLedgerState(ABC):
     def _set(self, row: Row, resource: str, held: int, target: int) -> None:
         key: FlavorResource = (row.flavor, resource)
         self._tree.charge(self._usage, row.tenant, key, held - row.held.get(resource, 0))
-        self._tree.charge(self._target_updates, row.tenant, key, target - row.target.get(resource, 0))
+        self._tree.charge(self._targeted, row.tenant, key, target - row.target.get(resource, 0))
         row.held[resource], row.target[resource] = held, target
 
     def _row_of(self, holder: str, key: LeaseKey) -> Row:
@@ -259,7 +259,7 @@ class MemoryLedgerState(ABC):
             epoch=self._epoch,
             recovery_ms=self._recovery_left(),
             mark=mark,
-            others_wait=any(mesh != session.mesh for mesh in self._demands.waiting_leases()),
+            others_wait=any(mesh != session.mesh for mesh in self._demands.meshes()),
             leases=tuple(self._lease(session.mesh, row) for row in rows) if mark != session.mark else (),
         )
 
@@ -278,9 +278,9 @@ class MemoryLedgerState(ABC):
 
     def _wake_waiting(self, flavors: set[FlavorName]) -> None:
         """Notify a few of the meshes that want these flavors: see lua/lib_lease.lua."""
-        waiting_leases = list(self._demands.waiting_leases())
-        first = self._now_us() % max(1, len(waiting_leases))
-        looked = [*waiting_leases[first:], *waiting_leases[:first]][:_WAKE_LOOKS_MAX]
+        meshes = list(self._demands.meshes())
+        first = self._now_us() % max(1, len(meshes))
+        looked = [*meshes[first:], *meshes[:first]][:_WAKE_LOOKS_MAX]
         for mesh in [mesh for mesh in looked if flavors & self._demands.flavors_of(mesh)][:_WAKES_MAX]:
             self._wake(mesh)
 

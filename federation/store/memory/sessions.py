@@ -43,12 +43,12 @@ class MemorySessions(MemoryLedgerState):
                 vanished[path] = self._tree.tenant(path).parent
                 path = vanished[path]
         charged = TenantTree([*tree.tenants.values(), *(Tenant(path=path, parent=parent) for path, parent in vanished.items())])
-        usage, target_updates = charged.recompute(self._charges("held")), charged.recompute(self._charges("target"))
+        usage, targeted = charged.recompute(self._charges("held")), charged.recompute(self._charges("target"))
         over = charged.over(usage)
         newly = set(over) - set(self._tree.over(self._usage))
         if is_strict and newly:
             raise QuotaExceeded(f"these nodes would be above their limits: {', '.join(sorted(newly))}")
-        self._configured, self._vanished, self._tree, self._usage, self._target_updates = tree, vanished, charged, usage, target_updates
+        self._configured, self._vanished, self._tree, self._usage, self._targeted = tree, vanished, charged, usage, targeted
         self._version += 1
         self._wake_all()
         return Configured(version=self._version, over=over)
@@ -138,8 +138,8 @@ class MemorySessions(MemoryLedgerState):
                 seen = max(self._mark_before_loss(session.mesh), session.incarnation if is_known else 0)
                 self._reconcile(session.mesh, heartbeat_report.claims, seen)
             freed = [self._obey(session.mesh, ack) for ack in heartbeat_report.acks]
-            for lease_uses in heartbeat_report.lease_uses:
-                self._note_lease_use(session.mesh, lease_uses)
+            for use in heartbeat_report.lease_uses:
+                self._note_lease_use(session.mesh, use)
             if heartbeat_report.demands is not None:
                 self._demands.replace(session.mesh, heartbeat_report.demands, self._lt)
             if session.mesh in self._growing and not self._recovery_left():
@@ -181,10 +181,10 @@ class MemorySessions(MemoryLedgerState):
             self._cut_down(mesh, row, "shrink")
         return obeyed
 
-    def _note_lease_use(self, mesh: MeshId, lease_uses: LeaseUse) -> None:
-        row = self._rows.get(mesh, {}).get((lease_uses.tenant, lease_uses.flavor))
+    def _note_lease_use(self, mesh: MeshId, use: LeaseUse) -> None:
+        row = self._rows.get(mesh, {}).get((use.tenant, use.flavor))
         if row is not None and row.version:
-            row.priority = lease_uses.priority  # No new version: the mesh knows the priority.
+            row.priority = use.priority  # No new version: the mesh knows the priority.
 
     def _grow(self, mesh: MeshId) -> None:
         for row in [row for _, row in sorted(self._rows.get(mesh, {}).items(), key=by_field) if row.grows]:
@@ -231,7 +231,7 @@ def _check_heartbeat(heartbeat_report: HeartbeatReport) -> None:
     bounded(heartbeat_report.acks, ROWS_MAX)
     for demand in bounded(heartbeat_report.demands or (), ROWS_SENT_MAX):
         refuse_unfit(demand.tenant, demand.flavor, demand.slot, demand.whole)
-    for lease_uses in bounded(heartbeat_report.lease_uses, ROWS_SENT_MAX):
-        refuse_unfit(lease_uses.tenant, lease_uses.flavor)
+    for use in bounded(heartbeat_report.lease_uses, ROWS_SENT_MAX):
+        refuse_unfit(use.tenant, use.flavor)
     for claim in bounded(heartbeat_report.claims or (), ROWS_SENT_MAX):
         refuse_unfit(claim.tenant, claim.flavor, claim.held)

@@ -53,7 +53,7 @@ from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.core.values import StoredValue
 from mesh.core.wire import decode, encode
-from mesh.stages.messages import NodeCheckpoint, StageMessage
+from mesh.stages.messages import NodeCheckpoint, StageMessage, StageResized
 from mesh.stages.spec import StageSpec
 
 _NOTIFICATIONS_KEPT = 1000
@@ -70,7 +70,7 @@ class _Stage:
     state: str = "queued"  #: `queued`, `claimed`, `ended`, `lost`, `cancelled`.
     claim: Claim | None = None  #: The last claim; a stage has at most one in its life.
     paid_by: Lease | None = None  #: The lease that the claim was made under.
-    slots: int = 0  #: Slots with which the stage has started.
+    slots: int = 0  #: Slots of the stage, as last reported.
     saved_ms: int | None = None  #: When a node of it last saved a checkpoint.
     batch: int = 0  #: The last batch accepted under the claim.
     cancelled: bool = False
@@ -114,7 +114,7 @@ class MemoryStore(MemoryLedger):
             leases = tuple(sorted(self._lease_views(), key=lambda view: view.token))
             return FederationSnapshot(
                 at_ms=self._clock.wall_ms(),
-                tree=self._configured.with_vanished(self._vanished, {**self._usage, **self._target_updates}),
+                tree=self._configured.with_vanished(self._vanished, {**self._usage, **self._targeted}),
                 usage=dict(self._usage),
                 meshes=tuple(self._view(session_row) for _, session_row in sorted(self._session_rows.items())),
                 leases=leases,
@@ -337,6 +337,7 @@ class MemoryStore(MemoryLedger):
                 self.post(record.head.run, "stage", encode(list(messages), STAGE_MESSAGES))
                 if any(isinstance(message, NodeCheckpoint) for message in messages):
                     record.saved_ms = self._clock.wall_ms()
+                record.slots = next((message.slots for message in reversed(messages) if isinstance(message, StageResized)), record.slots)
             if state is not None:
                 self._claims[claim.mesh].pop(claim.stage, None)
                 self._close(record, state)

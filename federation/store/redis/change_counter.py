@@ -1,6 +1,6 @@
-"""Count of orders and revocations on a server, to detect an older copy of the server's data.
+"""Count of operators' changes (stops, drains, policies, revoked keys) on a server, to detect an older copy of the server's data.
 
-Only the transaction that gives an order increases the count. So a server with a lower count than before has lost an order, even if its
+Only the transaction that makes a change increases the count. So a server with a lower count than before has lost a change, even if its
 tenant tree is unchanged.
 """
 
@@ -26,25 +26,25 @@ class ChangeCounter:
 
     def __init__(self, client: redis.Redis, keys: Keys) -> None:
         self._client = client
-        self._given = keys.change_counter
+        self._key = keys.change_counter
 
-    def give(self, order: Callable[[Any], object]) -> Any:
+    def run(self, command: Callable[[Any], object]) -> Any:
         """Run one command and count it in one transaction; return the command's reply.
 
         Args:
-            order: Adds the command to the given pipeline.
+            command: Adds the command to the given pipeline.
         """
         with self._client.pipeline(transaction=True) as both:
-            order(both)
-            both.hincrby(self._given, _COUNT, 1)
+            command(both)
+            both.hincrby(self._key, _COUNT, 1)
             return both.execute()[0]
 
     def count(self) -> int:
         """Return the count; 0 on an empty server."""
-        return int(cast("bytes | None", self._client.hget(self._given, _COUNT)) or 0)
+        return int(cast("bytes | None", self._client.hget(self._key, _COUNT)) or 0)
 
     def raise_to(self, count: int) -> None:
         """Increase the count to at least this number."""
         missing = count - self.count()
         if missing > 0:
-            self._client.hincrby(self._given, _COUNT, missing)
+            self._client.hincrby(self._key, _COUNT, missing)

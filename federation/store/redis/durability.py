@@ -61,39 +61,39 @@ class RedisDurability:
             return Durability.D0
         server = home_of(self._client, self._keys.touched)
         means = self._means(server)
-        target_update = min(wanted, means.level, key=lambda level: level.value)
-        if target_update is Durability.D0:
-            return target_update
+        target = min(wanted, means.level, key=lambda level: level.value)
+        if target is Durability.D0:
+            return target
         if means.can_wait:
-            return self._synced(server, target_update)
-        return self._copied(server, target_update)
+            return self._synced(server, target)
+        return self._copied(server, target)
 
-    def _synced(self, server: redis.Redis, target_update: Durability) -> Durability:
+    def _synced(self, server: redis.Redis, target: Durability) -> Durability:
         """Write a key and wait until this server's disk has it, and for D2 a replica's disk as well."""
         with redis_responses("wait for the disk"), server.pipeline(transaction=False) as calls:
             calls.set(self._keys.touched, 1)
-            calls.waitaof(1, int(target_update is Durability.D2), self._wait_ms)
+            calls.waitaof(1, int(target is Durability.D2), self._wait_ms)
             _, (own, of_replicas) = calls.execute()
         if int(own) < 1:
             return Durability.D0
-        return target_update if int(of_replicas) >= 1 else Durability.D1
+        return target if int(of_replicas) >= 1 else Durability.D1
 
-    def _copied(self, server: redis.Redis, target_update: Durability) -> Durability:
+    def _copied(self, server: redis.Redis, target: Durability) -> Durability:
         """Write a key, which is on the disk when the server responds; for D2 wait until a replica has it."""
-        if target_update is Durability.D2:
-            return target_update if await_copy(server, self._keys, self._wait_ms) else Durability.D1
+        if target is Durability.D2:
+            return target if await_copy(server, self._keys, self._wait_ms) else Durability.D1
         with redis_responses("wait for the disk"):
             server.set(self._keys.touched, 1)
-        return target_update
+        return target
 
     def _means(self, server: redis.Redis) -> _Means:
         settings = _settings(server)
         if settings.get("appendonly") != "yes":
             return _Means(syncs_always=False, can_wait=False, has_replica=False)
         with redis_responses("look at the server"):
-            response: dict[str, Any] = server.info("server")
+            program: dict[str, Any] = server.info("server")
             replication: dict[str, Any] = server.info("replication")
-        major, minor, *_ = (int(part) for part in str(response["redis_version"]).split("."))
+        major, minor, *_ = (int(part) for part in str(program["redis_version"]).split("."))
         return _Means(
             syncs_always=settings.get("appendfsync") == "always",
             can_wait=(major, minor) >= _WAITAOF_SINCE,
@@ -118,10 +118,10 @@ def await_copy(server: redis.Redis, keys: Keys, wait_ms: int) -> bool:
 def _settings(server: redis.Redis) -> dict[str, str]:
     with redis_responses("look at the server"):
         try:
-            response = server.config_get("append*")
+            found = server.config_get("append*")
         except redis.exceptions.NoPermissionError:
             return {}
-    return {_text(name): _text(value) for name, value in response.items()}
+    return {_text(name): _text(value) for name, value in found.items()}
 
 
 def _text(value: object) -> str:

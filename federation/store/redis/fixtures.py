@@ -52,12 +52,12 @@ def running_redis(binary: str | None = None) -> Iterator["redis.Redis"]:
 
 
 def _await_ready(server: "subprocess.Popen[str]") -> None:
-    said: list[str] = []
+    lines: list[str] = []
     for line in server.stdout or ():
-        said.append(line)
+        lines.append(line)
         if "Ready to accept connections" in line or "ready to accept connections" in line:
             return
-    raise RuntimeError("redis-server did not come up:\n" + "".join(said))
+    raise RuntimeError("redis-server did not come up:\n" + "".join(lines))
 
 
 def move_time(client: "redis.Redis", keys: Keys, by_ms: int) -> None:

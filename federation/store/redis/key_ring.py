@@ -26,7 +26,7 @@ class RedisKeyRing:
     def __init__(self, client: "redis.Redis", keys: Keys) -> None:
         self._client = client
         self._ring = keys.api_keys
-        self._given = ChangeCounter(client, keys)
+        self._changes = ChangeCounter(client, keys)
 
     def add(self, key: ApiKey) -> bool:
         with redis_responses("add an API key"):
@@ -42,7 +42,7 @@ class RedisKeyRing:
         if found is None:
             return False
         with redis_responses("revoke an API key"):
-            self._given.give(lambda calls: calls.hset(self._ring, key, encode(replace(found, revoked=True))))
+            self._changes.run(lambda calls: calls.hset(self._ring, key, encode(replace(found, revoked=True))))
         return True
 
     def list(self) -> tuple[ApiKeyLine, ...]:

@@ -72,9 +72,9 @@ class Keys:
         return self._key("marks")
 
     @property
-    def waiting_leases(self) -> str:
-        """Set: meshes with recorded wants."""
-        return self._key("waiting_leases")
+    def demanding(self) -> str:
+        """Set: meshes with recorded demands."""
+        return self._key("demanding")
 
     @property
     def plan(self) -> str:
@@ -91,12 +91,12 @@ class Keys:
         return self._key("leases", holder)
 
     def demands(self, mesh: MeshId | str) -> str:
-        """Hash: `tenant|flavor` to the mesh's want, as JSON."""
+        """Hash: `tenant|flavor` to the mesh's demand, as JSON."""
         return self._key("demands", mesh)
 
     @property
     def demand_counts(self) -> str:
-        """Hash: `tenant|flavor` to the number of its wants, flavor to the number of tenants with wants; see `lua/lib_lease.lua`."""
+        """Hash: `tenant|flavor` to the number of its demands, flavor to the number of tenants with demands; see `lua/lib_lease.lua`."""
         return self._key("demand-counts")
 
     def stage(self, stage: StageId | str) -> str:
@@ -151,7 +151,7 @@ class Keys:
         script appends the id, because only the script knows which meshes a sweep touches.
         """
         single = (self.meta, self.tree, self.sessions, self.meshes, self.inbox)
-        ledger = (self.due, self.cuts, self.marks, self.waiting_leases, self.plan, self.lease_log)
+        ledger = (self.due, self.cuts, self.marks, self.demanding, self.plan, self.lease_log)
         families = (self.leases, self.demands, self.stage, self.inputs, self.ready, self.claimed, self.stages_of, self.notifications)
         of_claims = (self.overdue, self.taken(""))
         of_trees = (self.use, self.gone, self.draft(""), self.demand_counts)

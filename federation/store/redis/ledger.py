@@ -208,7 +208,7 @@ class RedisLedger:
         if heartbeat_report.claims is not None:
             updates["claims"] = [self._claim_row(session, lease) for lease in _bounded(heartbeat_report.claims, ROWS_SENT_MAX)]
         if heartbeat_report.lease_uses:
-            updates["lease_uses"] = [lease_use_row(lease_uses) for lease_uses in _bounded(heartbeat_report.lease_uses, ROWS_SENT_MAX)]
+            updates["lease_uses"] = [lease_use_row(use) for use in _bounded(heartbeat_report.lease_uses, ROWS_SENT_MAX)]
         return self._copied(self._response(session, self._call_for(session, "heartbeat", *about, json.dumps(updates) if updates else "")))
 
     def _packed_of(self, record: MeshRecord) -> bytes:

@@ -29,21 +29,21 @@ class RedisTenantPolicies:
     def __init__(self, client: redis.Redis, keys: Keys) -> None:
         self._client = client
         self._tenant_policies = keys.tenant_policies
-        self._given = ChangeCounter(client, keys)
+        self._changes = ChangeCounter(client, keys)
         self._lock = threading.Lock()
         self._read: tuple[dict[bytes, bytes], PoliciesInForce] = ({}, PoliciesInForce())  #: Cache: rows are decoded only after a change.
 
     def publish(self, filed: TenantPolicies) -> None:
         with redis_responses("publish tenant settings of the file"):
-            self._given.give(lambda calls: calls.hset(self._tenant_policies, _FILED, encode(filed)))
+            self._changes.run(lambda calls: calls.hset(self._tenant_policies, _FILED, encode(filed)))
 
     def stop(self, tenant: TenantPath, stopped: TenantStop) -> None:
         with redis_responses("stop a tenant"):
-            self._given.give(lambda calls: calls.hset(self._tenant_policies, _STOP + tenant.encode(), encode(stopped)))
+            self._changes.run(lambda calls: calls.hset(self._tenant_policies, _STOP + tenant.encode(), encode(stopped)))
 
     def release(self, tenant: TenantPath) -> bool:
         with redis_responses("release a tenant"):
-            return bool(self._given.give(lambda calls: calls.hdel(self._tenant_policies, _STOP + tenant.encode())))
+            return bool(self._changes.run(lambda calls: calls.hdel(self._tenant_policies, _STOP + tenant.encode())))
 
     def in_force(self) -> PoliciesInForce:
         with redis_responses("read tenant settings"):

@@ -48,8 +48,7 @@ class RedisStageQueue:
     """`StageQueue` with scripts and streams.
 
     `notifications` and `inbox` block on a connection from the client's pool, so other calls go on. They wait no longer than the client's
-    socket
-    timeout allows, and then return nothing.
+    socket timeout allows, and then return nothing.
 
     Args:
         client: With `decode_responses=False`; its timeouts bound every call.
@@ -167,7 +166,7 @@ class RedisStageQueue:
     def notifications(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Notification, ...]]:
         stream = self._keys.notifications(mesh)
         if cursor == "":
-            with redis_responses("read mail"):
+            with redis_responses("read notifications"):
                 last = cast(list[tuple[bytes, dict[bytes, bytes]]], self._client.xrevrange(stream, count=1))
             return (last[0][0].decode() if last else "0-0"), ()
         notifications = self._entries(stream, cursor, wait_ms, limit=None)

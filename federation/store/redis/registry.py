@@ -32,16 +32,16 @@ class RedisRegistry:
     def __init__(self, client: redis.Redis, keys: Keys) -> None:
         self._client = client
         self._registry = keys.registry
-        self._given = ChangeCounter(client, keys)
+        self._changes = ChangeCounter(client, keys)
         self._scripts = Scripts(client, (keys.registry, keys.meta))
 
     def drain(self, mesh: MeshId, drain: Drain) -> None:
         with redis_responses("drain a mesh"):
-            self._given.give(lambda calls: calls.hset(self._registry, f"drain|{mesh}", encode(drain)))
+            self._changes.run(lambda calls: calls.hset(self._registry, f"drain|{mesh}", encode(drain)))
 
     def undrain(self, mesh: MeshId) -> bool:
         with redis_responses("undrain a mesh"):
-            return bool(self._given.give(lambda calls: calls.hdel(self._registry, f"drain|{mesh}")))
+            return bool(self._changes.run(lambda calls: calls.hdel(self._registry, f"drain|{mesh}")))
 
     def conditions(self) -> MeshConditions:
         with redis_responses("read the registry"):

@@ -91,10 +91,10 @@ def read_settings(client: "redis.Redis", keys: Keys) -> ServerSettings:
     """Read the settings from the server. Raises StoreUnavailable, RuntimeAdapterError (the user may not read them)."""
     with redis_responses("look at the server"):
         server = home_of(client, keys.meta)
-        response = server.config_get("*")
+        found = server.config_get("*")
         replication = server.info("replication")
         program = server.info("server")
-    written = {str(_text(name)): _text(value) for name, value in response.items()}
+    written = {str(_text(name)): _text(value) for name, value in found.items()}
     return ServerSettings(
         maxmemory_policy=written.get("maxmemory-policy", ""),
         append_only=written.get("appendonly") == "yes",

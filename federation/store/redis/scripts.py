@@ -41,8 +41,7 @@ _REMEMBERS = re.compile(r"^-- remembers its look$", re.MULTILINE)
 #: A top-level function: from its first line to the next `end` at the margin.
 _FUNCTION = re.compile(r"^local function (?P<name>\w+)\(.*?^end\n", re.MULTILINE | re.DOTALL)
 #: Errors of a server that responds but cannot serve now: loading, a replica, out of memory, disk full, in election; or a server whose
-#: operator
-#: changes this user's rights meanwhile.
+#: operator changes this user's rights meanwhile.
 _NOT_NOW = re.compile(r"\b(LOADING|BUSY|READONLY|OOM|MISCONF|NOREPLICAS|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOPERM|ACL failure)\b")
 #: The same, where redis-py shows the kind only by the class.
 _NOT_NOW_KINDS = (
@@ -75,10 +74,10 @@ def redis_responses(what: str) -> Iterator[None]:
     try:
         yield
     except ANY_ERROR as error:
-        raise _reported_by(what, error) from error
+        raise _converted(what, error) from error
 
 
-def _reported_by(what: str, error: Exception) -> StoreUnavailable | RuntimeAdapterError:
+def _converted(what: str, error: Exception) -> StoreUnavailable | RuntimeAdapterError:
     if isinstance(error, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError)):
         return StoreUnavailable(f"{what}: Redis does not respond: {error}")
     if "NOREPLICAS" in str(error):
@@ -154,8 +153,8 @@ def verbs(package: str) -> tuple[str, ...]:
 
 def on_full_server(package: str, verb: str) -> str:
     """Return the verb's behavior on a server with full memory: `passes`, `reads only`, or "" (refused)."""
-    said = _ON_FULL.search(_text(package, verb))
-    return said["does"] if said is not None else ""
+    found = _ON_FULL.search(_text(package, verb))
+    return found["does"] if found is not None else ""
 
 
 @cache
@@ -231,7 +230,7 @@ class Scripts:
                 self._functions = has_functions_of(self._client)
             reply = self._call_function(verb, arguments) if self._functions else self._call_script(verb, arguments)
         except ANY_ERROR as error:
-            raise _reported_by(verb, error) from error
+            raise _converted(verb, error) from error
         if reply == [b"UNINIT"]:
             raise LedgerUninitialised(f"{verb}: the server holds no ledger; configure the federation on it")
         if type(reply) is list and reply and reply[0] == b"SCHEMA":

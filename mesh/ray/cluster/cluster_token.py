@@ -39,8 +39,7 @@ def token_environment(file: Path) -> Mapping[str, str]:
 def use_token(file: Path) -> None:
     """Make this process and its children present this token to clusters from now on. Call it before `ray.init`.
 
-    Ray keeps the mode and token that it read first. This function makes Ray read them again, for a process that enters several clusters
-    in
+    Ray keeps the mode and token that it read first. This function makes Ray read them again, for a process that enters several clusters in
     succession.
     """
     os.environ.update(token_environment(file))

@@ -91,8 +91,7 @@ class OwnCluster:
         """Start all nodes and wait until they are up.
 
         `ray start` gives a raylet 30 s and then ends it, which happens on an overloaded machine; Ray has no setting for it. The start is
-        then
-        repeated, up to `STARTS_MAX` tries in all, and each node starts only when the previous one is up.
+        then repeated, up to `STARTS_MAX` tries in all, and each node starts only when the previous one is up.
 
         Args:
             spec: The nodes.

@@ -32,7 +32,7 @@ def call_name(task: TaskId, attempt: int, method: str) -> str:
     return f"{task}#{attempt}.{method}"
 
 
-# -- orders ------------------------------------------------------------------------------------------------------------
+# -- commands -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +59,9 @@ class HostCommand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPayload:
-    """Payload of a job's members: an order per role, without the task."""
+    """Payload of a job's members: a command per role, without the task."""
 
-    orders: Mapping[str, HostCommand]
+    commands: Mapping[str, HostCommand]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class RestoreHow(str, Enum):
     NOTHING = "NOTHING"
     """There was no saved state."""
     DEFAULT = "DEFAULT"
-    """The arguments of the order; `current_task()` has progress and last checkpoint."""
+    """The arguments of the command; `current_task()` has progress and last checkpoint."""
     RESTORER = "RESTORER"
     """The user's restorer restored the state."""
 
@@ -153,7 +153,7 @@ class StopHow(str, Enum):
     STILL_RUNNING = "STILL_RUNNING"
     """A call is still running; the process has to be killed."""
     NOT_HERE = "NOT_HERE"
-    """The agent does not have this attempt: the order to host never came, it ended before, or another attempt was hosted since."""
+    """The agent does not have this attempt: the command to host never came, it ended before, or another attempt was hosted since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,4 +192,4 @@ class AgentStatus:
     checkpoints: int = 0
     stopping: bool = False
     blocked: bool = False
-    ended: Ended | None = None  #: Kept until the next order, for a supervisor that was away.
+    ended: Ended | None = None  #: Kept until the next command, for a supervisor that was away.

@@ -6,8 +6,6 @@ from mesh.core.ids import GroupId
 from mesh.core.resources import ResourceSet
 
 PREFIX = "schedulemesh"
-#: Ray's label that names a node.
-NODE_LABEL = "ray.io/node-id"
 
 
 def supervisor_name(mesh: str) -> str:
@@ -33,7 +31,7 @@ def group_name(mesh: str, group: GroupId) -> str:
 
 def actor_options(resources: ResourceSet) -> dict[str, object]:
     """Return the resources of an actor as options for `Actor.options`, with nothing left to Ray's defaults."""
-    amounts = dict(resources.for_people())
+    amounts = dict(resources.in_ray_units())
     return {
         "num_cpus": amounts.pop("cpu", 0),
         "num_gpus": amounts.pop("gpu", 0),

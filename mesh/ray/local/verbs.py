@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # Each agent's process imports this table, and needs none of 
     from mesh.core.task_spec import TaskRequest, TaskState
     from mesh.jobs.spec import JobSpec
     from mesh.jobs.views import JobView
-    from mesh.observability.metric_targets import MetricValues
+    from mesh.observability.metric_targets import MetricsSnapshot
     from mesh.ray.local.agent_messages import AgentStatus, Ended, HostCommand, JobPayload
     from mesh.ray.local.status_values import (
         AgentSeen,
@@ -53,7 +53,7 @@ WAIT_S_MAX = 30.0
 class TaskVerbs(Protocol):
     """Verbs about tasks, from submission to result."""
 
-    async def submit(self, request: TaskRequest, order: HostCommand | None, *, replaces: int | None = None) -> TaskStatus:
+    async def submit(self, request: TaskRequest, command: HostCommand | None, *, replaces: int | None = None) -> TaskStatus:
         """Submit a task. Idempotent for the same request. Return its status.
 
         Args:
@@ -174,7 +174,7 @@ class GroupVerbs(Protocol):
 class JobVerbs(Protocol):
     """Verbs about jobs of a leader and worker sets."""
 
-    async def submit_job(self, spec: JobSpec, work: JobPayload) -> JobView:
+    async def submit_job(self, spec: JobSpec, payload: JobPayload) -> JobView:
         """Submit a job. Idempotent for the same spec. Return its status.
 
         Raises:
@@ -212,7 +212,7 @@ class AgentVerbs(Protocol):
 
     async def nodes(self) -> list[NodeStatus]: ...
 
-    async def metrics(self, task: TaskId | None) -> dict[TaskId, AgentStatus]:
+    async def agent_metrics(self, task: TaskId | None) -> dict[TaskId, AgentStatus]:
         """Return the agents' last reports. With `task`, ask its agent for a fresh one."""
         ...
 
@@ -245,9 +245,9 @@ class MeshVerbs(Protocol):
         """Configure the order and scoring of one label's queue; the supervisor sets `at_ms`."""
         ...
 
-    async def metric_values(self) -> MetricValues: ...
+    async def metrics(self) -> MetricsSnapshot: ...
 
-    async def metrics_history(self) -> list[MetricValues]:
+    async def metrics_history(self) -> list[MetricsSnapshot]:
         """Return the metrics per metrics period, for the last two hours at most; the last entry is current."""
         ...
 

@@ -24,7 +24,6 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -34,12 +33,6 @@ from mesh.core.resources import UNITS_PER_WHOLE, ResourceSet
 from mesh.plugins import CandidateFacts, Plugin, PluginError, TaskFacts
 from mesh.policies.policy import FloatArray, IntArray, NodeDemand, NodeScoringView
 from mesh.policies.shares import column
-
-wasmtime: ModuleType | None
-try:
-    import wasmtime
-except ImportError:  # The extra is not installed; loading a module raises an error.
-    wasmtime = None
 
 FUEL_PER_CALL = 1_000_000  #: Instructions, about; a millisecond or less.
 FUEL_PER_NODE = 10_000
@@ -91,8 +84,10 @@ class _Module:
     """A checked module; each call gets a new instance."""
 
     def __init__(self, path: Path, name: str) -> None:
-        if wasmtime is None:
-            raise WasmUnavailable(f"plugin {name} is WebAssembly, which needs wasmtime: pip install '.[wasm]' in the checkout")
+        try:
+            import wasmtime  # noqa: PLC0415  few meshes have such a plugin, and it may be missing
+        except ImportError as missing:
+            raise WasmUnavailable(f"plugin {name} is WebAssembly, which needs wasmtime: pip install '.[wasm]' in the checkout") from missing
         self._wasmtime: Any = wasmtime
         self._name = name
         self._engine = self._wasmtime.Engine(_config(self._wasmtime))

@@ -13,7 +13,9 @@ The runner of a tenant:
 
     runner      actor that owns the tenant's tasks and values
     engine      one thread: decides, submits, reports
-    open_stage  submitted tasks of a stage that has not ended
+    open_stage  slots and submitted tasks of a stage that has not ended
+    held_groups  placement groups of stages, until the host has them back
+    ray_thread  calls in Ray's I/O thread, where a cancellation is safe
     functions   the tenant's code, sent to a worker once
     execution   execution of a task on a worker
     present_task  the task that a worker runs: its start, checkpoints and progress

@@ -6,8 +6,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mesh.core.ids import RunId, StageId, TenantPath
+from mesh.core.resources import ResourceSet
+from mesh.ray.stage_runner.held_groups import Groups
 
 RunnerKey = tuple[TenantPath, str]
+
+
+@dataclass(slots=True)
+class HostedStage:
+    """A stage of a runner that has not ended."""
+
+    slot: ResourceSet
+    groups: Groups = ()  #: Placement groups of its slots.
+    growths: int = 0  #: Growths that wait for their placement groups.
 
 
 @dataclass(slots=True)
@@ -16,7 +27,7 @@ class BoundRunner:
 
     actor: Any
     holder: int  #: Token of the first stage that the runner got.
-    stages: dict[StageId, Any] = field(default_factory=dict)  #: Stages with their placement groups.
+    stages: dict[StageId, HostedStage] = field(default_factory=dict)
     heard: dict[StageId, int] = field(default_factory=dict)  #: Numbers of confirmed reports, until the runner knows of the confirmation.
     ends: dict[StageId, int] = field(default_factory=dict)  #: Numbers of the last reports of stages that are not confirmed.
     runs: dict[RunId, StageId] = field(default_factory=dict)

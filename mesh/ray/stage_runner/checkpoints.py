@@ -1,8 +1,8 @@
 """Checkpoints and progress of a runner's tasks: the newest of each node, reported at most once a second.
 
 A newer checkpoint replaces one that is not reported yet, and so does a refusal. A refusal is reported once an attempt, however often it
-occurs. A checkpoint in a file is reported at once, since the root deletes the file of
-the one before; its worker limits the rate. Pure, but for `last`, which any thread may call.
+occurs. A checkpoint in a file is reported at once, since the root deletes the file of the one before; its worker limits the rate. Pure,
+but for `last`, which any thread may call.
 """
 
 from __future__ import annotations

@@ -9,18 +9,19 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
 import structlog
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayError
-from ray.util.placement_group import PlacementGroup
 
-from mesh.core.ids import MeshId
+from mesh.core.ids import MeshId, NodeName
 from mesh.core.resources import ResourceSet
+from mesh.core.task_spec import NO_LABELS
 from mesh.ray.placement import PlacementPool
+from mesh.ray.stage_runner.held_groups import Groups
 from mesh.ray.stage_runner.runner import Inventory, StageRunner
 from mesh.ray.stage_runner.watch_folder import register
 from mesh.ray.user_code import ray_tables
@@ -31,6 +32,8 @@ log = structlog.get_logger(__name__)
 ANSWER_S = 10.0
 #: Pause between two looks whether anyone waits for resources that idle groups hold; seconds. One look takes half a millisecond.
 LOOK_S = 0.2
+#: Pause between two looks whether Ray has placed new groups, in seconds, and number of looks: if it has room, it takes milliseconds.
+LOOK_PLACED_S, LOOKS_PLACED = 0.003, 8
 _KEEPER, _RUNNER = "keeper", "runner"
 
 
@@ -57,11 +60,22 @@ class Keeper:
         """Return the session that pays, and the first session that it continues."""
         return self._session
 
-    def take(self, slot: ResourceSet, slots: int) -> PlacementGroup:
-        return self._pool.take(slot, slots)
+    def take(self, slot: ResourceSet, slots: int, nodes: Sequence[NodeName] = (), labels: Mapping[str, str] = NO_LABELS) -> Groups:
+        """Return groups with so many slots in all: see `PlacementPool.take_slots`."""
+        groups = self._pool.take_slots(slot, slots, nodes, labels)
+        if len(groups) == 1:  # A stage may use its only group before it is placed, and the look at Ray's table takes a call.
+            return groups
+        for pause_s in (*(LOOK_PLACED_S,) * (LOOKS_PLACED - 1), 0.0):
+            placed = {row.id for row in ray_tables.groups() if row.is_placed}
+            if placed.issuperset(group.hex_id for group in groups):
+                break
+            time.sleep(pause_s)
+        return tuple(replace(group, is_placed=group.hex_id in placed) for group in groups)
 
-    def give_back(self, group: PlacementGroup, reuse: bool) -> None:
-        self._pool.give_back(group, reuse=reuse)
+    def give_back(self, groups: Groups, reuse: bool) -> None:
+        for held in groups:
+            if held.group is not None:
+                self._pool.give_back(held.group, reuse=reuse)
         self._is_idle.set()
 
     def keep_only(self, groups: frozenset[str]) -> None:
@@ -154,7 +168,7 @@ class DetachedActors:
             incarnation, since = ray.get(keepers[0].session.remote(), timeout=ANSWER_S)
             questions = [(runner, runner.inventory.remote()) for runner in runners]
             ray.wait([question for _, question in questions], num_returns=len(questions), timeout=ANSWER_S) if questions else None
-            rolls = [(runner, _inventory_in(question)) for runner, question in questions]
+            inventories = [(runner, _inventory_in(question)) for runner, question in questions]
         except (RayError, GetTimeoutError) as silent:
             log.warning("the actors that an earlier process left do not answer", mesh=self._mesh, error=str(silent))
             return None
@@ -162,7 +176,7 @@ class DetachedActors:
             keeper=keepers[0],
             incarnation=incarnation,
             since=since,
-            runners=tuple((runner, inventory) for runner, inventory in rolls if inventory),
+            runners=tuple((runner, inventory) for runner, inventory in inventories if inventory),
         )
 
     def end(self, actor: Any) -> None:

@@ -10,29 +10,31 @@ import pickle
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import ray
 import structlog
-from ray.util.placement_group import PlacementGroup
 
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
+from mesh.ray.placement import SlotGroup
 from mesh.ray.stage_runner.checkpoints import Checkpoints, Saved, Saving
 from mesh.ray.stage_runner.execution import EncodedValue, TaskCall, TaskReport, bring_in
 from mesh.ray.stage_runner.exporting import ValueUnreadable, read_verified
 from mesh.ray.stage_runner.functions import FunctionShelf
 from mesh.ray.stage_runner.open_stage import Missing, OpenStage, SubmittedTask
 from mesh.ray.stage_runner.outbox import Outbox
-from mesh.ray.stage_runner.outcomes import GroupLost, Inherited, OwnFailure, TaskInterrupted, failure_of, read
+from mesh.ray.stage_runner.outcomes import GroupLost, OwnFailure, TaskInterrupted, failure_of, read
+from mesh.ray.stage_runner.ray_thread import RayThread
 from mesh.ray.stage_runner.run_values import RunValues
 from mesh.ray.stage_runner.watch import ReportWatch
 from mesh.ray.user_code.room import RoomWatch
-from mesh.stages.messages import InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageWaiting
+from mesh.stages.messages import InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageResized, StageWaiting
+from mesh.stages.slot_window import RunTimes
 from mesh.stages.spec import StageSpec, TaskSpec
 from mesh.stages.stage_machine import StageMachine, StageTaskState
 
@@ -43,6 +45,9 @@ FORCE_EVERY_S = 1.0
 #: Time for Ray to report the outcome of the tasks of a removed group; seconds.
 GROUP_LOST_GRACE_S = 2.0
 GROUP_LOST = "its placement group was removed while it ran"
+
+#: In place of groups: tasks run anywhere in the cluster.
+ANYWHERE = SlotGroup(None, slots=32, is_placed=True)
 
 Delivered = tuple[StoredValue, bytes | None] | None
 
@@ -63,23 +68,29 @@ class StageEngine:
     Args:
         runner: Handle of the actor that this engine lives in.
         outbox: Takes the messages of the stages.
+        free: Called with a stage and the groups of its retired slots, by Ray's ids, before the `StageResized` about them.
     """
 
-    def __init__(self, runner: Any, outbox: Outbox) -> None:
+    def __init__(self, runner: Any, outbox: Outbox, free: Callable[[StageId, Collection[str]], None]) -> None:
         self._outbox = outbox
+        self._free = free
         self._shelf = FunctionShelf(runner)
         self._storage_url = ""
         self._inline_limit_bytes = 0
         self._stages: dict[StageId, OpenStage] = {}
         self._values = RunValues()
+        self._run_times = RunTimes()
         self._imports: dict[tuple[RunId, NodeId], SubmittedTask] = {}  #: Imports that have not ended.
         self._checkpoints = Checkpoints(outbox.put)
         self._stop_at: dict[StageId, tuple[float, Callable[[StageId], None]]] = {}  #: Next step of a stop, and when: seconds, monotonic.
-        self._landmark: Any = ray.put(None)  #: A value that is ready: see `_when_submitted`.
+        self._ray_thread = RayThread()
         self._bring_in: Any = ray.remote(bring_in).options(num_cpus=0, num_returns=2)
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._watch: ReportWatch[_Key] = ReportWatch(lambda key, outcome: self._events.put(partial(self._reported, key, outcome)))
-        self._room = RoomWatch(lambda stage, words: self._events.put(partial(self._report_waiting, stage, words)))
+        self._room = RoomWatch(
+            lambda stage, words: self._events.put(partial(self._report_waiting, stage, words)),
+            lambda stage, group: self._events.put(partial(self._open_group, stage, group)),
+        )
         threading.Thread(target=self._work, name="engine", daemon=True).start()
 
     # -- orders; each returns at once ----------------------------------------------------------------------------------
@@ -94,11 +105,27 @@ class StageEngine:
         spec: StageSpec,
         blobs: dict[str, bytes],
         inputs: dict[NodeId, Delivered],
-        group: PlacementGroup | None,
+        groups: Sequence[SlotGroup],
         held: frozenset[NodeId],
     ) -> None:
         """Run the stage. Harmless when it runs already."""
-        self._events.put(partial(self._start, spec, blobs, inputs, group, held))
+        self._events.put(partial(self._start, spec, blobs, inputs, groups, held))
+
+    def grow(self, stage: StageId, groups: Sequence[SlotGroup], missing: int = 0) -> None:
+        """Add groups of slots to the stage; each gets tasks once it is placed. Its `StageResized` follows.
+
+        Args:
+            missing: Further slots that were to come and will not: they count as given back.
+        """
+        self._events.put(partial(self._grow, stage, groups, missing))
+
+    def shrink(self, stage: StageId, slots: int, grace_s: float | None = None) -> None:
+        """Retire slots of the stage until `slots` are left. A `StageResized` follows whenever some are free.
+
+        Args:
+            grace_s: Interrupt the tasks of retired slots, which fail with QUOTA_RECLAIMED, and kill their workers after the grace period.
+        """
+        self._events.put(partial(self._shrink, stage, slots, grace_s))
 
     def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
         """Deliver a value from outside; None: it will not come."""
@@ -170,19 +197,22 @@ class StageEngine:
         spec: StageSpec,
         blobs: dict[str, bytes],
         inputs: dict[NodeId, Delivered],
-        group: PlacementGroup | None,
+        groups: Sequence[SlotGroup],
         held: frozenset[NodeId],
     ) -> None:
         if spec.stage in self._stages:
             return
-        stage = OpenStage(spec=spec, machine=StageMachine(spec), group=group, blobs=blobs)
+        stage = OpenStage(spec=spec, machine=StageMachine(spec), blobs=blobs)
         self._stages[spec.stage] = stage
         self._checkpoints.begin(spec, blobs)
-        if group is not None:
-            self._room.add(spec.stage, group.id.hex())
+        # The first group is fed at once: its tasks wait in Ray until it is placed. Tasks in another could wait while a slot is idle.
+        stage.add_groups(groups or (ANYWHERE,))
+        unplaced = [group.hex_id for group in groups if not group.is_placed]
+        self._room.add(spec.stage, unplaced, can_begin=len(unplaced) < len(groups))
         values = self._values.of(spec.run)
         outside = stage.machine.externals
-        self._submit(stage, stage.machine.begin(sorted(outside & values.keys())))
+        stage.machine.begin(sorted(outside & values.keys()))
+        self._feed(stage)
         for node in sorted(outside - values.keys()):
             if node in inputs:
                 self._deliver(spec.stage, node, inputs[node])
@@ -198,9 +228,80 @@ class StageEngine:
             stage.machine.miss(node)
             self._end_if_over(stage)
         elif not stage.machine.is_read(node) or node in self._values.of(stage.spec.run):
-            self._submit(stage, stage.machine.arrive(node))
+            stage.machine.arrive(node)
+            self._feed(stage)
         else:
             self._import(stage, node, *value)
+
+    def _grow(self, stage_id: StageId, groups: Sequence[SlotGroup], missing: int) -> None:
+        stage = self._stages.get(stage_id)
+        if stage is None:
+            return  # The host returns the groups with the others of the stage.
+        stage.add_groups(groups)
+        unplaced = [group.hex_id for group in groups if not group.is_placed]
+        stage.growing.update(unplaced)
+        self._room.add(stage_id, unplaced, can_begin=False)
+        stage.retired += missing
+        if missing or len(unplaced) < len(groups):
+            self._report_slots(stage)
+            self._feed(stage)
+
+    def _shrink(self, stage_id: StageId, slots: int, grace_s: float | None) -> None:
+        stage = self._stages.get(stage_id)
+        if stage is None:
+            return
+        stage.window.retire(stage.window.open_slots - slots, at_least=grace_s is not None)
+        self._take_back_stuck(stage)
+        self._release_slots(stage)
+        if grace_s is not None:
+            self._when_submitted(partial(self._reclaim, stage_id, grace_s))
+
+    def _reclaim(self, stage_id: StageId, grace_s: float) -> None:
+        """Interrupt the tasks of retired slots; a task that has not begun is submitted to another slot."""
+        stage = self._stages.get(stage_id)
+        if stage is None or stage.cancelled or stage.is_group_lost:
+            return
+        waiting = set(stage.window.waiting(stage.started_ms, retired=True))
+        tasks = [node for node in stage.window.in_retired() if node not in stage.reclaimed | stage.taken_back]
+        stage.taken_back.update(waiting.intersection(tasks))
+        stage.reclaimed.update(node for node in tasks if node not in waiting)
+        self._ask_to_stop(stage, tasks, force=False)
+        if tasks:
+            self._stop_at[stage_id] = time.monotonic() + grace_s, self._force_reclaimed
+
+    def _force_reclaimed(self, stage_id: StageId) -> None:
+        """Kill the tasks of retired slots that were interrupted and go on."""
+        stage = self._stages[stage_id]
+        left = (stage.reclaimed | stage.taken_back.intersection(stage.window.in_retired())).intersection(stage.machine.running())
+        if left and not stage.cancelled and not stage.is_group_lost:
+            self._ask_to_stop(stage, left, force=True)
+            self._stop_at[stage_id] = time.monotonic() + FORCE_EVERY_S, self._force_reclaimed
+        else:
+            self._stop_at.pop(stage_id, None)
+
+    def _release_slots(self, stage: OpenStage) -> bool:
+        """Report retired slots that are free; return whether there are any."""
+        free = stage.take_free()
+        if free:
+            self._free(stage.spec.stage, free)
+            self._report_slots(stage)
+        return bool(free)
+
+    def _report_slots(self, stage: OpenStage) -> None:
+        gone, stage.gone = tuple(stage.gone), []
+        self._outbox.put(StageResized(stage=stage.spec.stage, slots=stage.slots, retired=stage.retired, gone=gone))
+
+    def _take_back_stuck(self, stage: OpenStage) -> None:
+        """Cancel the tasks that wait in slots while others could run them; each is ready again when Ray has cancelled it."""
+        if stage.stuck():
+            self._when_submitted(partial(self._cancel_stuck, stage.spec.stage))
+
+    def _cancel_stuck(self, stage_id: StageId) -> None:
+        stage = self._stages.get(stage_id)
+        if stage is not None and not stage.cancelled and not stage.is_group_lost:
+            stuck = stage.stuck()
+            stage.taken_back.update(stuck)
+            self._ask_to_stop(stage, stuck, force=False)
 
     def _cancel(self, stage_id: StageId, grace_s: float) -> None:
         stage = self._stages.get(stage_id)
@@ -224,14 +325,12 @@ class StageEngine:
     def _when_submitted(self, then: Callable[[], None], rounds: int = 2) -> None:
         """Call `then` when Ray's own thread has the arguments of every task submitted so far: see ADR 0034.
 
-        That thread handles its work in order, and the callback for a ready value is part of that work. The second round comes after the
-        work
-        that the tasks add in the first round.
+        That thread handles its work in order. The second round comes after the work that the tasks add in the first round.
         """
         if rounds == 0:
             then()
         else:
-            self._landmark.future().add_done_callback(lambda _: self._events.put(partial(self._when_submitted, then, rounds - 1)))
+            self._ray_thread.call(lambda: self._events.put(partial(self._when_submitted, then, rounds - 1)))
 
     def _interrupt(self, stage_id: StageId, grace_s: float) -> None:
         """Interrupt the tasks. Those that can hear the request to stop get the grace period first, to save a checkpoint."""
@@ -251,8 +350,7 @@ class StageEngine:
             self._stop_at[stage_id] = time.monotonic() + grace_s, self._force
 
     def _ask_to_stop(self, stage: OpenStage, nodes: Iterable[NodeId], *, force: bool) -> None:
-        for node in nodes:
-            ray.cancel(stage.tasks[node][1], force=force, recursive=True)
+        self._ray_thread.cancel([stage.tasks[node][1] for node in nodes], force=force)
 
     def _go_on_stopping(self) -> None:
         now = time.monotonic()
@@ -276,12 +374,20 @@ class StageEngine:
         if stage is not None and not stage.started_ms:
             self._outbox.put(StageWaiting(stage=stage_id, reason=Reason.WAITING_FOR_GROUP, detail=words))
 
+    def _open_group(self, stage_id: StageId, group: str) -> None:
+        stage = self._stages.get(stage_id)
+        if stage is not None and stage.window.open(group):
+            if group in stage.growing:
+                stage.growing.discard(group)
+                self._report_slots(stage)
+            self._feed(stage)
+
     def _announce(self, stage_id: StageId, node: NodeId, attempt: int, started_ms: int) -> None:
-        self._room.drop(stage_id)
         stage = self._stages.get(stage_id)
         if stage is not None and stage.machine.state(node) is StageTaskState.SUBMITTED:
             stage.started_ms[node] = started_ms
             self._outbox.put(NodeStarted(stage=stage_id, node=node, attempt=attempt, started_ms=started_ms))
+            self._take_back_stuck(stage)
 
     def _save(self, stage_id: StageId, node: NodeId, saving: Saving) -> None:
         stage = self._stages.get(stage_id)
@@ -327,7 +433,8 @@ class StageEngine:
         self._values.hold(run, node, value)
         for stage in tuple(self._stages.values()):
             if stage.spec.run == run and stage.machine.awaits(node):
-                self._submit(stage, stage.machine.arrive(node))
+                stage.machine.arrive(node)
+                self._feed(stage)
 
     def _lose_input(self, stage: OpenStage, node: NodeId, reason: Reason, message: str) -> None:
         """Fail all tasks that read a delivered value that cannot be read. They may be sent again with a new value."""
@@ -338,26 +445,32 @@ class StageEngine:
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
-    def _submit(self, stage: OpenStage, tasks: tuple[TaskSpec, ...]) -> None:
-        for task in tasks:
-            if stage.machine.state(task.node) is not StageTaskState.SUBMITTED:
-                continue  # An earlier task of this batch was refused, and this task was dropped with it.
+    def _feed(self, stage: OpenStage) -> None:
+        """Submit ready tasks while slots have places for them."""
+        while (task := stage.machine.next_ready()) is not None and (
+            group := stage.place(task, self._run_times.of(task.function))
+        ) is not None:
+            stage.machine.submit(task.node)
             try:
-                self._submit_one(stage, task)
+                self._submit_one(stage, task, group)
             except Missing as missing:
-                self._fail(stage, task.node, OwnFailure(missing.reason, "builtins.LookupError", str(missing)))
+                self._fail_unsubmitted(stage, task.node, OwnFailure(missing.reason, "builtins.LookupError", str(missing)))
             except Exception as refused:  # noqa: BLE001 - users write the options, and Ray raises many errors to refuse one
                 message = f"Ray refuses the task: {refused}"
-                self._fail(stage, task.node, OwnFailure(Reason.USER_ERROR, f"builtins.{type(refused).__name__}", message))
+                failure = OwnFailure(Reason.USER_ERROR, f"builtins.{type(refused).__name__}", message)
+                self._fail_unsubmitted(stage, task.node, failure)
+        self._take_back_stuck(stage)
         self._end_if_over(stage)
 
-    def _submit_one(self, stage: OpenStage, task: TaskSpec) -> None:
+    def _fail_unsubmitted(self, stage: OpenStage, node: NodeId, own_failure: OwnFailure) -> None:
+        stage.window.remove(node)
+        self._fail(stage, node, own_failure)
+
+    def _submit_one(self, stage: OpenStage, task: TaskSpec, group: SlotGroup) -> None:
         needs_code = task.function.startswith("blob:") and not self._shelf.holds(task)
         code = stage.code_of(task) if needs_code else None
         inline, names, references = stage.arguments_of(task)
         inputs = [self._reference_to(stage, task, node) for node in task.inputs]
-        # Reports of tasks that must only come before: Ray waits for them, and the worker ignores them.
-        before = [stage.tasks[node][1] for node in task.after if node in stage.tasks]
         call = TaskCall(
             run=stage.spec.run,
             stage=stage.spec.stage,
@@ -371,14 +484,12 @@ class StageEngine:
             storage_url=self._storage_url,
             inline_limit_bytes=self._inline_limit_bytes,
         )
-        submitted = self._shelf.remote(task, code, stage.group).remote(pickle.dumps(call, protocol=5), *inputs, *references, *before)
+        submitted = self._shelf.remote(task, code, group.group).remote(pickle.dumps(call, protocol=5), *inputs, *references)
         stage.tasks[task.node] = (submitted[0], submitted[1])
         self._watch.add((stage.spec.stage, task.node), submitted[1])
 
     def _reference_to(self, stage: OpenStage, reader: TaskSpec, node: NodeId) -> Any:
         """Return the reference to an input. Raises Missing when Ray has lost the value, which was reported before."""
-        if node in stage.tasks:
-            return stage.tasks[node][0]
         reference = self._values.of(stage.spec.run).get(node)
         if reference is None:
             raise Missing(Reason.VALUE_LOST, f"the value of {node}, which {reader.node} reads, is lost")
@@ -388,14 +499,20 @@ class StageEngine:
         stage = self._stages.get(stage_id)
         if stage is None or stage.machine.state(node) is not StageTaskState.SUBMITTED:
             return
+        stage.window.remove(node)
         if isinstance(outcome, TaskReport):
             self._succeed(stage, node, outcome)
         else:
             self._take_error(stage, node, outcome)
-        self._end_if_over(stage)
+        stage.taken_back.discard(node)
+        stage.reclaimed.discard(node)
+        stage.started_ms.pop(node, None)
+        self._release_slots(stage)
+        self._feed(stage)
 
     def _succeed(self, stage: OpenStage, node: NodeId, report: TaskReport) -> None:
         stage.machine.succeed(node)
+        self._run_times.note(stage.machine.task(node).function, report.finished_ms - report.started_ms)
         self._checkpoints.drop(stage.spec.stage, node)
         blobs = {report.stored.sha256: report.data} if report.stored is not None and report.data is not None else None
         message = NodeSucceeded(
@@ -408,11 +525,7 @@ class StageEngine:
             stored=report.stored,
         )
         self._outbox.put(message, blobs)
-        self._hold(stage.spec.run, node, stage.tasks[node][0])
-        for reader, error in tuple(stage.early.items()):
-            if not stage.machine.has_open_need(reader):
-                del stage.early[reader]
-                self._came_back(stage.spec.stage, reader, error)
+        self._hold(stage.spec.run, node, stage.tasks.pop(node)[0])
 
     def _take_error(self, stage: OpenStage, node: NodeId, error: BaseException) -> None:
         self._checkpoints.flush(stage.spec.stage, node, time.monotonic())
@@ -423,12 +536,12 @@ class StageEngine:
             self._stop(stage, node)
         elif isinstance(cause, GroupLost) and node not in stage.started_ms:
             stage.machine.leave(node)
+        elif isinstance(cause, TaskInterrupted) and node in stage.taken_back and node not in stage.started_ms and not stage.is_group_lost:
+            stage.machine.take_back(node)
+        elif node in stage.reclaimed | stage.taken_back and not stage.is_group_lost:
+            self._fail(stage, node, OwnFailure(Reason.QUOTA_RECLAIMED, "ray.exceptions.TaskCancelledError", "its slot went back"))
         elif isinstance(cause, TaskInterrupted) and not stage.is_group_lost:
             self._fail(stage, node, OwnFailure(Reason.CANCELLED_BY_USER, "ray.exceptions.TaskCancelledError", "cancelled"))
-        elif isinstance(cause, Inherited) and cause.from_task:
-            stage.machine.leave(node)  # The task that failed reports itself.
-        elif stage.machine.has_open_need(node):
-            stage.early[node] = error  # The error may be its own, or of a task whose report is still on its way.
         elif isinstance(cause, (GroupLost, TaskInterrupted)):
             self._fail(stage, node, OwnFailure(Reason.WORKER_LOST, "ray.exceptions.TaskPlacementGroupRemoved", GROUP_LOST))
         elif isinstance(cause, OwnFailure):
@@ -475,7 +588,4 @@ class StageEngine:
             self._room.drop(stage.spec.stage)
             self._stop_at.pop(stage.spec.stage, None)
             self._checkpoints.end(stage.spec.stage)
-            if stage.is_group_lost:  # Tasks that wait for a lost task would go to the removed group, and wait there for ever.
-                dropped = [node for node in stage.tasks if stage.machine.state(node) is StageTaskState.DROPPED]
-                self._when_submitted(partial(self._ask_to_stop, stage, dropped, force=False))
             self._outbox.put(StageEnded(stage=stage.spec.stage))

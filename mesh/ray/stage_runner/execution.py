@@ -30,7 +30,7 @@ from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
 from mesh.ray.connection import keep_connected
-from mesh.ray.stage_runner.exporting import ValueUnreadable, ValueUnwritable, export, read_verified, unpack
+from mesh.ray.stage_runner.exporting import ValueUnreadable, ValueUnwritable, export, import_value, unpack
 from mesh.ray.stage_runner.present_task import AttemptLost, PresentTask, Pulse
 from mesh.ray.stage_runner.watch_folder import register
 from mesh.ray.user_code.interrupts import listen_for_cancel
@@ -53,8 +53,7 @@ _SEARCH_PARTS_MAX = 1000
 class TaskCall(NamedTuple):
     """One call of a function; positional values travel beside it, in the order of `values`.
 
-    The call travels as bytes: Ray takes about 0.2 ms more for an object of a class. It is a named tuple, like the report: each task
-    pickles
+    The call travels as bytes: Ray takes about 0.2 ms more for an object of a class. It is a named tuple, like the report: each task pickles
     and unpickles it once, and a frozen dataclass with slots takes three times as long.
     """
 
@@ -172,7 +171,7 @@ def bring_in(stored: StoredValue) -> tuple[Any, TaskReport]:
     """
     started_ms = _now_ms()
     try:
-        value = unpack(read_verified(stored, None), stored.encoding)
+        value = import_value(stored, None)
     except ValueUnreadable as unreadable:
         raise TaskCodeFailed(_fault(NodeId(stored.uri or stored.sha256), unreadable.reason, unreadable, started_ms)) from None
     return value, TaskReport(started_ms, _now_ms(), _worker())

@@ -19,7 +19,7 @@ from mesh.stages.spec import TaskSpec
 #: Remote functions that are kept. A dropped function is sent to the workers again when it is next used.
 FUNCTIONS_MAX = 512
 #: Configured forms that are kept of one function.
-FORMS_MAX = 64
+FORMS_MAX = 512
 _REPEAT = re.compile(r"-\d+$")
 
 
@@ -88,7 +88,7 @@ def _key(task: TaskSpec) -> str:
 
 
 def _options(task: TaskSpec, group: PlacementGroup | None) -> dict[str, Any]:
-    amounts = task.resources.for_people()
+    amounts = task.resources.in_ray_units()
     # Ray's own retries are off by default: the run machine counts attempts, and every attempt is an event.
     given = {name: value for name, value in task.ray_options.items() if name != "max_calls"}
     options: dict[str, Any] = {"max_retries": 0, **given, "num_returns": 2, "num_cpus": amounts.pop("cpu", 0)}

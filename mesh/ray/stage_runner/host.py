@@ -1,6 +1,6 @@
 """The stage host on Ray: warm runners, one per tenant, and placement groups for the resources that leases pay for.
 
-One thread carries out all orders in sequence and never waits for Ray. A stage gets its placement group from `StageGroups`, which may
+One thread carries out all orders in sequence and never waits for Ray. A stage gets its placement groups from `StageGroups`, which may
 wait. Until then the orders for the stage wait too, and a cancellation ends the stage at once. Another thread removes the resources that
 stages left in Ray. Each runner has a thread that waits for its batches. A runner that dies loses the values of its tenant: its stages are
 reported lost, and the next stage of the tenant gets a new runner with another holder token.
@@ -21,7 +21,7 @@ import queue
 import re
 import threading
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,20 +33,22 @@ from ray.exceptions import RayActorError, RayError
 from mesh.core.clock import Clock, SystemClock
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
-from mesh.core.resources import ResourceSet
+from mesh.core.resources import NOTHING
+from mesh.core.seen_nodes import NodeSeen
 from mesh.core.wire import decode, encode
 from mesh.ray.cluster.node_logs import last_word_of
 from mesh.ray.cluster.tcp_probe import can_connect
 from mesh.ray.stage_runner.actor_calls import ActorCalls
-from mesh.ray.stage_runner.bound_runner import BoundRunner, RunnerKey
+from mesh.ray.stage_runner.bound_runner import BoundRunner, HostedStage, RunnerKey
 from mesh.ray.stage_runner.cancellations import Cancellations
 from mesh.ray.stage_runner.detached_actors import DetachedActors, FoundActors, detached_name
+from mesh.ray.stage_runner.held_groups import Groups
 from mesh.ray.stage_runner.node_guards import NodeGuards, guard_name
 from mesh.ray.stage_runner.runner import Inventory
 from mesh.ray.stage_runner.stage_groups import StageGroups
 from mesh.ray.user_code.collector import GarbageCollector
 from mesh.ray.user_code.sweep import Sweep, Swept
-from mesh.stages.hosting import LAST_WORD, Delivered, FoundStages, HostReport
+from mesh.stages.hosting import ANYWHERE, LAST_WORD, Delivered, FoundStages, HostReport, Places
 from mesh.stages.messages import STAGE_MESSAGE, Failure, NodeFailed, StageEnded, StageLost, StageMessage
 from mesh.stages.spec import StageSpec
 
@@ -86,7 +88,7 @@ class HostParts:
 
 @dataclass(slots=True)
 class _Unstarted:
-    """A stage that waits for its placement group."""
+    """A stage that waits for its placement groups."""
 
     orders: list[Callable[[Any], object]] = field(default_factory=list)  #: For its runner, to be sent after the start.
 
@@ -148,7 +150,14 @@ class RayStageHost:
     # -- the port ------------------------------------------------------------------------------------------------------
 
     def start(
-        self, spec: StageSpec, slots: int, token: int, blobs: dict[str, bytes], inputs: dict[NodeId, Delivered], note: bytes = b""
+        self,
+        spec: StageSpec,
+        slots: int,
+        token: int,
+        blobs: dict[str, bytes],
+        inputs: dict[NodeId, Delivered],
+        note: bytes = b"",
+        places: Places = ANYWHERE,
     ) -> int:
         """Start the stage; a tenant's first stage takes a warm runner."""
         key = (spec.tenant, _digest(spec.runtime_env))
@@ -162,16 +171,46 @@ class RayStageHost:
                     return token
                 runner.actor.bind.remote(key[0], self._storage_url, self._inline_limit_bytes, self._name, token)
                 self._listen_to(key, runner)
-            runner.stages[spec.stage] = None
+            hosted = runner.stages[spec.stage] = HostedStage(spec.slot)
             runner.runs.setdefault(spec.run, spec.stage)  # Keeps the first stage: a store that loses writes forgets the new ones.
             runner.idle_since_s = None
             self._of_stage[spec.stage] = key
             self._sender[spec.stage] = runner
             unstarted = self._unstarted[spec.stage] = _Unstarted()
-        start = partial(self._start, runner, unstarted, spec, blobs, inputs, note)
+        start = partial(self._start, runner, unstarted, hosted, spec, blobs, inputs, note)
         # Tasks without resource requests need no bundle each: any number of them runs in one.
-        self._groups.take(spec.slot, slots if spec.slot else 1, lambda group: self._orders.put(partial(start, group)))
+        self._groups.take(spec.slot, slots if spec.slot else 1, places, lambda groups: self._orders.put(partial(start, groups)))
         return runner.holder
+
+    def grow(self, stage: StageId, slots: int, note: bytes, places: Places = ANYWHERE) -> None:
+        """Add slots to the stage. The runner gets the note together with their groups: if this process dies before, neither counts."""
+        with self._guard:
+            key = self._of_stage.get(stage)
+            runner = self._runners.get(key) if key is not None else None
+            if runner is None:
+                return  # It has ended.
+            hosted = runner.stages[stage]
+            hosted.growths += 1
+        grow = partial(self._grow, runner, hosted, stage, note)
+        if slots and hosted.slot:
+            self._groups.take(hosted.slot, slots, places, lambda groups: self._orders.put(partial(grow, slots, groups)))
+        else:  # Any number of tasks without resource requests runs in one bundle.
+            self._groups.after(lambda: self._orders.put(partial(grow, 0, ())))
+
+    def shrink(self, stage: StageId, slots: int, *, at_once: bool = False) -> None:
+        def shrink(actor: Any) -> object:
+            return actor.shrink.remote(stage, slots, CANCEL_GRACE_S if at_once else None)
+
+        with self._guard:
+            key = self._of_stage.get(stage)
+            runner = self._runners.get(key) if key is not None else None
+            if runner is None:
+                return  # It has ended.
+            waits = runner.stages[stage].growths > 0
+        if waits:  # Slots that were added before must be there.
+            self._groups.after(lambda: self._order(stage, shrink))
+        else:
+            self._order(stage, shrink)
 
     def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
         self._order(stage, lambda actor: actor.deliver.remote(stage, node, *_on_the_wire(value)))
@@ -236,8 +275,8 @@ class RayStageHost:
             return False
         return True
 
-    def node_totals(self) -> tuple[ResourceSet, ...]:
-        return self._guards.node_totals
+    def nodes(self) -> tuple[NodeSeen, ...]:
+        return self._guards.nodes(self._groups.keeper_id)
 
     def stop_all(self) -> None:
         """Kill every actor of the mesh, warm or bound. Ray ends the tasks of dead runners, and removes all groups."""
@@ -289,7 +328,8 @@ class RayStageHost:
         for actor, inventory in found.runners:
             self._take_over(actor, inventory)
         self._found = None  # From now on the running stages are known.
-        groups = frozenset(group.id.hex() for _, inventory in found.runners for group in inventory.groups.values())
+        held = (groups for _, inventory in found.runners for groups in inventory.groups.values())
+        groups = frozenset(group.hex_id for its_groups in held for group in its_groups)
         self._groups.adopt(found.keeper, groups)
         self._settle()
         for stage in [stage for stage in self._of_stage if stage not in stages]:
@@ -304,7 +344,10 @@ class RayStageHost:
             self._calls.kill(actor)
         else:
             with self._guard:
-                stages = {held.stage: inventory.groups.get(held.stage) for held in inventory.stages}
+                stages = {
+                    held.stage: HostedStage(inventory.slots.get(held.stage, NOTHING), inventory.groups.get(held.stage, ()))
+                    for held in inventory.stages
+                }
                 runner = BoundRunner(actor=actor, holder=inventory.holder, stages=stages, runs=dict(inventory.runs))
                 self._of_stage.update(dict.fromkeys(runner.stages, key))
                 self._sender.update(dict.fromkeys(runner.stages, runner))
@@ -348,48 +391,62 @@ class RayStageHost:
         self,
         runner: BoundRunner,
         unstarted: _Unstarted,
+        hosted: HostedStage,
         spec: StageSpec,
         blobs: dict[str, bytes],
         inputs: dict[NodeId, Delivered],
         note: bytes,
-        group: Any,
+        groups: Groups,
     ) -> None:
-        """Pass the stage to its runner with its placement group, then the orders that came meanwhile."""
+        """Pass the stage to its runner with its placement groups, then the orders that came meanwhile."""
         with self._guard:
             if self._unstarted.get(spec.stage) is not unstarted:  # The stage ended, or all stages were stopped, meanwhile.
-                self._groups.give_back(group)
+                self._groups.give_back(groups)
                 return
-            if group is not None:
+            if groups:
                 del self._unstarted[spec.stage]
-                runner.stages[spec.stage] = group
-        if group is None:
+                hosted.groups = groups
+        if not groups:
             self._lose(runner, spec.stage)
             return
         try:
             on_the_wire = {node: _on_the_wire(value) for node, value in inputs.items()}
-            runner.actor.start.remote(encode(spec), blobs, on_the_wire, group, (), note)
+            runner.actor.start.remote(encode(spec), blobs, on_the_wire, groups, (), note)
         except Exception:
             self._lose(runner, spec.stage)
             raise
         for order in unstarted.orders:
             self._carry_out(partial(order, runner.actor))
 
+    def _grow(self, runner: BoundRunner, hosted: HostedStage, stage: StageId, note: bytes, slots: int, groups: Groups) -> None:
+        """Pass new slots to the stage's runner, unless the stage has ended meanwhile."""
+        with self._guard:
+            hosted.growths -= 1
+            is_there = runner.stages.get(stage) is hosted
+            if is_there:
+                hosted.groups += groups
+        if not is_there:
+            self._groups.give_back(groups)
+        else:
+            missing = slots - sum(group.slots for group in groups)
+            runner.actor.grow.remote(stage, groups, note, missing)
+
     def _lose(self, runner: BoundRunner, stage: StageId) -> None:
         """Report a stage lost that could not be passed to its runner."""
         with self._guard:
             if stage not in runner.stages:
                 return
-            group = self._drop(runner, stage)
-        self._groups.give_back(group, reuse=False)
+            groups = self._drop(runner, stage)
+        self._groups.give_back(groups, reuse=False)
         self._report_lost(runner, stage)
 
-    def _drop(self, runner: BoundRunner, stage: StageId) -> Any:
-        """Forget a stage that its runner does not know or lost; return its placement group, if there is one. Call under the guard."""
+    def _drop(self, runner: BoundRunner, stage: StageId) -> Groups:
+        """Forget a stage that its runner does not know or lost; return its placement groups. Call under the guard."""
         self._of_stage.pop(stage, None)
         self._sender.pop(stage, None)
         self._unstarted.pop(stage, None)
         self._cancelled.forget(stage)
-        return runner.stages.pop(stage)
+        return runner.stages.pop(stage).groups
 
     def _report_lost(self, runner: BoundRunner, stage: StageId) -> None:
         lost = StageLost(stage=stage, mesh=self._mesh, incarnation=runner.holder, reason=Reason.WORKER_LOST)
@@ -398,17 +455,15 @@ class RayStageHost:
     def _lose_groups(self, why: str) -> None:
         """End the stages whose placement groups are gone with their keeper."""
         with self._guard:
-            lost = [
-                (runner.actor, stage) for runner in self._runners.values() for stage, group in runner.stages.items() if group is not None
-            ]
+            lost = [(runner.actor, stage) for runner in self._runners.values() for stage, hosted in runner.stages.items() if hosted.groups]
         log.warning("stages have lost their placement groups", mesh=self._mesh, stages=sorted(stage for _, stage in lost), why=why)
         for actor, stage in lost:
             actor.lose_group.remote(stage)
 
-    def _clear(self, group: Any, *, reuse: bool = True) -> None:
-        """Remove the resources that an ended stage's code created, then return the stage's group. See `ORDERS_WAIT_S`."""
-        hex_id = None if group is None else group.id.hex()
-        self._garbage.clear(hex_id, lambda is_clean: self._groups.give_back(group, reuse=reuse and is_clean))
+    def _clear(self, groups: Groups, *, reuse: bool = True) -> None:
+        """Remove the resources that an ended stage's code created, then return the stage's groups. See `ORDERS_WAIT_S`."""
+        ids = [group.hex_id for group in groups]
+        self._garbage.clear(ids, lambda is_clean: self._groups.give_back(groups, reuse=reuse and is_clean))
 
     def _running(self) -> frozenset[StageId] | None:
         """Return the stages that have not ended. None: it is not known yet which stages an earlier process left running."""
@@ -428,10 +483,11 @@ class RayStageHost:
         with self._guard:
             self._cancelled.begin_eviction(stage)
             key = self._of_stage.get(stage)
-            group = self._runners[key].stages.get(stage) if key is not None and key in self._runners else None
-        if group is not None:
+            hosted = self._runners[key].stages.get(stage) if key is not None and key in self._runners else None
+            groups = () if hosted is None else hosted.groups
+        if groups:
             log.warning("a cancelled stage does not end; its workers are killed", mesh=self._mesh, stage=stage)
-            self._groups.give_back(group, reuse=False)
+            self._groups.give_back(groups, reuse=False)
 
     # -- runners -------------------------------------------------------------------------------------------------------
 
@@ -490,18 +546,39 @@ class RayStageHost:
     def _pass_on(
         self, runner: BoundRunner, stage: StageId, number: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]
     ) -> None:
+        with self._guard:
+            is_cancelled = stage in self._cancelled
+        if is_cancelled:
+            messages = tuple(map(_as_cancelled, messages))
         if any(message.kind == "stage_ended" for message in messages):
             with self._guard:
-                group = runner.stages.pop(stage, None)
+                hosted = runner.stages.pop(stage, None)
+                groups = () if hosted is None else hosted.groups
                 self._of_stage.pop(stage, None)
                 clean = stage not in self._cancelled
                 self._cancelled.forget(stage)
                 runner.ends[stage] = number
-            self._orders.put(partial(self._clear, group, reuse=clean))
+            self._orders.put(partial(self._clear, groups, reuse=clean))
             self._orders.put(self._warm_up)
+        elif any(message.kind == "stage_resized" for message in messages):
+            self._give_back_free(runner, stage)
         for waiting in (message for message in messages if message.kind == "stage_waiting"):
             log.warning("a stage waits for Ray", mesh=self._mesh, stage=stage, reason=waiting.reason.value, why=waiting.detail)
         self._report(HostReport(stage=stage, number=number, messages=messages, blobs=blobs))
+
+    def _give_back_free(self, runner: BoundRunner, stage: StageId) -> None:
+        """Return the groups of retired slots. They are removed: code of the stage, which goes on, may have left something in them."""
+        try:
+            free: Groups = self._calls.result(runner.actor.take_free.remote(stage))
+        except (RayError, RuntimeError):
+            return  # The next call for batches finds the runner dead.
+        with self._guard:
+            hosted = runner.stages.get(stage)
+            if hosted is None:
+                return
+            ids = {group.hex_id for group in free}
+            hosted.groups = tuple(group for group in hosted.groups if group.hex_id not in ids)
+        self._groups.give_back(free, reuse=False)
 
     def _record_end(self, key: RunnerKey, runner: BoundRunner, why: str) -> None:
         with self._guard:
@@ -518,8 +595,8 @@ class RayStageHost:
                 del self._sender[stage]
         self._actors.end(runner.actor)  # An unreachable runner may be alive, with work that nothing would track any more.
         log.warning("a runner died", mesh=self._mesh, tenant=key[0], stages=sorted(stages), why=why, last_word=_last_word(why))
-        for stage, group in stages.items():
-            self._orders.put(partial(self._clear, group))
+        for stage, hosted in stages.items():
+            self._orders.put(partial(self._clear, hosted.groups))
             self._report_lost(runner, stage)
 
 
@@ -528,6 +605,16 @@ def _last_word(death: str) -> str | None:
     named = re.search(r"\bpid: (\d+)", death)
     node = ray._private.worker._global_node  # noqa: SLF001  Ray has no public name for it
     return last_word_of(int(named[1]), Path(node.get_logs_dir_path())) if named is not None and node is not None else None
+
+
+def _as_cancelled(message: StageMessage) -> StageMessage:
+    """Return the message of a cancelled stage; a lost worker counts as cancelled.
+
+    A busy runner may hear of the cancellation after the stage's workers were killed for it: see `RayStageHost.cancel`.
+    """
+    if isinstance(message, NodeFailed) and message.failure.reason is Reason.WORKER_LOST:
+        return replace(message, failure=replace(message.failure, reason=Reason.CANCELLED_BY_USER))
+    return message
 
 
 def _digest(runtime_env: dict[str, object]) -> str:

@@ -26,16 +26,18 @@ from typing import Any
 import psutil
 import ray
 import structlog
+from ray._private.state import available_resources_per_node
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from mesh.core.ids import MeshId
-from mesh.core.resources import ResourceSet
+from mesh.core.ids import MeshId, NodeName
+from mesh.core.seen_nodes import NodeSeen
 from mesh.errors import RuntimeAdapterError
 from mesh.ray.cluster.node_resources import own_resources
 from mesh.ray.stage_runner.actor_calls import ActorCalls
 from mesh.ray.stage_runner.watch_folder import socket_of, watch_folder
+from mesh.ray.user_code import ray_tables
 from mesh.stages.lease_deadline import Renewal
 
 log = structlog.get_logger(__name__)
@@ -56,12 +58,18 @@ REMEDY = "check that the head of the Ray cluster runs and is not overloaded; wor
 
 
 def _of_ray() -> Nodes:
+    """Return the nodes as Ray lists them, each with what is available there, and with the bundles of placement groups."""
     nodes: Nodes = ray.nodes()  # type: ignore[no-untyped-call]  # Ray gives it no types
+    available: dict[str, dict[str, float]] = available_resources_per_node()  # type: ignore[no-untyped-call]  # the same
+    bundles = ray_tables.bundles_by_node()
+    for node in nodes:
+        node["Available"] = available.get(node["NodeID"], node["Resources"])
+        node["Bundles"] = bundles.get(node["NodeID"], ())
     return nodes
 
 
 class NodeCache:
-    """Latest answer of `ray.nodes()`. A thread makes the call, which has no time limit and may block for minutes.
+    """Latest answer of Ray about its nodes. A thread asks, since the calls have no time limit and may block for minutes.
 
     Args:
         ask: Replaces Ray in tests.
@@ -158,10 +166,10 @@ class NodeGuard:
             with line.makefile("rwb") as file:
                 file.write(json.dumps(question).encode() + b"\n")
                 file.flush()
-                said = file.readline()
-        if not said:
+                reply = file.readline()
+        if not reply:
             raise ConnectionResetError("the watchdog did not answer")
-        answer: dict[str, Any] = json.loads(said)
+        answer: dict[str, Any] = json.loads(reply)
         return answer
 
 
@@ -213,14 +221,13 @@ class NodeGuards:
         self._was_answered = False  #: By any node, ever.
         self._guarded: set[str] = set()  #: Nodes whose watchdog has accepted a renewal.
         self._listed: Nodes = []  #: The nodes of the mesh, as Ray listed them.
-        self.node_totals: tuple[ResourceSet, ...] = ()  #: Total resources of each of these nodes.
+        self._seen: dict[str, tuple[dict[str, Any], str, NodeSeen]] = {}  #: Last conversion of each row, with the keeper it was for.
 
     def read_clock(self) -> None:
         """Read the clocks of the nodes: call this right before the ledger is asked for a renewal.
 
         Waits at most `STAMPS_S`, but `START_S` until any node has answered: a new watchdog kills what runs before its first renewal. The
-        next
-        call replaces a guard that has died.
+        next call replaces a guard that has died.
         """
         wait_s = STAMPS_S if self._was_answered else START_S
         self._look(wait_s)
@@ -259,6 +266,16 @@ class NodeGuards:
         self._guarded = (self._guarded - answered) | accepted
         return self._there - accepted
 
+    def nodes(self, keeper: str) -> tuple[NodeSeen, ...]:
+        """Return the nodes of the mesh as last listed. The groups of `keeper`, by its actor id, count as available."""
+        before, self._seen = self._seen, {}
+        for row in self._listed:
+            node = row["NodeID"]
+            kept = before.get(node)
+            is_same = kept is not None and kept[:2] == (row, keeper)  # The conversion of a thousand nodes takes noticeable time.
+            self._seen[node] = kept if kept is not None and is_same else (row, keeper, _seen(row, keeper))
+        return tuple(seen for _, _, seen in self._seen.values())
+
     def can_work(self) -> bool:
         """Return whether work may begin on any node. Before its first renewal a watchdog kills new work."""
         return not self._there or bool(self._there & self._guarded)
@@ -279,9 +296,7 @@ class NodeGuards:
         if nodes is None:
             return
         listed = [node for node in nodes if node["Alive"] and self._node_labels.items() <= node["Labels"].items()]
-        if listed != self._listed:  # The conversion of a thousand nodes takes a heartbeat noticeable time.
-            self._listed = listed
-            self.node_totals = tuple(own_resources(node.get("Resources", {})) for node in listed)
+        self._listed = listed
         self._there = frozenset(node["NodeID"] for node in listed)
         for node in self._there - self.actors.keys():
             self.actors[node] = self._new_guard(node)
@@ -305,6 +320,14 @@ class NodeGuards:
             return bool(self._calls.result(answer))
         except (RayError, OSError):
             return False
+
+
+def _seen(row: dict[str, Any], keeper: str) -> NodeSeen:
+    available = own_resources(row.get("Available", row["Resources"]))
+    for creator, bundle in row.get("Bundles", ()):
+        if creator == keeper:
+            available += own_resources(bundle)
+    return NodeSeen(node=NodeName(row["NodeID"]), total=own_resources(row["Resources"]), labels=dict(row["Labels"]), available=available)
 
 
 def guard_name(mesh: MeshId, node: str) -> str:

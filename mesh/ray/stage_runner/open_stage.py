@@ -1,15 +1,17 @@
-"""State of a stage on its runner until it ends: its submitted tasks, and the code and arguments that came with it."""
+"""State of a stage on its runner until it ends: its slots, its submitted tasks, and the code and arguments that came with it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.util.placement_group import PlacementGroup
 
-from mesh.core.ids import NodeId
+from mesh.core.ids import NodeId, NodeName
 from mesh.core.reasons import Reason
+from mesh.ray.placement import SlotGroup
+from mesh.stages.slot_window import SlotWindow, share_of
 from mesh.stages.spec import StageSpec, TaskSpec, blobs_of
 from mesh.stages.stage_machine import StageMachine
 
@@ -25,15 +27,66 @@ class OpenStage:
 
     spec: StageSpec
     machine: StageMachine
-    group: PlacementGroup | None
     blobs: dict[str, bytes]
-    tasks: dict[NodeId, SubmittedTask] = field(default_factory=dict)  #: Tasks that this stage submitted, returned ones too.
+    groups: dict[str, SlotGroup] = field(default_factory=dict)  #: Groups of its slots, by Ray's ids.
+    window: SlotWindow[str] = field(default_factory=SlotWindow)
+    growing: set[str] = field(default_factory=set)  #: Groups of a growth that are not placed yet.
+    tasks: dict[NodeId, SubmittedTask] = field(default_factory=dict)  #: Submitted tasks that have not succeeded.
     put_blobs: dict[str, Any] = field(default_factory=dict)  #: References to large pickled arguments.
-    started_ms: dict[NodeId, int] = field(default_factory=dict)  #: Tasks whose start was announced.
+    started_ms: dict[NodeId, int] = field(default_factory=dict)  #: Running tasks whose start was announced.
+    retired: int = 0  #: Slots that were given back.
+    gone: list[NodeName] = field(default_factory=list)  #: Nodes of those that no message has named.
+    reclaimed: set[NodeId] = field(default_factory=set)  #: Submitted tasks that were interrupted, since their slots go back.
+    taken_back: set[NodeId] = field(default_factory=set)  #: Submitted tasks that were cancelled, to be submitted to another slot.
     listening: set[NodeId] = field(default_factory=set)  #: Running tasks whose code hears a request to stop.
-    early: dict[NodeId, BaseException] = field(default_factory=dict)  #: Errors that arrived before the report of their possible cause.
     cancelled: bool = False
     is_group_lost: bool = False  #: Ray has removed the placement group: a task submitted there would wait for ever.
+
+    @property
+    def slots(self) -> int:
+        """Slots that the stage has: those of a growth once they are placed, retired ones until they are free."""
+        return self.window.slots - sum(self.groups[group].slots for group in self.growing)
+
+    def add_groups(self, groups: Iterable[SlotGroup]) -> None:
+        """Add groups of slots. The first of all may be fed at once, the others when they are placed."""
+        for group in groups:
+            self.window.add(group.hex_id, group.slots, is_open=group.is_placed or not self.groups)
+            self.groups[group.hex_id] = group
+
+    def take_free(self) -> tuple[str, ...]:
+        """Remove and return the groups of retired slots that have no task, by Ray's ids."""
+        free = self.window.take_free()
+        for name in free:
+            group = self.groups.pop(name)
+            self.growing.discard(name)
+            self.retired += group.slots
+            self.gone += [group.node] * group.slots if group.node else []
+        return free
+
+    def place(self, task: TaskSpec, expected_ms: float | None) -> SlotGroup | None:
+        """Give the task a place in a slot; return the group. None: all slots are full.
+
+        The last ready tasks wait for a free slot here and not in Ray: there they could wait behind a long task while a slot is idle.
+
+        Args:
+            expected_ms: See `RunTimes`.
+        """
+        may_wait = self.machine.ready > self.window.slots
+        group = self.window.place(task.node, share_of(task.resources, self.spec.slot), expected_ms, may_wait=may_wait)
+        return None if group is None else self.groups[group]
+
+    def stuck(self) -> list[NodeId]:
+        """Return the submitted tasks that another slot should run: they wait in retired slots, or behind long tasks while a slot is idle.
+
+        A task is known to wait only behind tasks that are known to run: an interrupt must not meet one that has just begun.
+        """
+        if not self.started_ms:
+            return []
+        stuck = [node for node in self.window.waiting(self.started_ms, retired=True) if node not in self.taken_back]
+        idle = 0 if self.machine.ready else self.window.idle - len(self.taken_back)
+        if idle > 0:
+            stuck += [node for node in self.window.waiting(self.started_ms, retired=False) if node not in self.taken_back][:idle]
+        return stuck
 
     def code_of(self, task: TaskSpec) -> bytes:
         """Return the task's pickled function. Raises Missing."""

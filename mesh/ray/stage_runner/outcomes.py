@@ -1,7 +1,7 @@
 """Meaning of the errors that Ray raises when a task does not return.
 
-Ray gives an error to every task that depends on a failed one. A task's own failure must be distinguished from an inherited one: only
-own failures are reported. A value that was lost before the task could read it is computed again.
+A task is submitted when its inputs are there, so an error is its own, unless Ray loses an input before the task reads it. Then the input
+is computed again.
 """
 
 from __future__ import annotations
@@ -42,10 +42,9 @@ class OwnFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class Inherited:
-    """An input of the task is lost. `from_task`: a task of the runner failed, and reports that itself."""
+class InputGone:
+    """Ray has lost an input of the task, or could not compute it again."""
 
-    from_task: bool
     message: str
 
 
@@ -59,7 +58,7 @@ class GroupLost:
     """The placement group was removed before the task began."""
 
 
-Outcome = OwnFailure | Inherited | TaskInterrupted | GroupLost
+Outcome = OwnFailure | InputGone | TaskInterrupted | GroupLost
 
 #: Meaning of Ray's own errors, in place of a report or as the cause of a task's error; the first match holds. Any other is a lost worker.
 _REASONS: tuple[tuple[type[BaseException], Reason], ...] = (
@@ -80,7 +79,7 @@ def read(error: BaseException, node: NodeId) -> Outcome:
     if isinstance(cause, TaskCodeFailed):
         fault = cause.fault
         if fault.node != node:
-            return Inherited(from_task=True, message=str(cause))
+            return InputGone(str(cause))
         return OwnFailure(fault.reason, fault.type_name, fault.message, fault)
     if isinstance(error, TaskCancelledError):
         return TaskInterrupted()
@@ -90,11 +89,7 @@ def read(error: BaseException, node: NodeId) -> Outcome:
         return OwnFailure(_reason_outside_the_call(error), class_name(type(cause)), _words(cause))
     met = error if cause is None else cause
     reason = next((reason for kind, reason in _REASONS if isinstance(met, kind)), Reason.WORKER_LOST)
-    return (
-        Inherited(from_task=False, message=_words(met))
-        if reason is Reason.VALUE_LOST
-        else OwnFailure(reason, class_name(type(met)), _words(met))
-    )
+    return InputGone(_words(met)) if reason is Reason.VALUE_LOST else OwnFailure(reason, class_name(type(met)), _words(met))
 
 
 def failure_of(own_failure: OwnFailure) -> tuple[Failure, dict[str, bytes] | None]:

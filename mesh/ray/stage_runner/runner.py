@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.util.placement_group import PlacementGroup
 
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.core.resources import ResourceSet
 from mesh.core.values import StoredValue
 from mesh.core.wire import decode
 from mesh.ray.stage_runner.checkpoints import Saved, Saving
 from mesh.ray.stage_runner.engine import Delivered, StageEngine
+from mesh.ray.stage_runner.held_groups import Groups, HeldGroups
 from mesh.ray.stage_runner.outbox import Batch, Outbox
 from mesh.ray.stage_runner.watch_folder import register
 from mesh.stages.hosting import HeldStage
@@ -40,8 +41,9 @@ class Inventory:
     environment: str  #: Digest of its runtime environment, empty for none.
     holder: int  #: The runner's token.
     stages: tuple[HeldStage, ...]
-    groups: Mapping[StageId, PlacementGroup]  #: Placement groups of these stages; none for a stage whose tasks have ended.
+    groups: Mapping[StageId, Groups]  #: Placement groups of these stages; none for a stage whose tasks have ended.
     runs: Mapping[RunId, StageId]  #: Runs whose values it may hold, each with a stage that it got.
+    slots: Mapping[StageId, ResourceSet] = field(default_factory=dict)  #: The slot of each of these stages.
 
 
 class Runner:
@@ -61,11 +63,12 @@ class Runner:
         self._environment = environment
         self._holder = 0
         self._notes: dict[StageId, bytes] = {}  #: Notes of the stages whose end is not confirmed.
-        self._groups: dict[StageId, PlacementGroup | None] = {}  #: Placement groups of these stages.
+        self._slots: dict[StageId, ResourceSet] = {}  #: The slot of each of these stages.
+        self._groups = HeldGroups()  #: Placement groups of these stages.
         self._cancelled: set[StageId] = set()  #: Cancelled ones of these stages.
         self._runs: dict[RunId, StageId] = {}
         self._outbox = Outbox()
-        self._engine = StageEngine(ray.get_runtime_context().current_actor, self._outbox)
+        self._engine = StageEngine(ray.get_runtime_context().current_actor, self._outbox, self._groups.free)
 
     def bind(self, tenant: TenantPath, storage_url: str, inline_limit_bytes: int, mesh: MeshId, holder: int = 0) -> None:
         """Bind the runner to a tenant of a mesh, for good. `holder`: the runner's token from now on."""
@@ -78,7 +81,7 @@ class Runner:
         spec_json: bytes,
         blobs: dict[str, bytes],
         inputs: dict[NodeId, OnTheWire],
-        group: PlacementGroup | None = None,
+        groups: Groups = (),
         held: Sequence[NodeId] = (),
         note: bytes = b"",
     ) -> None:
@@ -88,7 +91,7 @@ class Runner:
             spec_json: A `StageSpec`.
             blobs: The pickled code and arguments that the stage names, by SHA-256.
             inputs: Values from outside that are available already.
-            group: Placement group of its tasks.
+            groups: Placement groups of its slots; none: its tasks run anywhere in the cluster.
             held: Values from outside that the caller expects this runner to hold; a missing one is reported `InputLost`.
             note: Opaque bytes, returned by `inventory`.
 
@@ -101,11 +104,38 @@ class Runner:
             raise ValueError(
                 f"stage {spec.stage} belongs to tenant {spec.tenant}, but this runner is bound to {self._tenant or 'no tenant yet'}"
             )
-        self._notes[spec.stage], self._groups[spec.stage] = note, group
+        self._notes[spec.stage], self._slots[spec.stage] = note, spec.slot
+        self._groups.drop(spec.stage)
+        self._groups.add(spec.stage, groups)
         self._cancelled.discard(spec.stage)
         self._runs.setdefault(spec.run, spec.stage)
         delivered = {node: _from_the_wire(stored, data) for node, (stored, data) in inputs.items()}
-        self._engine.start(spec, blobs, delivered, group, frozenset(held))
+        self._engine.start(spec, blobs, delivered, groups, frozenset(held))
+
+    def grow(self, stage: StageId, groups: Groups, note: bytes, missing: int = 0) -> None:
+        """Give a stage more slots; they get tasks once Ray has placed their groups. Harmless when the stage has ended.
+
+        Args:
+            groups: Placement groups of the new slots.
+            note: Replaces the earlier one.
+            missing: Slots for which there is no group: they count as given back.
+        """
+        if stage in self._notes:
+            self._notes[stage] = note
+            self._groups.add(stage, groups)
+            self._engine.grow(stage, groups, missing)
+
+    def shrink(self, stage: StageId, slots: int, grace_s: float | None) -> None:
+        """Retire slots of a stage until `slots` are left; `take_free` returns their groups once their tasks have ended.
+
+        Args:
+            grace_s: Interrupt these tasks, and kill them after the grace period, in seconds; None: wait for their ends.
+        """
+        self._engine.shrink(stage, slots, grace_s)
+
+    def take_free(self, stage: StageId) -> Groups:
+        """Return the groups of retired slots that the stage uses no more; the caller gives them back."""
+        return self._groups.take_free(stage)
 
     def deliver(self, stage: StageId, node: NodeId, stored_json: bytes | None, data: bytes | None) -> None:
         """Deliver a value from outside to a stage; None: it will not come. Harmless when the stage has ended."""
@@ -149,14 +179,15 @@ class Runner:
         """
         for stage in self._outbox.confirm(heard or {}):
             self._notes.pop(stage, None)
-            self._groups.pop(stage, None)
+            self._slots.pop(stage, None)
+            self._groups.drop(stage)
             self._cancelled.discard(stage)
         return self._outbox.take(wait_s, listener)
 
     def inventory(self) -> Inventory:
         """Return the runner's identity and contents."""
-        for stage in filter(self._outbox.has_ended, tuple(self._groups)):
-            self._groups.pop(stage, None)  # Another stage may have the group by now.
+        for stage in filter(self._outbox.has_ended, tuple(self._notes)):
+            self._groups.drop(stage)  # Another stage may have the group by now.
         stages = (
             HeldStage(stage=stage, note=note, holder=self._holder, is_cancelled=stage in self._cancelled)
             for stage, note in tuple(self._notes.items())
@@ -166,8 +197,9 @@ class Runner:
             environment=self._environment,
             holder=self._holder,
             stages=tuple(stages),
-            groups={stage: group for stage, group in tuple(self._groups.items()) if group is not None},
+            groups=self._groups.used(),
             runs=dict(self._runs),
+            slots=dict(self._slots),
         )
 
 

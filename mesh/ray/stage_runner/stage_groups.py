@@ -19,6 +19,8 @@ from mesh.core.ids import MeshId
 from mesh.core.resources import ResourceSet
 from mesh.ray.stage_runner.actor_calls import ActorCalls
 from mesh.ray.stage_runner.detached_actors import DetachedActors
+from mesh.ray.stage_runner.held_groups import Groups
+from mesh.stages.hosting import Places
 
 log = structlog.get_logger(__name__)
 
@@ -49,19 +51,33 @@ class StageGroups:
         self._is_closed = threading.Event()
         threading.Thread(target=self._watch_keeper, name="keeper", daemon=True).start()
 
-    def take(self, slot: ResourceSet, slots: int, then: Callable[[Any], None]) -> None:
-        """Take a group of `slots` bundles. `then` gets it from another thread; None: neither keeper nor Ray gave one."""
-        self._asked.put(partial(self._take, slot, slots, then))
+    @property
+    def keeper_id(self) -> str:
+        """Actor id of the keeper; empty while there is none."""
+        keeper = self._keeper
+        return keeper._actor_id.hex() if keeper is not None else ""  # noqa: SLF001  a handle has no public id
 
-    def give_back(self, group: Any, *, reuse: bool = True) -> None:
-        """Return the group of an ended stage; None: nothing. The groups of a dead keeper are gone already.
+    def take(self, slot: ResourceSet, slots: int, places: Places, then: Callable[[Groups], None]) -> None:
+        """Take groups with `slots` slots in all. `then` gets them from another thread; none: neither keeper nor Ray gave any.
 
         Args:
-            reuse: False: its tasks may have left something behind, and the group is removed.
+            places: Nodes for the slots.
+        """
+        self._asked.put(partial(self._take, slot, slots, places, then))
+
+    def after(self, then: Callable[[], object]) -> None:
+        """Call `then` from another thread, after the calls for all groups that were asked for before."""
+        self._asked.put(then)
+
+    def give_back(self, groups: Groups, *, reuse: bool = True) -> None:
+        """Return groups. The groups of a dead keeper are gone already.
+
+        Args:
+            reuse: False: their tasks may have left something behind, and the groups are removed.
         """
         keeper = self._keeper
-        if group is not None and keeper is not None:
-            keeper.give_back.remote(group, reuse)
+        if groups and keeper is not None:
+            keeper.give_back.remote(groups, reuse)
 
     def begin(self, incarnation: int, since: int) -> None:
         """Set the session that pays; a keeper is created from now on."""
@@ -96,22 +112,26 @@ class StageGroups:
             except Exception:  # without this thread the mesh would go on accepting stages and run none
                 log.exception("a request for placement groups failed", mesh=self._mesh)
 
-    def _take(self, slot: ResourceSet, slots: int, then: Callable[[Any], None]) -> None:
-        group = None
+    def _take(self, slot: ResourceSet, slots: int, places: Places, then: Callable[[Groups], None]) -> None:
+        groups: Groups = ()
         try:
-            group = self._ask(slot, slots)
+            groups = self._ask(slot, slots, places)
         finally:
-            then(group)
+            then(groups)
 
-    def _ask(self, slot: ResourceSet, slots: int) -> Any:
+    def _ask(self, slot: ResourceSet, slots: int, places: Places) -> Groups:
         keeper = self._housekeeper()
         if keeper is None:
-            return None  # All work was stopped.
+            return ()  # All work was stopped.
         try:
-            return self._calls.result(keeper.take.remote(slot, slots))
+            return self._taken_from(keeper, slot, slots, places)
         except RayActorError as death:
             keeper = self._replace(keeper, str(death))
-            return self._calls.result(keeper.take.remote(slot, slots)) if keeper is not None else None
+            return self._taken_from(keeper, slot, slots, places) if keeper is not None else ()
+
+    def _taken_from(self, keeper: Any, slot: ResourceSet, slots: int, places: Places) -> Groups:
+        groups: Groups = self._calls.result(keeper.take.remote(slot, slots, places.nodes, dict(places.labels)))
+        return groups
 
     def _settle(self) -> None:
         keeper = self._housekeeper()

@@ -28,7 +28,7 @@ REMEDY = "the removal is retried until it succeeds; check that the head of the R
 
 @dataclass(slots=True)
 class _Ended:
-    group: str | None
+    groups: Collection[str]
     then: Callable[[bool], None]
     is_late: bool = False
     is_done: threading.Event = field(default_factory=threading.Event)
@@ -54,17 +54,17 @@ class GarbageCollector:
 
     def collect(self) -> None:
         """Request a sweep."""
-        self.clear(None, lambda _: None, wait_s=0.0)
+        self.clear((), lambda _: None, wait_s=0.0)
 
-    def clear(self, group: str | None, then: Callable[[bool], None], *, wait_s: float = ORDERS_WAIT_S) -> None:
+    def clear(self, groups: Collection[str], then: Callable[[bool], None], *, wait_s: float = ORDERS_WAIT_S) -> None:
         """Sweep after the end of a stage, then call `then` from the collector's thread. Returns after that, or after `wait_s`.
 
         Args:
-            group: The stage's placement group, by Ray's id.
-            then: Called with whether the group is clean: no ended stage had created resources, and `clear` still waits.
+            groups: The stage's placement groups, by Ray's ids.
+            then: Called with whether the groups are clean: no ended stage had created resources, and `clear` still waits.
             wait_s: See `ORDERS_WAIT_S`.
         """
-        ended = _Ended(group, then)
+        ended = _Ended(groups, then)
         self._asked.put(ended)
         if wait_s and not self._is_late and not ended.is_done.wait(wait_s):
             self._is_late = True
@@ -91,7 +91,7 @@ class GarbageCollector:
     def _try(self, asked: list[_Ended]) -> Swept:
         swept = Swept.LEFT
         try:
-            swept = self._sweep([ended.group for ended in asked if ended.group is not None])
+            swept = self._sweep([group for ended in asked for group in ended.groups])
             self._is_failing = False
         except Exception as away:  # noqa: BLE001  Ray raises many errors when its control service is away
             if not self._is_failing:

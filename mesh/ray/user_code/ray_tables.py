@@ -14,7 +14,6 @@ from typing import Any
 
 import ray
 from ray._raylet import PlacementGroupID
-from ray.autoscaler.v2.sdk import get_cluster_resource_state
 from ray.core.generated import common_pb2, gcs_pb2
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
@@ -132,6 +131,18 @@ def groups() -> list[GroupRow]:
     return rows
 
 
+def bundles_by_node() -> dict[str, list[tuple[str, dict[str, float]]]]:
+    """Return the placed bundles of all placement groups by node: the actor that created the group, and amounts by Ray's names."""
+    found: dict[str, list[tuple[str, dict[str, float]]]] = {}
+    for data in _accessor().get_placement_group_table():
+        group = _tables.PlacementGroupTableData.FromString(data)
+        if group.state != _tables.PlacementGroupTableData.REMOVED:
+            for bundle in group.bundles:
+                if not _is_nil(node := bundle.node_id.hex()):
+                    found.setdefault(node, []).append((group.creator_actor_id.hex(), dict(bundle.unit_resources)))
+    return found
+
+
 def tasks() -> TaskTable:
     """Return all tasks that workers of the cluster, actors among them, have started and that have not ended."""
     rows, is_whole = [], True
@@ -167,6 +178,8 @@ def resources_waited_for() -> frozenset[str]:
 
 def demands() -> list[frozenset[str]]:
     """Return the resources that each waiting task, actor or bundle of the cluster asks for, by Ray's names. Takes half a millisecond."""
+    from ray.autoscaler.v2.sdk import get_cluster_resource_state  # noqa: PLC0415  long, and few processes ask
+
     worker: Any = ray._private.worker.global_worker  # noqa: SLF001  Ray has no public name for it
     state = get_cluster_resource_state(worker.gcs_client)
     wanted = [frozenset(demand.request.resources_bundle) for demand in state.pending_resource_requests if demand.count]

@@ -1,9 +1,9 @@
-"""Detection of stage placement groups that Ray has not placed, and of the holders of the resources that they wait for."""
+"""Detection of stage placement groups that Ray has placed, and of the holders of the resources that others wait for."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import structlog
 
@@ -13,8 +13,8 @@ from mesh.ray.user_code.ray_tables import ActorRow, GroupRow
 
 log = structlog.get_logger(__name__)
 
-#: Pause between two looks at Ray's tables, and so the time before a waiting group is reported; seconds.
-LOOK_S = 1.0
+#: Pause between two looks at Ray's tables, at first and at most; it doubles. A waiting group is reported at the longest pause; seconds.
+FIRST_LOOK_S, LOOK_S = 0.02, 1.0
 _HOLDERS_NAMED = 5
 
 
@@ -60,56 +60,83 @@ def _name(name: str, hex_id: str) -> str:
 
 
 class RoomWatch:
-    """Reports stages whose placement groups are not placed. Safe to use from several threads.
+    """Reports placement groups that Ray has placed, and stages none of whose groups is placed. Safe to use from several threads.
 
     Args:
-        send: Called from a thread of the watch with a waiting stage and the description, whenever the description changes.
+        waits: Called from a thread of the watch with a waiting stage and the description, whenever the description changes.
+        placed: Called from a thread of the watch with a stage and a placed group of it, by Ray's id.
     """
 
-    def __init__(self, send: Callable[[StageId, str], None]) -> None:
-        self._send = send
-        self._groups: dict[StageId, str] = {}
+    def __init__(self, waits: Callable[[StageId, str], None], placed: Callable[[StageId, str], None]) -> None:
+        self._waits = waits
+        self._placed = placed
+        self._groups: dict[StageId, dict[str, None]] = {}  #: Groups that are not placed.
+        self._silent: set[StageId] = set()  #: Stages with a placed group: they can begin.
         self._reported: dict[StageId, str] = {}
         self._guard = threading.Lock()
+        self._added = threading.Event()  #: A group was added: look soon.
         self._looks = False
 
-    def add(self, stage: StageId, group: str) -> None:
-        """Watch the stage until its group is placed. `group`: Ray's id."""
+    def add(self, stage: StageId, groups: Collection[str], *, can_begin: bool) -> None:
+        """Watch groups of the stage until they are placed.
+
+        Args:
+            groups: Ray's ids.
+            can_begin: Another group of the stage is known to be placed.
+        """
         with self._guard:
-            self._groups[stage] = group
+            if can_begin:
+                self._silent.add(stage)
+            if not groups:
+                return
+            self._groups.setdefault(stage, {}).update(dict.fromkeys(groups))
+            self._added.set()
             if not self._looks:
                 self._looks = True
                 threading.Thread(target=self._look_on, name="room", daemon=True).start()
 
     def drop(self, stage: StageId) -> None:
-        """Stop watching the stage: it has begun or ended. Harmless when repeated."""
+        """Stop watching the stage: it has ended. Harmless when repeated."""
         with self._guard:
             self._groups.pop(stage, None)
             self._reported.pop(stage, None)
+            self._silent.discard(stage)
 
     def _look_on(self) -> None:
-        pause = threading.Event()
+        pause_s = FIRST_LOOK_S
         while True:
-            pause.wait(LOOK_S)
+            if self._added.wait(pause_s):
+                pause_s = FIRST_LOOK_S
+                self._added.clear()
+                threading.Event().wait(pause_s)  # Ray takes some milliseconds to place a group.
             with self._guard:
-                watched = dict(self._groups)
+                watched = {stage: tuple(groups) for stage, groups in self._groups.items() if groups}
                 if not watched:
                     self._looks = False
                     return
             try:
-                groups, actors = ray_tables.groups(), ray_tables.actors()
+                self._look(watched, ray_tables.groups(), is_late=pause_s >= LOOK_S)
             except Exception as away:  # noqa: BLE001  Ray raises many errors when its control service is away
                 log.warning("Ray does not list its placement groups", error=str(away))
-                continue
-            for stage, group in watched.items():
-                self._look(stage, why_not_placed(group, groups, actors))
+            pause_s = min(LOOK_S, 2 * pause_s)
 
-    def _look(self, stage: StageId, words: str | None) -> None:
-        if words is None:
-            self.drop(stage)
-            return
-        with self._guard:
-            if stage not in self._groups or self._reported.get(stage) == words:
-                return
-            self._reported[stage] = words
-        self._send(stage, words)
+    def _look(self, watched: Mapping[StageId, Sequence[str]], groups: Sequence[GroupRow], *, is_late: bool) -> None:
+        placed = {row.id: row.is_placed for row in groups}
+        for stage, group in [(stage, group) for stage, its_groups in watched.items() for group in its_groups]:
+            if placed.get(group) is False:
+                continue
+            with self._guard:
+                if self._groups.get(stage, {}).pop(group, self) is self:
+                    continue  # The stage has ended since.
+                self._silent.add(stage)
+            if group in placed:  # Else it is removed, and must get no task.
+                self._placed(stage, group)
+        late = [stage for stage in watched if is_late and stage not in self._silent]
+        actors = ray_tables.actors() if late else []
+        for stage in late:
+            words = why_not_placed(watched[stage][0], groups, actors)
+            with self._guard:
+                if words is None or stage not in self._groups or self._reported.get(stage) == words:
+                    continue
+                self._reported[stage] = words
+            self._waits(stage, words)

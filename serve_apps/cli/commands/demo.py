@@ -14,7 +14,7 @@ from mesh.core.clock import SystemClock
 from mesh.core.counting import counted
 from serve_apps.cli.graph_file import load_graph
 from serve_apps.cli.output import RoomyTable, Text
-from serve_apps.cli.render import cut_text, duration, run_panel, stages_reported, tenants_table
+from serve_apps.cli.render import cut_text, duration, run_panel, shown_stages, tenants_table
 from serve_apps.schemas.runs import RunLine, RunView, StageView
 from serve_apps.schemas.tenants import TenantsView
 
@@ -86,7 +86,7 @@ def _print_stages(views: list[RunView], console: Console) -> None:
         table.add_column(column, no_wrap=True, justify="right" if column in ("nodes", "slots", "waited", "ran") else "left")
     table.add_column("why this mesh", overflow="fold")
     for view in views:
-        for stage in stages_reported(view.stages):
+        for stage in shown_stages(view.stages):
             table.add_row(*_stage_cells(view, stage))
     console.print(table)
     console.print()

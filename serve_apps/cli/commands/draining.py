@@ -43,7 +43,7 @@ def drain_one_mesh(
 ) -> None:
     """Drain a mesh: running and queued stages finish, no new work arrives until `undrain`."""
     if is_elsewhere(address):
-        view = _notify(f"/v1/meshes/{quote(mesh, safe='')}/drain", {"reason": reason}, address)
+        view = _post(f"/v1/meshes/{quote(mesh, safe='')}/drain", {"reason": reason}, address)
     else:
         stores = running_stores(state)
         known, configured_meshes = MeshId(mesh), configured_meshes_of_stack(state)
@@ -59,7 +59,7 @@ def drain_one_mesh(
 def undrain(mesh: MeshArgument, address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Let a drained mesh receive work again."""
     if is_elsewhere(address):
-        view = _notify(f"/v1/meshes/{quote(mesh, safe='')}/undrain", {}, address)
+        view = _post(f"/v1/meshes/{quote(mesh, safe='')}/undrain", {}, address)
     else:
         stores = running_stores(state)
         known, configured_meshes = MeshId(mesh), configured_meshes_of_stack(state)
@@ -67,7 +67,7 @@ def undrain(mesh: MeshArgument, address: AddressOption = None, state: StateOptio
     _show(view, f"{mesh} receives work again", as_json=as_json, absent=f"{mesh} has not joined; it receives work after it joins")
 
 
-def _notify(path: str, body: dict[str, str], address: str | None) -> MeshesView:
+def _post(path: str, body: dict[str, str], address: str | None) -> MeshesView:
     return read_view(MeshesView, open_session(address, as_json=False).client.post(path, body))
 
 

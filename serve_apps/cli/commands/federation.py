@@ -8,7 +8,7 @@ import typer
 
 from serve_apps.cli.mesh_render import beside_the_table, meshes_table
 from serve_apps.cli.render import tenants_table
-from serve_apps.cli.session import AddressOption, JsonOption, open_session
+from serve_apps.cli.session import AddressOption, JsonOption, StateDirOption, open_session
 from serve_apps.schemas.meshes import MeshesView
 from serve_apps.schemas.tenants import TenantsView
 from serve_apps.standalone.child_pids import living
@@ -20,9 +20,9 @@ def register(app: typer.Typer) -> None:
     app.command()(meshes)
 
 
-def tenants(address: AddressOption = None, as_json: JsonOption = False) -> None:
+def tenants(address: AddressOption = None, state_dir: StateDirOption = None, as_json: JsonOption = False) -> None:
     """Show the tenant tree with nominal, used, borrowed and available quota."""
-    session = open_session(address, as_json=as_json)
+    session = open_session(address, state_dir, as_json=as_json)
     view = session.view(TenantsView, "/v1/tenants")
     if as_json:
         session.print_json_view(view)
@@ -30,9 +30,9 @@ def tenants(address: AddressOption = None, as_json: JsonOption = False) -> None:
         session.console.print(tenants_table(view))
 
 
-def meshes(address: AddressOption = None, as_json: JsonOption = False) -> None:
+def meshes(address: AddressOption = None, state_dir: StateDirOption = None, as_json: JsonOption = False) -> None:
     """Show the meshes: alive, draining, on probation, labels, pools, queues."""
-    session = open_session(address, as_json=as_json)
+    session = open_session(address, state_dir, as_json=as_json)
     view = _with_processes(session.view(MeshesView, "/v1/meshes"), session.state_folder)
     if as_json:
         session.print_json_view(view)

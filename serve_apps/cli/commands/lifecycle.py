@@ -104,7 +104,7 @@ def _up_detached(config: Path, state: Path, console: Console, *, rebuild_ledger:
         pass  # Raises, with the owner's pid, if another process owns the folder.
     log = folder.path / FILE
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "serve_apps.cli", "up", str(config), "--state", str(folder.path), "--foreground"]
+    command = [sys.executable, "-m", "serve_apps.cli", "up", str(config), "--state-dir", str(folder.path), "--foreground"]
     command += ["--rebuild-ledger"] if rebuild_ledger else []
     asked = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: asked.set())  # Until the process exists that must be stopped.

@@ -23,7 +23,7 @@ from mesh.core.ids import RunId
 from serve_apps.cli.graph_file import load_graph
 from serve_apps.cli.output import Text, console_for, print_json
 from serve_apps.cli.render import failure_summary, result_summary, run_panel, runs_table
-from serve_apps.cli.session import AddressOption, CliSession, JsonOption, open_session, read_view
+from serve_apps.cli.session import AddressOption, CliSession, JsonOption, StateDirOption, open_session, read_view
 from serve_apps.cli.spec_file import load_spec, named, names_spec
 from serve_apps.cli.waiting_render import plan_picture
 from serve_apps.schemas.plans import PlanView
@@ -71,11 +71,12 @@ def submit(
     dry: Annotated[bool, typer.Option("--dry-run", help="Submit nothing; show what would happen to the run.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the run until it ends.")] = True,
     address: AddressOption = None,
+    state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Submit a graph and follow its run."""
     params = _params(param or [])
-    session = open_session(address, as_json=as_json)
+    session = open_session(address, state_dir, as_json=as_json)
     if names_spec(target):
         file = Path(target)
         spec = _spec(file, tenant=tenant, user=user, run_id=run_id, params=params, on_error=on_error)
@@ -118,10 +119,11 @@ def runs(
     limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many.")] = 20,
     moving: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
     address: AddressOption = None,
+    state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List runs, newest first."""
-    session = open_session(address, as_json=as_json)
+    session = open_session(address, state_dir, as_json=as_json)
 
     def look() -> RunsView:
         return session.view(RunsView, "/v1/runs", {"tenant": tenant, "state": state.value if state is not None else None, "limit": limit})
@@ -138,9 +140,9 @@ def runs(
             time.sleep(RUNS_LOOK_S)
 
 
-def watch(run_id: RunArgument, address: AddressOption = None, as_json: JsonOption = False) -> None:
+def watch(run_id: RunArgument, address: AddressOption = None, state_dir: StateDirOption = None, as_json: JsonOption = False) -> None:
     """Follow a run until it ends: its stages, their meshes, why stages wait; then its result. With --json: one event per line."""
-    session = open_session(address, as_json=as_json)
+    session = open_session(address, state_dir, as_json=as_json)
     run = session.client.run(run_id)
     if as_json:
         for event in run.events():
@@ -153,10 +155,11 @@ def result(
     run_id: RunArgument,
     out: Annotated[Path | None, typer.Option(help="Write each output to a file in this folder: NAME.json or NAME.pickle.")] = None,
     address: AddressOption = None,
+    state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the outputs of a run. Pickled outputs are not unpickled."""
-    session = open_session(address, as_json=as_json)
+    session = open_session(address, state_dir, as_json=as_json)
     run = session.client.run(run_id)
     if out is None:
         _print_result(session, run)
@@ -176,10 +179,11 @@ def cancel(
     run_id: RunArgument,
     reason: Annotated[str, typer.Option(help="Shown beside the run.")] = "",
     address: AddressOption = None,
+    state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Cancel a run and stop its running tasks."""
-    session = open_session(address, as_json=as_json)
+    session = open_session(address, state_dir, as_json=as_json)
     run = Run(RunId(run_id), session.client)
     before = session.view(RunLine, f"{run.path}/summary")
     if RunState(before.state) not in RUN_ENDS:

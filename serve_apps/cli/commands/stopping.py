@@ -59,7 +59,7 @@ def drain_tenant(
 def resume(tenant: TenantArgument, address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Let the work of a tenant start again."""
     if is_elsewhere(address):
-        view = _notify(f"/v1/tenants/{quote(tenant)}/resume", {}, address)
+        view = _post(f"/v1/tenants/{quote(tenant)}/resume", {}, address)
     else:
         stores = running_stores(state)
         tenant_policies, was_stopped = resume_tenant(stores.ledger, stores.tenant_policies, TenantPath(tenant), principal=AT_THE_TERMINAL)
@@ -72,13 +72,13 @@ def resume(tenant: TenantArgument, address: AddressOption = None, state: StateOp
 
 def _stop(tenant: str, stop: Stop, reason: str, address: str | None, state: Path) -> StopView:
     if is_elsewhere(address):
-        return _notify(f"/v1/tenants/{quote(tenant)}/{ACTIONS[stop]}", {"reason": reason}, address)
+        return _post(f"/v1/tenants/{quote(tenant)}/{ACTIONS[stop]}", {"reason": reason}, address)
     stores = running_stores(state)
     tenant_policies = stop_tenant(stores.ledger, stores.tenant_policies, TenantPath(tenant), stop, reason=reason, principal=AT_THE_TERMINAL)
     return stop_view(TenantPath(tenant), tenant_policies)
 
 
-def _notify(path: str, body: dict[str, str], address: str | None) -> StopView:
+def _post(path: str, body: dict[str, str], address: str | None) -> StopView:
     return read_view(StopView, open_session(address, as_json=False).client.post(path, body))
 
 

@@ -10,7 +10,7 @@ import typer
 from dag.store.remote import Run
 from mesh.core.clock import SystemClock
 from mesh.core.ids import RunId
-from serve_apps.cli.session import AddressOption, JsonOption, open_session
+from serve_apps.cli.session import AddressOption, JsonOption, StateDirOption, open_session
 from serve_apps.cli.waiting_render import explanation_picture, history_table, leases_table, queue_picture, stage_picture
 from serve_apps.schemas.explanations import RunExplanation, StageExplanation
 from serve_apps.schemas.history import HistoryView
@@ -31,10 +31,11 @@ def queue(
     ] = None,
     limit: Annotated[int, typer.Option(min=0, max=1000, help="Number of stages to explain; the others are only listed.")] = 100,
     address: AddressOption = None,
+    state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what waits: position, reason, estimated start, and what would have to change."""
-    session = open_session(address, as_json=as_json)
+    session = open_session(address, state_dir, as_json=as_json)
     path = "/v1/queues" if tenant is None else f"/v1/queues/{quote(tenant)}"
     view = session.view(QueueView, path, {"limit": limit})
     if as_json:
@@ -47,10 +48,11 @@ def explain(
     run: Annotated[str, typer.Argument(help="Id of the run.", metavar="RUN")],
     stage: Annotated[str | None, typer.Argument(help="One stage, by id or number. Default: all stages.", metavar="STAGE")] = None,
     address: AddressOption = None,
+    state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Explain why a run, or one of its stages, waits: position, reason, what would have to change, preemption victims, history."""
-    session = open_session(address, as_json=as_json)
+    session = open_session(address, state_dir, as_json=as_json)
     path = Run(RunId(run), session.client).path
     if stage is None:
         view = session.view(RunExplanation, f"{path}/explain")
@@ -67,9 +69,9 @@ def explain(
     session.console.print(picture)
 
 
-def leases(address: AddressOption = None, as_json: JsonOption = False) -> None:
+def leases(address: AddressOption = None, state_dir: StateDirOption = None, as_json: JsonOption = False) -> None:
     """Show the held leases: tenant, mesh, amounts, and their targets."""
-    session = open_session(address, as_json=as_json)
+    session = open_session(address, state_dir, as_json=as_json)
     view = session.view(LeasesView, "/v1/leases")
     if as_json:
         session.print_json_view(view)
@@ -85,10 +87,11 @@ def history(
     flavor: Annotated[str | None, typer.Option(help="Only leases of this flavor.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many, the latest.")] = 50,
     address: AddressOption = None,
+    state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the history of leases: grants, new targets, shrinks, expiries and ends."""
-    session = open_session(address, as_json=as_json)
+    session = open_session(address, state_dir, as_json=as_json)
     asked = {"tenant": tenant, "mesh": mesh, "flavor": flavor, "limit": limit}
     view = session.view(HistoryView, "/v1/leases/history", asked)
     if as_json:

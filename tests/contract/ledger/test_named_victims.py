@@ -10,7 +10,7 @@ from mesh.core.ids import MeshId, RunId, StageId
 from mesh.stages.spec import StageSpec
 
 
-def reported(mesh):
+def reported_victims(mesh):
     """Return the victims that the mesh hears of with its next heartbeat; None if it hears nothing."""
     return {lease.tenant: lease.victims for lease in mesh.heartbeat().leases}.get(LAB)
 
@@ -19,7 +19,7 @@ def reported(mesh):
 def test_lowered_lease_names_victims_until_it_has_shrunk(ledger, west):
     ask(west, 4)
     target_update(ledger, ("west", LAB, 2), victims=(11, 2**53 - 1))
-    assert reported(west) == (11, 2**53 - 1)
+    assert reported_victims(west) == (11, 2**53 - 1)
     assert ledger.snapshot().leases[0].victims == (11, 2**53 - 1)
     west.obey(LAB, A100)
     assert (west.lease(LAB, A100).victims, ledger.snapshot().leases[0].victims) == ((), ())
@@ -47,9 +47,9 @@ def test_victims_of_plans_add_up_while_the_lease_shrinks(ledger, west):
     ask(west, 4)
     target_update(ledger, ("west", LAB, 3), victims=(11,))
     target_update(ledger, ("west", LAB, 2), victims=(12, 11))
-    assert reported(west) == (11, 12)
+    assert reported_victims(west) == (11, 12)
     target_update(ledger, ("west", LAB, 3))
-    assert reported(west) == (11, 12)
+    assert reported_victims(west) == (11, 12)
 
 
 def test_plan_may_name_victims_without_a_new_target(ledger, west, store):
@@ -58,7 +58,7 @@ def test_plan_may_name_victims_without_a_new_target(ledger, west, store):
     before = west.lease(LAB, A100)
     target_update(ledger, ("west", LAB, 4, 4), victims=(11,))
     assert store.queue.notifications(MeshId("west"), cursor, 0)[1] == (Notification(kind=NotificationKind.PLAN, subject=""),)
-    assert reported(west) == (11,)
+    assert reported_victims(west) == (11,)
     lease = west.lease(LAB, A100)
     assert (lease.target, lease.shrink_ms, lease.token) == (before.target, None, before.token)
     assert lease.version > before.version
@@ -68,26 +68,26 @@ def test_victims_without_a_reduction_stay_until_the_next_target(ledger, west):
     ask(west, 4)
     target_update(ledger, ("west", LAB, 4), victims=(11,))
     target_update(ledger, ("west", LAB, 4), victims=(12,))
-    assert reported(west) == (11, 12)
+    assert reported_victims(west) == (11, 12)
     target_update(ledger, ("west", LAB, 4), victims=(12,))
-    assert reported(west) is None, "it names nobody new"
+    assert reported_victims(west) is None, "it names nobody new"
     ask(west, 1)
     assert west.lease(LAB, A100).victims == (11, 12)
     target_update(ledger, ("west", LAB, 3), victims=(13,))
-    assert reported(west) == (13,)
+    assert reported_victims(west) == (13,)
 
 
 def test_lease_names_the_last_victims_of_too_many(ledger, west):
     ask(west, 4)
     target_update(ledger, ("west", LAB, 1), victims=tuple(range(1, VICTIMS_MAX + 10)))
-    assert reported(west) == tuple(range(1, VICTIMS_MAX + 1))
+    assert reported_victims(west) == tuple(range(1, VICTIMS_MAX + 1))
     target_update(ledger, ("west", LAB, 0), victims=(1_000,))
-    assert reported(west) == (*range(2, VICTIMS_MAX + 1), 1_000)
+    assert reported_victims(west) == (*range(2, VICTIMS_MAX + 1), 1_000)
 
 
 def test_missing_lease_names_no_victims(ledger, west):
     target_update(ledger, ("west", LAB, 0), victims=(11,))
-    assert (reported(west), ledger.snapshot().leases) == (None, ())
+    assert (reported_victims(west), ledger.snapshot().leases) == (None, ())
 
 
 def test_named_stage_is_leaving_while_its_lease_names_it(ledger, west, store):

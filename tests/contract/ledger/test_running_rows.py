@@ -11,7 +11,7 @@ from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING
 from mesh.core.values import Encoding, StoredValue
-from mesh.stages.messages import NodeCheckpoint, NodeProgress, StageEnded, StageLost
+from mesh.stages.messages import NodeCheckpoint, NodeProgress, StageEnded, StageLost, StageResized
 from mesh.stages.spec import StageSpec
 
 RUN, ONE, TWO = RunId("r"), StageId("r.1"), StageId("r.2")
@@ -76,6 +76,25 @@ def test_snapshot_tells_when_a_stage_last_saved(store, west):
 def checkpoint(number):
     stored = StoredValue(sha256=f"{number:064}", size_bytes=1, encoding=Encoding.PICKLE)
     return NodeCheckpoint(stage=ONE, node=NodeId("a"), attempt=1, number=number, stored=stored)
+
+
+@pytest.mark.every_form
+def test_snapshot_has_the_slots_that_a_stage_last_reported(store, west):
+    claim = run(store, west, slots=2)
+    store.queue.report(claim, 1, (StageResized(stage=ONE, slots=5), StageResized(stage=ONE, slots=3)))
+    before = store.ledger.snapshot().running[0]
+    assert (before.amounts, before.token, before.priority) == (gpu(3), claim.token, 0)
+    store.queue.report(claim, 2, (checkpoint(1), StageResized(stage=ONE, slots=1)))
+    after = store.ledger.snapshot().running[0]
+    assert after.amounts == gpu(1)
+    assert after.saved_ms is not None
+
+
+def test_a_shrunk_stage_leaves_its_lease_to_others(store, west):
+    claim = run(store, west, slots=3)
+    store.queue.report(claim, 1, (StageResized(stage=ONE, slots=1),))
+    store.queue.submit(west.record.mesh, spec(TWO))
+    assert store.queue.claim(west.session, TWO, west.lease(LAB, A100), 5) is not None  # With three slots it would be refused.
 
 
 def test_snapshot_has_no_queued_or_unpaid_stage(store, west):

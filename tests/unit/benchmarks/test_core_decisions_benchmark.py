@@ -24,9 +24,9 @@ def test_growth_is_relative_to_the_fewest_nodes_of_a_policy():
 
 def test_the_metrics_of_the_core_come_as_json_too():
     found = core_decisions.measure(1, nodes=(60,), queued=100, ends=10)
-    reported = core_decisions.as_json(found)
-    assert reported["name"] == "core_decisions"
-    assert [side["policy"] for side in reported["sides"]] == list(core_decisions.POLICIES)
+    document = core_decisions.as_json(found)
+    assert document["name"] == "core_decisions"
+    assert [side["policy"] for side in document["sides"]] == list(core_decisions.POLICIES)
 
 
 def test_a_percentile_is_the_nearest_rank():

@@ -12,7 +12,7 @@ def test_every_node_of_every_graph_is_placed():
 
 def test_json_and_table_hold_the_same_metrics():
     found = routing.measure(1, meshes=3, nodes=5)
-    reported = routing.as_json(found)
-    assert reported["name"] == "routing"
-    assert [side["place_ms"] for side in reported["sides"]] == [side.place_ms for side in found]
+    document = routing.as_json(found)
+    assert document["name"] == "routing"
+    assert [side["place_ms"] for side in document["sides"]] == [side.place_ms for side in found]
     assert routing.table(found).row_count == len(found)

@@ -19,12 +19,12 @@ NOW_MS = 1_000
 HOLDER = 77
 
 
-def plans_of(*nodes, outputs=(), **reported):
-    """Return plans. A node: `name: needs`; a need with `~` is only waited for. `reported`: fields of nodes, as `a={"retries": 1}`."""
+def plans_of(*nodes, outputs=(), **fields):
+    """Return plans. A node: `name: needs`; a need with `~` is only waited for. `fields`: fields of nodes, as `a={"retries": 1}`."""
     plans = {}
     for text in nodes:
         node, _, needs = text.partition(":")
-        of_plan = dict(reported.get(node, {}))
+        of_plan = dict(fields.get(node, {}))
         of_task = {name: of_plan.pop(name) for name in ("args", "kwargs", "resources", "ray_options") if name in of_plan}
         task = TaskSpec(
             node=node,
@@ -41,9 +41,9 @@ def plans_of(*nodes, outputs=(), **reported):
 class Driven:
     """Run, its decisions, and messages of its meshes. A stage is named by any of its nodes."""
 
-    def __init__(self, *nodes, on_error="fail_fast", **reported):
+    def __init__(self, *nodes, on_error="fail_fast", **fields):
         self.record = RunRecord(run="r", tenant="acme", digest="", spec=b"")
-        self.machine = RunMachine(self.record, plans_of(*nodes, **reported), runtime_env={"pip": []}, on_error=on_error)
+        self.machine = RunMachine(self.record, plans_of(*nodes, **fields), runtime_env={"pip": []}, on_error=on_error)
         self.decisions = []
         self.events = []
         self.always = ()  #: Fields of every step's report.
@@ -56,7 +56,7 @@ class Driven:
         assert [event.seq for event in self.events] == list(range(1, self.record.seq + 1))
         return change
 
-    # -- what is told
+    # -- messages
 
     def place(self, **meshes):
         """Place nodes: `place(a="east")`, or several at once: `place(a_b="east")`."""

@@ -115,7 +115,7 @@ def test_no_outputs_at_all_are_refused():
 
 def test_a_function_is_sent_once():
     spec = compile_graph([double.bind(number) for number in range(5)])
-    assert len({reported["function"]["$blob"] for reported in spec["nodes"].values()}) == len(spec["blobs"]) == 1
+    assert len({fields["function"]["$blob"] for fields in spec["nodes"].values()}) == len(spec["blobs"]) == 1
 
 
 class Point:
@@ -384,8 +384,8 @@ def test_large_shapes_need_no_recursion(build, nodes):
 # -- root --------------------------------------------------------------------------------------------------------------
 
 
-def parsed(**reported: Any) -> DagSpec:
-    return parse(json.dumps({"spec": "dag/1", "outputs": {"r": {"$ref": "a"}}, **reported}).encode())
+def parsed(**parts: Any) -> DagSpec:
+    return parse(json.dumps({"spec": "dag/1", "outputs": {"r": {"$ref": "a"}}, **parts}).encode())
 
 
 def test_plans_are_in_topological_order():

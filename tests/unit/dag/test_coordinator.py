@@ -114,9 +114,9 @@ class Root:
     def submit(self, run="r", user="", **nodes):
         """Submit nodes by their needs: `submit(a="", b="a")`; `@zone` requests a zone."""
         spec = {"spec": "dag/1", "id": run, "tenant": "acme", "nodes": {}, "outputs": {}}
-        for node, reported in nodes.items():
-            needs = [word for word in reported.split() if not word.startswith("@")]
-            zones = [word[1:] for word in reported.split() if word.startswith("@")]
+        for node, words in nodes.items():
+            needs = [word for word in words.split() if not word.startswith("@")]
+            zones = [word[1:] for word in words.split() if word.startswith("@")]
             options = {"labels": {"zone": zones[0]}} if zones else {}
             spec["nodes"][node] = {"call": "work:do", "args": [{"$ref": need} for need in needs], "options": options}
             spec["outputs"][node] = {"$ref": node}
@@ -331,8 +331,8 @@ def test_a_wrong_sum_of_the_ledger_is_an_alarm(root):
     with capture_logs() as lines:
         for _ in range(2 * TICKS_PER_COUNT):
             root.coordinator.tick()
-    reported = [line for line in lines if line["event"] == "a sum in the ledger differs from the sum of its leases"]
-    assert [(line["log_level"], line["tenant"], line["kept"], line["counted"]) for line in reported] == [("error", "acme", 7, 0)]
+    warnings = [line for line in lines if line["event"] == "a sum in the ledger differs from the sum of its leases"]
+    assert [(line["log_level"], line["tenant"], line["kept"], line["counted"]) for line in warnings] == [("error", "acme", 7, 0)]
 
 
 def test_a_running_stage_of_a_silent_mesh_stays_until_the_sweep(root):
@@ -473,14 +473,14 @@ CLOSED = {
 }
 
 
-@pytest.mark.parametrize(("reported", "reason"), CLOSED.values(), ids=CLOSED)
-def test_what_waits_for_a_mesh_is_taken_back_when_it_closes(root, reported, reason):
+@pytest.mark.parametrize(("changes", "reason"), CLOSED.values(), ids=CLOSED)
+def test_what_waits_for_a_mesh_is_taken_back_when_it_closes(root, changes, reason):
     root.submit(a="")
     root.coordinator.step(0)
     assert root.waiting("east") == ["r.1"]
     root.store.configure(TenantTree([*root.store.snapshot().tree.tenants.values(), Tenant(path="other", parent=None)]))
     east = root.sessions["east"]
-    east.record = replace(east.record, **reported)
+    east.record = replace(east.record, **changes)
     east.heartbeat()
     root.coordinator.tick()
     assert (root.waiting("east"), root.states(), root.record().nodes["a"].reason) == ([], {"a": "BLOCKED"}, reason)
@@ -550,8 +550,8 @@ def test_how_long_stages_run_is_learnt_from_those_that_end(root):
     assert root.registry.conditions().meshes["east"].pace == Pace(run_ms=700)
 
 
-@pytest.mark.parametrize("reported", [pytest.param(True, id="told task by task"), pytest.param(False, id="dropped as a whole")])
-def test_cancelled_work_is_no_sample_of_run_time(root, reported):
+@pytest.mark.parametrize("is_reported", [pytest.param(True, id="reported task by task"), pytest.param(False, id="dropped as a whole")])
+def test_cancelled_work_is_no_sample_of_run_time(root, is_reported):
     root.submit(a="")
     root.coordinator.step(0)
     claimed = root.start("east")
@@ -560,8 +560,8 @@ def test_cancelled_work_is_no_sample_of_run_time(root, reported):
     root.runs.request_cancel("r", "enough")
     root.coordinator.step(0)
     stopped = Failure(reason=Reason.CANCELLED_BY_USER, type_name="TaskCancelledError", message="cancelled")
-    reported = [NodeFailed(stage="r.1", node="a", attempt=1, started_ms=1, finished_ms=2, failure=stopped)] if reported else []
-    root.say(claimed, 2, *reported, StageEnded(stage="r.1"))
+    messages = [NodeFailed(stage="r.1", node="a", attempt=1, started_ms=1, finished_ms=2, failure=stopped)] if is_reported else []
+    root.say(claimed, 2, *messages, StageEnded(stage="r.1"))
     root.coordinator.step(0)
     root.coordinator.tick()
     assert root.record().state is RunState.CANCELLED

@@ -18,8 +18,8 @@ TREE = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"):
 def record_of(**nodes):
     """Return a record of nodes by need and requested zone: `a="@east"`, `b="a@west"`."""
     spec = {"spec": "dag/1", "nodes": {}, "outputs": {}}
-    for node, reported in nodes.items():
-        need, _, zone = reported.partition("@")
+    for node, words in nodes.items():
+        need, _, zone = words.partition("@")
         spec["nodes"][node] = {
             "call": "work:do",
             "args": [{"$ref": need}] if need else [],
@@ -40,14 +40,14 @@ def rehearsed(record):
 
 
 def test_stages_are_listed_with_mesh_slot_and_priority():
-    reported = rehearsed(record_of(a="@east", b="a@west"))
-    assert [(stage.stage, stage.mesh, stage.state) for stage, _ in reported.stages] == [
+    dry_run_result = rehearsed(record_of(a="@east", b="a@west"))
+    assert [(stage.stage, stage.mesh, stage.state) for stage, _ in dry_run_result.stages] == [
         ("new.1", "east", StageState.QUEUED),
         ("new.2", "west", StageState.PLANNED),
     ]
-    assert {(sent.slot, sent.priority) for _, sent in reported.stages} == {(ResourceSet.of({"cpu": 2}), 3)}
+    assert {(sent.slot, sent.priority) for _, sent in dry_run_result.stages} == {(ResourceSet.of({"cpu": 2}), 3)}
 
 
 def test_a_rejected_stage_is_listed_with_the_reason():
-    reported = rehearsed(record_of(a="@north"))
-    assert (reported.stages, reported.blockages["a"].reason) == ((), Reason.LABEL_MISMATCH)
+    dry_run_result = rehearsed(record_of(a="@north"))
+    assert (dry_run_result.stages, dry_run_result.blockages["a"].reason) == ((), Reason.LABEL_MISMATCH)

@@ -62,9 +62,9 @@ def test_an_option_is_either_honoured_or_refused():
 def test_a_refused_option_names_function_and_remedy(name: str):
     remote = ray.remote(**{name: ASKS[name]})(clean)
     for write in (lambda: dag.task(remote), lambda: dag.bind(remote), lambda: dag.task(clean, **{name: ASKS[name]})):
-        with pytest.raises(GraphTypeError, match=rf"task clean: Ray's option {name}=.* is not supported: .*:") as reported:
+        with pytest.raises(GraphTypeError, match=rf"task clean: Ray's option {name}=.* is not supported: .*:") as raised:
             write()
-        assert REFUSED[name].refused_because in str(reported.value)
+        assert REFUSED[name].refused_because in str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["num_returns", "scheduling_strategy"])

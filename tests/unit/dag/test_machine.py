@@ -27,6 +27,7 @@ from mesh.stages.messages import (
     NodeStarted,
     NodeSucceeded,
     StageEnded,
+    StageResized,
     StageWaiting,
 )
 
@@ -82,9 +83,9 @@ def test_only_values_read_by_other_meshes_are_exported():
     assert run.machine.value_at("b") == "east"
 
 
-def relayed(*more, on_error="fail_fast", **reported):
+def relayed(*more, on_error="fail_fast", **fields):
     """Return a run: `a` is sent to the east; `b`, which reads it, and `c`, which does not, are one stage in the west."""
-    run = Driven("a:", "b: a", "c:", *more, on_error=on_error, **reported)
+    run = Driven("a:", "b: a", "c:", *more, on_error=on_error, **fields)
     run.place(a="east")
     run.place(b_c="west")
     return run
@@ -235,6 +236,18 @@ def test_a_stage_that_runs_waits_for_ray_until_a_node_begins():
     )
     run.take(run.begun("a"))
     assert (run.stage("a").reason, run.stage("a").detail) == (None, "")
+
+
+def test_a_stage_that_grows_or_shrinks_says_so_once():
+    run = Driven("a:")
+    run.place(a="east")
+    run.take(StageResized(stage=run.node("a").stage, slots=3))
+    assert run.stage("a").slots == 0  # It has not begun: no slot is known.
+    run.start("a")
+    for slots in (3, 3, 2):
+        run.take(StageResized(stage=run.node("a").stage, slots=slots))
+    assert (run.stage("a").slots, run.stage("a").state.value) == (2, "RUNNING")
+    assert [event.detail for event in run.events if "instead of" in event.detail] == ["3 slots instead of 1", "2 slots instead of 3"]
 
 
 def test_a_task_that_was_never_seen_to_start_may_succeed():
@@ -531,9 +544,9 @@ def test_a_lost_worker_or_value_costs_no_retry(reason, losses, kills):
 # -- waits, poison, dead letters -------------------------------------------------------------------------------------------
 
 
-def failing(*nodes, reason=Reason.USER_ERROR, **reported):
+def failing(*nodes, reason=Reason.USER_ERROR, **fields):
     """Return a run whose node `a` has failed once."""
-    run = Driven(*nodes, **reported)
+    run = Driven(*nodes, **fields)
     run.place(**{"_".join(run.record.nodes): "east"})
     run.start("a")
     run.take(run.begun("a"), run.failed("a", reason))
@@ -928,21 +941,21 @@ def test_a_run_that_stops_at_a_failure_can_be_cancelled():
 # -- waiting too long ------------------------------------------------------------------------------------------------------
 
 
-def in_queue(**reported):
-    run = Driven("a:", "b: a", **reported)
+def in_queue(**fields):
+    run = Driven("a:", "b: a", **fields)
     run.place(a_b="east")
     run.take(StageWaiting(stage=run.stage("a").stage, reason=Reason.POOL_BUSY, detail="pool general has 0 cpu free"))
     return run
 
 
-def at_the_root(**reported):
-    run = Driven("a:", "b: a", **reported)
+def at_the_root(**fields):
+    run = Driven("a:", "b: a", **fields)
     run.block("a", Reason.MESH_UNREACHABLE, "east is away")
     return run
 
 
-def at_a_limit(**reported):
-    run = Driven("a:", "b: a", **reported)
+def at_a_limit(**fields):
+    run = Driven("a:", "b: a", **fields)
     run.always = (StartsAllowed(under_way_max=0, reason=Reason.RUNNING_LIMIT, detail="acme runs 1 at a time"),)
     run.take(NodesPlaced(placements={node: Placement(mesh="east", why="") for node in "ab"}))
     return run
@@ -1079,9 +1092,9 @@ def test_a_stage_carries_the_order_of_its_tenant():
 # -- the tables ------------------------------------------------------------------------------------------------------------
 
 
-def drive(*steps, nodes=("a:", "b: a"), on_error="fail_fast", **reported):
+def drive(*steps, nodes=("a:", "b: a"), on_error="fail_fast", **fields):
     """Return a run after the steps."""
-    run = Driven(*nodes, on_error=on_error, **reported)
+    run = Driven(*nodes, on_error=on_error, **fields)
     for step in steps:
         step(run)
     return run
@@ -1103,7 +1116,7 @@ def begun_a(run):
     run.take(run.begun("a"))
 
 
-def reported(name, *args):
+def reports(name, *args):
     """Return a step that hands this message of `Driven` to the machine."""
     return lambda run: run.take(getattr(run, name)(*args))
 
@@ -1119,45 +1132,45 @@ NODE_WAYS = {
     ("WAITING", "BLOCKED"): lambda: drive(lambda run: run.block("a")),
     ("WAITING", "ASSIGNED"): lambda: drive(placed),
     ("WAITING", "FAILED"): lambda: drive(lose_a_often),
-    ("WAITING", "SKIPPED"): lambda: drive(apart, started_a, reported("failed", "a")),
+    ("WAITING", "SKIPPED"): lambda: drive(apart, started_a, reports("failed", "a")),
     ("WAITING", "CANCELLED"): lambda: drive(Driven.cancel),
     ("BLOCKED", "WAITING"): lambda: drive(lambda run: run.block("a"), placed),
-    ("BLOCKED", "SKIPPED"): lambda: drive(lambda run: run.place(a="east"), lambda run: run.block("b"), started_a, reported("failed", "a")),
+    ("BLOCKED", "SKIPPED"): lambda: drive(lambda run: run.place(a="east"), lambda run: run.block("b"), started_a, reports("failed", "a")),
     ("BLOCKED", "CANCELLED"): lambda: drive(lambda run: run.block("a"), Driven.cancel),
     ("BLOCKED", "FAILED"): lambda: drive(lambda run: run.block("a"), lambda run: run.refuse_after(10, waited_ms=11)),
-    ("ASSIGNED", "WAITING"): lambda: drive(placed, started_a, reported("lost", "a")),
+    ("ASSIGNED", "WAITING"): lambda: drive(placed, started_a, reports("lost", "a")),
     ("ASSIGNED", "RUNNING"): lambda: drive(placed, started_a, begun_a),
-    ("ASSIGNED", "SUCCEEDED"): lambda: drive(placed, started_a, reported("done", "a")),
-    ("ASSIGNED", "FAILED"): lambda: drive(placed, started_a, reported("failed", "a")),
-    ("ASSIGNED", "SKIPPED"): lambda: drive(placed, started_a, reported("failed", "a")),
-    ("ASSIGNED", "CANCELLED"): lambda: drive(placed, Driven.cancel, reported("ended", "a")),
-    ("RUNNING", "SUCCEEDED"): lambda: drive(placed, started_a, begun_a, reported("done", "a")),
-    ("RUNNING", "FAILED"): lambda: drive(placed, started_a, begun_a, reported("failed", "a")),
+    ("ASSIGNED", "SUCCEEDED"): lambda: drive(placed, started_a, reports("done", "a")),
+    ("ASSIGNED", "FAILED"): lambda: drive(placed, started_a, reports("failed", "a")),
+    ("ASSIGNED", "SKIPPED"): lambda: drive(placed, started_a, reports("failed", "a")),
+    ("ASSIGNED", "CANCELLED"): lambda: drive(placed, Driven.cancel, reports("ended", "a")),
+    ("RUNNING", "SUCCEEDED"): lambda: drive(placed, started_a, begun_a, reports("done", "a")),
+    ("RUNNING", "FAILED"): lambda: drive(placed, started_a, begun_a, reports("failed", "a")),
     ("RUNNING", "SKIPPED"): lambda: drive(
-        lambda run: run.place(a_b="east"), started_a, begun_a, reported("failed", "b"), reported("ended", "a"), nodes=("a:", "b:")
+        lambda run: run.place(a_b="east"), started_a, begun_a, reports("failed", "b"), reports("ended", "a"), nodes=("a:", "b:")
     ),
-    ("RUNNING", "CANCELLED"): lambda: drive(placed, started_a, begun_a, Driven.cancel, reported("ended", "a")),
+    ("RUNNING", "CANCELLED"): lambda: drive(placed, started_a, begun_a, Driven.cancel, reports("ended", "a")),
 }
 
 STAGE_WAYS = {
     ("PLANNED", "QUEUED"): lambda: drive(placed),
     ("PLANNED", "ENDED"): lambda: drive(apart, Driven.cancel),
     ("QUEUED", "RUNNING"): lambda: drive(placed, started_a),
-    ("QUEUED", "ENDED"): lambda: drive(placed, Driven.cancel, reported("ended", "a")),
+    ("QUEUED", "ENDED"): lambda: drive(placed, Driven.cancel, reports("ended", "a")),
     ("QUEUED", "LOST"): lambda: drive(placed, lambda run: run.take(MeshGone(mesh="east"))),
-    ("RUNNING", "ENDED"): lambda: drive(placed, started_a, reported("ended", "a")),
+    ("RUNNING", "ENDED"): lambda: drive(placed, started_a, reports("ended", "a")),
     ("QUEUED", "STOPPED"): lambda: drive(placed, lambda run: run.take(StartsAllowed(is_shut=True, reason=Reason.TENANT_SUSPENDED))),
     ("RUNNING", "STOPPED"): lambda: drive(placed, started_a, lambda run: run.take(run.lost("a", Reason.MESH_LEFT))),
-    ("RUNNING", "LOST"): lambda: drive(placed, started_a, reported("lost", "a")),
+    ("RUNNING", "LOST"): lambda: drive(placed, started_a, reports("lost", "a")),
 }
 
 RUN_WAYS = {
     ("PENDING", "RUNNING"): lambda: drive(placed),
     ("PENDING", "CANCELLED"): lambda: drive(Driven.cancel),
     ("RUNNING", "CANCELLING"): lambda: drive(placed, Driven.cancel),
-    ("RUNNING", "SUCCEEDED"): lambda: drive(placed, lambda run: run.finish("a", "b"), reported("ended", "a")),
-    ("RUNNING", "FAILED"): lambda: drive(placed, started_a, reported("failed", "a"), reported("ended", "a")),
-    ("CANCELLING", "CANCELLED"): lambda: drive(placed, Driven.cancel, reported("ended", "a")),
+    ("RUNNING", "SUCCEEDED"): lambda: drive(placed, lambda run: run.finish("a", "b"), reports("ended", "a")),
+    ("RUNNING", "FAILED"): lambda: drive(placed, started_a, reports("failed", "a"), reports("ended", "a")),
+    ("CANCELLING", "CANCELLED"): lambda: drive(placed, Driven.cancel, reports("ended", "a")),
 }
 
 
@@ -1218,7 +1231,7 @@ def test_every_move_that_is_no_row_is_refused(table, move):
 
 
 def test_a_node_that_ends_stays_ended():
-    run = drive(placed, lambda run: run.finish("a", "b"), reported("ended", "a"))
+    run = drive(placed, lambda run: run.finish("a", "b"), reports("ended", "a"))
     assert all(node.state in NODE_ENDS for node in run.record.nodes.values())
     assert run.record.nodes["a"].state is NodeState.SUCCEEDED
 

@@ -20,11 +20,11 @@ TREE = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"):
 class Run:
     """Run with some nodes placed. A node: `name: needs`; a need with `~` is only waited for."""
 
-    def __init__(self, *nodes, at=None, stays_at=None, sizes=None, **reported):
+    def __init__(self, *nodes, at=None, stays_at=None, sizes=None, **of_nodes):
         self.plans = {}
         for text in nodes:
             node, _, needs = text.partition(":")
-            fields = dict(reported.get(node, {}))
+            fields = dict(of_nodes.get(node, {}))
             task = TaskSpec(
                 node=node,
                 attempt=1,
@@ -155,15 +155,15 @@ def test_a_node_below_an_earlier_blocked_one_is_left_too():
 
 
 @pytest.mark.parametrize(
-    ("reported", "reason"),
+    ("needs", "reason"),
     [
         pytest.param({"resources": ResourceSet.of({"cpu": 9})}, Reason.POOL_TOO_SMALL, id="more than any pool holds"),
         pytest.param({"resources": ResourceSet.of({"gpu": 1})}, Reason.POOL_TOO_SMALL, id="what no pool has"),
         pytest.param({"mesh": "north"}, Reason.MESH_UNKNOWN, id="a mesh that has never joined"),
     ],
 )
-def test_a_node_that_no_mesh_takes_says_why(reported, reason):
-    assert placed(Run("a:", a=reported), EAST, WEST) == ({}, {"a": reason})
+def test_a_node_that_no_mesh_takes_says_why(needs, reason):
+    assert placed(Run("a:", a=needs), EAST, WEST) == ({}, {"a": reason})
 
 
 def test_without_any_mesh_every_first_node_is_blocked():

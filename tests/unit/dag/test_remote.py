@@ -96,12 +96,12 @@ def test_an_unknown_default_tenant_is_reported_with_its_source(world, ask):
     client = world.client("acme/lap")
     with pytest.raises(
         ApiError, match=r"there is no tenant 'acme/lap'.* is the default tenant in client\.json of the running stack: name another one"
-    ) as reported:
+    ) as raised:
         getattr(client, ask)(client.spec_of(load.bind(1)))
-    assert reported.value.code == "unknown_tenant"
-    with pytest.raises(ApiError, match="there is no tenant") as reported:
+    assert raised.value.code == "unknown_tenant"
+    with pytest.raises(ApiError, match="there is no tenant") as raised:
         getattr(client, ask)({**client.spec_of(load.bind(1)), "tenant": "acme/lap/x"})
-    assert "client.json" not in str(reported.value), "it was named"
+    assert "client.json" not in str(raised.value), "it was named"
 
 
 def test_a_refused_graph_tells_every_problem(client):
@@ -149,16 +149,16 @@ def test_a_timeout_bounds_the_wait_for_a_root_that_is_away(ask, answer):
     away = {"nobody": httpx.ConnectError("refused"), "proxy": proxy, "busy": too_many()}[answer]
     client, _ = answering(line("RUNNING"), away, patience_s=3_600)
     run = client.run("night")
-    with pytest.raises(ResultTimeout, match="no answer about run night") as reported:
+    with pytest.raises(ResultTimeout, match="no answer about run night") as raised:
         ask(run, timeout=0.1)
-    assert ("does not answer" in str(reported.value)) == (answer == "nobody")
+    assert ("does not answer" in str(raised.value)) == (answer == "nobody")
 
 
 def test_a_root_that_never_answers_is_reported_in_one_line():
     client, _ = answering(httpx.ConnectError("refused"), patience_s=0)
-    with pytest.raises(ApiError, match=r"does not answer \(refused\)") as reported:
+    with pytest.raises(ApiError, match=r"does not answer \(refused\)") as raised:
         client.run("night")
-    assert reported.value.status == 0
+    assert raised.value.status == 0
 
 
 def too_many() -> httpx.Response:
@@ -174,9 +174,9 @@ def test_a_client_that_has_used_up_its_calls_waits_for_more():
 
 def test_a_rate_limited_client_is_reported():
     client, _ = answering(too_many(), patience_s=0)
-    with pytest.raises(ApiError, match=r"^used up$") as reported:
+    with pytest.raises(ApiError, match=r"^used up$") as raised:
         client.run("night")
-    assert reported.value.status == 429
+    assert raised.value.status == 429
 
 
 def test_something_that_is_no_root_is_not_taken_for_one():
@@ -214,7 +214,7 @@ def test_events_come_in_order_and_end_with_the_run(world, client):
 
 
 def test_events_resume_after_the_last_one_of_a_broken_stream():
-    def reported(seq: int, kind: str, after: str) -> str:
+    def event_of(seq: int, kind: str, after: str) -> str:
         return (
             f"id: {seq}\nevent: {kind}\ndata: "
             + json.dumps({"seq": seq, "at_ms": 1, "run": "night", "kind": kind, "after": after})
@@ -224,8 +224,8 @@ def test_events_resume_after_the_last_one_of_a_broken_stream():
     def stream(*events: str) -> httpx.Response:
         return httpx.Response(200, headers={"Content-Type": "text/event-stream"}, text="".join(events))
 
-    first = stream("retry: 1000\n\n", reported(1, "node", "RUNNING"), ": nothing new\n\n")
-    client, asked = answering(first, httpx.ConnectError("refused"), stream(reported(2, "run", "FAILED")))
+    first = stream("retry: 1000\n\n", event_of(1, "node", "RUNNING"), ": nothing new\n\n")
+    client, asked = answering(first, httpx.ConnectError("refused"), stream(event_of(2, "run", "FAILED")))
     assert [event.seq for event in Run("night", client).events()] == [1, 2]
     assert [request.url.params["after"] for request in asked] == ["0", "1", "1"]
 
@@ -358,6 +358,13 @@ def test_the_state_folder_of_the_environment_comes_first(tmp_path):
     assert find_access(None, None, environment=with_address, folder=tmp_path).address == "http://env:1"
 
 
+def test_a_given_state_folder_comes_before_the_environment(tmp_path):
+    (tmp_path / "client.json").write_text(json.dumps({"address": "http://named:1", "api_key": "n"}))
+    environment = {"SCHEDULEMESH_STATE": "/nowhere", "SCHEDULEMESH_ADDRESS": "http://env:1", "SCHEDULEMESH_API_KEY": "e"}
+    found = find_access(None, None, environment=environment, folder=tmp_path, state_dir=tmp_path)
+    assert (found.address, found.api_key, found.key_from) == ("http://named:1", "n", "client.json")
+
+
 def test_the_key_in_the_file_is_never_sent_to_another_address(tmp_path):
     published(tmp_path, address="http://file:1", api_key="f")
     with pytest.raises(ApiError, match="no API key for http://other:1"):
@@ -406,10 +413,10 @@ def test_an_address_is_taken_as_it_was_given(tmp_path, given):
 
 
 def test_without_an_address_every_way_to_set_one_is_listed(tmp_path):
-    with pytest.raises(ApiError) as reported:
+    with pytest.raises(ApiError) as raised:
         find_access(None, None, environment={}, folder=tmp_path)
     for way in ("schedulemesh up", "SCHEDULEMESH_ADDRESS", "address="):
-        assert way in str(reported.value)
+        assert way in str(raised.value)
 
 
 def test_a_broken_file_is_as_good_as_none(tmp_path):

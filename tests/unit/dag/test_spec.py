@@ -19,7 +19,7 @@ OTHER_SHA = hashlib.sha256(b"other").hexdigest()
 
 def graph(**changes: Any) -> dict[str, Any]:
     """Return a small valid graph with changes at its top level."""
-    reported = {
+    document = {
         "spec": "dag/1",
         "nodes": {
             "split": {"call": "ads.etl:split", "args": [1, {"$uri": "s3://in/a"}]},
@@ -27,20 +27,20 @@ def graph(**changes: Any) -> dict[str, Any]:
         },
         "outputs": {"scores": {"$ref": "score"}},
     }
-    return {**reported, **changes}
+    return {**document, **changes}
 
 
 def with_node(**node: Any) -> dict[str, Any]:
     return graph(nodes={**graph()["nodes"], "more": node})
 
 
-def body_of(reported: Any) -> bytes:
-    return json.dumps(reported).encode()
+def body_of(document: Any) -> bytes:
+    return json.dumps(document).encode()
 
 
-def problems_of(reported: Any) -> tuple[tuple[str, str], ...]:
+def problems_of(document: Any) -> tuple[tuple[str, str], ...]:
     with pytest.raises(SpecError) as wrong:
-        parse(reported if isinstance(reported, bytes) else body_of(reported))
+        parse(document if isinstance(document, bytes) else body_of(document))
     return wrong.value.problems
 
 
@@ -65,7 +65,7 @@ def test_inputs_are_in_reading_order_and_order_edges_apart():
 
 
 @pytest.mark.parametrize(
-    ("reported", "place", "words"),
+    ("text", "place", "words"),
     [
         pytest.param(b'{"spec": "dag/1",}', "", "not JSON: .*line 1, column 1[78]", id="broken JSON is reported with line and column"),
         pytest.param(b"\xff{}", "", "not UTF-8: byte 0", id="bytes that are no text"),
@@ -82,14 +82,14 @@ def test_inputs_are_in_reading_order_and_order_edges_apart():
         ),
     ],
 )
-def test_text_that_is_not_one_clear_value_is_refused(reported, place, words):
+def test_text_that_is_not_one_clear_value_is_refused(text, place, words):
     with pytest.raises(SpecError, match=words) as wrong:
-        parse(reported)
+        parse(text)
     assert wrong.value.problems[0][0] == place
 
 
 @pytest.mark.parametrize(
-    ("reported", "problem"),
+    ("document", "problem"),
     [
         pytest.param(graph(frob=1), ("/frob", "unknown key"), id="an unknown key"),
         pytest.param(graph(node={}), ("/node", "unknown key; did you mean nodes?"), id="a misspelt key"),
@@ -198,16 +198,16 @@ def test_text_that_is_not_one_clear_value_is_refused(reported, place, words):
         pytest.param(graph(blobs={SHA: "***"}), (f"/blobs/{SHA}", "is not base64"), id="a blob that is no base64"),
     ],
 )
-def test_every_problem_is_reported_with_its_path(reported, problem):
+def test_every_problem_is_reported_with_its_path(document, problem):
     place, words = problem
-    found = problems_of(reported)
+    found = problems_of(document)
     assert [text for where, text in found if where == place and words in text], found
 
 
 def test_all_problems_are_reported_at_once_each_once():
-    reported = with_node(call="x", args=[{"$ref": "nobody"}], options={"num_gpu": 1}, mup=1)
-    reported["outputs"] = {"r": {"$ref": "noone"}}
-    assert {place for place, _ in problems_of(reported)} == {
+    document = with_node(call="x", args=[{"$ref": "nobody"}], options={"num_gpu": 1}, mup=1)
+    document["outputs"] = {"r": {"$ref": "noone"}}
+    assert {place for place, _ in problems_of(document)} == {
         "/nodes/more/call",
         "/nodes/more/options/num_gpu",
         "/nodes/more/mup",
@@ -271,23 +271,23 @@ def test_an_invalid_label_selector_is_refused_with_its_path():
 
 
 def test_blobs_are_given_back_as_bytes():
-    reported = with_node(function={"$blob": SHA}, args=[{"$blob": SHA}])
-    spec = parse(body_of({**reported, "blobs": {SHA: base64.b64encode(CODE).decode()}}))
+    document = with_node(function={"$blob": SHA}, args=[{"$blob": SHA}])
+    spec = parse(body_of({**document, "blobs": {SHA: base64.b64encode(CODE).decode()}}))
     assert spec.blob_bytes() == {SHA: CODE}
 
 
 def test_what_is_kept_has_no_blobs_and_is_the_same_graph():
-    reported = with_node(
+    document = with_node(
         function={"$blob": SHA}, args=[{"$$ref": [1, 2.5, None, True, "é"]}], options={"labels": {"zone": "!eu"}, "memory": "4GiB"}
     )
-    spec = parse(body_of({**reported, "id": "r1", "blobs": {SHA: base64.b64encode(CODE).decode()}}))
+    spec = parse(body_of({**document, "id": "r1", "blobs": {SHA: base64.b64encode(CODE).decode()}}))
     kept = kept_form(spec)
     again = load(kept)
     assert b"blobs" not in kept
     assert again.nodes == spec.nodes
     assert list(again.nodes) == list(spec.nodes)
     assert (again.outputs, again.id, digest(again)) == (spec.outputs, "r1", digest(spec))
-    assert load(body_of({**reported, "blobs": {SHA: base64.b64encode(CODE).decode()}})).nodes == spec.nodes
+    assert load(body_of({**document, "blobs": {SHA: base64.b64encode(CODE).decode()}})).nodes == spec.nodes
 
 
 def test_garbage_in_the_store_is_an_error_of_the_spec():
@@ -321,9 +321,9 @@ SAME = [
 ]
 
 
-@pytest.mark.parametrize("reported", SAME)
-def test_the_same_graph_has_the_same_digest(reported):
-    assert digest(parse(body_of(reported))) == digest(parse(body_of(graph())))
+@pytest.mark.parametrize("document", SAME)
+def test_the_same_graph_has_the_same_digest(document):
+    assert digest(parse(body_of(document))) == digest(parse(body_of(graph())))
 
 
 DIFFERENT = [
@@ -335,6 +335,6 @@ DIFFERENT = [
 ]
 
 
-@pytest.mark.parametrize("reported", DIFFERENT)
-def test_another_graph_has_another_digest(reported):
-    assert digest(parse(body_of(reported))) != digest(parse(body_of(graph())))
+@pytest.mark.parametrize("document", DIFFERENT)
+def test_another_graph_has_another_digest(document):
+    assert digest(parse(body_of(document))) != digest(parse(body_of(graph())))

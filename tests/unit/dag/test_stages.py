@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dag.run.stages import exports, split, transfers
+from dag.run.stages import split
 from dag.spec.graph import Graph, topological_order
 
 WORKFLOWS = Path(__file__).parents[4] / "shared" / "workflows"
@@ -20,15 +20,15 @@ WORKFLOWS = Path(__file__).parents[4] / "shared" / "workflows"
 #: Substitute for missing recorded workflows: two producers, a reader of both on the other mesh, and one back.
 WRITTEN_HERE = {
     "tasks": [
-        {"id": "one_1", "name": "one_1", "parents": [], "inputFiles": [], "outputFiles": ["f1", "f2"]},
-        {"id": "one_2", "name": "one_2", "parents": [], "inputFiles": [], "outputFiles": ["f3"]},
-        {"id": "two_3", "name": "two_3", "parents": ["one_1", "one_2"], "inputFiles": ["f1", "f2", "f3"], "outputFiles": ["f4"]},
-        {"id": "two_4", "name": "two_4", "parents": ["one_1"], "inputFiles": ["f1"], "outputFiles": []},
-        {"id": "one_5", "name": "one_5", "parents": ["two_3"], "inputFiles": ["f4"], "outputFiles": []},
+        {"id": "one_1", "name": "one_1", "parents": []},
+        {"id": "one_2", "name": "one_2", "parents": []},
+        {"id": "two_3", "name": "two_3", "parents": ["one_1", "one_2"]},
+        {"id": "two_4", "name": "two_4", "parents": ["one_1"]},
+        {"id": "one_5", "name": "one_5", "parents": ["two_3"]},
     ]
 }
-#: `one` goes to C and `two` to A, so there are three levels of one stage each; f1 crosses once for its two readers.
-WRITTEN_HERE_COUNTS = {"stages_mesh_level": 3, "cut_edges": 4, "transfers_distinct": 4, "hops": 2}
+#: `one` goes to C and `two` to A, so there are three levels of one stage each.
+WRITTEN_HERE_COUNTS = {"stages_mesh_level": 3, "cut_edges": 4, "hops": 2}
 
 
 def recorded() -> list[Any]:
@@ -37,7 +37,7 @@ def recorded() -> list[Any]:
     index = json.loads((WORKFLOWS / "INDEX.json").read_text(encoding="utf-8"))
     return [
         pytest.param(WRITTEN_HERE, WRITTEN_HERE_COUNTS, id="a graph written here"),
-        *(pytest.param(reported["name"], reported["by_type_mesh"], id=reported["name"]) for reported in index["instances"]),
+        *(pytest.param(instance["name"], instance["by_type_mesh"], id=instance["name"]) for instance in index["instances"]),
     ]
 
 
@@ -62,21 +62,15 @@ def mesh_by_type(name: str) -> str:
 @pytest.mark.parametrize(("source", "counts"), recorded())
 def test_recorded_workflows_split_as_counted_by_others(source, counts):
     tasks = tasks_of_workflow(source)
-    mesh_of = {reported["id"]: mesh_by_type(reported["name"]) for reported in tasks}
-    needs = {reported["id"]: tuple(reported["parents"]) for reported in tasks}
+    mesh_of = {fields["id"]: mesh_by_type(fields["name"]) for fields in tasks}
+    needs = {fields["id"]: tuple(fields["parents"]) for fields in tasks}
     edges = [(parent, node) for node, parents in needs.items() for parent in parents]
-    written = {reported["id"]: reported["outputFiles"] for reported in tasks}
-    read = {reported["id"]: set(reported["inputFiles"]) for reported in tasks}
-    # Our nodes have one value each; the counts count files, so each file of a node is an edge of its own.
-    file_edges = [(file, node) for parent, node in edges for file in written[parent] if file in read[node]]
-    mesh_of_files = {file: mesh_of[node] for node, files in written.items() for file in files}
 
     stages = stages_of(topological_order(Graph(needs)), edges, mesh_of)
 
     assert len(stages) == counts["stages_mesh_level"]
     assert max(stage.level for stage in stages) == counts["hops"]
     assert sum(mesh_of[parent] != mesh_of[node] for parent, node in edges) == counts["cut_edges"]
-    assert len(transfers(file_edges, {**mesh_of_files, **mesh_of})) == counts["transfers_distinct"]
 
 
 def test_a_chain_on_one_mesh_is_one_stage_of_width_one():
@@ -108,15 +102,3 @@ def test_stages_of_a_level_are_ordered_by_their_first_nodes():
 def test_what_has_finished_elsewhere_does_not_raise_the_level():
     (stage,) = stages_of("b", [("a", "b")], {"a": "west", "b": "east"})
     assert (stage.level, stage.nodes) == (0, ("b",))
-
-
-def test_outputs_and_what_another_mesh_reads_are_exported():
-    mesh_of = {"a": "east", "b": "east", "c": "west", "d": "east"}
-    edges = [("a", "b"), ("a", "c"), ("b", "d")]
-    assert exports(edges, mesh_of, ["d"]) == {"a", "d"}
-
-
-def test_a_value_crosses_once_per_mesh_however_many_read_it():
-    mesh_of = {"a": "east", "b": "west", "c": "west", "d": "north", "e": "east"}
-    edges = [("a", reader) for reader in "bcde"]
-    assert transfers(edges, mesh_of) == {("a", "west"), ("a", "north")}

@@ -228,10 +228,10 @@ def entering(node):
     ],
 )
 def test_a_node_is_not_its_value(use, remedy):
-    with pytest.raises(GraphTypeError) as reported:
+    with pytest.raises(GraphTypeError) as raised:
         use(task(add).bind(1))
-    assert "<node add>" in str(reported.value)
-    assert remedy in str(reported.value)
+    assert "<node add>" in str(raised.value)
+    assert remedy in str(raised.value)
 
 
 #: Methods of every object, not operations of a value: creation, lookup, representation, introspection, class layout.
@@ -246,11 +246,11 @@ KEPT = frozenset(
 
 def special_methods():
     """Return all methods that the language reference describes, and those of its abstract classes."""
-    reported = set(re.findall(r"\bobject\.(__\w+__)\(", "".join(topics.values())))
+    documented = set(re.findall(r"\bobject\.(__\w+__)\(", "".join(topics.values())))
     kinds = [kind for module in (collections.abc, contextlib, numbers, os) for kind in vars(module).values() if isinstance(kind, type)]
     asked = {name for kind in kinds for name in getattr(kind, "__abstractmethods__", ())}
     made = {name for name, member in vars(contextlib.AbstractAsyncContextManager).items() if inspect.isfunction(member)}
-    return reported | {name for name in asked | made if name.startswith("__")}
+    return documented | {name for name in asked | made if name.startswith("__")}
 
 
 def test_no_special_method_of_python_is_forgotten():
@@ -304,9 +304,9 @@ def test_a_task_has_no_remote_and_says_what_to_write():
     ],
 )
 def test_a_missing_attribute_is_reported_with_its_remedy(name, remedy):
-    with pytest.raises(AttributeError) as reported:
+    with pytest.raises(AttributeError) as raised:
         getattr(task(add).bind(1), name)
-    assert remedy in str(reported.value)
+    assert remedy in str(raised.value)
 
 
 def test_an_option_among_arguments_is_reported_with_its_place():

@@ -113,10 +113,10 @@ EXAMPLE_FILES = [
 
 @pytest.mark.parametrize(("module", "file"), EXAMPLE_FILES)
 def test_python_and_json_tell_the_same_graph(module: str, file: str):
-    reported = spec(file)
-    nodes = {name: json.loads(json.dumps(node).replace('{"$param": "name"}', '"mesh"')) for name, node in reported["nodes"].items()}
-    assert sent_from_python(module) == {"nodes": nodes, "outputs": reported["outputs"]}
-    assert reported.get("params", {"name": "mesh"}) == {"name": "mesh"}
+    compiled = spec(file)
+    nodes = {name: json.loads(json.dumps(node).replace('{"$param": "name"}', '"mesh"')) for name, node in compiled["nodes"].items()}
+    assert sent_from_python(module) == {"nodes": nodes, "outputs": compiled["outputs"]}
+    assert compiled.get("params", {"name": "mesh"}) == {"name": "mesh"}
 
 
 @pytest.mark.parametrize(("module", "file"), EXAMPLE_FILES)

@@ -43,7 +43,7 @@ def complaints_of(example: subprocess.Popen[str]) -> str:
 @pytest.mark.parametrize("module", ["examples.jobs.run", "examples.sharding", "examples.rlhf"])
 def test_an_example_interrupted_at_its_start_exits_130(module: str):
     options = ["--address", "127.0.0.1:1"] if module == "examples.rlhf" else []
-    with started("-c", INTERRUPTED_AT_RAY, module, *options) as example:
+    with started("-c", INTERRUPTED_AT_RAY, module, *options, RAY_ADDRESS="127.0.0.1:1") as example:
         complaints = complaints_of(example)
     assert example.returncode == 130, complaints
     assert "Traceback" not in complaints

@@ -39,10 +39,10 @@ class InProcess:
 @pytest.mark.parametrize("shape", [neighbours.SHAPE, {"asked": 3, "known": 1}, {"known": 4, "asked": 2}], ids=str)
 def test_s4_blocks_of_a_grid_recognise_what_one_table_would(shape):
     known, asked = neighbours.load()
-    reported = neighbours.recognise(InProcess(shape), known, asked.images[:90])
+    recognised = neighbours.recognise(InProcess(shape), known, asked.images[:90])
     alone = ((asked.images[:90, None, :] - known.images[None, :, :]) ** 2).sum(axis=2).argmin(axis=1)
-    np.testing.assert_array_equal(reported, known.numbers[alone])
-    assert (reported == asked.numbers[:90]).mean() > 0.9
+    np.testing.assert_array_equal(recognised, known.numbers[alone])
+    assert (recognised == asked.numbers[:90]).mean() > 0.9
 
 
 def test_nobody_holds_more_than_its_share():

@@ -6,7 +6,7 @@ from federation.estimates import CostRules, Pace, overdue_ms, paced, transfer_ms
 
 
 @pytest.mark.parametrize(
-    ("response", "expected_ms"),
+    ("timings", "expected_ms"),
     [
         pytest.param({"waiting": 0, "room": 1, "running": 0}, 0, id="capacity and an empty queue"),
         pytest.param({"waiting": 2, "room": 3, "running": 5}, 0, id="capacity for the queue and for it"),
@@ -17,23 +17,24 @@ from federation.estimates import CostRules, Pace, overdue_ms, paced, transfer_ms
         pytest.param({"waiting": 1, "room": 0, "running": 0}, 1_200, id="capacity used by foreign work"),
     ],
 )
-def test_the_wait_is_the_time_until_enough_stages_have_ended(response, expected_ms):
-    assert wait_ms(**response, run_ms=600) == expected_ms
+def test_the_wait_is_the_time_until_enough_stages_have_ended(timings, expected_ms):
+    assert wait_ms(**timings, run_ms=600) == expected_ms
 
 
 @pytest.mark.parametrize(
-    ("response", "expected"),
+    ("timings", "expected"),
     [
         pytest.param({"waiting": 0, "room": 0, "running": 1, "age_ms": 200}, (400, 0), id="the running one has done a third"),
         pytest.param({"waiting": 1, "room": 0, "running": 1, "age_ms": 200}, (1_000, 0), id="and another one comes first"),
         pytest.param({"waiting": 0, "room": 0, "running": 4, "age_ms": 200}, (100, 0), id="each of four has done a third"),
-        pytest.param({"waiting": 1, "room": 0, "running": 1, "age_ms": 900}, (600, 300), id="it is overdue"),
-        pytest.param({"waiting": 0, "room": 1, "running": 1, "age_ms": 900}, (0, 0), id="it is overdue, and there is capacity"),
+        pytest.param({"waiting": 1, "room": 0, "running": 1, "age_ms": 1_200}, (600, 0), id="it has run twice the mean"),
+        pytest.param({"waiting": 1, "room": 0, "running": 1, "age_ms": 1_201}, (600, 601), id="it is overdue"),
+        pytest.param({"waiting": 0, "room": 1, "running": 1, "age_ms": 1_201}, (0, 0), id="it is overdue, and there is capacity"),
     ],
 )
-def test_wait_shrinks_while_work_runs_and_becomes_overdue(response, expected):
-    overruns = {name: value for name, value in response.items() if name != "running"}
-    assert (wait_ms(**response, run_ms=600), overdue_ms(**overruns, run_ms=600)) == expected
+def test_wait_shrinks_while_work_runs_and_becomes_overdue(timings, expected):
+    overruns = {name: value for name, value in timings.items() if name != "running"}
+    assert (wait_ms(**timings, run_ms=600), overdue_ms(**overruns, run_ms=600)) == expected
 
 
 def test_stages_that_take_no_time_are_waited_for_all_the_same():

@@ -25,5 +25,5 @@ def test_each_short_resource_is_summed_over_all_pools():
 
 
 def test_cluster_without_nodes_backs_no_pool():
-    (response,) = unbacked_pools((pool("a", cpu=0.5),), ())
-    assert response.startswith("its pools declare 0.5 cpu, its nodes have 0; ")
+    (warning,) = unbacked_pools((pool("a", cpu=0.5),), ())
+    assert warning.startswith("its pools declare 0.5 cpu, its nodes have 0; ")

@@ -42,9 +42,9 @@ def test_cluster_url_names_nodes_and_tls():
     ],
 )
 def test_invalid_redis_url_is_refused_without_repeating_it(url, words):
-    with pytest.raises(ConfigError, match=words) as response:
+    with pytest.raises(ConfigError, match=words) as raised:
         read_redis_url(url.replace("://", "://root:secret@", 1) if "+" in url else url)
-    assert "secret" not in str(response.value)
+    assert "secret" not in str(raised.value)
 
 
 def test_every_scheme_is_read():

@@ -6,7 +6,7 @@ from federation.configured_meshes import ConfiguredMeshes
 from federation.estimates import Pace
 from federation.flap_detection import FlapHistory, FlapRules
 from federation.mesh_conditions import NEWCOMER, Drain, MeshCondition
-from federation.registry import NOTE_MS, MeshConditions, enrolled, look
+from federation.registry import NOTE_MS, MeshConditions, enrolled, observe
 from federation.snapshot import FederationSnapshot, MeshRecord, MeshView
 from federation.tenants import TenantTree
 
@@ -23,24 +23,24 @@ def a_snapshot(at_ms=NOW_MS, **incarnations):
 
 
 def test_the_first_look_writes_down_who_is_there():
-    after, note = look(a_snapshot(east=1), MeshConditions(), {}, RULES)
+    after, note = observe(a_snapshot(east=1), MeshConditions(), {}, RULES)
     assert after.meshes == {"east": MeshCondition(flap_history=FlapHistory(incarnation=1, alive=True))}
     assert note is not None
     assert (note.watched_ms, note.flap_history, note.paces) == (NOW_MS, {"east": FlapHistory(incarnation=1, alive=True)}, {})
 
 
 def test_unchanged_observation_is_not_written_again_soon():
-    known, _ = look(a_snapshot(east=1), MeshConditions(), {}, RULES)
+    known, _ = observe(a_snapshot(east=1), MeshConditions(), {}, RULES)
     known = replace(known, watched_ms=NOW_MS)
-    assert look(a_snapshot(NOW_MS + NOTE_MS - 1, east=1), known, {}, RULES)[1] is None
-    later = look(a_snapshot(NOW_MS + NOTE_MS, east=1), known, {}, RULES)[1]
+    assert observe(a_snapshot(NOW_MS + NOTE_MS - 1, east=1), known, {}, RULES)[1] is None
+    later = observe(a_snapshot(NOW_MS + NOTE_MS, east=1), known, {}, RULES)[1]
     assert later is not None
     assert (later.watched_ms, later.flap_history) == (NOW_MS + NOTE_MS, {})
 
 
 def test_run_times_become_the_pace_and_are_written_down_at_once():
     known = MeshConditions(watched_ms=NOW_MS, meshes={"east": MeshCondition(pace=Pace(run_ms=800))})
-    after, note = look(a_snapshot(), known, {"east": (1_600, 900), "west": (50,), "south": ()}, RULES)
+    after, note = observe(a_snapshot(), known, {"east": (1_600, 900), "west": (50,), "south": ()}, RULES)
     assert note is not None
     assert note.paces == {"east": Pace(run_ms=900, stages=3), "west": Pace(run_ms=50)}
     assert {mesh: kept.pace for mesh, kept in after.meshes.items()} == note.paces
@@ -49,7 +49,7 @@ def test_run_times_become_the_pace_and_are_written_down_at_once():
 def test_a_look_touches_no_drain():
     drain = Drain(reason="disks")
     known = MeshConditions(meshes={"east": MeshCondition(drain=drain), "gone": MeshCondition(drain=drain)})
-    after, note = look(a_snapshot(east=1), known, {"east": (5,)}, RULES)
+    after, note = observe(a_snapshot(east=1), known, {"east": (5,)}, RULES)
     assert {mesh: kept.drain for mesh, kept in after.meshes.items()} == {"east": drain, "gone": drain}
     assert note is not None
 

@@ -179,11 +179,11 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("tenants", "response"), WRONG)
-def test_a_tree_that_cannot_be_is_refused(tenants, response):
+@pytest.mark.parametrize(("tenants", "messages"), WRONG)
+def test_a_tree_that_cannot_be_is_refused(tenants, messages):
     with pytest.raises(ConfigError) as refused:
         TenantTree(tenants)
-    for words in response:
+    for words in messages:
         assert words in str(refused.value)
 
 

@@ -1,7 +1,7 @@
 """The agent: the actor that hosts one task's object, runs its calls, and reports to the supervisor.
 
-Calls of the user's object run in Ray's default concurrency group, orders of the supervisor in `control`: a busy object never
-delays an order. `wait_end` has its own group because a call of it is always pending. `host` is in the default group, so
+Calls of the user's object run in Ray's default concurrency group, commands of the supervisor in `control`: a busy object never
+delays a command. `wait_end` has its own group because a call of it is always pending. `host` is in the default group, so
 constructor and methods run on the same thread, as in a plain Ray actor.
 """
 
@@ -46,7 +46,7 @@ from mesh.ray.local.agent_messages import (
 
 A = TypeVar("A")
 
-#: Number of attempts whose answers are kept, so that a repeated order gets the same answer.
+#: Number of attempts whose answers are kept, so that a repeated command gets the same answer.
 ANSWERS_MAX = 64
 
 
@@ -155,7 +155,7 @@ class HostingAgent:
 
     @ray.method(num_returns=2)
     def run(self, task: TaskId, attempt: int) -> tuple[Ended, Any]:
-        """Call the order's entry method once; repeated calls return the same answer. Release the object if it ended cleanly.
+        """Call the command's entry method once; repeated calls return the same answer. Release the object if it ended cleanly.
 
         Returns:
             How it ended (read it, or wait for `ended`), and its value when the value is too large for `Ended.result` (pass it on
@@ -180,45 +180,45 @@ class HostingAgent:
         self._sender.forget(task, attempt)
         return released, None
 
-    def host(self, order: HostCommand) -> HostedOrFailed:
+    def host(self, command: HostCommand) -> HostedOrFailed:
         """Build the task's object and restore its saved state. Idempotent per attempt."""
-        with self._host_lock:  # With more threads than one, the same order may run here twice.
+        with self._host_lock:  # With more threads than one, the same command may run here twice.
             with self._lock:
-                known = self._known(order)
+                known = self._known(command)
                 if known is not None:
                     return known
-                order = _with_address(order, self._node) if order.needs_address else order
-                self._hosted = hosted = HostedTask(order, self._agent, self._sends(order))
-            self._sender.set_period(order.metrics_period_ms / 1000)
-            answer = self._built(hosted, order)
+                command = _with_address(command, self._node) if command.needs_address else command
+                self._hosted = hosted = HostedTask(command, self._agent, self._sends(command))
+            self._sender.set_period(command.metrics_period_ms / 1000)
+            answer = self._built(hosted, command)
             with self._lock:
                 if isinstance(answer, Failed) and self._hosted is hosted:
                     self._hosted = None
-                return _remember(self._answers, (order.task, order.attempt), answer)
+                return _remember(self._answers, (command.task, command.attempt), answer)
 
     def probe(self) -> None:
         """Answer the agent's own periodic call; its waiting time measures the queue."""
         self._probe.arrived()
 
-    # -- orders: the control group -------------------------------------------------------------------------------------
+    # -- commands: the control group -------------------------------------------------------------------------------------
 
     @ray.method(concurrency_group="control")
-    def stop(self, order: StopCommand) -> Stopped:
-        """Stop the task within the order's time limits and save its state. Idempotent per attempt."""
-        key = order.task, order.attempt
+    def stop(self, command: StopCommand) -> Stopped:
+        """Stop the task within the command's time limits and save its state. Idempotent per attempt."""
+        key = command.task, command.attempt
         with self._lock:
             hosted = self._hosted
             is_here = hosted is not None and (hosted.task, hosted.attempt) == key
             if key in self._stops or not is_here or hosted is None:
                 known = self._stops.get(key)
-                return known or _remember(self._stops, key, not_here(order.task, order.attempt, self._spoiled, self._end_of(key)))
-        stopped = hosted.stop(order)
+                return known or _remember(self._stops, key, not_here(command.task, command.attempt, self._spoiled, self._end_of(key)))
+        stopped = hosted.stop(command)
         with self._lock:
             self._spoiled = self._spoiled or stopped.why
             if self._hosted is hosted and stopped.how is not StopHow.STILL_RUNNING:
                 self._hosted = None
             _remember(self._stops, key, stopped)
-        self._sender.forget(order.task, order.attempt)
+        self._sender.forget(command.task, command.attempt)
         return stopped
 
     @ray.method(concurrency_group="control")
@@ -257,36 +257,36 @@ class HostingAgent:
     def _end_of(self, key: tuple[TaskId, int]) -> Ended | None:
         return self._end if self._end is not None and (self._end.task, self._end.attempt) == key else None
 
-    def _known(self, order: HostCommand) -> HostedOrFailed | None:
-        """Return the earlier answer, or why the order cannot be carried out. The caller holds the lock."""
+    def _known(self, command: HostCommand) -> HostedOrFailed | None:
+        """Return the earlier answer, or why the command cannot be carried out. The caller holds the lock."""
         hosted = self._hosted
-        if (order.task, order.attempt) in self._stops:
-            return self._failed(order, Reason.PREEMPTED, "it was already stopped")
-        if (order.task, order.attempt) in self._answers:
-            return self._answers[order.task, order.attempt]
+        if (command.task, command.attempt) in self._stops:
+            return self._failed(command, Reason.PREEMPTED, "it was already stopped")
+        if (command.task, command.attempt) in self._answers:
+            return self._answers[command.task, command.attempt]
         if self._spoiled:
-            return self._failed(order, Reason.START_FAILED, f"the process can host no further task: {self._spoiled}")
+            return self._failed(command, Reason.START_FAILED, f"the process can host no further task: {self._spoiled}")
         if hosted is not None:
-            return self._failed(order, Reason.START_FAILED, f"the agent hosts task {hosted.task}, attempt {hosted.attempt}")
+            return self._failed(command, Reason.START_FAILED, f"the agent hosts task {hosted.task}, attempt {hosted.attempt}")
         return None
 
-    def _built(self, hosted: HostedTask, order: HostCommand) -> HostedOrFailed:
+    def _built(self, hosted: HostedTask, command: HostCommand) -> HostedOrFailed:
         """Build the object; on failure, release everything of it."""
         reason = Reason.CODE_UNAVAILABLE
         try:
-            cls = pickle.loads(order.code)  # noqa: S301 - the tenant's own bytes, in the tenant's own process
-            handlers = handlers_of(cls) if order.handlers is None else pickle.loads(order.handlers)  # noqa: S301 - the same
+            cls = pickle.loads(command.code)  # noqa: S301 - the tenant's own bytes, in the tenant's own process
+            handlers = handlers_of(cls) if command.handlers is None else pickle.loads(command.handlers)  # noqa: S301 - the same
             self._settle_in()
             reason = Reason.USER_ERROR
-            restored, methods = hosted.build(cls, handlers if isinstance(handlers, StateHandlers) else StateHandlers(), order.saved)
-            address = (hosted.address() or order.environment[LEADER_ADDRESS]) if order.needs_address else ""
+            restored, methods = hosted.build(cls, handlers if isinstance(handlers, StateHandlers) else StateHandlers(), command.saved)
+            address = (hosted.address() or command.environment[LEADER_ADDRESS]) if command.needs_address else ""
         except CallPreempted as stopped:
-            return self._failed(order, Reason.PREEMPTED, str(stopped))  # `stop` releases the object.
+            return self._failed(command, Reason.PREEMPTED, str(stopped))  # `stop` releases the object.
         except BaseException as error:  # noqa: BLE001 - any error of user code is reported
-            return self._let_go_of(hosted, order, _reason_of(error, reason), error)
+            return self._let_go_of(hosted, command, _reason_of(error, reason), error)
         return Hosted(
-            task=order.task,
-            attempt=order.attempt,
+            task=command.task,
+            attempt=command.attempt,
             agent=self._agent,
             pid=os.getpid(),
             node=self._node,
@@ -307,24 +307,24 @@ class HostingAgent:
             self._is_settled = True
             gc.freeze()
 
-    def _let_go_of(self, hosted: HostedTask, order: HostCommand, reason: Reason, error: BaseException) -> Failed:
+    def _let_go_of(self, hosted: HostedTask, command: HostCommand, reason: Reason, error: BaseException) -> Failed:
         serialized = serialize_error(error)
         error.__traceback__ = None  # Its frames hold the partly built object.
         spoiled = hosted.let_go()
         with self._lock:
             self._spoiled = self._spoiled or spoiled
         return self._failed(
-            order, reason, serialized.words, traceback=serialized.traceback, pickled=serialized.pickled, reusable=not spoiled
+            command, reason, serialized.words, traceback=serialized.traceback, pickled=serialized.pickled, reusable=not spoiled
         )
 
-    def _failed(self, order: HostCommand, reason: Reason, detail: str, **more: Any) -> Failed:
+    def _failed(self, command: HostCommand, reason: Reason, detail: str, **more: Any) -> Failed:
         more.setdefault("reusable", not self._spoiled and self._hosted is None)
-        return Failed(task=order.task, attempt=order.attempt, agent=self._agent, reason=reason, detail=detail, **more)
+        return Failed(task=command.task, attempt=command.attempt, agent=self._agent, reason=reason, detail=detail, **more)
 
-    def _sends(self, order: HostCommand) -> Callable[[str, Any], None]:
+    def _sends(self, command: HostCommand) -> Callable[[str, Any], None]:
         def send(kind: str, payload: Any) -> None:
             self._blocked += {"blocked": 1, "unblocked": -1}.get(kind, 0)
-            self._sender.send(order.task, order.attempt, kind, payload)
+            self._sender.send(command.task, command.attempt, kind, payload)
 
         self._blocked = 0
         return send
@@ -345,7 +345,7 @@ def _remember(answers: OrderedDict[tuple[TaskId, int], A], key: tuple[TaskId, in
     return answer
 
 
-def _with_address(order: HostCommand, node: NodeName) -> HostCommand:
+def _with_address(command: HostCommand, node: NodeName) -> HostCommand:
     """Add a free address of this machine, for an object that does not choose one itself."""
     rows: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # untyped in Ray
     host = next(str(row["NodeManagerAddress"]) for row in rows if row["NodeID"] == node)
@@ -353,7 +353,7 @@ def _with_address(order: HostCommand, node: NodeName) -> HostCommand:
         probe.bind((host, 0))
         port = probe.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
-    return replace(order, environment={LEADER_ADDRESS: f"{shown}:{port}", **order.environment})
+    return replace(command, environment={LEADER_ADDRESS: f"{shown}:{port}", **command.environment})
 
 
 def _reason_of(error: BaseException, otherwise: Reason) -> Reason:

@@ -56,26 +56,28 @@ class HostedTask(HostedCalls):
     """One attempt, hosted by an agent: `build` makes the object, `stop` ends everything.
 
     Args:
-        order: Order to host.
+        command: Command to host the attempt.
         agent: Id of the agent.
-        tell: Reports to the supervisor: kind and payload.
+        send: Reports to the supervisor: kind and payload.
     """
 
-    def __init__(self, order: HostCommand, agent: AgentId, send: Send) -> None:
-        context = TaskContext(task=order.task, attempt=order.attempt, saved=order.saved, saved_bytes_max=order.saved_bytes_max, send=send)
-        super().__init__(order.task, order.attempt, context)
+    def __init__(self, command: HostCommand, agent: AgentId, send: Send) -> None:
+        context = TaskContext(
+            task=command.task, attempt=command.attempt, saved=command.saved, saved_bytes_max=command.saved_bytes_max, send=send
+        )
+        super().__init__(command.task, command.attempt, context)
         self.ended: Ended | None = None  #: How the entry method ended.
         self._agent, self._send = agent, send
-        self._entry, self._entry_arguments = order.entry, order.entry_arguments or NO_ARGUMENTS
-        self._arguments = _arguments_of(order)
-        self._wait_s, self._restore_s = order.arguments_ms_max / 1000, order.restore_ms_max / 1000
-        self._bytes_max = order.saved_bytes_max
+        self._entry, self._entry_arguments = command.entry, command.entry_arguments or NO_ARGUMENTS
+        self._arguments = _arguments_of(command)
+        self._wait_s, self._restore_s = command.arguments_ms_max / 1000, command.restore_ms_max / 1000
+        self._bytes_max = command.saved_bytes_max
         self._handlers = StateHandlers()
         self._result: Any = None  #: Result of the entry method, when it is too large for `ended`.
         self._run_lock, self._stop_lock = threading.Lock(), threading.Lock()
         self._stopped: Stopped | None = None
-        self._inhabitants = StrayThreads.look()
-        self._surroundings = Surroundings(order.environment)
+        self._threads_before = StrayThreads.look()
+        self._surroundings = Surroundings(command.environment)
 
     # -- the start -----------------------------------------------------------------------------------------------------
 
@@ -171,16 +173,16 @@ class HostedTask(HostedCalls):
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def stop(self, order: StopCommand) -> Stopped:
-        """Stop the task within the order's time limits. A second stop waits for the first and gets its answer."""
-        was_running = self._ask_to_stop(order.reason)
+    def stop(self, command: StopCommand) -> Stopped:
+        """Stop the task within the command's time limits. A second stop waits for the first and gets its answer."""
+        was_running = self._ask_to_stop(command.reason)
         with self._stop_lock:
             if self._stopped is None:
-                self._stopped = self._stop(order, was_running=was_running)
+                self._stopped = self._stop(command, was_running=was_running)
             return self._stopped
 
     def release(self) -> Ended | None:
-        """Release the object after an entry method that returned, so that the process is free without an order to stop.
+        """Release the object after an entry method that returned, so that the process is free without an command to stop.
 
         Returns:
             The end, with `spoiled`. None: nothing was released, and the task has to be stopped. It failed, its value is large, its
@@ -223,21 +225,21 @@ class HostedTask(HostedCalls):
         gc.collect()
         if watched() is not None:
             spoiled = spoiled or "something still refers to the task's object"
-        return spoiled or self._inhabitants.newcomers()
+        return spoiled or self._threads_before.newcomers()
 
-    def _stop(self, order: StopCommand, *, was_running: bool) -> Stopped:
-        ended_in_time = self._await_idle(order.grace_ms / 1000)
+    def _stop(self, command: StopCommand, *, was_running: bool) -> Stopped:
+        ended_in_time = self._await_idle(command.grace_ms / 1000)
         saved, unkept, hangs = None, "", False
         lost_ms = self.context.unkept_ms
-        if order.keep_state and self._actor is not None:
-            preserve_s = order.preserve_ms_max / 1000
-            kept = keep_state(self._capture, self._actor, reason=order.reason, timeout_s=preserve_s, is_running=not ended_in_time)
+        if command.keep_state and self._actor is not None:
+            preserve_s = command.preserve_ms_max / 1000
+            kept = keep_state(self._capture, self._actor, reason=command.reason, timeout_s=preserve_s, is_running=not ended_in_time)
             saved, unkept, hangs = kept.snapshot, kept.unkept, kept.hangs
             lost_ms = 0 if saved.saved_bytes is not None else lost_ms
         if not ended_in_time:
-            why, how = f"a call is still running, {order.grace_ms} ms after it was asked to stop", StopHow.STILL_RUNNING
+            why, how = f"a call is still running, {command.grace_ms} ms after it was asked to stop", StopHow.STILL_RUNNING
         else:
-            why = "the preserver hangs" if hangs else self.let_go(farewell_s=order.preserve_ms_max / 1000)
+            why = "the preserver hangs" if hangs else self.let_go(farewell_s=command.preserve_ms_max / 1000)
             how = StopHow.STOPPED if was_running else StopHow.IDLE
         return Stopped(
             task=self.task,
@@ -285,11 +287,11 @@ def not_here(task: TaskId, attempt: int, spoiled: str, ended: Ended | None = Non
     return Stopped(task=task, attempt=attempt, saved=None, lost_ms=0, how=StopHow.NOT_HERE, reusable=not spoiled, why=spoiled, ended=ended)
 
 
-def _arguments_of(order: HostCommand) -> PickledArguments:
-    if order.arguments is not None:
-        return order.arguments
-    if order.saved is not None and order.saved.arguments is not None:
-        return PickledArguments(pickled=order.saved.arguments)
+def _arguments_of(command: HostCommand) -> PickledArguments:
+    if command.arguments is not None:
+        return command.arguments
+    if command.saved is not None and command.saved.arguments is not None:
+        return PickledArguments(pickled=command.saved.arguments)
     return NO_ARGUMENTS
 
 

@@ -69,7 +69,7 @@ def keep_state(capture: CaptureContext, actor: Any, *, reason: Reason, timeout_s
     """Take a snapshot of the task and run the user's preserver.
 
     Args:
-        keepsake: The task and its inputs.
+        capture: The task and its inputs.
         actor: The user's object.
         reason: Why the task stops.
         timeout_s: Time limit of the preserver.
@@ -93,7 +93,7 @@ def keep_state(capture: CaptureContext, actor: Any, *, reason: Reason, timeout_s
         unkept = outcome.value
     else:
         return CapturedState(snapshot=replace(snapshot, level=SnapshotLevel.CUSTOM, saved_bytes=outcome.value))
-    return CapturedState(snapshot=_reported(snapshot, unkept), unkept=unkept, hangs=isinstance(outcome, Hangs))
+    return CapturedState(snapshot=_with_reason(snapshot, unkept), unkept=unkept, hangs=isinstance(outcome, Hangs))
 
 
 def restore_state(capture: CaptureContext, actor: Any, saved: StateSnapshot | None, *, timeout_s: float) -> Restored:
@@ -137,11 +137,11 @@ def _default_snapshot(capture: CaptureContext) -> StateSnapshot:
     )
     arguments = capture.arguments
     if arguments.refs:
-        return _reported(snapshot, "the arguments hold ObjectRefs and stay with the order")
+        return _with_reason(snapshot, "the arguments hold ObjectRefs and stay with the order")
     room = capture.bytes_max - snapshot.size_bytes
     if len(arguments.pickled) > room:
         take = f"the arguments take {counted(len(arguments.pickled), 'byte')}, and {room} are left"
-        return _reported(snapshot, f"{take}, so they stay with the order")
+        return _with_reason(snapshot, f"{take}, so they stay with the order")
     return replace(snapshot, arguments=arguments.pickled)
 
 
@@ -206,5 +206,5 @@ def _names(slots: Any) -> tuple[str, ...]:
     return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
-def _reported(snapshot: StateSnapshot, why: str) -> StateSnapshot:
+def _with_reason(snapshot: StateSnapshot, why: str) -> StateSnapshot:
     return replace(snapshot, why=f"{snapshot.why}; {why}" if snapshot.why else why)

@@ -105,7 +105,7 @@ class AgentCalls:
         """Return the agents' last reports. With `task_id`, ask its agent for a fresh one. Raises `TaskUnknown`."""
         if task_id is not None:
             self._tasks.task(task_id)
-        return self._link.ask(AgentVerbs.metrics, TaskId(task_id) if task_id is not None else None)
+        return self._link.ask(AgentVerbs.agent_metrics, TaskId(task_id) if task_id is not None else None)
 
 
 def _still(status: TaskStatus) -> RequestRefused:

@@ -16,17 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from mesh.errors import RuntimeAdapterError
-from mesh.observability.metric_targets import MetricValues, TargetCheck, Targets, TargetStatus, check_targets
+from mesh.observability.metric_targets import MetricsSnapshot, TargetCheck, Targets, TargetStatus, check_targets
 
-pictures: ModuleType | None
-ticker: ModuleType | None
-try:
-    from matplotlib import figure as pictures
-    from matplotlib import ticker
-except ImportError:  # The extra is not installed; `draw_page` raises `ChartsMissing`.
-    pictures = ticker = None
-
-Axes: TypeAlias = Any  #: matplotlib's class, which may be missing at import.
+Axes: TypeAlias = Any  #: matplotlib's class; only `draw_page` imports matplotlib, which takes most of a second and may be missing.
 #: Okabe and Ito's colours, which colour-blind people can distinguish, without yellow, which is invisible on white.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#555555")
 _MISSED_COLOUR = "#D55E00"
@@ -42,30 +34,34 @@ _LEGEND_COLUMNS, _LEGEND_CHARS = 4, 84  #: Limits of one row; each colour sample
 _SAMPLE_CHARS = 9
 
 Lines = Mapping[str, Sequence[float]]
-Pick = Callable[[MetricValues], Mapping[Any, float | None]]
+Pick = Callable[[MetricsSnapshot], Mapping[Any, float | None]]
 
 
 class ChartsMissing(RuntimeAdapterError):
     """matplotlib is not installed."""
 
 
-def draw_page(series: Sequence[MetricValues], file: Path, *, mesh: str = "", targets: Targets | None = None) -> None:
+def draw_page(series: Sequence[MetricsSnapshot], file: Path, *, mesh: str = "", targets: Targets | None = None) -> None:
     """Draw six charts of the series, oldest first, into a file with suffix `.png`, `.svg` or `.pdf`.
 
     Raises:
         ChartsMissing: matplotlib is not installed.
         RuntimeAdapterError: There are no metrics, the file cannot be written, or its suffix is not supported.
     """
-    if pictures is None:
-        raise ChartsMissing("the page of charts needs matplotlib; run: pip install '.[charts]' in the checkout of ScheduleMesh")
+    try:
+        from matplotlib import figure  # noqa: PLC0415  takes half a second, and may be missing
+    except ImportError as missing:
+        raise ChartsMissing(
+            "the page of charts needs matplotlib; run: pip install '.[charts]' in the checkout of ScheduleMesh"
+        ) from missing
     form = file.suffix.lower().removeprefix(".")
     if form not in ("png", "svg", "pdf"):
         raise RuntimeAdapterError(f"{file} has no supported suffix; use .png, .svg or .pdf")
     known = targets or Targets()
     if not series:
         raise RuntimeAdapterError("there are no metrics to draw yet; try again after a metrics period")
-    minutes = [(metric_values.at_ms - series[-1].at_ms) / 60_000 for metric_values in series]
-    page = pictures.Figure(figsize=(12, 9.5), layout="constrained")
+    minutes = [(metrics.at_ms - series[-1].at_ms) / 60_000 for metrics in series]
+    page: Any = figure.Figure(figsize=(12, 9.5), layout="constrained")
     page.get_layout_engine().set(h_pad=0.14, w_pad=0.12)
     page.suptitle(_title(mesh, series), x=0.012, ha="left", fontsize=14, fontweight="bold", color=_INK)
     for axes, chart in zip(page.subplots(3, 2).flat, _CHARTS, strict=True):
@@ -76,13 +72,13 @@ def draw_page(series: Sequence[MetricValues], file: Path, *, mesh: str = "", tar
         raise RuntimeAdapterError(f"{file} cannot be written: {error}") from error
 
 
-def metrics_panel(series: Sequence[MetricValues], *, mesh: str = "", targets: Targets | None = None) -> Panel:
+def metrics_panel(series: Sequence[MetricsSnapshot], *, mesh: str = "", targets: Targets | None = None) -> Panel:
     """Return a `rich` panel of the metrics now, their targets, and their history as sparklines."""
     table = Table.grid(padding=(0, 2))
     for justify in ("left", "right", "right", "left", "left"):
         table.add_column(justify=justify, no_wrap=True)
     for one in check_targets(series[-1], targets or Targets()) if series else ():
-        history = [_value(metric_values, one.name, one.tag) for metric_values in series]
+        history = [_value(metrics, one.name, one.tag) for metrics in series]
         table.add_row(*_row(one, history))
     if not series or not table.rows:
         table.add_row(Text("nothing is known yet", style="dim"))
@@ -99,17 +95,17 @@ def sparkline(values: Sequence[float | None], width: int = _SPARKS_WIDTH) -> str
 # -- the panel ---------------------------------------------------------------------------------------------------------
 
 
-def _row(checks: TargetCheck, history: Sequence[float | None]) -> tuple[Text, ...]:
-    colour = {TargetStatus.MET: "green", TargetStatus.MISSED: "red", TargetStatus.NO_TARGET: "dim"}[checks.standing]
-    sign = {TargetStatus.MET: "✓ met", TargetStatus.MISSED: "✗ missed", TargetStatus.NO_TARGET: ""}[checks.standing]
-    name = f"{checks.name}{{{checks.tag}}}" if checks.tag else checks.name
-    bound = "≥" if checks.name == "placement_success_rate" else "≤"
-    target = "" if checks.target is None else f"{bound} {_shown(checks.name, checks.target)}"
+def _row(check: TargetCheck, history: Sequence[float | None]) -> tuple[Text, ...]:
+    colour = {TargetStatus.MET: "green", TargetStatus.MISSED: "red", TargetStatus.NO_TARGET: "dim"}[check.status]
+    sign = {TargetStatus.MET: "✓ met", TargetStatus.MISSED: "✗ missed", TargetStatus.NO_TARGET: ""}[check.status]
+    name = f"{check.name}{{{check.tag}}}" if check.tag else check.name
+    bound = "≥" if check.name == "placement_success_rate" else "≤"
+    target = "" if check.target is None else f"{bound} {_shown(check.name, check.target)}"
     return (
         Text(name),
-        Text(_shown(checks.name, checks.value), style="bold"),
+        Text(_shown(check.name, check.value), style="bold"),
         Text(target, style="dim"),
-        Text(sparkline(history), style=colour if checks.standing is not TargetStatus.NO_TARGET else "blue"),
+        Text(sparkline(history), style=colour if check.status is not TargetStatus.NO_TARGET else "blue"),
         Text(sign, style=colour),
     )
 
@@ -122,11 +118,11 @@ def _shown(name: str, value: float) -> str:
     return f"{value:g}"
 
 
-def _value(metric_values: MetricValues, name: str, tag: str) -> float | None:
-    return next((value for known, of, value in metric_values.numbers() if (known, of) == (name, tag)), None)
+def _value(metrics: MetricsSnapshot, name: str, tag: str) -> float | None:
+    return next((value for known, of, value in metrics.numbers() if (known, of) == (name, tag)), None)
 
 
-def _title(mesh: str, series: Sequence[MetricValues]) -> str:
+def _title(mesh: str, series: Sequence[MetricsSnapshot]) -> str:
     shown = f"mesh {mesh}" if mesh else "mesh"
     if len(series) < 2:  # noqa: PLR2004  one moment spans no time
         return shown
@@ -137,7 +133,7 @@ def _title(mesh: str, series: Sequence[MetricValues]) -> str:
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-def _queue_wait(axes: Axes, minutes: list[float], series: Sequence[MetricValues], targets: Targets) -> None:
+def _queue_wait(axes: Axes, minutes: list[float], series: Sequence[MetricsSnapshot], targets: Targets) -> None:
     _frame(axes, "Queueing time of tasks (p99)", "seconds")
     lines = lines_by_name(series, lambda f: f.queue_wait_time_p99_ms, 1e-3)
     _draw(axes, minutes, lines)
@@ -148,7 +144,7 @@ def _queue_wait(axes: Axes, minutes: list[float], series: Sequence[MetricValues]
     _scale_by_powers(axes)
 
 
-def _latency(axes: Axes, minutes: list[float], series: Sequence[MetricValues], targets: Targets) -> None:
+def _latency(axes: Axes, minutes: list[float], series: Sequence[MetricsSnapshot], targets: Targets) -> None:
     _frame(axes, "Decision time of the scheduler (p95)", "milliseconds")
     lines = lines_by_name(series, lambda f: {"latency": f.schedule_latency_p95_ms})
     _draw(axes, minutes, lines, fill=True)
@@ -156,14 +152,14 @@ def _latency(axes: Axes, minutes: list[float], series: Sequence[MetricValues], t
     _tint(axes, minutes, lines, targets.schedule_latency_p95_ms)
 
 
-def _pool_use(axes: Axes, minutes: list[float], series: Sequence[MetricValues], _: Targets) -> None:
+def _pool_use(axes: Axes, minutes: list[float], series: Sequence[MetricsSnapshot], _: Targets) -> None:
     _frame(axes, "Share of each pool's quota that is held", "")
     _draw(axes, minutes, lines_by_name(series, lambda f: f.use), is_named=True)
     axes.set_ylim(0, 1.04)
     _as_percent(axes)
 
 
-def _preemptions(axes: Axes, minutes: list[float], series: Sequence[MetricValues], targets: Targets) -> None:
+def _preemptions(axes: Axes, minutes: list[float], series: Sequence[MetricsSnapshot], targets: Targets) -> None:
     _frame(axes, "Preempted tasks, by label", "in the last minute")
     _draw(axes, minutes, lines_by_name(series, lambda f: f.preemption_count), fill=True, is_named=True)
     axes.set_ylim(0, max(axes.get_ylim()[1], 4))
@@ -172,7 +168,7 @@ def _preemptions(axes: Axes, minutes: list[float], series: Sequence[MetricValues
         _bound(axes, targets.preemptions_per_min, f"limit of a label: {targets.preemptions_per_min}")
 
 
-def _fragmentation(axes: Axes, minutes: list[float], series: Sequence[MetricValues], targets: Targets) -> None:
+def _fragmentation(axes: Axes, minutes: list[float], series: Sequence[MetricsSnapshot], targets: Targets) -> None:
     _frame(axes, "Free room that fits no usual shape", "")
     lines = lines_by_name(series, lambda f: {"fragmentation": f.resource_fragmentation})
     _draw(axes, minutes, lines, fill=True)
@@ -185,7 +181,7 @@ def _fragmentation(axes: Axes, minutes: list[float], series: Sequence[MetricValu
     _as_percent(axes)
 
 
-def _heartbeats(axes: Axes, minutes: list[float], series: Sequence[MetricValues], targets: Targets) -> None:
+def _heartbeats(axes: Axes, minutes: list[float], series: Sequence[MetricsSnapshot], targets: Targets) -> None:
     _frame(axes, "Longest silence of an agent", "seconds")
     lines = lines_by_name(series, lambda f: {"silence": f.agent_heartbeat_gap_ms}, 1e-3)
     bound = targets.agent_heartbeat_gap_ms / _MS_PER_S
@@ -197,10 +193,10 @@ def _heartbeats(axes: Axes, minutes: list[float], series: Sequence[MetricValues]
 _CHARTS = (_queue_wait, _latency, _pool_use, _preemptions, _fragmentation, _heartbeats)
 
 
-def lines_by_name(series: Sequence[MetricValues], pick: Pick, scale: float = 1.0) -> Lines:
+def lines_by_name(series: Sequence[MetricsSnapshot], pick: Pick, scale: float = 1.0) -> Lines:
     """Return each name with its value at each moment; NaN where unknown, which leaves a gap."""
-    names = list(dict.fromkeys(name for metric_values in series for name in pick(metric_values)))
-    found = {name: [_number(pick(metric_values).get(name), scale) for metric_values in series] for name in names}
+    names = list(dict.fromkeys(name for metrics in series for name in pick(metrics)))
+    found = {name: [_number(pick(metrics).get(name), scale) for metrics in series] for name in names}
     kept = {name: values for name, values in found.items() if not all(math.isnan(value) for value in values)}
     if len(kept) <= _LINES_MAX:
         return kept
@@ -245,9 +241,15 @@ def _time_axis(axes: Axes, first: float) -> None:
     in_seconds = first >= _SECONDS_UP_TO
     axes.set_xlim(first, 0.0)
     axes.set_xlabel("seconds ago" if in_seconds else "minutes ago", fontsize=9, color=_INK)
-    if in_seconds and ticker is not None:
-        axes.xaxis.set_major_locator(ticker.MultipleLocator(0.25))
+    if in_seconds:
+        axes.xaxis.set_major_locator(_ticker().MultipleLocator(0.25))
     _ticks(axes.xaxis, lambda minute: f"{-minute * (60 if in_seconds else 1):g}" if minute else "now")
+
+
+def _ticker() -> ModuleType:
+    from matplotlib import ticker  # noqa: PLC0415  as in `draw_page`
+
+    return ticker
 
 
 def _legend(axes: Axes, names: Sequence[str]) -> None:
@@ -298,5 +300,4 @@ def _as_percent(axes: Axes) -> None:
 
 
 def _ticks(axis: Any, shown: Callable[[float], str]) -> None:
-    if ticker is not None:
-        axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: shown(value)))
+    axis.set_major_formatter(_ticker().FuncFormatter(lambda value, _: shown(value)))

@@ -18,11 +18,11 @@ from mesh.ray.local.client.in_flight import AgentChannel, InFlight, is_lost
 class Chooser:
     """Chooses the agent of the next call. Groups keep it between calls, so that `round_robin` continues."""
 
-    def __init__(self, in_flight: InFlight, channels: tuple[AgentChannel, ...], strategy: Strategy, reported: str) -> None:
+    def __init__(self, in_flight: InFlight, channels: tuple[AgentChannel, ...], strategy: Strategy, group: str) -> None:
         self.in_flight = in_flight
         self._channels = channels
         self._strategy = strategy
-        self._reported = reported
+        self._group = group
         self._turn = 0
         self._seen = -1  #: `in_flight.changes` when the candidates were read.
         self._candidates: tuple[AgentChannel, ...] = ()
@@ -53,7 +53,7 @@ class Chooser:
         candidates = tuple(channel for channel in self._channels if not channel.load.is_out)
         if not candidates:
             lost = f"; all {len(self._channels)} are lost" if self._channels else ""
-            raise NoMembers(f"no member of {self._reported} can be called{lost}")
+            raise NoMembers(f"no member of {self._group} can be called{lost}")
         self._candidates, self._loads, self._seen = candidates, tuple(channel.load for channel in candidates), seen
 
 

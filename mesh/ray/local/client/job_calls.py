@@ -73,7 +73,7 @@ class JobCalls:
         except SubmissionError as wrong:
             raise SubmissionError(f"leader: {wrong}; use None for a job that runs until `terminate`") from None
         given = {role: ((args or {}).get(role, ()), (kwargs or {}).get(role, {})) for role in classes}
-        orders = {
+        commands = {
             role: HostCommand(
                 task=TaskId(""),
                 attempt=0,
@@ -85,11 +85,12 @@ class JobCalls:
             )
             for role, kind in classes.items()
         }
-        payloads = (
-            payload_digest(classes[role], given[role], order.entry, None, order.environment) for role, order in sorted(orders.items())
+        digests = (
+            payload_digest(classes[role], given[role], command.entry, None, command.environment)
+            for role, command in sorted(commands.items())
         )
-        job = replace(job, work=" ".join(payloads))
-        self._link.ask(JobVerbs.submit_job, job, JobPayload(orders=orders))
+        job = replace(job, work=" ".join(digests))
+        self._link.ask(JobVerbs.submit_job, job, JobPayload(commands=commands))
         return JobHandle(self._link, job.job)
 
     def job(self, name: str) -> JobHandle:

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.panel import Panel
 
 from mesh.core.ids import LabelName
-from mesh.observability.metric_targets import MetricValues, Targets
+from mesh.observability.metric_targets import MetricsSnapshot, Targets
 from mesh.ray.local.client.charts import draw_page, metrics_panel
 from mesh.ray.local.client.checked_calls import check_not_below_zero, checked
 from mesh.ray.local.client.supervisor_link import SupervisorLink
@@ -56,11 +56,11 @@ class MeshCalls:
             ),
         )
 
-    def metric_values(self) -> MetricValues:
+    def metrics(self) -> MetricsSnapshot:
         """Return the current metrics."""
-        return self._link.ask(MeshVerbs.metric_values)
+        return self._link.ask(MeshVerbs.metrics)
 
-    def metrics_history(self) -> list[MetricValues]:
+    def metrics_history(self) -> list[MetricsSnapshot]:
         """Return the metrics once per metrics period, for the last two hours at most; the last entry is current."""
         return self._link.ask(MeshVerbs.metrics_history)
 

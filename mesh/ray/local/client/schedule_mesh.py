@@ -291,7 +291,7 @@ class ScheduleMesh:
     status = delegate(_mesh, MeshCalls.status)
     change_settings = delegate(_mesh, MeshCalls.change_settings)
     configure_label = delegate(_mesh, MeshCalls.configure_label)
-    metric_values = delegate(_mesh, MeshCalls.metric_values)
+    metrics = delegate(_mesh, MeshCalls.metrics)
     metrics_history = delegate(_mesh, MeshCalls.metrics_history)
     chart = delegate(_mesh, MeshCalls.chart)
     panel = delegate(_mesh, MeshCalls.panel)

@@ -181,7 +181,7 @@ class TaskCalls:
             ),
         )
         handlers = state_handlers or self._handlers
-        order = HostCommand(
+        command = HostCommand(
             task=request.task,
             attempt=0,
             code=code,
@@ -196,9 +196,9 @@ class TaskCalls:
             metrics_period_ms=metrics_period_ms,
         )
         if self._takes_over_names:
-            self._take_over(request, order)
+            self._take_over(request, command)
         else:
-            self._link.ask(TaskVerbs.submit, request, order)
+            self._link.ask(TaskVerbs.submit, request, command)
         return TaskHandle(self._link, request.task)
 
     def submit_task_with_pg_preemption(
@@ -313,15 +313,15 @@ class TaskCalls:
                 raise TaskNotRunning(f"task {handle.task} is {status.state.value} and cannot be preempted")
         return [handle.preempt() for handle in handles]
 
-    def _take_over(self, request: TaskRequest, order: HostCommand) -> None:
+    def _take_over(self, request: TaskRequest, command: HostCommand) -> None:
         """Submit the task under the name of an ended task; of an ending one, once it has ended."""
         try:
             earlier = self._link.ask(TaskVerbs.task, request.task)
         except TaskUnknown:
-            self._link.ask(TaskVerbs.submit, request, order)
+            self._link.ask(TaskVerbs.submit, request, command)
             return
         while True:
-            status = self._link.ask(TaskVerbs.submit, request, order, replaces=earlier.attempt)
+            status = self._link.ask(TaskVerbs.submit, request, command, replaces=earlier.attempt)
             if not status.is_ending or status.attempt != earlier.attempt:
                 return
 

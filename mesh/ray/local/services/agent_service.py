@@ -51,7 +51,7 @@ class AgentService:
     async def nodes(self) -> list[NodeStatus]:
         return views.node_statuses(self._loop.state, self._standbys)
 
-    async def metrics(self, task: TaskId | None) -> dict[TaskId, AgentStatus]:
+    async def agent_metrics(self, task: TaskId | None) -> dict[TaskId, AgentStatus]:
         process = self._driver.hosts.get(task) if task is not None else None
         if task is not None and process is not None:
             self._keep(task, await process.handle.report.remote())

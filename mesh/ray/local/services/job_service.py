@@ -22,11 +22,11 @@ class JobService:
         self._jobs = jobs
         self._payloads = payloads
 
-    async def submit_job(self, spec: JobSpec, work: JobPayload) -> JobView:
+    async def submit_job(self, spec: JobSpec, payload: JobPayload) -> JobView:
         if spec.job not in self._loop.jobs.jobs:
             amounts = (spec.leader.resources, *(workers.resources for workers in spec.worker_sets))
             views.check_pool(self._loop.state, spec.pool, *amounts)
-        refused = self._jobs.submit(spec, work)
+        refused = self._jobs.submit(spec, payload)
         if refused is not None:
             raise JobExists(refused.detail)
         return self._jobs.view(spec.job)

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 
-from mesh.observability.metric_targets import MetricValues
+from mesh.observability.metric_targets import MetricsSnapshot
 from mesh.ray.local.status_values import MeshAudit, MeshEvent, MeshStatus
 from mesh.ray.local.supervisor import views
 from mesh.ray.local.supervisor.auditing import audit
@@ -49,11 +49,11 @@ class MeshService:
             )
         )
 
-    async def metric_values(self) -> MetricValues:
-        return self._observer.metric_values(self._loop.state, self._loop.clock.now_ms())
+    async def metrics(self) -> MetricsSnapshot:
+        return self._observer.metrics(self._loop.state, self._loop.clock.now_ms())
 
-    async def metrics_history(self) -> list[MetricValues]:
-        return [*self._observer.history(), await self.metric_values()]
+    async def metrics_history(self) -> list[MetricsSnapshot]:
+        return [*self._observer.history(), await self.metrics()]
 
     async def recent_events(self) -> list[MeshEvent]:
         return self._observer.recent_events()

@@ -28,8 +28,8 @@ class TaskService:
         self._driver = driver
         self._plugins = plugins
 
-    async def submit(self, request: TaskRequest, order: HostCommand | None, *, replaces: int | None = None) -> TaskStatus:
-        if replaces is not None and order is not None and await self._give_name(request, order, replaces):
+    async def submit(self, request: TaskRequest, command: HostCommand | None, *, replaces: int | None = None) -> TaskStatus:
+        if replaces is not None and command is not None and await self._give_name(request, command, replaces):
             return self._status(request.task)
         state, row = self._loop.state, self._loop.task_index.tasks.get(request.task)
         # The location of its arguments may have changed since; the task is the same all the same.
@@ -41,12 +41,12 @@ class TaskService:
             if contradicted:
                 raise GangContradiction(contradicted)
             request = self._loop.prioritised(request)
-            if order is not None:
-                self._payloads.submit(order)
+            if command is not None:
+                self._payloads.submit(command)
             self._loop.send(TaskSubmitted(at_ms=self._loop.clock.now_ms(), request=request))
         return self._status(request.task)
 
-    async def _give_name(self, request: TaskRequest, order: HostCommand, replaces: int) -> bool:
+    async def _give_name(self, request: TaskRequest, command: HostCommand, replaces: int) -> bool:
         """Replace the ended task of this attempt. True: replaced, or the task still ends; False: there is no such attempt."""
         row = self._loop.task_index.tasks.get(request.task)
         if row is not None and row.attempt == replaces and views.is_ending(self._loop.state, request.task):
@@ -59,7 +59,7 @@ class TaskService:
         views.check_pool(self._loop.state, request.pool, request.resources, *request.bundles)
         request = self._loop.prioritised(request)
         self._payloads.forget(request.task)
-        self._payloads.submit(order)
+        self._payloads.submit(command)
         # `resume`, because the scheduler remembers ended tasks and would take this one for a repetition. The attempt number rises even
         # if no agent ever had the old task, so a repetition of this call finds another attempt.
         at_ms = self._loop.clock.now_ms()

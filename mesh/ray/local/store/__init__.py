@@ -6,5 +6,5 @@ archive         scheduler, orders and jobs across restarts
 task_index      the index of tasks, folded from events
 payload_store   task payloads and results: a folder each
 task_payloads   task payloads with their live Ray objects
-snapshot_store  saved states, in memory and in files
+snapshot_store  saved states of tasks, in files
 """

@@ -1,4 +1,4 @@
-"""Recovery of the supervisor's state: scheduler, order book and jobs, from a snapshot and the journal since.
+"""Recovery of the supervisor's state: scheduler, task index and jobs, from a snapshot and the journal since.
 
 They share one journal, so that its order is the order of events. One line holds the events and decisions of one of them: the
 scheduler, or the job controller.
@@ -35,7 +35,7 @@ from mesh.tasks.scheduler import MeshScheduler
 
 log = structlog.get_logger(__name__)
 
-_BOOK = codec_of(TaskIndexSnapshot)
+_INDEX = codec_of(TaskIndexSnapshot)
 _JOB_EVENTS = tuple(kind for kind in dataclasses_of(job_events, JobEvent) if kind is not MemberEvent)
 _KINDS = Kinds(
     TaggedCodec((*dataclasses_of(scheduling_events, Event), *_JOB_EVENTS)),
@@ -86,7 +86,7 @@ class Archive:
         with _uncollected():
             kept = {
                 "scheduler": memory.scheduler.to_snapshot(),
-                "task_index": _BOOK.encode(memory.task_index.to_snapshot()),
+                "task_index": _INDEX.encode(memory.task_index.to_snapshot()),
                 "jobs": memory.jobs.to_snapshot(),
                 "fenced": [[fence.plugin, fence.hook, fence.why] for fence in self._plugins.plugins.fenced],
             }
@@ -125,7 +125,7 @@ class Archive:
         try:
             return Memory(
                 scheduler=self._plugins.scheduler_from(parts["scheduler"]),
-                task_index=TaskIndex.from_snapshot(_BOOK.decode(parts["task_index"])),
+                task_index=TaskIndex.from_snapshot(_INDEX.decode(parts["task_index"])),
                 jobs=JobController.from_snapshot(parts["jobs"]) if "jobs" in parts else JobController(),
             )
         except (JsonCodecError, LookupError) as damaged:

@@ -104,7 +104,7 @@ class JournalFile:
         return JournalError(f"{self._path('snapshot')} is damaged: {words}; {_REMEDY}")
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the lines since the snapshot, for `mesh.tasks.journal.replay`."""
+        """Yield the lines since the snapshot."""
         with self._path("journal").open("rb") as kept:
             yield from kept
 

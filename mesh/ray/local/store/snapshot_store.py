@@ -1,4 +1,4 @@
-"""Stores of saved task states: in memory, and in a folder that outlives every process.
+"""Store of saved task states, in a folder that outlives every process.
 
 A file is a header line of JSON followed by the pickles, so that the header is read without unpickling a tenant's bytes. A file
 is written as a draft, synced, and renamed over the one before: a crash at any moment leaves the old snapshot or the new one. A
@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import threading
-from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -46,23 +45,46 @@ class _Entry:
         return (self.attempt, self.at_ms) > (snapshot.attempt, snapshot.at_ms)
 
 
-class _BoundedSnapshots(ABC):
-    """Limits and order of the snapshots; subclasses store the bytes. Thread-safe."""
+class FileSnapshots:
+    """Saved states from a task's first one until the retention after its end, in one file per task. Thread-safe.
 
-    def __init__(self, *, bytes_max: int, retention_ms: int) -> None:
-        self._bytes_max, self._retention_ms = bytes_max, retention_ms
+    It finds the snapshots of earlier processes. Beyond its bytes the oldest snapshots are dropped first, those of ended tasks before all
+    others.
+
+    Args:
+        folder: Created if missing. One process at a time writes to it.
+        bytes_max: Limit of all snapshots together.
+        retention_ms: Time that the snapshot of an ended task is kept.
+
+    Raises:
+        RuntimeAdapterError: The folder cannot be created, read or written. Methods that write raise it too.
+    """
+
+    def __init__(self, folder: Path, *, bytes_max: int = BYTES_MAX, retention_ms: int = RETENTION_MS) -> None:
+        self._folder, self._bytes_max, self._retention_ms = folder, bytes_max, retention_ms
         self._lock = threading.Lock()
         self._entries: OrderedDict[TaskId, _Entry] = OrderedDict()  #: Oldest snapshot first.
         self._number = 0  #: Sequence number of the last snapshot.
+        with self._answering("be opened"):
+            folder.mkdir(parents=True, exist_ok=True)
+            for file in folder.glob(f"*{_NEW}"):
+                file.unlink()  # Left by a crash before the rename.
+            found = [_found(file) for file in folder.iterdir() if not file.suffix]
+        for task, entry in sorted(filter(None, found), key=lambda one: one[1].number):
+            self._entries[task] = entry
+            self._number = entry.number
 
     @property
     def size_bytes(self) -> int:
+        """Total size of all snapshots."""
         return sum(entry.size_bytes for entry in self._entries.values())
 
     def tasks(self) -> tuple[TaskId, ...]:
+        """Return the tasks with a snapshot, oldest snapshot first."""
         return tuple(self._entries)
 
     def put(self, snapshot: StateSnapshot) -> PutResult:
+        """Store the snapshot in place of the task's earlier one. A snapshot older than the stored one changes nothing."""
         why = ""
         if snapshot.size_bytes > self._bytes_max:
             why = f"it takes {counted(snapshot.size_bytes, 'byte')}, and the store holds at most {self._bytes_max:,}"
@@ -79,6 +101,7 @@ class _BoundedSnapshots(ABC):
             return PutResult(level=snapshot.level, dropped=dropped, why=why)
 
     def get(self, task: TaskId) -> StateSnapshot | None:
+        """Return the task's last snapshot; None when there is none, it is damaged, or it was dropped to make room."""
         with self._lock:
             snapshot = self._read(task) if task in self._entries else None
             if snapshot is None:
@@ -86,6 +109,7 @@ class _BoundedSnapshots(ABC):
             return snapshot
 
     def end(self, task: TaskId, at_ms: int) -> None:
+        """Mark the task as ended; its snapshot is dropped after the retention."""
         with self._lock:
             entry = self._entries.get(task)
             if entry is not None and entry.ended_ms is None:
@@ -93,10 +117,12 @@ class _BoundedSnapshots(ABC):
                 self._mark_ended(task, at_ms)
 
     def drop(self, task: TaskId) -> None:
+        """Drop the task's snapshot now. Harmless when there is none."""
         with self._lock:
             self._drop(task)
 
     def sweep(self, now_ms: int) -> tuple[TaskId, ...]:
+        """Drop the snapshots of tasks that ended longer ago than the retention; return those tasks."""
         with self._lock:
             over = tuple(
                 task
@@ -123,67 +149,6 @@ class _BoundedSnapshots(ABC):
     def _drop(self, task: TaskId) -> None:
         if self._entries.pop(task, None) is not None:
             self._remove(task)
-
-    @abstractmethod
-    def _write(self, snapshot: StateSnapshot) -> None:
-        """Store the snapshot in place of an earlier one."""
-
-    @abstractmethod
-    def _read(self, task: TaskId) -> StateSnapshot | None:
-        """Return the stored snapshot, if any."""
-
-    @abstractmethod
-    def _mark_ended(self, task: TaskId, at_ms: int) -> None:
-        """Record the time at which the task ended."""
-
-    @abstractmethod
-    def _remove(self, task: TaskId) -> None:
-        """Remove everything stored for the task."""
-
-
-class MemorySnapshots(_BoundedSnapshots):
-    """`SnapshotStore` of one process, for tests and for a mesh that need not outlive it."""
-
-    def __init__(self, *, bytes_max: int = BYTES_MAX, retention_ms: int = RETENTION_MS) -> None:
-        super().__init__(bytes_max=bytes_max, retention_ms=retention_ms)
-        self._snapshots: dict[TaskId, StateSnapshot] = {}
-
-    def _write(self, snapshot: StateSnapshot) -> None:
-        self._snapshots[snapshot.task] = snapshot
-
-    def _read(self, task: TaskId) -> StateSnapshot | None:
-        return self._snapshots.get(task)
-
-    def _mark_ended(self, task: TaskId, at_ms: int) -> None:
-        """Do nothing: the entry holds the time."""
-
-    def _remove(self, task: TaskId) -> None:
-        self._snapshots.pop(task, None)
-
-
-class FileSnapshots(_BoundedSnapshots):
-    """`SnapshotStore` on files, one per task, which finds the snapshots of earlier processes.
-
-    Args:
-        folder: Created if missing. One process at a time writes to it.
-        bytes_max: Limit of all snapshots together.
-        retention_ms: Time that the snapshot of an ended task is kept.
-
-    Raises:
-        RuntimeAdapterError: The folder cannot be created, read or written. Methods that write raise it too.
-    """
-
-    def __init__(self, folder: Path, *, bytes_max: int = BYTES_MAX, retention_ms: int = RETENTION_MS) -> None:
-        super().__init__(bytes_max=bytes_max, retention_ms=retention_ms)
-        self._folder = folder
-        with self._answering("be opened"):
-            folder.mkdir(parents=True, exist_ok=True)
-            for file in folder.glob(f"*{_NEW}"):
-                file.unlink()  # Left by a crash before the rename.
-            found = [_found(file) for file in folder.iterdir() if not file.suffix]
-        for task, entry in sorted(filter(None, found), key=lambda one: one[1].number):
-            self._entries[task] = entry
-            self._number = entry.number
 
     def _write(self, snapshot: StateSnapshot) -> None:
         file = self._file(snapshot.task)

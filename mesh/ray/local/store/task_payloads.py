@@ -51,21 +51,21 @@ class TaskPayloads:
     Args:
         store: Store of code and results.
         snapshots: Store of saved states.
-        row_of: Returns a task's row in the order book; None: it has none.
+        row_of: Returns a task's row in the task index; None: it has none.
     """
 
     def __init__(self, store: PayloadStore, snapshots: FileSnapshots, row_of: Callable[[TaskId], TaskEntry | None]) -> None:
         self._store = store
         self._snapshots = snapshots
         self._row_of = row_of
-        self._orders: dict[TaskId, HostCommand] = {}  #: With their ObjectRefs, which Ray counts while they are here.
+        self._commands: dict[TaskId, HostCommand] = {}  #: With their ObjectRefs, which Ray counts while they are here.
         self._jobs: dict[JobId, JobPayload] = {}  #: With their ObjectRefs too.
         self._values: dict[TaskId, Any] = {}  #: References of results that are too large for `Ended`.
 
-    def submit(self, order: HostCommand) -> None:
+    def submit(self, command: HostCommand) -> None:
         """Store the task's payload, before the scheduler gets the task."""
-        self._orders[order.task] = order
-        self._store.keep(order.task, "work", cloudpickle.dumps(order))  # type: ignore[no-untyped-call]  # untyped in Ray
+        self._commands[command.task] = command
+        self._store.keep(command.task, "work", cloudpickle.dumps(command))  # type: ignore[no-untyped-call]  # untyped in Ray
 
     def host_command(self, order: StartTask) -> HostCommand | None:
         """Return the task's code and arguments, and its saved state when it resumes; None when they are lost."""
@@ -80,20 +80,20 @@ class TaskPayloads:
 
     def owner(self, task: TaskId) -> Owner | None:
         """Return the owner of the task; None: the task shares its process with no other one."""
-        row, order = self._row_of(task), self._submitted(task)
-        if row is None or order is None or order.own_process or not order.submitter:
+        row, command = self._row_of(task), self._submitted(task)
+        if row is None or command is None or command.own_process or not command.submitter:
             return None
         return Owner(
-            submitter=order.submitter,
+            submitter=command.submitter,
             tenant=row.request.tenant,
             label=row.request.label,
-            environment=frozenset(order.environment.items()),
+            environment=frozenset(command.environment.items()),
         )
 
     def has_own_process(self, task: TaskId) -> bool:
         """Return whether the task's process may serve no other task."""
-        order = self._submitted(task)
-        return order is not None and order.own_process
+        command = self._submitted(task)
+        return command is not None and command.own_process
 
     def is_call(self, task: TaskId) -> bool:
         """Return whether the task is a call on a running agent, which the caller makes itself."""
@@ -107,15 +107,15 @@ class TaskPayloads:
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
-    def submit_job(self, job: JobId, work: JobPayload) -> None:
+    def submit_job(self, job: JobId, payload: JobPayload) -> None:
         """Store the payload of a job's members, before the controller gets the job."""
-        self._jobs[job] = work
-        self._store.keep(job_folder(job), "work", cloudpickle.dumps(work))  # type: ignore[no-untyped-call]  # as above
+        self._jobs[job] = payload
+        self._store.keep(job_folder(job), "work", cloudpickle.dumps(payload))  # type: ignore[no-untyped-call]  # as above
 
     def submit_member(self, task: TaskId, job: JobId, role: str, environment: Mapping[str, str], *, is_leader: bool) -> None:
         """Store the payload of one attempt of a member, before the scheduler gets it."""
-        work = _MemberPayload(job=job, role=role, environment=dict(environment), is_leader=is_leader)
-        self._store.keep(task, "work", pickle.dumps(work))
+        payload = _MemberPayload(job=job, role=role, environment=dict(environment), is_leader=is_leader)
+        self._store.keep(task, "work", pickle.dumps(payload))
 
     def keep_job_result(self, job: JobId, leader: TaskId) -> None:
         """Copy the leader's result to the job, so that it outlives the members."""
@@ -194,7 +194,7 @@ class TaskPayloads:
 
     def is_over(self, task: TaskId, *, may_resume: bool, at_ms: int) -> None:
         """Drop what only a next attempt would need, because the task is over."""
-        self._orders.pop(task, None)
+        self._commands.pop(task, None)
         self._snapshots.end(task, at_ms)
         if not may_resume:
             self._store.drop(task, "work", "process", "address")
@@ -202,32 +202,32 @@ class TaskPayloads:
 
     def forget(self, task: TaskId) -> None:
         """Remove everything of the task."""
-        self._orders.pop(task, None)
+        self._commands.pop(task, None)
         self._values.pop(task, None)
         self._store.drop(task)
         self._snapshots.drop(task)
 
     def _submitted(self, task: TaskId) -> HostCommand | None:
-        if task not in self._orders:
+        if task not in self._commands:
             content = self._store.read(task, "work")
             if content is None:
                 return None
-            work = cloudpickle.loads(content)
-            order = self._of_member(task, work) if isinstance(work, _MemberPayload) else work
-            if order is None:
+            payload = cloudpickle.loads(content)
+            command = self._of_member(task, payload) if isinstance(payload, _MemberPayload) else payload
+            if command is None:
                 return None
-            self._orders[task] = order
-        return self._orders[task]
+            self._commands[task] = command
+        return self._commands[task]
 
-    def _of_member(self, task: TaskId, work: _MemberPayload) -> HostCommand | None:
-        if work.job not in self._jobs:
-            content = self._store.read(job_folder(work.job), "work")
+    def _of_member(self, task: TaskId, payload: _MemberPayload) -> HostCommand | None:
+        if payload.job not in self._jobs:
+            content = self._store.read(job_folder(payload.job), "work")
             if content is None:
                 return None
-            self._jobs[work.job] = cloudpickle.loads(content)
-        order = self._jobs[work.job].orders[work.role]
-        environment = {**order.environment, **work.environment}
-        return replace(order, task=task, environment=environment, needs_address=work.is_leader)
+            self._jobs[payload.job] = cloudpickle.loads(content)
+        command = self._jobs[payload.job].commands[payload.role]
+        environment = {**command.environment, **payload.environment}
+        return replace(command, task=task, environment=environment, needs_address=payload.is_leader)
 
 
 def job_folder(job: JobId) -> TaskId:

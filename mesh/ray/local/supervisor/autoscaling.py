@@ -6,12 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
-from ray.autoscaler.sdk import request_resources
 
 from mesh.core.resources import ResourceSet
 from mesh.ray.placement import bundle_of
 
 log = structlog.get_logger(__name__)
+
+
+def request_resources(**request: Any) -> Any:
+    """Call Ray's function of this name."""
+    from ray.autoscaler.sdk import request_resources as request_of_ray  # noqa: PLC0415  the import is long, and few meshes ask
+
+    return request_of_ray(**request)
 
 
 class Autoscaling:

@@ -52,7 +52,7 @@ class ControlLoop:
     """The loop of one mesh: handles events, journals and carries out decisions.
 
     Args:
-        archive: Loads scheduler, book and jobs, and journals every batch.
+        archive: Loads scheduler, task index and jobs, and journals every batch.
         fresh: Creates the scheduler of a new mesh.
     """
 
@@ -82,7 +82,7 @@ class ControlLoop:
 
     @property
     def task_index(self) -> TaskIndex:
-        """The order book: tasks, groups and open orders."""
+        """Tasks, groups and open decisions."""
         return self._memory.task_index
 
     @property

@@ -45,7 +45,7 @@ from mesh.tasks.events import (
 
 log = structlog.get_logger(__name__)
 
-_UNANSWERED = "its agent did not answer the order to stop and was killed"
+_UNANSWERED = "its agent did not answer the command to stop and was killed"
 #: One attempt of a task.
 _Run = tuple[TaskId, int]
 
@@ -68,7 +68,7 @@ class Driver:
     """Carries out decisions of one mesh; see the module for the order.
 
     Args:
-        tell: Passes result events to the scheduler, at once and on this thread. When it raises, the events are sent again later,
+        send: Passes result events to the scheduler, at once and on this thread. When it raises, the events are sent again later,
             in order, because Ray does not report them twice.
         now_ms: The mesh's clock.
         free_on: Returns the room of a node that is free by the scheduler's count.
@@ -354,12 +354,12 @@ class Driver:
         await asyncio.wait([starting])
         self.event_queue.send(TaskStopped(at_ms=self._now_ms(), task=order.task, attempt=order.attempt))
 
-    async def _ask_to_stop(self, process: AgentProcess, order: StopCommand) -> Stopped | None:
-        seconds = (order.grace_ms + order.preserve_ms_max) / 1000 + self._settings.margin_s
+    async def _ask_to_stop(self, process: AgentProcess, command: StopCommand) -> Stopped | None:
+        seconds = (command.grace_ms + command.preserve_ms_max) / 1000 + self._settings.margin_s
         try:
-            stopped: Stopped = await asyncio.wait_for(process.handle.stop.remote(order), seconds)
+            stopped: Stopped = await asyncio.wait_for(process.handle.stop.remote(command), seconds)
         except (RayError, asyncio.TimeoutError) as error:
-            log.warning("an agent did not answer the order to stop and is killed", task=order.task, error=_words(error))
+            log.warning("an agent did not answer the command to stop and is killed", task=command.task, error=_words(error))
             return None
         return stopped
 

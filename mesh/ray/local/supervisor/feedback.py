@@ -9,7 +9,7 @@ import numpy as np
 
 from mesh.core.ids import AgentId, PoolName
 from mesh.core.resources import ResourceSet
-from mesh.observability.metric_targets import AgentReport, MetricValues, Targets
+from mesh.observability.metric_targets import AgentReport, MetricsSnapshot, Targets
 from mesh.observability.metrics import MeshMetrics
 from mesh.observability.tuning import REPLICAS, SettingChange, Tuner
 from mesh.policies.fragmentation import fragmentation
@@ -55,12 +55,12 @@ class Feedback:
         """Drop an agent whose process has ended or become idle."""
         self._metrics.forget(agent)
 
-    def metric_values(self, state: MeshState, now_ms: int) -> MetricValues:
-        return self._metrics.metric_values(now_ms, fragmentation=_fragmentation(state), use=_use(state))
+    def metrics(self, state: MeshState, now_ms: int) -> MetricsSnapshot:
+        return self._metrics.snapshot(now_ms, fragmentation=_fragmentation(state), use=_use(state))
 
-    def propose(self, metric_values: MetricValues, state: MeshState, now_ms: int) -> tuple[SettingChange, ...]:
+    def propose(self, metrics: MetricsSnapshot, state: MeshState, now_ms: int) -> tuple[SettingChange, ...]:
         """Return the tuner's changes to the scheduler's settings. Call once for each set of metrics."""
-        return tuple(change for change in self._tuner.propose(metric_values, state.settings, now_ms) if change.name != REPLICAS)
+        return tuple(change for change in self._tuner.propose(metrics, state.settings, now_ms) if change.name != REPLICAS)
 
 
 def _fragmentation(state: MeshState) -> float | None:

@@ -107,10 +107,10 @@ class JobReconciler:
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def submit(self, spec: JobSpec, work: JobPayload) -> RequestRefused | None:
+    def submit(self, spec: JobSpec, payload: JobPayload) -> RequestRefused | None:
         """Submit a job. Idempotent for the same spec. Returns the refusal, if any."""
         if spec.job not in self._loop.jobs.jobs:
-            self._payloads.submit_job(spec.job, work)
+            self._payloads.submit_job(spec.job, payload)
         decisions = self._send(JobSubmitted(at_ms=self._now_ms(), spec=spec))
         self._needs_round = True
         self._is_due.set()
@@ -317,7 +317,7 @@ class JobReconciler:
         return self._lose(task, about, f"its room on node {record.node} was taken: {row.detail}")
 
     def _events_of_absent(self, job: JobRecord, record: MemberRecord, about: dict[str, Any]) -> JobEvent | None:
-        """Return the event for a task that the book does not have: cleaned up, forgotten, or never submitted."""
+        """Return the event for a task that the index does not have: cleaned up, forgotten, or never submitted."""
         if record.state is MemberState.STOPPING:
             return MemberStopped(**about)
         if record.state is MemberState.STARTING and record.node is not None:
@@ -361,7 +361,7 @@ class JobReconciler:
         return found
 
     def _state_of(self, task: TaskId, row: TaskEntry) -> TaskState:
-        """Return the scheduler's state of the task, which is more detailed than the book's while the task is not over."""
+        """Return the scheduler's state of the task, which is more detailed than the index's while the task is not over."""
         tasks = self._loop.scheduler.state.tasks
         return row.state if row.state in TERMINAL or task not in tasks else tasks.state_of(task)
 

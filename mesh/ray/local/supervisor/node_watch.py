@@ -1,13 +1,11 @@
 """Polls the nodes of the cluster and reports differences only.
 
-Ray offers no subscription to nodes, so they are polled. Use by others is reported when two polls agree on it: Ray's available
-amounts lag by some milliseconds, and a process of this mesh that starts or ends meanwhile would count as foreign.
+Ray offers no subscription to nodes, so they are polled. Use by others is reported when two polls agree on it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -15,20 +13,10 @@ from ray._private.state import available_resources_per_node
 
 from mesh.core.ids import NodeName
 from mesh.core.labels import mismatch
-from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.resources import ResourceSet
+from mesh.core.seen_nodes import ForeignUse, NodeSeen
 from mesh.ray.cluster.node_resources import own_resources
 from mesh.tasks.events import Event, NodeJoined, NodeLeft, NodeUseSeen
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSeen:
-    """A node as Ray has it."""
-
-    node: NodeName
-    total: ResourceSet
-    labels: Mapping[str, str]
-    available: ResourceSet  #: Available amounts, as Ray counts them.
-    host: str = ""
 
 
 def look_at_nodes(selector: Mapping[str, str] | None = None) -> list[NodeSeen]:
@@ -58,8 +46,7 @@ class NodeWatch:
     def __init__(self, ours: Callable[[NodeName], ResourceSet]) -> None:
         self._ours = ours
         self._known: dict[NodeName, tuple[ResourceSet, dict[str, str]]] = {}
-        self._foreign: dict[NodeName, ResourceSet] = {}
-        self._suspected: dict[NodeName, ResourceSet] = {}
+        self._foreign = ForeignUse()
 
     @property
     def nodes(self) -> frozenset[NodeName]:
@@ -69,36 +56,21 @@ class NodeWatch:
     def know(self, node: NodeName, total: ResourceSet, labels: Mapping[str, str], foreign: ResourceSet) -> None:
         """Record a node, and the use by others, that the scheduler knew before the supervisor restarted."""
         self._known[node] = (total, dict(labels))
-        if foreign:
-            self._foreign[node] = foreign
+        self._foreign.know(node, foreign)
 
     def compare(self, seen: list[NodeSeen], at_ms: int) -> list[Event]:
         """Return the changes since the last poll as events."""
         events: list[Event] = []
         for gone in self._known.keys() - {look.node for look in seen}:
             del self._known[gone]
-            self._foreign.pop(gone, None)
-            self._suspected.pop(gone, None)
+            self._foreign.forget(gone)
             events.append(NodeLeft(at_ms=at_ms, node=gone))
         for look in seen:
             facts = look.total, dict(look.labels)
             if self._known.get(look.node) != facts:
                 self._known[look.node] = facts
                 events.append(NodeJoined(at_ms=at_ms, node=look.node, total=look.total, labels=dict(look.labels)))
-            events.extend(self._compare_use(look, at_ms))
+            foreign = self._foreign.change(look.node, look.used_beside(self._ours(look.node)))
+            if foreign is not None:
+                events.append(NodeUseSeen(at_ms=at_ms, node=look.node, foreign=foreign))
         return events
-
-    def _compare_use(self, look: NodeSeen, at_ms: int) -> list[Event]:
-        ours = self._ours(look.node)
-        foreign = ResourceSet(
-            {name: max(0, look.total[name] - look.available[name] - ours[name]) for name in look.total if name != "object_store_memory"}
-        )
-        if foreign == self._foreign.get(look.node, NOTHING):
-            self._suspected.pop(look.node, None)
-            return []
-        if self._suspected.get(look.node) != foreign:
-            self._suspected[look.node] = foreign
-            return []
-        del self._suspected[look.node]
-        self._foreign[look.node] = foreign
-        return [NodeUseSeen(at_ms=at_ms, node=look.node, foreign=foreign)]

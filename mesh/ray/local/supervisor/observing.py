@@ -18,7 +18,7 @@ import structlog
 from mesh.core.ids import AgentId, MeshId
 from mesh.errors import RuntimeAdapterError
 from mesh.observability.anomalies import Anomaly, AnomalyWatch
-from mesh.observability.metric_targets import METRICS_PERIOD_MS, MetricValues, Targets, check_targets
+from mesh.observability.metric_targets import METRICS_PERIOD_MS, MetricsSnapshot, Targets, check_targets
 from mesh.observability.task_history import TaskHistories
 from mesh.observability.tuning import settings_of
 from mesh.ray.local.status_values import MeshEvent, MeshEventKind
@@ -52,7 +52,7 @@ class Observer:
     """Metrics, events, alarms, traces and tuner of one mesh.
 
     Args:
-        tell: Passes the tuner's changes to the scheduler.
+        send: Passes the tuner's changes to the scheduler.
         agents: Returns the agents that have a task now.
     Raises:
         RuntimeAdapterError: The port is in use.
@@ -68,7 +68,7 @@ class Observer:
         self._histories = TaskHistories()
         self._anomalies = AnomalyWatch(settings.targets)
         self._alarmed: dict[tuple[str, str], Anomaly] = {}
-        self._history: deque[MetricValues] = deque(maxlen=HISTORY_MAX)
+        self._history: deque[MetricsSnapshot] = deque(maxlen=HISTORY_MAX)
         self._recent_events: deque[MeshEvent] = deque(maxlen=EVENTS_MAX)
         self._at_ms = 0
         self.telemetry = MeshTelemetry(MeshId(mesh), otlp_endpoint=settings.otlp_endpoint, traces_file=settings.traces_file)
@@ -100,29 +100,29 @@ class Observer:
         """Return the last mesh events, oldest first."""
         return list(self._recent_events)
 
-    def history(self) -> list[MetricValues]:
+    def history(self) -> list[MetricsSnapshot]:
         """Return the metrics of the last two hours, oldest first."""
         return list(self._history)
 
-    def metric_values(self, state: MeshState, now_ms: int) -> MetricValues:
-        metric_values = self._feedback.metric_values(state, now_ms)
+    def metrics(self, state: MeshState, now_ms: int) -> MetricsSnapshot:
+        metrics = self._feedback.metrics(state, now_ms)
         # The metrics miss the end of a task that began before this supervisor; its agent's silence is no heartbeat gap.
-        strangers = metric_values.gaps_ms.keys() - set(self._agents()) if metric_values.gaps_ms else set()
+        strangers = metrics.gaps_ms.keys() - set(self._agents()) if metrics.gaps_ms else set()
         for agent in strangers:
             self._feedback.forget(agent)
-        return self._feedback.metric_values(state, now_ms) if strangers else metric_values
+        return self._feedback.metrics(state, now_ms) if strangers else metrics
 
     def look(self, state: MeshState, now_ms: int) -> None:
         """Record the metrics, alarms and tuning of one period."""
-        metric_values = self.metric_values(state, now_ms)
+        metrics = self.metrics(state, now_ms)
         # The map of gaps has an entry per agent; keep only the newest.
         if self._history:
             self._history[-1] = replace(self._history[-1], gaps_ms={})
-        self._history.append(metric_values)
-        anomalies = self._anomalies.look(metric_values)
-        self.telemetry.show(metric_values, check_targets(metric_values, self._settings.targets), anomalies)
+        self._history.append(metrics)
+        anomalies = self._anomalies.look(metrics)
+        self.telemetry.show(metrics, check_targets(metrics, self._settings.targets), anomalies)
         self._note_alarms(anomalies, now_ms)
-        self._tune(metric_values, state, now_ms)
+        self._tune(metrics, state, now_ms)
 
     def close(self) -> None:
         """Send pending traces and stop serving."""
@@ -140,8 +140,8 @@ class Observer:
             self.note(now_ms, MeshEventKind.ALARM_OVER, key[0], f"{self._alarmed[key].words}; the alarm is over")
         self._alarmed = alarms
 
-    def _tune(self, metric_values: MetricValues, state: MeshState, now_ms: int) -> None:
-        changes = self._feedback.propose(metric_values, state, now_ms) if self._settings.tune else ()
+    def _tune(self, metrics: MetricsSnapshot, state: MeshState, now_ms: int) -> None:
+        changes = self._feedback.propose(metrics, state, now_ms) if self._settings.tune else ()
         if changes:
             self._send(SettingsChanged(at_ms=now_ms, settings=settings_of(changes)))
         for change in changes:

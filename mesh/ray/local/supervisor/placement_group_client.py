@@ -19,8 +19,8 @@ from ray.util.placement_group import PlacementGroup, placement_group, placement_
 from mesh.core.counting import counted
 from mesh.core.ids import GroupId, NodeName
 from mesh.core.shapes import GroupShape
-from mesh.ray.local.ray_names import NODE_LABEL, group_name, group_prefix
-from mesh.ray.placement import bundle_of
+from mesh.ray.local.ray_names import group_name, group_prefix
+from mesh.ray.placement import NODE_LABEL, bundle_of
 
 #: Number of groups awaited at the same time, a thread each: Ray only offers a blocking call.
 _AWAITED_MAX = 64

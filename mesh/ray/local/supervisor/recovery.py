@@ -1,6 +1,6 @@
 """Recovery after a restart of the supervisor: reconciles the journal with Ray, and turns every difference into an event.
 
-Replay restores the scheduler and the order book decision by decision. Three things can differ in Ray: processes and groups may
+Replay restores the scheduler and the task index decision by decision. Three things can differ in Ray: processes and groups may
 have died; orders may have been carried out without a journaled answer; processes and groups created just before the death may
 be unknown. Lost ones are reported. Orders are carried out again, which is idempotent: an attempt is hosted once, and a group
 is created once under its name. Unknown ones are ended.

@@ -89,10 +89,10 @@ class SupervisedMesh:
         self._listen()
 
     def _listen(self) -> None:
-        def fenced(fenced_before: PluginFenced) -> None:
-            log.warning("a plugin is disabled", plugin=fenced_before.plugin, hook=fenced_before.hook, why=fenced_before.why)
-            words = f"{fenced_before.hook}() {fenced_before.why}; the hook is disabled, the default replaces it"
-            self.observer.note(self.loop.clock.now_ms(), MeshEventKind.PLUGIN_FENCED, fenced_before.plugin, words)
+        def fenced(disabled: PluginFenced) -> None:
+            log.warning("a plugin is disabled", plugin=disabled.plugin, hook=disabled.hook, why=disabled.why)
+            words = f"{disabled.hook}() {disabled.why}; the hook is disabled, the default replaces it"
+            self.observer.note(self.loop.clock.now_ms(), MeshEventKind.PLUGIN_FENCED, disabled.plugin, words)
 
         def reported(job: ReportJob) -> None:
             why = f", {job.reason.value}: {job.detail}" if job.reason is not None else ""
@@ -107,8 +107,8 @@ class SupervisedMesh:
 
         self.loop.on_fenced, self.jobs.on_report = fenced, reported
         self.loop.listeners += [self.observer.fold, self.jobs.hear, state_lost]
-        for fenced_before in self.plugins.plugins.fenced:  # Disabled under an earlier supervisor, whose mesh events are lost.
-            fenced(fenced_before)
+        for disabled in self.plugins.plugins.fenced:  # Disabled under an earlier supervisor, whose mesh events are lost.
+            fenced(disabled)
 
     async def begin(self) -> None:
         """Recover what runs, look at the cluster, and start the work in the background."""

@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from mesh.core.ids import MeshId
 from mesh.core.reasons import Reason
 from mesh.observability.anomalies import Anomaly
-from mesh.observability.metric_targets import MetricValues, TargetCheck, TargetStatus
+from mesh.observability.metric_targets import MetricsSnapshot, TargetCheck, TargetStatus
 from mesh.observability.task_history import AttemptHistory, TaskHistory
 from mesh.ray.tracing import NS_PER_MS, IdsOfName, end_ns, tracer_provider
 
@@ -43,8 +43,8 @@ class MeshTelemetry:
     def __init__(self, mesh: MeshId, *, epoch_ms: int = 0, otlp_endpoint: str | None = None, traces_file: str | None = None) -> None:
         self._mesh = mesh
         self._epoch_ms = epoch_ms
-        self._metric_values: MetricValues | None = None
-        self._judged: tuple[TargetCheck, ...] = ()
+        self._metrics: MetricsSnapshot | None = None
+        self._checks: tuple[TargetCheck, ...] = ()
         self._alarmed: frozenset[tuple[str, str]] = frozenset()
         self._registry = CollectorRegistry()
         reader = PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=self._registry)
@@ -60,9 +60,9 @@ class MeshTelemetry:
         self._spans = tracer_provider(self._ids, otlp_endpoint=otlp_endpoint, traces_file=traces_file)
         self._tracer = self._spans.get_tracer("schedulemesh")
 
-    def show(self, metric_values: MetricValues, checks: Sequence[TargetCheck] = (), anomalies: Iterable[Anomaly] = ()) -> None:
+    def show(self, metrics: MetricsSnapshot, checks: Sequence[TargetCheck] = (), anomalies: Iterable[Anomaly] = ()) -> None:
         """Set the values of the next scrapes; log alarms once when they begin, and once when they are over."""
-        self._metric_values, self._judged = metric_values, tuple(checks)
+        self._metrics, self._checks = metrics, tuple(checks)
         alarms = {(one.name, one.tag): one for one in anomalies if one.is_alarm}
         for key, one in alarms.items():
             if key not in self._alarmed:
@@ -140,22 +140,22 @@ class MeshTelemetry:
         return lambda _: self._observed(observe)
 
     def _observed(self, observe: Observe) -> Iterator[Observation]:
-        for labels, value in observe(self._metric_values) if self._metric_values is not None else ():
+        for labels, value in observe(self._metrics) if self._metrics is not None else ():
             if value is not None:
                 yield Observation(value, {"mesh": self._mesh, **labels})
 
     def _targets(self, _: CallbackOptions) -> Iterator[Observation]:
-        for one in self._judged:
-            if one.standing is not TargetStatus.NO_TARGET:
+        for one in self._checks:
+            if one.status is not TargetStatus.NO_TARGET:
                 labels = {"mesh": self._mesh, "metric": one.name, "of": one.tag}
-                yield Observation(int(one.standing is TargetStatus.MISSED), labels)
+                yield Observation(int(one.status is TargetStatus.MISSED), labels)
 
 
-LabelledValues = Iterable[tuple[dict[str, str], float | None]]
-Observe = Callable[[MetricValues], LabelledValues]
+Samples = Iterable[tuple[dict[str, str], float | None]]
+Observe = Callable[[MetricsSnapshot], Samples]
 
 
-def _one(value: float | None, scale: float = 1.0) -> LabelledValues:
+def _one(value: float | None, scale: float = 1.0) -> Samples:
     return [({}, None if value is None else value * scale)]
 
 
@@ -165,63 +165,63 @@ _GAUGES: tuple[tuple[str, str, str, Observe], ...] = (
         "schedulemesh_schedule_latency_p95",
         "s",
         "Time from submitted to bound, without waiting for room.",
-        lambda f: _one(f.schedule_latency_p95_ms, 1e-3),
+        lambda m: _one(m.schedule_latency_p95_ms, 1e-3),
     ),
     (
         "schedulemesh_queue_wait_time_p99",
         "s",
         "Time from placeable to bound, by tier.",
-        lambda f: [({"tier": tier}, None if wait is None else wait / 1000) for tier, wait in f.queue_wait_time_p99_ms.items()],
+        lambda m: [({"tier": tier}, None if wait is None else wait / 1000) for tier, wait in m.queue_wait_time_p99_ms.items()],
     ),
     (
         "schedulemesh_placement_success_rate",
         "",
         "Share of successful starts, of those tried in the last minute.",
-        lambda f: _one(f.placement_success_rate),
+        lambda m: _one(m.placement_success_rate),
     ),
     (
         "schedulemesh_preemption_count",
         "",
         "Preempted tasks of the label in the last minute.",
-        lambda f: [({"label": label}, count) for label, count in f.preemption_count.items()],
+        lambda m: [({"label": label}, count) for label, count in m.preemption_count.items()],
     ),
     (
         "schedulemesh_resource_fragmentation",
         "",
         "Share of the free room that fits no usual shape, 0 to 1.",
-        lambda f: _one(f.resource_fragmentation),
+        lambda m: _one(m.resource_fragmentation),
     ),
-    ("schedulemesh_agent_heartbeat_gap", "s", "The longest silence of an agent.", lambda f: _one(f.agent_heartbeat_gap_ms, 1e-3)),
+    ("schedulemesh_agent_heartbeat_gap", "s", "The longest silence of an agent.", lambda m: _one(m.agent_heartbeat_gap_ms, 1e-3)),
     (
         "schedulemesh_tasks_waiting",
         "",
         "Tasks that wait for room, by tier.",
-        lambda f: [({"tier": tier}, count) for tier, count in f.waiting.items()],
+        lambda m: [({"tier": tier}, count) for tier, count in m.waiting.items()],
     ),
     (
         "schedulemesh_tasks_waiting_longest",
         "s",
         "Longest wait of a waiting task, by tier.",
-        lambda f: [({"tier": tier}, wait_ms / 1000) for tier, wait_ms in f.waiting_longest_ms.items()],
+        lambda m: [({"tier": tier}, wait_ms / 1000) for tier, wait_ms in m.waiting_longest_ms.items()],
     ),
-    ("schedulemesh_tasks_running", "", "Tasks that have a place.", lambda f: _one(f.running)),
-    ("schedulemesh_tasks_submitted_per_minute", "", "Tasks submitted in the last minute.", lambda f: _one(f.submitted_per_min)),
+    ("schedulemesh_tasks_running", "", "Tasks that have a place.", lambda m: _one(m.running)),
+    ("schedulemesh_tasks_submitted_per_minute", "", "Tasks submitted in the last minute.", lambda m: _one(m.submitted_per_min)),
     (
         "schedulemesh_pool_quota_share",
         "",
         "Share of the pool's quota in use.",
-        lambda f: [({"pool": pool}, share) for pool, share in f.use.items()],
+        lambda m: [({"pool": pool}, share) for pool, share in m.use.items()],
     ),
-    ("schedulemesh_agents", "", "Agents that report.", lambda f: _one(f.agents)),
-    ("schedulemesh_agents_cpu", "", "Cores that agents use.", lambda f: _one(f.cpu)),
-    ("schedulemesh_agents_memory", "By", "Resident memory of agents.", lambda f: _one(f.rss_bytes)),
-    ("schedulemesh_agents_queue_length", "", "Calls that wait or run at agents.", lambda f: _one(f.queue_length)),
-    ("schedulemesh_agents_queue_time_longest", "s", "Longest wait of a call at an agent.", lambda f: _one(f.queue_ms_max, 1e-3)),
-    ("schedulemesh_agents_failures_per_minute", "", "Calls that failed at agents in the last minute.", lambda f: _one(f.failures_per_min)),
+    ("schedulemesh_agents", "", "Agents that report.", lambda m: _one(m.agents)),
+    ("schedulemesh_agents_cpu", "", "Cores that agents use.", lambda m: _one(m.cpu)),
+    ("schedulemesh_agents_memory", "By", "Resident memory of agents.", lambda m: _one(m.rss_bytes)),
+    ("schedulemesh_agents_queue_length", "", "Calls that wait or run at agents.", lambda m: _one(m.queue_length)),
+    ("schedulemesh_agents_queue_time_longest", "s", "Longest wait of a call at an agent.", lambda m: _one(m.queue_ms_max, 1e-3)),
+    ("schedulemesh_agents_failures_per_minute", "", "Calls that failed at agents in the last minute.", lambda m: _one(m.failures_per_min)),
     (
         "schedulemesh_agents_retries_per_minute",
         "",
         "Calls that were retried at agents in the last minute.",
-        lambda f: _one(f.retries_per_min),
+        lambda m: _one(m.retries_per_min),
     ),
 )

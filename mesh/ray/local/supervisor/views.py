@@ -1,4 +1,4 @@
-"""The state of the scheduler, the order book and the processes as answers for people: reads only."""
+"""The state of the scheduler, the task index and the processes as answers for people: reads only."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def task_status(state: MeshState, task_index: TaskIndex, task: TaskId, row: Task
 
 
 def state_of(state: MeshState, task: TaskId, row: TaskEntry) -> TaskState:
-    """Return the scheduler's state of the task, which is more detailed than the book's while the task is not over."""
+    """Return the scheduler's state of the task, which is more detailed than the index's while the task is not over."""
     return row.state if row.state in TERMINAL or task not in state.tasks else state.tasks.state_of(task)
 
 

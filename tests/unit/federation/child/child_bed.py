@@ -14,6 +14,7 @@ from federation.store.memory.store import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import ManualClock
 from mesh.core.resources import ResourceSet
+from mesh.core.seen_nodes import NodeSeen
 from mesh.core.values import Encoding, StoredValue
 from mesh.core.wire import decode
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS
@@ -144,6 +145,11 @@ class Federation:
     def view(self):
         (view,) = self.store.snapshot().meshes
         return view
+
+
+def nodes(*totals):
+    """Return nodes of these total resources, with nothing in use."""
+    return tuple(NodeSeen(node=f"n{number}", total=total, labels={}, available=total) for number, total in enumerate(totals))
 
 
 def pool(name, cpus, flavor="standard"):

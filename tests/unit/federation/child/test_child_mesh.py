@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from child_bed import CPU, GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_free, slow, stored
+from child_bed import CPU, GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_free, nodes, slow, stored
 
 from federation.child.child_mesh import HEARTBEATS_PER_COMPARISON
 from federation.child.heartbeat_jitter import interval_ms
@@ -35,9 +35,7 @@ def test_heartbeats_are_jittered_by_mesh_and_number(joined):
         joined.heartbeat()
         intervals.append(joined.child.due_in_ms())
     assert len(set(intervals)) == len(intervals)
-    assert intervals == [
-        interval_ms("east", heartbeat_report, heartbeat_ms=HEARTBEAT_MS, ttl_ms=TTL_MS) for heartbeat_report in range(1, 7)
-    ]
+    assert intervals == [interval_ms("east", number, heartbeat_ms=HEARTBEAT_MS, ttl_ms=TTL_MS) for number in range(1, 7)]
 
 
 def test_queued_stage_runs_and_its_lease_is_released(joined):
@@ -58,7 +56,7 @@ def test_heartbeat_reports_resources_in_use(busy):
 
 def test_heartbeat_reports_the_nodes_in_resources_of_the_pools(joined):
     assert joined.view().record.nodes == ()
-    joined.host.nodes = (ResourceSet.of({"cpu": 2, "memory": "3GiB"}), ResourceSet.of({"cpu": 2, "memory": "1GiB"}))
+    joined.host.listed = nodes(ResourceSet.of({"cpu": 2, "memory": "3GiB"}), ResourceSet.of({"cpu": 2, "memory": "1GiB"}))
     joined.heartbeat()
     assert joined.view().record.nodes == (NodeSize(total=ResourceSet.of({"cpu": 2}), nodes=2),)
 

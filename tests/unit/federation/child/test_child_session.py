@@ -111,7 +111,7 @@ def test_unanswered_demands_are_resent_unchanged():
 def test_lease_use_is_sent_until_the_ledger_has_answered():
     ledger, child_session = begun()
     child_state = Wanting()
-    child_state.accounting.take_in(
+    child_state.accounting.apply(
         LedgerResponse(leases=(Lease(tenant="t1", mesh="east", flavor="standard", held=CPU, target=CPU, version=1),))
     )
     child_state.accounting.spend("s", ("t1", "standard"), CPU, 0)

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from child_bed import CPU, GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_free, slow, stored
+from child_bed import CPU, GRACE_MS, HEARTBEAT_MS, TTL_MS, Federation, all_is_free, nodes, slow, stored
 
 from federation.child.child_mesh import HEARTBEATS_PER_COMPARISON, IDLE_HEARTBEATS
 from federation.child.heartbeat_jitter import soonest_ms
@@ -243,12 +243,12 @@ def test_no_values_are_dropped_while_the_ledger_recovers(joined):
     joined.store.forget("r", ())
     joined.store.lose_writes(before)
     joined.store.forget("r", ())
-    beats = 0
+    heartbeats = 0
     while joined.store.snapshot().recovery_ms:
-        beats += 1
+        heartbeats += 1
         joined.heartbeat()
         assert joined.host.held() == {"r": "s"} or not joined.store.snapshot().recovery_ms
-    assert beats > HEARTBEATS_PER_COMPARISON
+    assert heartbeats > HEARTBEATS_PER_COMPARISON
     joined.heartbeat(HEARTBEATS_PER_COMPARISON)
     assert joined.host.held() == {}
 
@@ -510,12 +510,12 @@ def test_running_work_ends_and_none_follows_while_ray_is_gone(joined):
 
 
 def test_a_stage_too_large_for_every_node_waits_for_a_node(joined):
-    joined.host.nodes = (CPU.times(2), CPU.times(2))
+    joined.host.listed = nodes(CPU.times(2), CPU.times(2))
     joined.submit("s", slot=CPU.times(3))
     joined.heartbeat()
     joined.notifications()
     assert (joined.held(), [message.reason for message in waiting(joined)]) == (0, [Reason.NO_NODE_FITS])
-    joined.host.nodes = (CPU.times(2), CPU.times(4))
+    joined.host.listed = nodes(CPU.times(2), CPU.times(4))
     joined.heartbeat()
     assert (joined.held(), joined.view().claimed) == (3, 1)
 

@@ -64,12 +64,12 @@ def test_no_call_follows_an_unanswered_one_before_a_heartbeat(busy):
     busy.flaky.heard = calls.append
     busy.flaky.down = set(VERBS) - {"heartbeat"}
     busy.submit("t")
-    for heartbeat_report in range(1, 6):
+    for number in range(1, 6):
         busy.heartbeat()
         busy.notifications()
         busy.work()
-        assert calls.count("heartbeat") == heartbeat_report
-        assert len(calls) == 2 * heartbeat_report
+        assert calls.count("heartbeat") == number
+        assert len(calls) == 2 * number
     assert busy.view().alive
 
 

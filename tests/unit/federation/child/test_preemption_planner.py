@@ -36,7 +36,7 @@ class ChildState:
 
     def lease(self, held, target=None):
         lease = Lease(mesh="east", tenant="acme", flavor="standard", held=cpu(held), target=cpu(held if target is None else target))
-        self.accounting.take_in(LedgerResponse(leases=(lease,)))
+        self.accounting.apply(LedgerResponse(leases=(lease,)))
 
     def run(self, name, cpus=1, priority=0, *, leaves=False):
         self.admission.handle(WorkloadOffered(workload=name, tenant="acme", slot=cpu(cpus), width=1, priority=priority))

@@ -20,10 +20,10 @@ def cpu(count):
     return ResourceSet.of({"cpu": count})
 
 
-def demands(*response, cpus=4, reason=Reason.QUOTA_EXHAUSTED, rules=NEVER_PREEMPTS, accounting=None, tenant="acme"):
+def demands(*stages, cpus=4, reason=Reason.QUOTA_EXHAUSTED, rules=NEVER_PREEMPTS, accounting=None, tenant="acme"):
     """Return the demands of refused stages (name, cpus, priority), created a second apart."""
     scheduler = StageAdmission((PoolSpec(pool="general", flavor="standard", capacity=cpu(cpus)),))
-    for place, (name, slot, priority) in enumerate(response):
+    for place, (name, slot, priority) in enumerate(stages):
         own = tenant if isinstance(tenant, str) else tenant(place)
         about = {"width": 1, "priority": priority, "preemption": rules, "since_ms": 1_000 * place}
         pending = scheduler.handle(WorkloadOffered(workload=name, tenant=own, slot=cpu(slot), **about))
@@ -33,8 +33,8 @@ def demands(*response, cpus=4, reason=Reason.QUOTA_EXHAUSTED, rules=NEVER_PREEMP
     return wanted(scheduler, accounting or LeaseAccounting())
 
 
-def waiting(*response, **about):
-    return [(one.demand.slot, one.demand.slots, one.demand.priority) for one in demands(*response, **about)]
+def waiting(*stages, **about):
+    return [(one.demand.slot, one.demand.slots, one.demand.priority) for one in demands(*stages, **about)]
 
 
 def test_equal_stages_are_one_demand_as_old_as_the_oldest():
@@ -59,7 +59,7 @@ def test_demand_is_capped_at_the_mesh_and_the_rest_counted():
 @pytest.mark.parametrize("reason", [Reason.QUOTA_EXHAUSTED, Reason.QUOTA_CONTESTED])
 def test_idle_part_of_the_first_slot_is_not_demanded(reason):
     accounting, idle = LeaseAccounting(), ResourceSet.of({"cpu": 0.5})
-    accounting.take_in(LedgerResponse(leases=(Lease(tenant="acme", mesh="east", flavor="standard", held=idle, target=idle, version=1),)))
+    accounting.apply(LedgerResponse(leases=(Lease(tenant="acme", mesh="east", flavor="standard", held=idle, target=idle, version=1),)))
     assert waiting(("a", 1, 0), ("b", 1, 0), accounting=accounting, reason=reason) == [(cpu(0.5), 1, 0), (cpu(1), 1, 0)]
 
 

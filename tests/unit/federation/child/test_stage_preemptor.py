@@ -17,11 +17,11 @@ from mesh.stages.messages import StageLost
 TAKES = PreemptionPolicy(takes=True, min_run_ms=0, reservation_timeout_ms=10 * HEARTBEAT_MS)
 
 
-def full_house(*pools, quota=2, ages_ms=(0, 0), **response):
+def full_house(*pools, quota=2, ages_ms=(0, 0), **fields):
     """A federation in which stages `a` and `b` of priority 0 run."""
     federation = Federation(*(pools or (pool("general", 2),)), quota=quota)
     for name, age_ms in zip("ab", ages_ms, strict=True):
-        federation.submit(name, **response)
+        federation.submit(name, **fields)
         federation.heartbeat()
         federation.clock.advance(age_ms)
     assert federation.running() == {"a", "b"}
@@ -57,7 +57,7 @@ def test_urgent_stage_preempts_its_own_tenant_and_starts(pools, quota):
 
 
 @pytest.mark.parametrize(
-    ("response", "preemption"),
+    ("fields", "preemption"),
     [
         pytest.param({"priority": 0}, TAKES, id="an equal one"),
         pytest.param({"priority": 5}, NEVER_PREEMPTS, id="one whose tenant allows no preemption"),
@@ -66,9 +66,9 @@ def test_urgent_stage_preempts_its_own_tenant_and_starts(pools, quota):
         pytest.param({"priority": 5, "tenant": "other"}, TAKES, id="one of another tenant"),
     ],
 )
-def test_no_stage_is_preempted_for(response, preemption):
+def test_no_stage_is_preempted_for(fields, preemption):
     federation = full_house()
-    federation.submit("urgent", preemption=preemption, **response)
+    federation.submit("urgent", preemption=preemption, **fields)
     federation.heartbeat(2)
     assert stopping(federation) == set()
 

@@ -74,7 +74,7 @@ class TwoChildren:
         named: dict[str, QueueSettings] = {f"acme/{name}": known for name, known in dict(settings).items()}
         self.tenant_policies.publish(TenantPolicies(rules=rules, settings=named))
         self.min_run_ms = rules.min_run_ms
-        self._planner = PlannerLoop(self.store, "p", election_ms=5_000, tenant_policies=self.tenant_policies)
+        self._planner = PlannerLoop(self.store, "p", leader_ttl_ms=5_000, tenant_policies=self.tenant_policies)
         self._plan_in_ms = 0
         self.east, self.west = Child(self, "east", cpus), Child(self, "west", cpus)
         self.go(2_500)

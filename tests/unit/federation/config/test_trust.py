@@ -85,12 +85,12 @@ MIXED = {
 }
 
 
-@pytest.mark.parametrize(("text", "reported", "remedy"), MIXED.values(), ids=MIXED)
-def test_a_file_is_refused_that_has(text: str, reported: list[str], remedy: str):
+@pytest.mark.parametrize(("text", "lines", "remedy"), MIXED.values(), ids=MIXED)
+def test_a_file_is_refused_that_has(text: str, lines: list[str], remedy: str):
     with pytest.raises(ConfigError) as refused:
         load_config(text, source="x.yaml")
     located = refused.value.located
-    assert [f"{one.place}: {one.message}"[: len(words)] for one, words in zip(located, reported, strict=True)] == reported
+    assert [f"{one.place}: {one.message}"[: len(words)] for one, words in zip(located, lines, strict=True)] == lines
     assert all(one.remedy.startswith(remedy) and one.line and one.column for one in located)
 
 

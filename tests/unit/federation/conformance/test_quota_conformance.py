@@ -154,7 +154,7 @@ def test_no_expectation_reaches_what_comes_of_a_case(tmp_path: Path, kind: str):
 
 
 @pytest.mark.parametrize(
-    ("text", "reported"),
+    ("text", "words"),
     [
         pytest.param('{"cases": [}', ":1: not JSON", id="no JSON"),
         pytest.param('{"case": []}', ":1: there is no list of `cases`", id="no list"),
@@ -162,10 +162,10 @@ def test_no_expectation_reaches_what_comes_of_a_case(tmp_path: Path, kind: str):
         pytest.param("[" + "9" * 5_000 + "]", ":1: JSON cannot be parsed", id="a number of thousands of digits"),
     ],
 )
-def test_invalid_file_is_reported_with_its_line(tmp_path: Path, text: str, reported: str):
+def test_invalid_file_is_reported_with_its_line(tmp_path: Path, text: str, words: str):
     code, lines, errors = run(tmp_path, text)
     assert (code, lines) == (2, [])
-    assert reported in errors
+    assert words in errors
 
 
 def test_a_file_without_cases_has_failed(tmp_path: Path):
@@ -181,7 +181,15 @@ def test_an_id_names_one_case(tmp_path: Path):
 def test_missing_file_is_reported():
     errors = io.StringIO()
     assert main(["quota", "/nowhere.json"], io.StringIO(), errors) == 2
-    assert "/nowhere.json:1: cannot be read" in errors.getvalue()
+    assert errors.getvalue() == "/nowhere.json: there is no such file; check the path\n"
+
+
+def test_cases_of_the_mesh_are_refused_with_their_program(tmp_path):
+    file, errors = tmp_path / "cases.json", io.StringIO()
+    file.write_text('{"cases": [],\n"format": "schedulemesh-mesh-cases/1"}', encoding="utf-8")
+    assert main(["quota", str(file)], io.StringIO(), errors) == 2
+    assert errors.getvalue().startswith(f"{file}:2: ")
+    assert "use `python -m mesh.conformance FILE`" in errors.getvalue()
 
 
 def test_the_example_in_the_documents_passes(tmp_path: Path):

@@ -77,9 +77,9 @@ def _row(one, number):
 def forecasts(store, tenant_policies=ORDERS, running=(), ages=NO_AGES, **queues):
     snapshot = store.snapshot()
     paced = tuple(replace(view, condition=MeshCondition(pace=Pace(run_ms=RUN_MS))) for view in snapshot.meshes)
-    reported = {MeshId(mesh): tuple(stages) for mesh, stages in queues.items()}
+    waiting = {MeshId(mesh): tuple(stages) for mesh, stages in queues.items()}
     rows = tuple(_row(one, number) for number, one in enumerate(running, start=1))
-    return Forecasts(replace(snapshot, meshes=paced, running=rows), tenant_policies, reported, CostRules(), ages, lambda _tenant: running)
+    return Forecasts(replace(snapshot, meshes=paced, running=rows), tenant_policies, waiting, CostRules(), ages, lambda _tenant: running)
 
 
 def pending(tenant=VISION, cpus=1, mesh=EAST, name="new", priority=0, created_ms=0):

@@ -26,18 +26,18 @@ def decided(store, *, where, cpus=1):
     If the mesh is the east, it is full.
     """
     east = joined(store, EAST, cpus=4 if where == EAST else 8)
-    victim_lease = east if where == EAST else joined(store, WEST)
-    victim_lease.acquire(BATCH, STD, CPU, 4)
-    victim_lease.record = replace(victim_lease.record, pools=(replace(victim_lease.record.pools[0], used=CPU.times(4)),))
-    victim_lease.heartbeat()
+    mesh = east if where == EAST else joined(store, WEST)
+    mesh.acquire(BATCH, STD, CPU, 4)
+    mesh.record = replace(mesh.record, pools=(replace(mesh.record.pools[0], used=CPU.times(4)),))
+    mesh.heartbeat()
     store.plan_apply(
         store.elect("planner", 10_000), store.snapshot().version, (target_update(where, BATCH, 4 - cpus), target_update(EAST, VISION, cpus))
     )
-    return victim_lease
+    return mesh
 
 
-def reported(one):
-    return [(gives.mesh, gives.tenant, gives.flavor, gives.amounts, gives.reason) for gives in one.victims]
+def victims_of(one):
+    return [(victim.mesh, victim.tenant, victim.flavor, victim.amounts, victim.reason) for victim in one.victims]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_planned_victims_are_shown_until_quota_is_returned(store, where, said):
     for asks_planner in (True, False):
         one = about.of("r.1", asks_planner=asks_planner)
         assert one.reason is Reason.WAITING_FOR_VICTIMS
-        assert reported(one) == [(where, BATCH, STD, CPU, Reason.QUOTA_RECLAIMED)]
+        assert victims_of(one) == [(where, BATCH, STD, CPU, Reason.QUOTA_RECLAIMED)]
         assert (one.changes, one.overdue_ms) == ((), 0), "nothing else has to change"
         assert one.start_ms == store.snapshot().at_ms + MIN_RUN_MS < store.snapshot().at_ms + RUN_MS
     why = about.why("r.1")
@@ -69,9 +69,9 @@ def test_planned_grant_gives_a_forecast_without_measurements(store):
 
 
 def test_returned_quota_has_no_victims(store):
-    victim_lease = decided(store, where=EAST)
-    victim_lease.heartbeat()
-    victim_lease.obey(BATCH, STD)
+    mesh = decided(store, where=EAST)
+    mesh.heartbeat()
+    mesh.obey(BATCH, STD)
     assert forecasts(store, east=[queued("r.1", VISION, reason=Reason.POOL_BUSY)]).why("r.1").reason is not Reason.WAITING_FOR_VICTIMS
 
 
@@ -94,7 +94,7 @@ def test_victims_elsewhere_free_no_capacity_on_a_full_mesh(store):
     full.heartbeat()
     store.plan_apply(store.elect("planner", 10_000), store.snapshot().version, (target_update(EAST, VISION, 1),))
     one = forecasts(store, east=[queued("r.1", VISION, reason=Reason.POOL_BUSY)]).of("r.1")
-    assert (one.reason, reported(one)) == (Reason.QUOTA_EXHAUSTED, [])
+    assert (one.reason, victims_of(one)) == (Reason.QUOTA_EXHAUSTED, [])
 
 
 @pytest.mark.parametrize("case", ["its mesh knows better", "its tenant is held", "what is too large for it"])

@@ -91,9 +91,9 @@ def test_stage_behind_its_tenants_head_waits_for_it(store):
     fresh = Reason.WAITING_IN_QUEUE
     east = [queued("r.1", VISION, cpus=2, reason=fresh), queued("r.2", VISION, reason=fresh), queued("r.3", VISION, cpus=9, reason=fresh)]
     about = forecasts(store, IN_ORDER, east=east)
-    reported = [about.of(stage) for stage in ("r.1", "r.2", "r.3")]
-    assert [one.reason for one in reported] == [Reason.QUOTA_EXHAUSTED, Reason.BEHIND_HEAD, Reason.BEHIND_HEAD]
-    assert [bool(one.changes) for one in reported] == [True, False, False]
+    explanations = [about.of(stage) for stage in ("r.1", "r.2", "r.3")]
+    assert [one.reason for one in explanations] == [Reason.QUOTA_EXHAUSTED, Reason.BEHIND_HEAD, Reason.BEHIND_HEAD]
+    assert [bool(one.changes) for one in explanations] == [True, False, False]
     assert [one.reason for one in map(forecasts(store, east=east).of, ("r.1", "r.2"))] == [Reason.QUOTA_EXHAUSTED, fresh]
 
 

@@ -37,7 +37,7 @@ class Bed:
         self.store.configure(TREE)
         self.policies = MemoryTenantPolicies()
         self.policies.publish(TenantPolicies(rules=Rules(min_run_ms=0, fair_sharing=fair)))
-        self.planner = PlannerLoop(self.store, "root", election_ms=5_000, tenant_policies=self.policies)
+        self.planner = PlannerLoop(self.store, "root", leader_ttl_ms=5_000, tenant_policies=self.policies)
         self.west, self.east = self.mesh("west"), self.mesh("east", used)
 
     def mesh(self, name: str, used: int = 0) -> ManualMesh:

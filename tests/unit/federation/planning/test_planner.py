@@ -304,18 +304,18 @@ def test_claimant_learns_which_leases_are_still_too_young(claim: PlannerDemand, 
         assert (answer.lowered, answer.raised) == ((), ())
         return answer.unmet[0].reason, answer.unmet[0].detail
 
-    assert unmet(*held, tells_young=True) == (reason, nobody + _NOT_YET)
-    assert unmet(*held) == (reason, nobody), "only people are told, and only they pay for it"
+    assert unmet(*held, with_young=True) == (reason, nobody + _NOT_YET)
+    assert unmet(*held) == (reason, nobody), "only users are told, and only they pay for it"
     its_own = (holding("nlp", 4, since_ms=NOW_MS - 1_000), holding("silent", 4, since_ms=NOW_MS - 1_000, is_fixed=True))
     tree = company(vision=4, nlp=4, silent=0)
-    assert unmet(*its_own, tells_young=True) == (reason, nobody), "neither would be asked if it were older"
+    assert unmet(*its_own, with_young=True) == (reason, nobody), "neither would be asked if it were older"
 
 
 def test_reporting_young_leases_leaves_the_plan_unchanged():
     tree, rules = company(vision=4, nlp=4, batch=0), Rules(min_run_ms=60_000)
     held = tuple(holding("batch", 1, mesh=f"m{index}", since_ms=NOW_MS - index * 20_000) for index in range(8))
     demands = (demand("vision", 6), demand("nlp", 2, is_crowded=True), demand("nlp", 3, mesh="m7", is_crowded=True))
-    plain, telling = (decide(tree, held, demands, rules=rules, tells_young=tells) for tells in (False, True))
+    plain, telling = (decide(tree, held, demands, rules=rules, with_young=tells) for tells in (False, True))
     assert plain.lowered
     assert (telling.lowered, telling.raised) == (plain.lowered, plain.raised)
     assert [(one.demand, one.slots, one.reason) for one in telling.unmet] == [(one.demand, one.slots, one.reason) for one in plain.unmet]

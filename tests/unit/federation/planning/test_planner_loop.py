@@ -27,7 +27,7 @@ from mesh.stages.spec import StageSpec
 A100 = FlavorName("a100")
 ACME, VISION, BATCH = TenantPath("acme"), TenantPath("acme/vision"), TenantPath("acme/batch")
 GPU = ResourceSet.of({"gpu": 1})
-TTL_MS, GRACE_MS, ELECTION_MS = 30_000, 10_000, 5_000
+TTL_MS, GRACE_MS, LEADER_TTL_MS = 30_000, 10_000, 5_000
 AT_ONCE = MemoryTenantPolicies()
 AT_ONCE.publish(TenantPolicies(rules=Rules(min_run_ms=0)))
 TREE = TenantTree(
@@ -47,7 +47,7 @@ class Mesh:
     name: MeshId
     session: Session = field(init=False)
     leases: dict[TenantPath, Lease] = field(default_factory=dict)
-    beats: int = 0
+    heartbeats: int = 0
     gpus: int = 8
 
     def __post_init__(self) -> None:
@@ -59,8 +59,8 @@ class Mesh:
         self.leases.update({lease.tenant: lease for lease in response.leases})
 
     def heartbeat(self, *demands: QuotaDemand, acks: tuple[LeaseAck, ...] = ()) -> None:
-        self.beats += 1
-        self.hear(self.store.heartbeat(self.session, self.record, HeartbeatReport(number=self.beats, acks=acks, demands=demands)))
+        self.heartbeats += 1
+        self.hear(self.store.heartbeat(self.session, self.record, HeartbeatReport(number=self.heartbeats, acks=acks, demands=demands)))
 
     def demand(self, tenant: TenantPath, slots: int, priority: int = 0) -> QuotaDemand:
         lease = self.leases.get(tenant)
@@ -94,8 +94,8 @@ def store(clock: ManualClock) -> MemoryStore:
 
 
 @pytest.fixture
-def election(store: MemoryStore) -> PlannerLoop:
-    return PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=AT_ONCE)
+def planner_loop(store: MemoryStore) -> PlannerLoop:
+    return PlannerLoop(store, "root-1", leader_ttl_ms=LEADER_TTL_MS, tenant_policies=AT_ONCE)
 
 
 @pytest.mark.parametrize(
@@ -106,14 +106,14 @@ def election(store: MemoryStore) -> PlannerLoop:
 def test_reclaimed_lease_keeps_its_minimum_run_time(store, clock, own, wait_ms):
     tenant_policies = MemoryTenantPolicies()
     tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=20_000), settings=own))
-    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=tenant_policies)
+    planner_loop = PlannerLoop(store, "root-1", leader_ttl_ms=LEADER_TTL_MS, tenant_policies=tenant_policies)
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     for _ in range(10):  # The lease is old by now, whatever it pays for.
         clock.advance(10_000)
         east.heartbeat()
         west.heartbeat(west.demand(VISION, 1))
-    election.tick()
+    planner_loop.tick()
     east.heartbeat()
     assert east.leases[BATCH].target["gpu"] == 3 * GPU["gpu"]
     assert east.leases[BATCH].shrink_ms == 2 * TTL_MS + wait_ms
@@ -122,18 +122,18 @@ def test_reclaimed_lease_keeps_its_minimum_run_time(store, clock, own, wait_ms):
 def test_drained_tenant_returns_a_deferred_reclaim_at_once(store, clock):
     tenant_policies, long = MemoryTenantPolicies(), Rules(min_run_ms=90_000)
     tenant_policies.publish(TenantPolicies(rules=long))
-    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=tenant_policies)
+    planner_loop = PlannerLoop(store, "root-1", leader_ttl_ms=LEADER_TTL_MS, tenant_policies=tenant_policies)
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     for _ in range(10):
         clock.advance(10_000)
         east.heartbeat()
         west.heartbeat(west.demand(VISION, 4))
-    election.tick()
+    planner_loop.tick()
     east.heartbeat()
     assert (east.leases[BATCH].target["gpu"], east.leases[BATCH].shrink_ms) == (0, 2 * TTL_MS + 90_000)
     tenant_policies.publish(TenantPolicies(rules=long, settings={BATCH: QueueSettings(stop=Stop.DRAIN)}))
-    election.tick()
+    planner_loop.tick()
     east.heartbeat()
     assert (east.leases[BATCH].target["gpu"], east.leases[BATCH].shrink_ms) == (0, TTL_MS)
 
@@ -143,23 +143,23 @@ def test_voluntary_cut_has_no_delay(store, clock):
     tenant_policies.publish(
         TenantPolicies(rules=Rules(min_run_ms=20_000), settings={BATCH: QueueSettings(on_quota_reduction=OnQuotaReduction.EVICT)})
     )
-    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=tenant_policies)
+    planner_loop = PlannerLoop(store, "root-1", leader_ttl_ms=LEADER_TTL_MS, tenant_policies=tenant_policies)
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     west.heartbeat(west.demand(VISION, 1))
     less = Tenant(path=BATCH, parent=ACME, quotas={(A100, "gpu"): Quota(nominal=0, borrowing_limit=GPU["gpu"])})
     store.configure(TenantTree([TREE.tenant(ACME), TREE.tenant(VISION), less]))
-    election.tick()
+    planner_loop.tick()
     east.heartbeat()
     assert (east.leases[BATCH].target["gpu"], east.leases[BATCH].shrink_ms) == (GPU["gpu"], TTL_MS)
 
 
-def test_loan_on_one_mesh_is_reclaimed_for_its_owner_on_another(store: MemoryStore, election: PlannerLoop):
+def test_loan_on_one_mesh_is_reclaimed_for_its_owner_on_another(store: MemoryStore, planner_loop: PlannerLoop):
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     assert east.acquire(BATCH, 4) == Granted(slots=4)
     assert west.acquire(VISION, 3).reason is Reason.QUOTA_EXHAUSTED
 
-    answer = election.tick()
+    answer = planner_loop.tick()
     assert answer is not None
     assert [(target.mesh, target.tenant) for target in answer.lowered] == [("east", BATCH)]
 
@@ -170,40 +170,40 @@ def test_loan_on_one_mesh_is_reclaimed_for_its_owner_on_another(store: MemorySto
     east.heartbeat(acks=east.obey())
     west.heartbeat(west.demand(VISION, 3))
     assert (east.held(BATCH), west.held(VISION)) == (1, 3)
-    assert election.tick() is None or not election.tick().lowered  # No work is left.
+    assert planner_loop.tick() is None or not planner_loop.tick().lowered  # No work is left.
 
 
-def test_target_of_an_ended_session_passes_to_the_next(store: MemoryStore, election: PlannerLoop):
+def test_target_of_an_ended_session_passes_to_the_next(store: MemoryStore, planner_loop: PlannerLoop):
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     west.acquire(VISION, 3)
-    election.tick()
+    planner_loop.tick()
     again = Mesh(store, MeshId("west"))
     again.acquire(VISION, 3)
-    with capture_logs() as response:
-        election.tick()
+    with capture_logs() as logs:
+        planner_loop.tick()
     east.heartbeat()
     east.heartbeat(acks=east.obey())
     again.heartbeat()
-    assert (again.held(VISION), response) == (3, [])
+    assert (again.held(VISION), logs) == (3, [])
 
 
-def test_vanished_tenant_with_a_target_stops_no_plan(store: MemoryStore, election: PlannerLoop):
+def test_vanished_tenant_with_a_target_stops_no_plan(store: MemoryStore, planner_loop: PlannerLoop):
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     west.acquire(VISION, 3)
-    election.tick()
+    planner_loop.tick()
     more = Tenant(path=TenantPath("acme/more"), parent=ACME, quotas=TREE.tenants[VISION].quotas)
     store.configure(TenantTree([TREE.tenants[ACME], TREE.tenants[BATCH], more]))
     west.acquire(more.path, 1)
-    assert election.tick() is not None
+    assert planner_loop.tick() is not None
 
 
-def test_quota_freed_for_its_owner_goes_to_no_other(store: MemoryStore, election: PlannerLoop):
+def test_quota_freed_for_its_owner_goes_to_no_other(store: MemoryStore, planner_loop: PlannerLoop):
     east, west, north = (Mesh(store, MeshId(name)) for name in ("east", "west", "north"))
     east.acquire(BATCH, 4)
     west.acquire(VISION, 4)
-    election.tick()
+    planner_loop.tick()
     east.heartbeat()
     east.heartbeat(acks=east.obey())
     assert north.acquire(BATCH, 4).reason is Reason.QUOTA_EXHAUSTED
@@ -211,32 +211,32 @@ def test_quota_freed_for_its_owner_goes_to_no_other(store: MemoryStore, election
     assert (west.held(VISION), north.held(BATCH)) == (4, 0)
 
 
-def test_one_root_plans_at_a_time_and_another_takes_over(store: MemoryStore, election: PlannerLoop, clock: ManualClock):
+def test_one_root_plans_at_a_time_and_another_takes_over(store: MemoryStore, planner_loop: PlannerLoop, clock: ManualClock):
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     west.acquire(VISION, 1)
-    other = PlannerLoop(store, "root-2", election_ms=ELECTION_MS, tenant_policies=AT_ONCE)
-    assert election.tick() is not None
+    other = PlannerLoop(store, "root-2", leader_ttl_ms=LEADER_TTL_MS, tenant_policies=AT_ONCE)
+    assert planner_loop.tick() is not None
     assert other.tick() is None
-    for _ in range(1 + ELECTION_MS // 1_000):
+    for _ in range(1 + LEADER_TTL_MS // 1_000):
         clock.advance(1_000)
         store.sweep()
     assert other.tick() is not None
 
 
-def test_the_leases_of_a_silent_mesh_are_asked_for_nothing(store: MemoryStore, election: PlannerLoop, clock: ManualClock):
+def test_the_leases_of_a_silent_mesh_are_asked_for_nothing(store: MemoryStore, planner_loop: PlannerLoop, clock: ManualClock):
     east = Mesh(store, MeshId("east"))
     east.acquire(BATCH, 4)
     east.store.join(east.record)  # Another session of the mesh: the first one expires by itself.
     west = Mesh(store, MeshId("west"))
     west.acquire(VISION, 1)
-    answer = election.tick()
+    answer = planner_loop.tick()
     assert answer is not None
     assert answer.lowered == ()
     assert [unmet.reason for unmet in answer.unmet] == [Reason.QUOTA_EXHAUSTED]
 
 
-def test_planner_drops_its_plan_for_a_replaced_tree(store: MemoryStore, election: PlannerLoop):
+def test_planner_drops_its_plan_for_a_replaced_tree(store: MemoryStore, planner_loop: PlannerLoop):
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     east.acquire(BATCH, 4)
     west.acquire(VISION, 1)
@@ -247,7 +247,7 @@ def test_planner_drops_its_plan_for_a_replaced_tree(store: MemoryStore, election
         return apply(*arguments)  # type: ignore[arg-type]
 
     store.plan_apply = meanwhile  # type: ignore[method-assign]
-    election.tick()
+    planner_loop.tick()
     east.heartbeat()
     assert east.leases[BATCH].target["gpu"] == 4 * GPU["gpu"]
 
@@ -262,18 +262,18 @@ class Remembering:
         self.tenant_policies = MemoryTenantPolicies()
         self.publish(Rules(history_half_life_ms=60_000))
         self.mesh, self.clock = ManualMesh(self.store, Mesh(self.store, MeshId("east")).record), clock
-        self.election = self.new_planner()
+        self.planner_loop = self.new_planner()
 
     def publish(self, rules: Rules) -> None:
         self.tenant_policies.publish(TenantPolicies(rules=rules))
 
     def new_planner(self) -> PlannerLoop:
-        return PlannerLoop(self.store, "root-1", election_ms=ELECTION_MS, tenant_policies=self.tenant_policies)
+        return PlannerLoop(self.store, "root-1", leader_ttl_ms=LEADER_TTL_MS, tenant_policies=self.tenant_policies)
 
     def holds(self, tenant: TenantPath, for_ms: int) -> None:
         self.mesh.acquire(tenant, A100, GPU)
         self.clock.advance(for_ms)
-        self.election.tick()
+        self.planner_loop.tick()
         self.mesh.release(tenant, A100)
 
     def next_one(self) -> list[TenantPath]:
@@ -283,7 +283,7 @@ class Remembering:
             self.clock.advance(1)
             self.mesh.acquire(tenant, A100, GPU)
         self.mesh.release(ACME, A100)
-        answer = self.election.tick()
+        answer = self.planner_loop.tick()
         return [target.tenant for target in answer.raised] if answer else []
 
 
@@ -293,43 +293,43 @@ def remembering(clock: ManualClock) -> Remembering:
 
 
 def test_tenant_with_less_past_use_is_next(remembering: Remembering):
-    remembering.election.tick()
+    remembering.planner_loop.tick()
     remembering.holds(BATCH, 60_000)
     assert remembering.next_one() == [VISION]
 
 
 def test_without_a_half_life_who_has_waited_longest_is_next(remembering: Remembering):
-    remembering.election.tick()
+    remembering.planner_loop.tick()
     remembering.holds(BATCH, 60_000)
     remembering.publish(Rules())
     assert remembering.next_one() == [BATCH]
 
 
 def test_a_new_planner_begins_without_a_past(remembering: Remembering):
-    remembering.election.tick()
+    remembering.planner_loop.tick()
     remembering.holds(BATCH, 60_000)
-    remembering.election = remembering.new_planner()
+    remembering.planner_loop = remembering.new_planner()
     assert remembering.next_one() == [BATCH]
 
 
 def test_idle_time_counts_as_no_use(remembering: Remembering):
-    remembering.election.tick()
+    remembering.planner_loop.tick()
     remembering.holds(VISION, 60_000)
     remembering.clock.advance(60_000)
-    remembering.election.tick()
+    remembering.planner_loop.tick()
     remembering.holds(BATCH, 1_000)
     assert remembering.next_one() == [BATCH]
 
 
 def test_late_round_counts_the_whole_time_since_the_last(remembering: Remembering):
-    remembering.election.tick()
+    remembering.planner_loop.tick()
     remembering.holds(VISION, 10_000)
     remembering.holds(BATCH, 600_000)
     assert remembering.next_one() == [VISION]
 
 
 def test_past_use_survives_a_new_tree(remembering: Remembering):
-    remembering.election.tick()
+    remembering.planner_loop.tick()
     remembering.holds(BATCH, 60_000)
     tree = remembering.store.snapshot().tree
     remembering.store.configure(TenantTree([Tenant(path=TenantPath("above"), parent=None), *tree.tenants.values()]))
@@ -354,24 +354,24 @@ def test_refused_target_is_named_and_blocks_no_other(clock: ManualClock):
     store.configure(TenantTree([TREE.tenants[ACME], *(Tenant(path=path, parent=ACME, quotas=own) for path in teams)]))
     east = Mesh(store, MeshId("east"), gpus=len(teams))
     east.heartbeat(*(east.demand(path, 1) for path in teams))
-    with capture_logs() as response:
-        PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=AT_ONCE).tick()
+    with capture_logs() as logs:
+        PlannerLoop(store, "root-1", leader_ttl_ms=LEADER_TTL_MS, tenant_policies=AT_ONCE).tick()
     east.heartbeat()
     assert {path for path in teams if east.held(path)} == {*teams} - {store.refuses}
-    assert [(line["log_level"], line["tenant"]) for line in response] == [("warning", store.refuses)]
+    assert [(line["log_level"], line["tenant"]) for line in logs] == [("warning", store.refuses)]
 
 
 def test_tenant_drained_during_a_term_returns_its_quota(store: MemoryStore):
     tenant_policies = MemoryTenantPolicies()
-    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=tenant_policies)
+    planner_loop = PlannerLoop(store, "root-1", leader_ttl_ms=LEADER_TTL_MS, tenant_policies=tenant_policies)
     east = Mesh(store, MeshId("east"))
     east.acquire(BATCH, 2)
     east.acquire(VISION, 1)
-    answer = election.tick()
+    answer = planner_loop.tick()
     assert answer is not None
     assert answer.lowered == ()
     tenant_policies.stop(BATCH, TenantStop(stop=Stop.DRAIN))
-    answer = election.tick()
+    answer = planner_loop.tick()
     assert answer is not None
     assert [(target.tenant, target.reason) for target in answer.lowered] == [(BATCH, Reason.TENANT_DRAINED)]
     east.heartbeat()
@@ -381,14 +381,14 @@ def test_tenant_drained_during_a_term_returns_its_quota(store: MemoryStore):
 
 def test_new_weights_count_from_the_next_plan(store: MemoryStore):
     tenant_policies = MemoryTenantPolicies()
-    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=tenant_policies)
+    planner_loop = PlannerLoop(store, "root-1", leader_ttl_ms=LEADER_TTL_MS, tenant_policies=tenant_policies)
     more = Tenant(path=TenantPath("acme/more"), parent=ACME)
     store.configure(TenantTree([*TREE.tenants.values(), more]))
     east, west = Mesh(store, MeshId("east")), Mesh(store, MeshId("west"))
     tenant_policies.publish(TenantPolicies(weights={BATCH: Fraction(3)}))
     east.heartbeat(east.demand(BATCH, 4))
     west.heartbeat(west.demand(more.path, 4))
-    answer = election.tick()
+    answer = planner_loop.tick()
     assert answer is not None
     assert {target.tenant: target.amounts["gpu"] // GPU["gpu"] for target in answer.raised} == {BATCH: 3, more.path: 1}
 
@@ -412,7 +412,7 @@ def test_slot_of_several_resources_comes_from_one_borrower(clock: ManualClock, s
     east, west = hand(store, "east", slot.times(8)), hand(store, "west", slot.times(8))
     assert east.acquire(BATCH, A100, slot, 8) == Granted(slots=8)
     west.acquire(VISION, A100, slot, 1)
-    answer = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=AT_ONCE).tick()
+    answer = PlannerLoop(store, "root-1", leader_ttl_ms=LEADER_TTL_MS, tenant_policies=AT_ONCE).tick()
     assert answer is not None
     assert [(target.tenant, ResourceSet(target.amounts)) for target in answer.lowered] == [(BATCH, slot.times(7))]
     assert [(target.tenant, ResourceSet(target.amounts)) for target in answer.raised] == [(VISION, slot)]
@@ -433,14 +433,14 @@ def test_big_slot_is_completed_on_a_mesh_with_a_part_free(clock: ManualClock, he
     east = hand(store, "east", GPU.times(8), used=GPU.times(held))
     occupy(store, east, BATCH, held)
     east.acquire(VISION, A100, GPU.times(4), 1)
-    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=AT_ONCE)
-    answer = election.tick()
+    planner_loop = PlannerLoop(store, "root-1", leader_ttl_ms=LEADER_TTL_MS, tenant_policies=AT_ONCE)
+    answer = planner_loop.tick()
     assert answer is not None
     assert {target.tenant: ResourceSet(target.amounts) for target in (*answer.lowered, *answer.raised)} == {
         BATCH: GPU.times(4),
         VISION: GPU.times(4),
     }
-    assert election.tick().lowered == ()  # A pending increase is requested once.
+    assert planner_loop.tick().lowered == ()  # A pending increase is requested once.
 
 
 def test_promised_capacity_is_not_promised_again(clock: ManualClock):
@@ -450,10 +450,10 @@ def test_promised_capacity_is_not_promised_again(clock: ManualClock):
     east = hand(store, "east", GPU.times(9), used=GPU.times(7))
     occupy(store, east, other, 7)
     east.acquire(VISION, A100, GPU.times(4), 1)
-    election = PlannerLoop(store, "root-1", election_ms=ELECTION_MS, tenant_policies=AT_ONCE)
-    assert [ResourceSet(target.amounts) for target in election.tick().lowered] == [GPU.times(5)]
+    planner_loop = PlannerLoop(store, "root-1", leader_ttl_ms=LEADER_TTL_MS, tenant_policies=AT_ONCE)
+    assert [ResourceSet(target.amounts) for target in planner_loop.tick().lowered] == [GPU.times(5)]
     east.acquire(BATCH, A100, GPU.times(4), 1)
-    assert [ResourceSet(target.amounts) for target in election.tick().lowered] == [GPU.times(1)]
+    assert [ResourceSet(target.amounts) for target in planner_loop.tick().lowered] == [GPU.times(1)]
 
 
 def test_given_snapshot_serves_only_a_planner_still_elected(store: MemoryStore, clock: ManualClock):
@@ -462,11 +462,11 @@ def test_given_snapshot_serves_only_a_planner_still_elected(store: MemoryStore, 
     east.acquire(BATCH, 4)
     west.acquire(VISION, 3)
     before_all = store.snapshot()
-    ours, other = (PlannerLoop(store, name, election_ms=ELECTION_MS, tenant_policies=AT_ONCE) for name in ("root-1", "root-2"))
+    ours, other = (PlannerLoop(store, name, leader_ttl_ms=LEADER_TTL_MS, tenant_policies=AT_ONCE) for name in ("root-1", "root-2"))
     assert other.tick() is not None
-    clock.advance(ELECTION_MS // 2 + 1)
+    clock.advance(LEADER_TTL_MS // 2 + 1)
     store.sweep()
-    clock.advance(ELECTION_MS // 2 + 1)
+    clock.advance(LEADER_TTL_MS // 2 + 1)
     taken = ours.tick(before_all)
     assert taken is None or not (taken.lowered or taken.raised)  # It has seen that the other's plan is under way.
     held = ours.tick(before_all)

@@ -113,7 +113,7 @@ def test_a_weight_of_nothing_that_borrows_is_above_all_others():
 
 
 @pytest.mark.parametrize(
-    ("nodes", "reported"),
+    ("nodes", "words"),
     [
         pytest.param([ForestNode(name="a"), ForestNode(name="a")], "the same name", id="a duplicate name"),
         pytest.param([ForestNode(name="a", parent="b")], "there is no parent 'b'", id="no parent"),
@@ -125,8 +125,8 @@ def test_a_weight_of_nothing_that_borrows_is_above_all_others():
         pytest.param([ForestNode(name="a", weight=Fraction(-1))], "must not be negative", id="a negative weight"),
     ],
 )
-def test_nonsense_is_refused(nodes: list[ForestNode], reported: str):
-    with pytest.raises(ConfigError, match=reported):
+def test_nonsense_is_refused(nodes: list[ForestNode], words: str):
+    with pytest.raises(ConfigError, match=words):
         QuotaForest(nodes)
 
 

@@ -95,10 +95,10 @@ def test_flavors_follow_the_tenant_then_the_file():
 def test_max_wait_defaults_to_refusal_and_is_inherited():
     below = {"lab": {}, "ops": {"limits": {"max_wait": "1m"}}, "web": {"limits": {"on_max_wait": "refuse"}}}
     _, settings, _ = parts({"acme": {"limits": {"max_wait": "1h", "on_max_wait": "first"}, "tenants": below}, "other": {}})
-    reported = {
+    found = {
         path: (settings[path].max_wait_ms, settings[path].on_max_wait) for path in ("acme/*", "acme/lab", "acme/ops", "acme/web", "other")
     }
-    assert reported == {
+    assert found == {
         "acme/*": (3_600_000, OnMaxWait.FIRST),
         "acme/lab": (3_600_000, OnMaxWait.FIRST),
         "acme/ops": (60_000, OnMaxWait.FIRST),
@@ -122,9 +122,9 @@ def test_the_lowest_priority_bound_above_a_tenant_holds():
 
 def test_a_priority_bound_above_the_parents_is_an_error():
     below = {"lab": {"tenants": {"nlp": {"limits": {"priority_max": 7}}}}}
-    reported = complaint({"acme": {"limits": {"priority_max": 5}, "tenants": below}})
+    problem = complaint({"acme": {"limits": {"priority_max": 5}, "tenants": below}})
     text = "must be at most 5, the bound of acme (got 7); remove the key to use that bound"
-    assert f"tenants.acme.tenants.lab.tenants.nlp.limits.priority_max: {text}" in reported
+    assert f"tenants.acme.tenants.lab.tenants.nlp.limits.priority_max: {text}" in problem
 
 
 def test_limits_stand_at_the_tenant_and_weights_too():
@@ -146,7 +146,7 @@ def test_the_shipped_file_makes_a_scheduler():
 
 
 @pytest.mark.parametrize(
-    ("section", "reported"),
+    ("section", "words"),
     [
         pytest.param({"weight": -1}, "must be 0, or a number", id="a negative weight"),
         pytest.param({"weight": "1/0"}, "must be 0, or a number", id="an invalid weight"),
@@ -163,5 +163,5 @@ def test_the_shipped_file_makes_a_scheduler():
         pytest.param({"limits": {"windows": [{"opens": "0s", "lasts": "1d"}]}}, "may start at any time", id="a window that never closes"),
     ],
 )
-def test_invalid_section_is_an_error(section: dict, reported: str):
-    assert reported in complaint({"acme": section})
+def test_invalid_section_is_an_error(section: dict, words: str):
+    assert words in complaint({"acme": section})

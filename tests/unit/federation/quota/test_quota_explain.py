@@ -52,8 +52,8 @@ def test_request_fits_after_all_listed_changes():
         ledger.charge(forest.index["a"], {RED: 3})
         for units in range(1, 12):
             room = ledger.available(forest.index["a"], RED)
-            reported = list(changes_for(ledger, forest.index["a"], RED, units))
-            assert bool(reported) is (units > room)
+            changes = list(changes_for(ledger, forest.index["a"], RED, units))
+            assert bool(changes) is (units > room)
 
 
 def test_a_place_in_the_queue_counts_what_goes_first():
@@ -88,17 +88,21 @@ def test_start_is_unknown_when_ends_are_unknown():
 def test_never_fitting_request_names_the_limit():
     scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=4))
     scheduler.submit(work("huge", "a", 9))
-    reported = explain(scheduler, "huge")
-    assert (reported.reason, reported.changes, reported.start_ms) == (Reason.QUOTA_TOO_SMALL, (change(Lever.NOMINAL, "a", 5),), None)
+    explanation = explain(scheduler, "huge")
+    assert (explanation.reason, explanation.changes, explanation.start_ms) == (
+        Reason.QUOTA_TOO_SMALL,
+        (change(Lever.NOMINAL, "a", 5),),
+        None,
+    )
 
 
 def test_dry_run_lists_victims_and_preempts_none():
     scheduler = scheduler_of(QUICK, all=QuotaNode(), a=QuotaNode(parent="all", nominal=4, policies=ALL), b=QuotaNode(parent="all"))
     scheduler.submit(work("b1", "b", 4))
     scheduler.round(0)
-    reported = dry_run(scheduler, work("if", "a", 3))
-    assert [(one.running.workload.workload, one.reason) for one in reported.victims] == [("b1", Reason.QUOTA_RECLAIMED)]
-    assert reported.reason is None
+    explanation = dry_run(scheduler, work("if", "a", 3))
+    assert [(one.running.workload.workload, one.reason) for one in explanation.victims] == [("b1", Reason.QUOTA_RECLAIMED)]
+    assert explanation.reason is None
     assert scheduler.round(1) == []
     with pytest.raises(LedgerError):
         explain(scheduler, "if")
@@ -108,8 +112,8 @@ def test_closed_window_names_its_opening_time():
     window = TimeWindow(opens_ms=500, lasts_ms=100, every_ms=1_000)
     scheduler = scheduler_of(QUICK, a=QuotaNode(nominal=4, settings=QueueSettings(windows=(window,))))
     scheduler.submit(work("w", "a", 1))
-    reported = explain(scheduler, "w")
-    assert (reported.reason, reported.start_ms) == (Reason.OUTSIDE_WINDOW, 500)
+    explanation = explain(scheduler, "w")
+    assert (explanation.reason, explanation.start_ms) == (Reason.OUTSIDE_WINDOW, 500)
 
 
 def test_preemptor_is_explained_by_its_victims():

@@ -27,8 +27,8 @@ def starts_with(stops=None, **settings):
 
 
 def allowed(starts, tenant=NLP, user="ann"):
-    reported = starts.allowed(tenant, user, NOW_MS)
-    return reported.starts, reported.gate.reason if reported.gate is not None else None
+    allowance = starts.allowed(tenant, user, NOW_MS)
+    return allowance.starts, allowance.gate.reason if allowance.gate is not None else None
 
 
 def test_starts_are_unlimited_by_default():
@@ -53,9 +53,9 @@ def test_stop_closes_the_subtree_and_no_sibling(stop):
 
 def test_a_closed_window_shuts_and_says_when_it_opens():
     opens_ms = (NOW_MS + 60_000) % DAY_MS
-    reported = starts_with(acme=QueueSettings(windows=(TimeWindow(opens_ms=opens_ms, lasts_ms=1),))).allowed(NLP, "", NOW_MS)
-    assert (reported.starts, reported.gate.opens_ms, reported.is_shut) == (0, NOW_MS + 60_000, True)
-    assert reported.detail.endswith("the next one opens 2023-11-14 22:14:20Z")
+    allowance = starts_with(acme=QueueSettings(windows=(TimeWindow(opens_ms=opens_ms, lasts_ms=1),))).allowed(NLP, "", NOW_MS)
+    assert (allowance.starts, allowance.gate.opens_ms, allowance.is_shut) == (0, NOW_MS + 60_000, True)
+    assert allowance.detail.endswith("the next one opens 2023-11-14 22:14:20Z")
 
 
 def test_running_work_below_counts_at_a_limit_until_it_ends():

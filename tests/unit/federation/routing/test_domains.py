@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from federation.routing.demand import RoutingRequest
 from federation.routing.domains import crowded
 from federation.routing.route import Routed, RouteRefused, route
+from federation.routing.routing_request import RoutingRequest
 from federation.snapshot import FederationSnapshot, LeaseView, MeshRecord, MeshView, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath

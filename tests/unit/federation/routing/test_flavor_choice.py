@@ -10,10 +10,10 @@ from federation.estimates import CostRules, Pace
 from federation.mesh_conditions import MeshCondition
 from federation.quota.flavors import Grade, Mode
 from federation.quota.policies import Fungibility, Policies, PreemptionMode, Preference, QueueSettings, ResourceGroup, TryOn
-from federation.routing.demand import RoutingRequest
 from federation.routing.flavor_choice import Graded, in_order, search, words_of
 from federation.routing.headroom import Headroom
 from federation.routing.route import Routed, choose, route
+from federation.routing.routing_request import RoutingRequest
 from federation.routing.survey import survey
 from federation.snapshot import FederationSnapshot, LeaseView, MeshRecord, MeshView, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
@@ -68,9 +68,9 @@ def two(**pools):
     )
 
 
-def routed(snapshot, *, near=None, rules=SLOW, pieces=1, slot=ONE_CPU, **asked):
-    demand = RoutingRequest(tenant=LAB, slot=slot, settings=asked.pop("settings", None) or settings(**asked))
-    answer = choose(survey(demand, snapshot, rules), {MeshId(mesh): size for mesh, size in (near or {}).items()}, pieces=pieces)
+def routed(snapshot, *, near=None, rules=SLOW, alike=1, slot=ONE_CPU, **asked):
+    request = RoutingRequest(tenant=LAB, slot=slot, settings=asked.pop("settings", None) or settings(**asked))
+    answer = choose(survey(request, snapshot, rules), {MeshId(mesh): size for mesh, size in (near or {}).items()}, alike=alike)
     assert isinstance(answer, Routed)
     return answer
 
@@ -202,9 +202,9 @@ def test_queue_at_the_mesh_of_the_earlier_flavor_counts():
 
 def test_flavor_with_capacity_for_all_stages_goes_first():
     snapshot = a_federation(*two(spot_used=3))
-    assert flavor(snapshot, pieces=1) == SPOT
-    assert flavor(snapshot, pieces=4) == STANDARD
-    assert flavor(snapshot, pieces=5) == SPOT
+    assert flavor(snapshot, alike=1) == SPOT
+    assert flavor(snapshot, alike=4) == STANDARD
+    assert flavor(snapshot, alike=5) == SPOT
 
 
 def test_mesh_with_several_flavors_is_taken_with_the_found_one():
@@ -217,12 +217,12 @@ def test_mesh_with_several_flavors_is_taken_with_the_found_one():
 
 
 def test_work_that_asks_for_nothing_takes_the_first_flavor():
-    assert flavor(a_federation(*two(spot_used=4)), slot=ResourceSet(), pieces=9) == SPOT
+    assert flavor(a_federation(*two(spot_used=4)), slot=ResourceSet(), alike=9) == SPOT
 
 
 def test_stages_planned_for_a_mesh_make_its_flavor_wait():
-    demand = RoutingRequest(tenant=LAB, slot=ONE_CPU, settings=settings())
-    answer = route(demand, a_federation(*two()), {MeshId("spots"): ResourceSet.of({"cpu": 4})}, SLOW)
+    request = RoutingRequest(tenant=LAB, slot=ONE_CPU, settings=settings())
+    answer = route(request, a_federation(*two()), {MeshId("spots"): ResourceSet.of({"cpu": 4})}, SLOW)
     assert isinstance(answer, Routed)
     assert answer.flavor == STANDARD
 

@@ -202,8 +202,8 @@ def test_each_verb_waits_as_long_as_it_may_take(link, roots):
     roots.answers[FIRST] = error("session_lost")
     with pytest.raises(SessionLost):
         HttpLedger(link).heartbeat(SESSION, RECORD, HeartbeatReport(number=1))
-    (notifications, heartbeat_report) = (request.extensions["timeout"]["read"] for _, request in roots.asked)
-    assert (notifications, heartbeat_report) == ((NOTIFICATIONS.limit_ms + 700) / 1000, HEARTBEAT.limit_ms / 1000)
+    (notifications_s, heartbeat_s) = (request.extensions["timeout"]["read"] for _, request in roots.asked)
+    assert (notifications_s, heartbeat_s) == ((NOTIFICATIONS.limit_ms + 700) / 1000, HEARTBEAT.limit_ms / 1000)
 
 
 class Dripping(httpx.SyncByteStream):

@@ -52,13 +52,13 @@ def test_s4_any_function_of_a_sequence_collects():
 
 
 def test_results_know_whose_they_are():
-    task_history = results("a", "b", "c", ranks=(0, 1, 0), rank=2)
-    assert task_history.by_rank() == {0: ["a", "c"], 1: ["b"]}
-    assert task_history[1:] == ("b", "c")
+    collected = results("a", "b", "c", ranks=(0, 1, 0), rank=2)
+    assert collected.by_rank() == {0: ["a", "c"], 1: ["b"]}
+    assert collected[1:] == ("b", "c")
 
 
 @pytest.mark.parametrize(
-    ("collect", "found", "reported"),
+    ("collect", "found", "message"),
     [
         pytest.param(first, results(), "no rank was called", id="the first of none"),
         pytest.param(total, results(), "no rank was called", id="the sum of none"),
@@ -68,10 +68,10 @@ def test_results_know_whose_they_are():
         pytest.param(Concat({"rank": 0}), results([1], ranks=(0,), rank=2), "rank 1 has 0 results", id="a rank that was not called"),
     ],
 )
-def test_what_cannot_be_collected_keeps_the_results(collect, found, reported):
+def test_what_cannot_be_collected_keeps_the_results(collect, found, message):
     with pytest.raises(DispatchError) as caught:
         collected(collect, found.values, found.ranks, found.dimensions)
-    assert reported in str(caught.value)
+    assert message in str(caught.value)
     assert caught.value.results == found.values
 
 

@@ -35,7 +35,7 @@ def test_a_slice_has_the_ranks_and_dimensions_that_remain(choices, ranks, sizes)
 
 
 @pytest.mark.parametrize(
-    ("ask", "reported"),
+    ("ask", "message"),
     [
         pytest.param(
             lambda: MESH.where({"tensr": 0}), "no dimension 'tensr'; this group is pipeline=2 x tensor=3", id="an unknown dimension"
@@ -53,10 +53,10 @@ def test_a_slice_has_the_ranks_and_dimensions_that_remain(choices, ranks, sizes)
         pytest.param(lambda: Dimensions({"tensor": 0}), "a size of at least 1", id="a dimension without places"),
     ],
 )
-def test_a_shape_error_names_the_dimension_and_its_size(ask, reported):
+def test_a_shape_error_names_the_dimension_and_its_size(ask, message):
     with pytest.raises(ShapeError) as caught:
         ask()
-    assert reported in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_neighbours_are_one_step_along_a_dimension():

@@ -118,7 +118,7 @@ def test_s4_pipeline_passes_results_on_and_keeps_the_last():
 
 
 @pytest.mark.parametrize(
-    ("dispatch", "ranks", "args", "error", "reported"),
+    ("dispatch", "ranks", "args", "error", "message"),
     [
         pytest.param(Split(), view(2), (), DispatchError, "argument 0 is to be split", id="nothing to cut"),
         pytest.param(Split(arguments=("x",)), view(2), (), DispatchError, "argument 'x' is to be split", id="a name that is missing"),
@@ -129,11 +129,11 @@ def test_s4_pipeline_passes_results_on_and_keeps_the_last():
         pytest.param(HandOver(), view(2), ([1],), ShapeError, "no dimension 'pipeline'", id="no stages"),
     ],
 )
-def test_an_impossible_dispatch_is_refused_before_any_call(dispatch, ranks, args, error, reported):
+def test_an_impossible_dispatch_is_refused_before_any_call(dispatch, ranks, args, error, message):
     calls = iter(dispatch(ranks, args, {}))
     with pytest.raises(error) as caught:
         next(calls)
-    assert reported in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_an_unknown_dispatch_error_lists_the_known_ones():

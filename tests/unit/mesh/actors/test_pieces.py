@@ -34,7 +34,7 @@ def test_arrays_are_cut_as_numpy_does_it(count, axis):
 
 
 @pytest.mark.parametrize(
-    ("value", "axis", "reported"),
+    ("value", "axis", "message"),
     [
         pytest.param(7, 0, "int cannot be split", id="a number"),
         pytest.param({1, 2}, 0, "set cannot be split", id="a set has no order"),
@@ -44,10 +44,10 @@ def test_arrays_are_cut_as_numpy_does_it(count, axis):
         pytest.param({"x": [1, 2], "y": [1]}, 0, "got x: 2, y: 1", id="a dict of different lengths"),
     ],
 )
-def test_what_cannot_be_cut_is_named(value, axis, reported):
+def test_what_cannot_be_cut_is_named(value, axis, message):
     with pytest.raises(DispatchError) as caught:
         length_along(value, axis)
-    assert reported in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_pieces_are_put_together_in_order(pieces, value):
 
 
 @pytest.mark.parametrize(
-    ("pieces", "reported"),
+    ("pieces", "message"),
     [
         pytest.param([1.5, 2.5], 'collect_fn="gather"', id="numbers have no ends"),
         pytest.param([[1], None], "NoneType, list", id="somebody returned nothing"),
@@ -76,10 +76,10 @@ def test_pieces_are_put_together_in_order(pieces, value):
         pytest.param([np.zeros(()), np.zeros(())], "ndarray", id="arrays of one number"),
     ],
 )
-def test_an_impossible_join_error_names_the_remedy(pieces, reported):
+def test_an_impossible_join_error_names_the_remedy(pieces, message):
     with pytest.raises(DispatchError) as caught:
         join(pieces)
-    assert reported in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_padding_fills_the_end_of_arrays_lists_and_dicts():

@@ -65,10 +65,13 @@ def test_all_passed_is_exit_code_zero_and_the_sum_can_be_json(tmp_path):
     ("text", "place", "words"),
     [
         pytest.param('{\n  "format": ,\n}', 2, "not JSON", id="no JSON"),
+        pytest.param(" \n", 1, "the file is empty; write {", id="an empty file"),
+        pytest.param('{"cases": []}', 1, "python -m federation.conformance quota FILE", id="cases of quota"),
+        pytest.param('{"\\u0066ormat": "other/1", "cases": []}', 1, "this program reads", id="a key with an escape"),
         pytest.param("[]", 1, "not an object", id="a list"),
         pytest.param('{"cases": []}', 1, "no key 'format'", id="no format"),
         pytest.param('{\n"cases": [],\n"format": "other/1"}', 3, "this program reads", id="another format"),
-        pytest.param(f'{{"format": "{FORMAT}",\n"cases": 7}}', 2, "must be a list", id="cases that are no list"),
+        pytest.param(f'{{"format": "{FORMAT}",\n"cases": 7}}', 2, "`cases` is int, not a list; write {", id="cases that are no list"),
         pytest.param(f'{{"format": "{FORMAT}",\n"cases": []}}', 2, "`cases` is empty", id="no cases"),
         pytest.param(f'{{"format": "{FORMAT}", "cases": [], "casez": []}}', 1, "unknown keys ['casez']", id="an unknown key"),
     ],
@@ -81,16 +84,26 @@ def test_an_unreadable_file_is_reported_with_its_line(tmp_path, text, place, wor
     assert words in errors
 
 
-def test_a_missing_file_is_reported(tmp_path):
-    code, _, errors = run(str(tmp_path / "nowhere.json"))
+def test_a_missing_file_is_reported(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, errors = run("nowhere.json")
     assert code == 2
-    assert "nowhere.json:1: cannot be read" in errors
+    assert errors == f"nowhere.json: there is no such file (it is looked up from {tmp_path}); check the path\n"
 
 
-def test_a_binary_file_is_reported(tmp_path):
-    (tmp_path / "cases.json").write_bytes(b"\xff\xfe\x00")
+def test_a_folder_is_reported(tmp_path):
+    assert run(str(tmp_path)) == (2, [], f"{tmp_path}: this is a folder; name the files in it, such as *.json\n")
+
+
+def test_bytes_that_are_not_utf8_are_reported_with_their_line(tmp_path):
+    (tmp_path / "cases.json").write_bytes(b'{"notes":\n["\xff"]}')
     code, _, errors = run(str(tmp_path / "cases.json"))
-    assert (code, "UTF-8" in errors) == (2, True)
+    assert (code, "cases.json:2: byte 12 is not UTF-8; save the file as UTF-8" in errors) == (2, True)
+
+
+def test_a_byte_order_mark_is_skipped(tmp_path):
+    (tmp_path / "cases.json").write_text(json.dumps({"format": FORMAT, "cases": [GOOD]}), encoding="utf-8-sig")
+    assert run(str(tmp_path / "cases.json"))[0] == 0
 
 
 # -- verdicts ----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from mesh.core.counting import counted, times
 
 
 @pytest.mark.parametrize(
-    ("words", "reported"),
+    ("words", "text"),
     [
         ((1, "slot"), "1 slot"),
         ((0, "slot"), "0 slots"),
@@ -17,8 +17,8 @@ from mesh.core.counting import counted, times
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_count_has_its_word_in_the_number_that_goes_with_it(words, reported):
-    assert counted(*words) == reported
+def test_a_count_has_its_word_in_the_number_that_goes_with_it(words, text):
+    assert counted(*words) == text
 
 
 def test_a_count_of_one_is_singular():

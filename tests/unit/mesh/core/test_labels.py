@@ -94,9 +94,9 @@ def test_a_wish_is_read(written, wish):
     ],
 )
 def test_what_is_no_wish_is_refused_with_its_key_and_place(written, place):
-    with pytest.raises(SelectorError, match=f"^label zone: .*, character {place}: ") as reported:
+    with pytest.raises(SelectorError, match=f"^label zone: .*, character {place}: ") as raised:
         check_selector({"able": "fine", "zone": written})
-    assert "write " in str(reported.value)
+    assert "write " in str(raised.value)
 
 
 @pytest.mark.parametrize("match", [mismatch, matches])

@@ -168,7 +168,7 @@ def test_copies_are_bounded_by_the_scarcest_resource():
 
 def test_people_read_whole_cpus_and_bytes():
     amounts = ResourceSet.of({"cpu": 0.5, "gpu": 2, "memory": "1KiB"})
-    assert amounts.for_people() == {"cpu": 0.5, "gpu": 2, "memory": 1024}
+    assert amounts.in_ray_units() == {"cpu": 0.5, "gpu": 2, "memory": 1024}
     assert repr(amounts) == "{cpu: 0.5, gpu: 2, memory: 1KiB}"
 
 

@@ -41,19 +41,19 @@ def worker(index):
     return Member("actors", index)
 
 
-def spec(*, workers=2, job="pong", **reported):
-    return JobSpec(job=job, pool="train", leader=ReplicaSpec(), worker_sets=(WorkerSetSpec(name="actors", counts=workers),), **reported)
+def spec(*, workers=2, job="pong", **fields):
+    return JobSpec(job=job, pool="train", leader=ReplicaSpec(), worker_sets=(WorkerSetSpec(name="actors", counts=workers),), **fields)
 
 
 class Scenario:
     """One job and its orders; checks every invariant after every event."""
 
-    def __init__(self, reported):
-        self.spec = reported
+    def __init__(self, spec):
+        self.spec = spec
         self.controller = JobController()
         self.now_ms = 0
         self.reports = []
-        self.take(JobSubmitted(at_ms=0, spec=reported))
+        self.take(JobSubmitted(at_ms=0, spec=spec))
 
     @property
     def job(self):
@@ -67,29 +67,29 @@ class Scenario:
 
     def allocate(self, *members, state=ScheduleState.SCHEDULED_SUCCEED, incarnation=None, reason=None):
         places = tuple(MemberPlacement(member, f"n{members_of(self.spec).index(member)}") for member in members)
-        reported = Allocation(
+        allocation = Allocation(
             job=self.spec.job, incarnation=incarnation or self.job.incarnation, schedule_state=state, places=places, reason=reason
         )
-        return self.take(MembersAllocated(at_ms=self.tick(), allocation=reported))
+        return self.take(MembersAllocated(at_ms=self.tick(), allocation=allocation))
 
-    def send(self, kind, member=LEADER, attempt=None, **reported):
+    def send(self, kind, member=LEADER, attempt=None, **fields):
         attempt = self.job.members[member].attempt if attempt is None else attempt
-        return self.take(kind(at_ms=self.tick(), job=self.spec.job, member=member, attempt=attempt, **reported))
+        return self.take(kind(at_ms=self.tick(), job=self.spec.job, member=member, attempt=attempt, **fields))
 
-    def started(self, member=LEADER, **reported):
-        return self.send(MemberStarted, member, **({"address": "10.0.0.1:7"} if member.is_leader else {}), **reported)
+    def started(self, member=LEADER, **fields):
+        return self.send(MemberStarted, member, **({"address": "10.0.0.1:7"} if member.is_leader else {}), **fields)
 
-    def failed(self, member=LEADER, **reported):
-        return self.send(MemberFailed, member, detail="it raised", **reported)
+    def failed(self, member=LEADER, **fields):
+        return self.send(MemberFailed, member, detail="it raised", **fields)
 
-    def lost(self, member=LEADER, **reported):
-        return self.send(MemberLost, member, detail="preempted", **reported)
+    def lost(self, member=LEADER, **fields):
+        return self.send(MemberLost, member, detail="preempted", **fields)
 
-    def stopped(self, member=LEADER, **reported):
-        return self.send(MemberStopped, member, **reported)
+    def stopped(self, member=LEADER, **fields):
+        return self.send(MemberStopped, member, **fields)
 
-    def succeeded(self, member=LEADER, **reported):
-        return self.send(MemberSucceeded, member, **reported)
+    def succeeded(self, member=LEADER, **fields):
+        return self.send(MemberSucceeded, member, **fields)
 
     def tick(self):
         self.now_ms += 1
@@ -112,9 +112,9 @@ def reported_for(decision):
     return decision
 
 
-def running(**reported):
+def running(**fields):
     """Return a job whose members all run."""
-    scenario = Scenario(spec(**reported))
+    scenario = Scenario(spec(**fields))
     scenario.allocate(*members_of(scenario.spec))
     scenario.started()
     for member in members_of(scenario.spec)[1:]:
@@ -163,15 +163,15 @@ def test_s35_a_job_that_can_never_be_placed_fails():
 
 def test_s35_workers_find_address_and_rank_in_their_env_vars():
     controller = JobController()
-    reported = replace(spec(), worker_sets=(WorkerSetSpec(name="actors", counts=2), WorkerSetSpec(name="judges")), min_workers_num=3)
-    members = members_of(reported)
+    invalid = replace(spec(), worker_sets=(WorkerSetSpec(name="actors", counts=2), WorkerSetSpec(name="judges")), min_workers_num=3)
+    members = members_of(invalid)
     found = Allocation(
         job="pong",
         incarnation=1,
         schedule_state=ScheduleState.SCHEDULED_SUCCEED,
         places=tuple(MemberPlacement(member, "n1") for member in members),
     )
-    controller.handle(JobSubmitted(at_ms=0, spec=reported))
+    controller.handle(JobSubmitted(at_ms=0, spec=invalid))
     (leader,) = [each for each in controller.handle(MembersAllocated(at_ms=1, allocation=found)) if isinstance(each, StartMember)]
     assert leader.env == {
         "SCHEDULEMESH_JOB": "pong",
@@ -465,9 +465,9 @@ def test_places_that_do_not_suffice_are_not_taken():
 def test_events_of_unknown_jobs_and_members_are_nothing():
     scenario = running()
     assert scenario.send(MemberStarted, worker(0), attempt=7) == []
-    reported = {"at_ms": 1, "attempt": 1, "member": worker(0)}
-    assert scenario.take(MemberStarted(job="ping", **reported)) == []
-    assert scenario.take(MemberStarted(job="pong", **{**reported, "member": Member("judges")})) == []
+    about = {"at_ms": 1, "attempt": 1, "member": worker(0)}
+    assert scenario.take(MemberStarted(job="ping", **about)) == []
+    assert scenario.take(MemberStarted(job="pong", **{**about, "member": Member("judges")})) == []
     assert scenario.take(JobTerminated(at_ms=1, job="ping")) == scenario.take(JobRescheduled(at_ms=1, job="ping")) == []
 
 
@@ -513,13 +513,13 @@ def test_an_illegal_transition_shows_the_history():
 
 def test_a_view_names_every_member_with_its_rank():
     scenario = running()
-    reported = view_of(scenario.job)
-    assert [(each.name, each.rank, each.node, each.attempt) for each in reported.members] == [
+    view = view_of(scenario.job)
+    assert [(each.name, each.rank, each.node, each.attempt) for each in view.members] == [
         ("leader", 0, "n0", 1),
         ("actors-0", 1, "n1", 1),
         ("actors-1", 2, "n2", 1),
     ]
-    assert (reported.stage, reported.is_over, reported.leader_address) == (Stage.RUNNING, False, "10.0.0.1:7")
+    assert (view.stage, view.is_over, view.leader_address) == (Stage.RUNNING, False, "10.0.0.1:7")
 
 
 def test_a_controller_resumes_from_a_snapshot():
@@ -535,5 +535,5 @@ def test_a_controller_resumes_from_a_snapshot():
 
 
 def test_a_snapshot_that_is_none_is_refused():
-    with pytest.raises(JsonCodecError, match="JobBook lacks jobs"):
+    with pytest.raises(JsonCodecError, match="JobControllerState lacks jobs"):
         JobController.from_snapshot({})

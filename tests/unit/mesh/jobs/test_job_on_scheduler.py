@@ -36,14 +36,14 @@ def test_s38_what_the_round_places_the_mesh_starts_there():
     started = {}
 
     def carry_out(decisions):
-        for reported in decisions:
-            if isinstance(reported, StartMember):
-                request = member_request(spec, reported.member, reported.node, reported.attempt)
-                for order in scheduler.handle(TaskSubmitted(at_ms=1, request=request)):
-                    if isinstance(order, StartTask):
-                        job, member, attempt = member_of_task(order.task)
-                        assert (job, order.node) == ("pong", reported.node)
-                        started[str(member)] = order.node
+        for decision in decisions:
+            if isinstance(decision, StartMember):
+                request = member_request(spec, decision.member, decision.node, decision.attempt)
+                for decided in scheduler.handle(TaskSubmitted(at_ms=1, request=request)):
+                    if isinstance(decided, StartTask):
+                        job, member, attempt = member_of_task(decided.task)
+                        assert (job, decided.node) == ("pong", decision.node)
+                        started[str(member)] = decided.node
                         address = "10.0.0.1:7" if member.is_leader else ""
                         event = MemberStarted(at_ms=2, job=job, member=member, attempt=attempt, address=address)
                         carry_out(controller.handle(event))

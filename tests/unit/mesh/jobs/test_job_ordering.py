@@ -41,19 +41,19 @@ def test_s36_by_priority_the_higher_goes_first_then_the_earlier():
 
 
 def test_s36_fair_order_is_by_share_then_priority_then_arrival():
-    reported = (("rich", DRF, 9, 4), ("poor", DRF, 1, 1), ("late", DRF, 5, 2), ("urgent", DRF, 6, 2), ("later", DRF, 5, 2))
-    assert order_of(*reported) == ["poor", "urgent", "late", "later", "rich"]
+    turns = (("rich", DRF, 9, 4), ("poor", DRF, 1, 1), ("late", DRF, 5, 2), ("urgent", DRF, 6, 2), ("later", DRF, 5, 2))
+    assert order_of(*turns) == ["poor", "urgent", "late", "later", "rich"]
 
 
 def test_heads_of_both_kinds_are_compared_by_priority():
-    reported = (("rich", DRF, 9, 4), ("poor", DRF, 1, 1), ("urgent", PRIORITY, 5, 0), ("plain", PRIORITY, 1, 0))
-    assert order_of(*reported) == ["urgent", "poor", "rich", "plain"]
+    turns = (("rich", DRF, 9, 4), ("poor", DRF, 1, 1), ("urgent", PRIORITY, 5, 0), ("plain", PRIORITY, 1, 0))
+    assert order_of(*turns) == ["urgent", "poor", "rich", "plain"]
 
 
 def test_one_policy_for_all_overrides_what_the_jobs_say():
-    reported = (("rich", PRIORITY, 9, 4), ("poor", DRF, 1, 1))
-    assert order_of(*reported, policy=DRF) == ["poor", "rich"]
-    assert order_of(*reported, policy=PRIORITY) == ["rich", "poor"]
+    turns = (("rich", PRIORITY, 9, 4), ("poor", DRF, 1, 1))
+    assert order_of(*turns, policy=DRF) == ["poor", "rich"]
+    assert order_of(*turns, policy=PRIORITY) == ["rich", "poor"]
 
 
 def test_an_empty_queue_has_nobody_first():

@@ -23,13 +23,13 @@ def nodes(*free):
     return np.array(free, dtype=np.int64)
 
 
-def places(reported, free, limit=None, steps=1000):
-    return pack(reported, free, limit, Steps(steps)).places
+def places(asked, free, limit=None, steps=1000):
+    return pack(asked, free, limit, Steps(steps)).places
 
 
 def test_packing_finds_an_arrangement_that_first_fit_misses():
-    reported = demands(part("leader", 1), part("big", 4))
-    assert places(reported, nodes([4, 0], [1, 0])) == (("leader", 1), ("big", 0))
+    asked = demands(part("leader", 1), part("big", 4))
+    assert places(asked, nodes([4, 0], [1, 0])) == (("leader", 1), ("big", 0))
 
 
 def test_the_free_units_are_left_as_they_were():
@@ -40,35 +40,35 @@ def test_the_free_units_are_left_as_they_were():
 
 
 def test_what_is_not_needed_is_left_out_where_it_is_in_the_way():
-    reported = demands(part("leader", 1), part("big", 4), part("small", 1, count=2), needed=2)
-    assert places(reported, nodes([2, 0], [1, 0])) == (("leader", 0), ("small", 0), ("small", 1))
+    asked = demands(part("leader", 1), part("big", 4), part("small", 1, count=2), needed=2)
+    assert places(asked, nodes([2, 0], [1, 0])) == (("leader", 0), ("small", 0), ("small", 1))
 
 
 def test_members_go_only_where_their_labels_suit():
-    reported = demands(part("leader", 1, suits=[False, True]), part("actors", 1, count=2, suits=[True, False]))
-    assert places(reported, nodes([2, 0], [9, 0])) == (("leader", 1), ("actors", 0), ("actors", 0))
+    asked = demands(part("leader", 1, suits=[False, True]), part("actors", 1, count=2, suits=[True, False]))
+    assert places(asked, nodes([2, 0], [9, 0])) == (("leader", 1), ("actors", 0), ("actors", 0))
 
 
 def test_nodes_with_equal_room_and_other_labels_differ():
-    reported = demands(part("leader", 1), part("actors", 2, suits=[True, False]))
-    assert places(reported, nodes([2, 0], [2, 0])) == (("leader", 1), ("actors", 0))
+    asked = demands(part("leader", 1), part("actors", 2, suits=[True, False]))
+    assert places(asked, nodes([2, 0], [2, 0])) == (("leader", 1), ("actors", 0))
 
 
 def test_the_limit_holds_for_all_of_them_together():
-    reported = demands(part("leader", 1), part("actors", 1, count=3), needed=1)
-    assert places(reported, nodes([9, 0], [9, 0]), np.array([2, 0])) == (("leader", 0), ("actors", 0))
-    assert places(reported, nodes([9, 0], [9, 0]), np.array([1, 0])) is None
+    asked = demands(part("leader", 1), part("actors", 1, count=3), needed=1)
+    assert places(asked, nodes([9, 0], [9, 0]), np.array([2, 0])) == (("leader", 0), ("actors", 0))
+    assert places(asked, nodes([9, 0], [9, 0]), np.array([1, 0])) is None
 
 
 def test_no_arrangement_is_certain_when_all_were_tried():
-    reported = demands(part("leader", 3), part("actors", 3, count=3))
-    packing = pack(reported, nodes([5, 0], [7, 0]), None, Steps(1000))
+    asked = demands(part("leader", 3), part("actors", 3, count=3))
+    packing = pack(asked, nodes([5, 0], [7, 0]), None, Steps(1000))
     assert (packing.places, packing.is_sure) == (None, True)
 
 
 def test_nobody_claims_anything_when_the_steps_are_over():
-    reported = demands(part("leader", 3), part("actors", 3, count=3))
-    packing = pack(reported, nodes([5, 0], [7, 0]), None, Steps(2))
+    asked = demands(part("leader", 3), part("actors", 3, count=3))
+    packing = pack(asked, nodes([5, 0], [7, 0]), None, Steps(2))
     assert (packing.places, packing.is_sure) == (None, False)
 
 
@@ -80,14 +80,14 @@ def test_large_jobs_are_not_searched_for():
 
 def test_alike_choices_are_tried_once():
     free = np.full((100, 2), 2, dtype=np.int64)
-    reported = demands(part("leader", 1, nodes=100), part("wide", 2, count=40, nodes=100), part("gpus", 1, 3, nodes=100))
+    asked = demands(part("leader", 1, nodes=100), part("wide", 2, count=40, nodes=100), part("gpus", 1, 3, nodes=100))
     steps = Steps(1000)
-    assert pack(reported, free, None, steps).is_sure
+    assert pack(asked, free, None, steps).is_sure
     assert steps.left > 0
 
 
 @pytest.mark.parametrize(
-    ("reported", "free", "limit", "text"),
+    ("asked", "free", "limit", "text"),
     [
         pytest.param(
             demands(part("leader", 50_000)),
@@ -135,7 +135,7 @@ def test_alike_choices_are_tried_once():
         pytest.param(demands(part("leader", 0), part("idle", 0, count=9)), nodes([0, 0], [0, 0]), None, None, id="it wants nothing"),
     ],
 )
-def test_a_shortage_is_described(reported, free, limit, text):
-    found = shortage(reported, free, limit, NAMES)
+def test_a_shortage_is_described(asked, free, limit, text):
+    found = shortage(asked, free, limit, NAMES)
     assert (found.text if found else None) == text
     assert found is None or found.is_of_pool == ("pool" in found.text)

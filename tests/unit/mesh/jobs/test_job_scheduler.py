@@ -37,7 +37,7 @@ def cluster(*cpus, labels=None, **others):
     return table
 
 
-def job(name, *, leader=1, workers=2, each=1, sets=None, **reported):
+def job(name, *, leader=1, workers=2, each=1, sets=None, **fields):
     """Return a job whose members request whole CPUs, or the resources of a mapping."""
     shapes = sets or [("actors", workers, each)]
     return JobSpec(
@@ -45,7 +45,7 @@ def job(name, *, leader=1, workers=2, each=1, sets=None, **reported):
         pool="train",
         leader=ReplicaSpec(resources=wanted(leader)),
         worker_sets=tuple(WorkerSetSpec(name=name, counts=count, resources=wanted(shape)) for name, count, shape in shapes),
-        **reported,
+        **fields,
     )
 
 
@@ -53,7 +53,7 @@ def wanted(shape):
     return ResourceSet.of(shape if isinstance(shape, dict) else {"cpu": shape})
 
 
-def snapshot(spec, arrival=1, *, places=(), unseen=(), incarnation=1, done=0, **reported):
+def snapshot(spec, arrival=1, *, places=(), unseen=(), incarnation=1, done=0, **fields):
     places = dict(places)
     return JobSnapshot(
         spec=spec,
@@ -62,14 +62,14 @@ def snapshot(spec, arrival=1, *, places=(), unseen=(), incarnation=1, done=0, **
         schedule_state=PARTLY if places else UNSCHEDULED,
         places=places,
         unseen=frozenset(unseen),
-        unplaced=reported.get("unplaced", tuple(member for member in members_of(spec) if member not in places)),
+        unplaced=fields.get("unplaced", tuple(member for member in members_of(spec) if member not in places)),
         done=done,
     )
 
 
-def round_of(nodes, *specs, **reported):
+def round_of(nodes, *specs, **fields):
     jobs = [spec if isinstance(spec, JobSnapshot) else snapshot(spec, arrival) for arrival, spec in enumerate(specs)]
-    return {each.job: each for each in allocate(jobs, nodes, draw=lambda _: 0, **reported)}
+    return {each.job: each for each in allocate(jobs, nodes, draw=lambda _: 0, **fields)}
 
 
 def on(found):
@@ -307,8 +307,8 @@ def test_an_over_committed_resource_blocks_no_other_resource():
 # -- pools -------------------------------------------------------------------------------------------------------------
 
 
-def pools(capacity, free=None, **reported):
-    return {"train": PoolRoom(capacity=wanted(capacity), free=wanted(capacity if free is None else free), **reported)}
+def pools(capacity, free=None, **fields):
+    return {"train": PoolRoom(capacity=wanted(capacity), free=wanted(capacity if free is None else free), **fields)}
 
 
 def test_a_pool_gives_no_more_than_it_has():
@@ -350,10 +350,10 @@ class Mesh:
                     self.start(decision)
             assert violations(self.controller) == []
 
-    def start(self, reported):
-        units = self.nodes.vector(replica_of(self.controller.jobs[reported.job].spec, reported.member.role).resources)
-        self.nodes.promise(self.nodes.row(reported.node), units)  # Raises if the round granted the same room twice.
-        self.running[reported.job, reported.member] = (reported.attempt, reported.node, units)
+    def start(self, decision):
+        units = self.nodes.vector(replica_of(self.controller.jobs[decision.job].spec, decision.member.role).resources)
+        self.nodes.promise(self.nodes.row(decision.node), units)  # Raises if the round granted the same room twice.
+        self.running[decision.job, decision.member] = (decision.attempt, decision.node, units)
 
     def round(self):
         found = allocate(self.controller.snapshot(), self.nodes, draw=lambda _: 0)
@@ -364,10 +364,10 @@ class Mesh:
             attempt = self.running[name, member][0]
             self.take(MemberStarted(at_ms=0, job=name, member=member, attempt=attempt, address="a"))
 
-    def ends(self, name, member, kind, **reported):
+    def ends(self, name, member, kind, **fields):
         attempt, node, units = self.running.pop((name, member))
         self.nodes.withdraw(self.nodes.row(node), units)
-        self.take(kind(at_ms=0, job=name, member=member, attempt=attempt, **reported))
+        self.take(kind(at_ms=0, job=name, member=member, attempt=attempt, **fields))
 
 
 def test_s38_two_gangs_run_through_rounds_one_after_the_other():

@@ -24,8 +24,8 @@ PONG = {
 }
 
 
-def pong(**reported):
-    return {**PONG, **reported}
+def pong(**changes):
+    return {**PONG, **changes}
 
 
 def test_s34_a_job_is_read_with_the_words_of_the_seed():
@@ -62,12 +62,12 @@ def test_a_missing_key_is_reported_in_both_spellings(spelled):
 
 
 def test_keys_may_be_written_with_underscores_too():
-    reported = pong(min_workers_num=4, scheduler_policy={"job_queue_policy": "DRF", "basic_policy": "LeaderFirst"})
-    assert read_job({key: value for key, value in reported.items() if key not in ("minWorkersNum", "schedulerPolicy")}) == read_job(PONG)
+    spec = pong(min_workers_num=4, scheduler_policy={"job_queue_policy": "DRF", "basic_policy": "LeaderFirst"})
+    assert read_job({key: value for key, value in spec.items() if key not in ("minWorkersNum", "schedulerPolicy")}) == read_job(PONG)
 
 
 @pytest.mark.parametrize(
-    ("reported", "message"),
+    ("changes", "message"),
     [
         pytest.param({"priority": 11}, "priority: must be from 1 to 10, got 11; 5 is the default, 10 goes first", id="too high a priority"),
         pytest.param({"priority": 0}, "priority: must be from 1 to 10, got 0", id="too low a priority"),
@@ -112,9 +112,9 @@ def test_keys_may_be_written_with_underscores_too():
         pytest.param({"min_workers_num": 3}, "minWorkersNum: is also written min_workers_num; keep one", id="both spellings of a key"),
     ],
 )
-def test_s34_a_wrong_job_is_reported_by_key_and_remedy(reported, message):
+def test_s34_a_wrong_job_is_reported_by_key_and_remedy(changes, message):
     with pytest.raises(JobSpecError) as broken:
-        read_job(pong(**reported))
+        read_job(pong(**changes))
     assert message in str(broken.value)
 
 
@@ -125,7 +125,7 @@ def test_all_errors_are_reported_at_once():
 
 
 def test_s34_errors_of_form_do_not_hide_errors_of_meaning():
-    reported = pong(
+    invalid = pong(
         schedulerPolicy={"basicPolicy": "LeaderFrist"},
         leader={"resources": {"cpu": -1}},
         restartLimit=-3,
@@ -135,7 +135,7 @@ def test_s34_errors_of_form_do_not_hide_errors_of_meaning():
         cleanPodPolicy="All",
     )
     with pytest.raises(JobSpecError) as broken:
-        read_job(reported)
+        read_job(invalid)
     assert {line.partition(":")[0] for line in str(broken.value).splitlines()} == {
         "cleanPodPolicy",
         "schedulerPolicy.basicPolicy",

@@ -11,7 +11,7 @@ from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING
 from mesh.core.task_spec import TaskRequest
 from mesh.observability.anomalies import AnomalyWatch
-from mesh.observability.metric_targets import AgentReport, MetricValues, Targets, TargetStatus, check_targets
+from mesh.observability.metric_targets import AgentReport, MetricsSnapshot, Targets, TargetStatus, check_targets
 from mesh.observability.metrics import GONE_MAX, LABELS_MAX, SAMPLES_MAX, MeshMetrics, MinuteCounter, Window, percentile
 from mesh.tasks.decisions import EndTask, ExplainWaiting, StartTask, StopTask
 from mesh.tasks.events import AgentLost, TaskEnded, TaskRefused, TaskStarted, TaskStopped, TaskSubmitted, Ticked
@@ -59,34 +59,34 @@ def test_s16_latency_is_the_95th_percentile_from_submit_to_bind(metrics: MeshMet
     for place in range(100):
         metrics.fold([submitted(f"t{place}", at_ms=place)], [])
         metrics.fold([Ticked(at_ms=place + place)], [start(f"t{place}")], took_ms=0.5)
-    assert metrics.metric_values(198).schedule_latency_p95_ms == 94.5
+    assert metrics.snapshot(198).schedule_latency_p95_ms == 94.5
 
 
 def test_a_task_waiting_for_capacity_counts_no_latency(metrics: MeshMetrics):
     metrics.fold([submitted(at_ms=0)], [waits()], took_ms=1.0)
     metrics.fold([Ticked(at_ms=30_000)], [start()], took_ms=2.0)
-    metric_values = metrics.metric_values(30_000)
-    assert metric_values.schedule_latency_p95_ms == 2.0
-    assert metric_values.queue_wait_time_p99_ms == {"high": None, "standard": 30_002.0}
+    snapshot = metrics.snapshot(30_000)
+    assert snapshot.schedule_latency_p95_ms == 2.0
+    assert snapshot.queue_wait_time_p99_ms == {"high": None, "standard": 30_002.0}
 
 
 def test_s16_waits_are_counted_by_tier(metrics: MeshMetrics):
     metrics.fold([submitted("high", priority=8.0), submitted("standard", priority=7.9), submitted("waits")], [])
     metrics.fold([Ticked(at_ms=200)], [start("high")])
     metrics.fold([Ticked(at_ms=5_000)], [start("standard")])
-    metric_values = metrics.metric_values(6_000)
-    assert metric_values.queue_wait_time_p99_ms == {"high": 200, "standard": 5_000}
-    assert metric_values.waiting == {"high": 0, "standard": 1}
-    assert metric_values.waiting_longest_ms == {"high": 0, "standard": 6_000}
+    snapshot = metrics.snapshot(6_000)
+    assert snapshot.queue_wait_time_p99_ms == {"high": 200, "standard": 5_000}
+    assert snapshot.waiting == {"high": 0, "standard": 1}
+    assert snapshot.waiting_longest_ms == {"high": 0, "standard": 6_000}
 
 
 def test_a_dependent_task_waits_from_the_end_of_its_dependency(metrics: MeshMetrics):
     metrics.fold([submitted("first"), submitted("second", after=("first",))], [start("first")])
-    assert metrics.metric_values(0).waiting["standard"] == 0
+    assert metrics.snapshot(0).waiting["standard"] == 0
     metrics.fold([ended("first", at_ms=50_000)], [end("first"), start("second")])
-    metric_values = metrics.metric_values(50_000)
-    assert metric_values.queue_wait_time_p99_ms["standard"] == 0
-    assert metric_values.schedule_latency_p95_ms == 0
+    snapshot = metrics.snapshot(50_000)
+    assert snapshot.queue_wait_time_p99_ms["standard"] == 0
+    assert snapshot.schedule_latency_p95_ms == 0
 
 
 def test_s16_success_is_the_share_of_starts_that_worked_at_once(metrics: MeshMetrics):
@@ -95,14 +95,14 @@ def test_s16_success_is_the_share_of_starts_that_worked_at_once(metrics: MeshMet
         metrics.fold([started(f"t{place}")], [])
     metrics.fold([submitted("x")], [start("x")])
     metrics.fold([TaskRefused(at_ms=10, task="x", attempt=1, reason=Reason.START_FAILED, detail="")], [])
-    assert metrics.metric_values(10).placement_success_rate == 0.99
-    assert metrics.metric_values(70_000).placement_success_rate is None
+    assert metrics.snapshot(10).placement_success_rate == 0.99
+    assert metrics.snapshot(70_000).placement_success_rate is None
 
 
 def test_a_refused_start_waits_again(metrics: MeshMetrics):
     metrics.fold([submitted("x")], [start("x")])
     metrics.fold([TaskRefused(at_ms=10, task="x", attempt=1, reason=Reason.START_FAILED, detail="")], [])
-    assert metrics.metric_values(30).waiting_longest_ms["standard"] == 20
+    assert metrics.snapshot(30).waiting_longest_ms["standard"] == 20
 
 
 def test_s16_preemptions_are_counted_by_the_label_that_gave_way(metrics: MeshMetrics):
@@ -111,36 +111,36 @@ def test_s16_preemptions_are_counted_by_the_label_that_gave_way(metrics: MeshMet
         metrics.fold([Ticked(at_ms=place * 20_000)], [preempt(f"t{place}")])
     stop = StopTask(version=1, task="t0", attempt=1, keep_state=True, grace_ms=0, reason=Reason.CANCELLED_BY_USER)
     metrics.fold([Ticked(at_ms=40_000)], [stop])
-    assert metrics.metric_values(40_000).preemption_count == {"tier:batch": 3}
-    assert metrics.metric_values(65_000).preemption_count == {"tier:batch": 2}
-    assert metrics.metric_values(200_000).preemption_count == {"tier:batch": 0}
+    assert metrics.snapshot(40_000).preemption_count == {"tier:batch": 3}
+    assert metrics.snapshot(65_000).preemption_count == {"tier:batch": 2}
+    assert metrics.snapshot(200_000).preemption_count == {"tier:batch": 0}
 
 
 def test_s16_the_gap_is_the_longest_silence_of_a_live_agent(metrics: MeshMetrics):
     metrics.fold([submitted("a"), submitted("b")], [start("a"), start("b")])
     metrics.fold([started("a"), started("b")], [])
     metrics.hear(AgentReport(agent="agent of a", at_ms=5_000))
-    assert metrics.metric_values(20_000).agent_heartbeat_gap_ms == 20_000
+    assert metrics.snapshot(20_000).agent_heartbeat_gap_ms == 20_000
     metrics.fold([ended("b", at_ms=20_000)], [end("b")])
-    assert metrics.metric_values(20_000).gaps_ms == {"agent of a": 15_000}
+    assert metrics.snapshot(20_000).gaps_ms == {"agent of a": 15_000}
     metrics.fold([AgentLost(at_ms=20_001, task="a", attempt=1, detail="")], [])
-    assert metrics.metric_values(20_001).agent_heartbeat_gap_ms is None
+    assert metrics.snapshot(20_001).agent_heartbeat_gap_ms is None
 
 
 def test_an_agent_kept_for_reuse_must_still_report(metrics: MeshMetrics):
     metrics.fold([submitted("a")], [start("a")])
     metrics.fold([started("a")], [])
     metrics.fold([ended("a", at_ms=1_000, keep_agent=True)], [end("a")])
-    assert metrics.metric_values(9_000).agent_heartbeat_gap_ms == 9_000
+    assert metrics.snapshot(9_000).agent_heartbeat_gap_ms == 9_000
 
 
 def test_fragmentation_and_use_are_passed_through(metrics: MeshMetrics):
-    metric_values = metrics.metric_values(0, fragmentation=0.25, use={"p": 0.5})
-    assert (metric_values.resource_fragmentation, metric_values.use) == (0.25, {"p": 0.5})
+    snapshot = metrics.snapshot(0, fragmentation=0.25, use={"p": 0.5})
+    assert (snapshot.resource_fragmentation, snapshot.use) == (0.25, {"p": 0.5})
 
 
 def test_of_nothing_nothing_is_known(metrics: MeshMetrics):
-    assert list(metrics.metric_values(1_000).numbers()) == []
+    assert list(metrics.snapshot(1_000).numbers()) == []
 
 
 def test_nothing_stays_of_tasks_that_are_over(metrics: MeshMetrics):
@@ -150,7 +150,7 @@ def test_nothing_stays_of_tasks_that_are_over(metrics: MeshMetrics):
         metrics.fold([started(task)], [preempt(task)])
         metrics.fold([TaskStopped(at_ms=1, task=task, attempt=1)], [])
         metrics.fold([ended(task, at_ms=2)], [end(task)])
-    values = metrics.metric_values(3)
+    values = metrics.snapshot(3)
     assert (values.running, values.gaps_ms) == (0, {})
     assert not any(values.waiting.values())
 
@@ -162,25 +162,25 @@ def test_s15_reports_are_added_up_over_agents(metrics: MeshMetrics):
     metrics.hear(AgentReport(agent="a", at_ms=0, cpu=1.5, rss_bytes=100, queue_length=2, failures=3, retries=1, queue_ms_max=7.0))
     metrics.hear(AgentReport(agent="b", at_ms=0, cpu=0.5, rss_bytes=50, queue_length=1, queue_ms_max=9.0))
     metrics.hear(AgentReport(agent="a", at_ms=5_000, cpu=2.0, rss_bytes=100, failures=4, retries=1))
-    metric_values = metrics.metric_values(5_000)
-    assert (metric_values.agents, metric_values.cpu, metric_values.rss_bytes, metric_values.queue_length) == (2, 2.5, 150, 1)
-    assert (metric_values.failures_per_min, metric_values.retries_per_min, metric_values.queue_ms_max) == (4, 1, 9.0)
+    snapshot = metrics.snapshot(5_000)
+    assert (snapshot.agents, snapshot.cpu, snapshot.rss_bytes, snapshot.queue_length) == (2, 2.5, 150, 1)
+    assert (snapshot.failures_per_min, snapshot.retries_per_min, snapshot.queue_ms_max) == (4, 1, 9.0)
 
 
 def test_an_agent_that_was_started_again_counts_from_zero(metrics: MeshMetrics):
     metrics.hear(AgentReport(agent="a", at_ms=0, failures=10))
     metrics.hear(AgentReport(agent="a", at_ms=5_000, failures=2))
-    assert metrics.metric_values(5_000).failures_per_min == 12
+    assert metrics.snapshot(5_000).failures_per_min == 12
 
 
 def test_a_report_that_comes_late_does_not_bring_an_agent_back(metrics: MeshMetrics):
     metrics.hear(AgentReport(agent="a", at_ms=0))
     metrics.forget("a")
     metrics.hear(AgentReport(agent="a", at_ms=1))
-    assert metrics.metric_values(60_000).agent_heartbeat_gap_ms is None
+    assert metrics.snapshot(60_000).agent_heartbeat_gap_ms is None
     metrics.fold([TaskStarted(at_ms=60_000, task="t", attempt=2, agent="a")], [])
     metrics.hear(AgentReport(agent="a", at_ms=61_000))
-    assert metrics.metric_values(62_000).gaps_ms == {"a": 1_000}
+    assert metrics.snapshot(62_000).gaps_ms == {"a": 1_000}
 
 
 def test_agents_and_labels_that_are_gone_take_bounded_room(metrics: MeshMetrics):
@@ -188,11 +188,11 @@ def test_agents_and_labels_that_are_gone_take_bounded_room(metrics: MeshMetrics)
         metrics.forget(f"a{place}")
     for place in range(9, 11):
         metrics.hear(AgentReport(agent=f"a{place}", at_ms=1))
-    assert list(metrics.metric_values(1).gaps_ms) == ["a9"], "only the last ended agents are remembered"
+    assert list(metrics.snapshot(1).gaps_ms) == ["a9"], "only the last ended agents are remembered"
     for place in range(LABELS_MAX + 1):
         metrics.fold([submitted(f"t{place}", label=f"l{place}")], [start(f"t{place}"), preempt(f"t{place}")])
-    metrics.metric_values(100_000)
-    assert metrics.metric_values(100_000).preemption_count == {}
+    metrics.snapshot(100_000)
+    assert metrics.snapshot(100_000).preemption_count == {}
 
 
 # -- windows -----------------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def test_a_counter_of_a_minute_keeps_one_number_per_second():
 
 
 @pytest.mark.parametrize(
-    ("facts", "name", "standing"),
+    ("facts", "name", "status"),
     [
         pytest.param({"schedule_latency_p95_ms": 200.0}, "schedule_latency_p95", TargetStatus.MET, id="latency at its bound"),
         pytest.param({"schedule_latency_p95_ms": 201.0}, "schedule_latency_p95", TargetStatus.MISSED, id="latency beyond it"),
@@ -255,28 +255,28 @@ def test_a_counter_of_a_minute_keeps_one_number_per_second():
         pytest.param({"agent_heartbeat_gap_ms": 15_001}, "agent_heartbeat_gap", TargetStatus.MISSED, id="an agent that is silent"),
     ],
 )
-def test_s16_each_figure_is_met_or_missed(facts: dict, name: str, standing: TargetStatus):
-    checks = check_targets(MetricValues(at_ms=0, **facts), Targets())
-    assert [(one.name, one.standing) for one in checks] == [(name, standing)]
+def test_s16_each_figure_is_met_or_missed(facts: dict, name: str, status: TargetStatus):
+    checks = check_targets(MetricsSnapshot(at_ms=0, **facts), Targets())
+    assert [(one.name, one.status) for one in checks] == [(name, status)]
 
 
 def test_s16_fragmentation_must_be_a_quarter_below_its_baseline():
     targets = Targets(fragmentation_baseline=0.4, preemptions_per_min=2)
-    metric_values = MetricValues(at_ms=0, resource_fragmentation=0.3, preemption_count={"a": 2, "b": 3})
-    assert {(one.name, one.tag): one.standing for one in check_targets(metric_values, targets)} == {
+    snapshot = MetricsSnapshot(at_ms=0, resource_fragmentation=0.3, preemption_count={"a": 2, "b": 3})
+    assert {(one.name, one.tag): one.status for one in check_targets(snapshot, targets)} == {
         ("resource_fragmentation", ""): TargetStatus.MET,
         ("preemption_count", "a"): TargetStatus.MET,
         ("preemption_count", "b"): TargetStatus.MISSED,
     }
-    worse = check_targets(replace(metric_values, resource_fragmentation=0.31), targets)
-    assert worse[0].standing is TargetStatus.MISSED
+    worse = check_targets(replace(snapshot, resource_fragmentation=0.31), targets)
+    assert worse[0].status is TargetStatus.MISSED
 
 
 # -- anomalies ---------------------------------------------------------------------------------------------------------
 
 
 def look_at(watch, values):
-    return [watch.look(MetricValues(at_ms=at * 5_000, schedule_latency_p95_ms=value)) for at, value in enumerate(values)]
+    return [watch.look(MetricsSnapshot(at_ms=at * 5_000, schedule_latency_p95_ms=value)) for at, value in enumerate(values)]
 
 
 def test_s15_two_values_out_of_band_in_a_row_raise_an_alarm():
@@ -295,7 +295,7 @@ def test_noise_as_wide_as_ever_is_not_unusual():
 def test_better_than_ever_is_not_unusual():
     watch = AnomalyWatch(Targets())
     assert not any(look_at(watch, [100.0] * 20 + [1.0]))
-    rates = [watch.look(MetricValues(at_ms=at, placement_success_rate=rate)) for at, rate in enumerate([0.9] * 20 + [1.0, 0.7])]
+    rates = [watch.look(MetricsSnapshot(at_ms=at, placement_success_rate=rate)) for at, rate in enumerate([0.9] * 20 + [1.0, 0.7])]
     assert [bool(found) for found in rates[-2:]] == [False, True]
 
 
@@ -307,10 +307,8 @@ def test_a_level_that_lasts_becomes_the_usual_one():
 
 def test_s16_a_silent_agent_is_an_anomaly_and_then_an_alarm():
     watch = AnomalyWatch(Targets())
-    metric_values = MetricValues(at_ms=0, agent_heartbeat_gap_ms=16_000, gaps_ms={"a": 16_000, "b": 100})
-    assert [(one.tag, one.is_alarm, one.words) for one in watch.look(metric_values)] == [
-        ("a", False, "agent a has not reported for 16000 ms")
-    ]
-    assert [one.is_alarm for one in watch.look(metric_values)] == [True]
-    assert watch.look(MetricValues(at_ms=9, gaps_ms={"a": 0})) == ()
-    assert [one.is_alarm for one in watch.look(metric_values)] == [False]
+    snapshot = MetricsSnapshot(at_ms=0, agent_heartbeat_gap_ms=16_000, gaps_ms={"a": 16_000, "b": 100})
+    assert [(one.tag, one.is_alarm, one.words) for one in watch.look(snapshot)] == [("a", False, "agent a has not reported for 16000 ms")]
+    assert [one.is_alarm for one in watch.look(snapshot)] == [True]
+    assert watch.look(MetricsSnapshot(at_ms=9, gaps_ms={"a": 0})) == ()
+    assert [one.is_alarm for one in watch.look(snapshot)] == [False]

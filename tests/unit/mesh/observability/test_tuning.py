@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from mesh.core.task_spec import Weights
-from mesh.observability.metric_targets import MetricValues, Targets
+from mesh.observability.metric_targets import MetricsSnapshot, Targets
 from mesh.observability.tuning import CALM_BEFORE, MISSED_BEFORE, REPLICAS, REST_MS, Tuner, settings_of
 from mesh.tasks.settings import SchedulerSettings
 
@@ -31,8 +31,8 @@ class Loop:
         before = len(self.changes)
         for _ in range(periods):
             self.now_ms += PERIOD_MS
-            metric_values = MetricValues(at_ms=self.now_ms, **facts)
-            changes = self.tuner.propose(metric_values, self.settings, self.now_ms, replicas=self.replicas)
+            metrics = MetricsSnapshot(at_ms=self.now_ms, **facts)
+            changes = self.tuner.propose(metrics, self.settings, self.now_ms, replicas=self.replicas)
             self.settings = self.settings.changed(settings_of(changes))
             self.replicas = next((int(change.new) for change in changes if change.name == REPLICAS), self.replicas)
             self.changes += changes

@@ -52,8 +52,8 @@ def test_s31_each_node_is_available_unavailable_or_infeasible(table):
 
 
 def test_s31_the_reason_is_reported(table):
-    reported = {verdict.node: (verdict.reason, verdict.words) for verdict in explain(table, some(gpu=1))}
-    assert reported == {
+    explanation = {verdict.node: (verdict.reason, verdict.words) for verdict in explain(table, some(gpu=1))}
+    assert explanation == {
         "free": (None, ""),
         "full": (Reason.NODE_BUSY, "node full has 0.5 gpu free of 2, 1 requested"),
         "small": (Reason.NODE_TOO_SMALL, "node small has 0 gpu in total, 1 requested"),
@@ -61,10 +61,10 @@ def test_s31_the_reason_is_reported(table):
 
 
 def test_s31_labels_that_do_not_match_are_reported(table):
-    reported = {verdict.node: verdict for verdict in explain(table, some(gpu=1), {"gpu": "in(a100, b200)"})}
-    assert (reported[NodeName("full")].fit, reported[NodeName("full")].reason) == (NodeFit.INFEASIBLE, Reason.LABEL_MISMATCH)
-    assert reported[NodeName("full")].words == "gpu in(a100, b200) is required, node full has gpu=h100"
-    assert reported[NodeName("small")].words == "gpu in(a100, b200) is required, node small has no gpu"
+    explanation = {verdict.node: verdict for verdict in explain(table, some(gpu=1), {"gpu": "in(a100, b200)"})}
+    assert (explanation[NodeName("full")].fit, explanation[NodeName("full")].reason) == (NodeFit.INFEASIBLE, Reason.LABEL_MISMATCH)
+    assert explanation[NodeName("full")].words == "gpu in(a100, b200) is required, node full has gpu=h100"
+    assert explanation[NodeName("small")].words == "gpu in(a100, b200) is required, node small has no gpu"
 
 
 def test_s31_a_named_node_leaves_out_all_others(table):
@@ -73,8 +73,8 @@ def test_s31_a_named_node_leaves_out_all_others(table):
         "full": NodeFit.UNAVAILABLE,
         "small": NodeFit.INFEASIBLE,
     }
-    reported = {verdict.node: verdict for verdict in explain(table, some(gpu=1), node=NodeName("full"))}
-    assert (reported[NodeName("free")].reason, reported[NodeName("free")].words) == (
+    explanation = {verdict.node: verdict for verdict in explain(table, some(gpu=1), node=NodeName("full"))}
+    assert (explanation[NodeName("free")].reason, explanation[NodeName("free")].words) == (
         Reason.NODE_NOT_NAMED,
         "node free is not the named node full",
     )

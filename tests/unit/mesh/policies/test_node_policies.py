@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from mesh.core.task_spec import Weights
 from mesh.policies import hybrid, node_affinity, weighted
 from mesh.policies.catalogue import node_policy
 from mesh.policies.fragmentation import CommonShapes
-from mesh.policies.policy import Draw, NodeDemand, NodeScoringView, PlacementRefused
+from mesh.policies.policy import Draw, FloatArray, NodeDemand, NodeScoringView, PlacementRefused
 from mesh.policies.policy_fixtures import demand, node, view
 
 
@@ -249,16 +250,17 @@ def only(**term: float) -> Weights:
     return Weights(**{"availability": 0.0, "fragmentation": 0.0, "locality": 0.0, "contention": 0.0, **term})
 
 
+def term(name: str, wanted: NodeDemand, nodes: NodeScoringView) -> FloatArray:
+    """Return one term of the weighted score: the score when all other weights are 0, without its sign."""
+    score = weighted.score(replace(wanted, weights=only(**{name: 1.0})), nodes)
+    return score if name in ("availability", "locality") else -score
+
+
 def test_s11_the_weighted_score_is_the_published_formula():
     nodes = view(node(cpu=(4, 8), gpu=(2, 4), memory=("8GiB", "16GiB"), busy=3, local_bytes=2**28), node(cpu=(8, 8), busy=1))
     wanted = demand(cpu=2, weights=Weights(availability=0.3, fragmentation=0.7, locality=0.5, contention=0.2))
-    terms = (
-        weighted.availability(wanted, nodes),
-        weighted.added_fragmentation(wanted, nodes),
-        weighted.locality(nodes),
-        weighted.contention(nodes),
-    )
-    available, fragmented, local, contended = terms
+    terms = ("availability", "fragmentation", "locality", "contention")
+    available, fragmented, local, contended = (term(name, wanted, nodes) for name in terms)
     assert weighted.score(wanted, nodes) == pytest.approx(0.3 * available - 0.7 * fragmented + 0.5 * local - 0.2 * contended)
     assert local[0] == pytest.approx(0.5)
     assert contended == pytest.approx([3 / 12, 1 / 10])
@@ -282,14 +284,14 @@ def test_s11_weights_say_which_node_is_best(weights: Weights, row: int):
 def test_s11_fragmentation_counts_lost_copies_of_common_shapes():
     common = CommonShapes.of([[80_000, 80_000, 0], [10_000, 0, 0]])
     whole, begun, no_gpus = node(cpu=(8, 8), gpu=(8, 8)), node(cpu=(4, 8), gpu=(4, 8)), node(cpu=(8, 8))
-    added = weighted.added_fragmentation(demand(cpu=1, common=common), view(whole, begun, no_gpus))
+    added = term("fragmentation", demand(cpu=1, common=common), view(whole, begun, no_gpus))
     assert added[0] == pytest.approx(1.0), "a CPU on a whole GPU node costs the node and itself"
     assert added[1] == added[2] == pytest.approx(0.1)
 
 
 def test_s11_without_known_shapes_whole_nodes_are_used_last():
     nodes = view(node(cpu=(8, 8)), node(cpu=(7.5, 8)), node(cpu=(4, 8)))
-    added = weighted.added_fragmentation(demand(cpu=0.5), nodes)
+    added = term("fragmentation", demand(cpu=0.5), nodes)
     assert added[0] == pytest.approx(1 / 3), "all that a node of one kind of resource counts for"
     assert added[1] == pytest.approx(0.0), "the eighth is begun already"
     assert 0.0 < added[2] < added[0]
@@ -308,5 +310,6 @@ def test_s11_each_term_is_from_0_to_1(common: CommonShapes | None):
         wanted = demand(cpu=min(cpu, random_stream.randrange(9)), gpu=min(gpu, random_stream.randrange(5)), common=common)
         nodes = view(*rows)
         fits = (nodes.free >= wanted.wanted).all(axis=1)
-        for term in (weighted.availability(wanted, nodes), weighted.added_fragmentation(wanted, nodes), weighted.contention(nodes)):
-            assert ((term[fits] >= -1e-9) & (term[fits] <= 1 + 1e-9)).all()
+        for name in ("availability", "fragmentation", "contention"):
+            values = term(name, wanted, nodes)[fits]
+            assert ((values >= -1e-9) & (values <= 1 + 1e-9)).all()

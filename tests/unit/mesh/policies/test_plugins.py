@@ -97,9 +97,9 @@ def test_s13_a_failing_score_plugin_is_replaced_by_the_default(score: Any, why: 
     loaded = plugins(Plugin(name="bad", score=score))
     policy, wanted, free = loaded.policies["bad"], demand(cpu=1), NODES.free.copy()
     assert (policy.score(wanted, NODES) == hybrid.score(wanted, NODES)).all()
-    (reported,) = loaded.take_fenced()
-    assert (reported.plugin, reported.hook) == ("bad", "score")
-    assert reported.why.startswith(why)
+    (fenced,) = loaded.take_fenced()
+    assert (fenced.plugin, fenced.hook) == ("bad", "score")
+    assert fenced.why.startswith(why)
     assert (NODES.free == free).all()
 
 
@@ -147,14 +147,14 @@ def test_s13_a_plugin_within_its_budget_stays():
 def test_s13_a_priority_that_is_no_number_fences_the_plugin_off(answer: Any):
     loaded = plugins(Plugin(name="bad", priority=lambda _: answer))
     assert loaded.priority(TASK) == 5.0
-    assert [reported.hook for reported in loaded.take_fenced()] == ["priority"]
+    assert [fenced.hook for fenced in loaded.take_fenced()] == ["priority"]
 
 
 @pytest.mark.parametrize("check_targets", [raises, lambda _: "yes", lambda _: math.nan], ids=["it raises", "words", "nan"])
 def test_s13_a_failing_preemption_plugin_leaves_the_usual_score(check_targets: Any):
     loaded = plugins(Plugin(name="bad", preemption_policy=check_targets))
     assert loaded.preempt_score(CANDIDATE, 1.5) == 1.5
-    assert [reported.hook for reported in loaded.take_fenced()] == ["preemption_policy"]
+    assert [fenced.hook for fenced in loaded.take_fenced()] == ["preemption_policy"]
 
 
 def test_s13_one_fenced_hook_leaves_the_others_of_its_plugin():

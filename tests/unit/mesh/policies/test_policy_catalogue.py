@@ -42,7 +42,7 @@ def test_s13_a_combination_leaves_the_scores_of_its_parts_alone():
 
 
 @pytest.mark.parametrize(
-    ("name", "reported"),
+    ("name", "words"),
     [
         pytest.param("bestest", r"there is no policy 'bestest'; policies: binpack, .*weighted, and sums", id="an unknown name"),
         pytest.param("least_busy+bestest", r"policy 'bestest' cannot be combined; these can: binpack,", id="an unknown part"),
@@ -53,10 +53,10 @@ def test_s13_a_combination_leaves_the_scores_of_its_parts_alone():
         pytest.param("", r"there is no policy ''", id="no name at all"),
     ],
 )
-def test_an_invalid_name_is_explained(name: str, reported: str):
+def test_an_invalid_name_is_explained(name: str, words: str):
     with pytest.raises(UnknownPolicy) as caught:
         node_policy(name)
-    assert re.search(reported, str(caught.value))
+    assert re.search(words, str(caught.value))
 
 
 def test_s33_locality_is_the_default_without_any_named_policy():

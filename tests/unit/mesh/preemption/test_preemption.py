@@ -122,9 +122,9 @@ def test_a_score_that_is_no_number_never_preempts():
 
 
 def test_the_dry_run_tells_of_every_candidate_in_words():
-    reported = evaluate(demand(), [runs("a"), runs("b", priority=9.0), runs("c", pool="q")], RULES, NOW_MS)
-    assert [(one.candidate.task, one.is_eligible) for one in reported] == [("a", True), ("b", False), ("c", False)]
-    assert [one.words for one in reported] == [
+    scored = evaluate(demand(), [runs("a"), runs("b", priority=9.0), runs("c", pool="q")], RULES, NOW_MS)
+    assert [(one.candidate.task, one.is_eligible) for one in scored] == [("a", True), ("b", False), ("c", False)]
+    assert [one.words for one in scored] == [
         "its score is 8.000",
         "its priority 9 is not lower than 9",
         "it runs in pool q, and cross_pool is off",

@@ -18,7 +18,6 @@ from mesh.preemption.victims import PreemptionRefused, free_rows, plan
 def test_two_small_victims_make_room_for_a_large_task():
     found = choose([runs("a"), runs("b")], wanted=2)
     assert victims(found) == {"a", "b"}
-    assert found.frees == cpu(2)
 
 
 def test_victims_are_on_one_node():

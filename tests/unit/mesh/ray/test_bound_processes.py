@@ -20,14 +20,14 @@ from mesh.ray.cluster.process import bound_to_parent
 {before}
 waits = [sys.executable, "-c", "import os, signal; print(os.getpid(), flush=True); signal.pause()"]
 child = subprocess.Popen(bound_to_parent(waits), stdout=subprocess.PIPE, text=True, start_new_session=True)
-print(child.stdout.readline().strip(), {reported}, flush=True)
+print(child.stdout.readline().strip(), {words}, flush=True)
 sys.stdin.read(1)
 os._exit(0)
 """
 
 
-def starter(*, before: str = "", reported: str = "''") -> subprocess.Popen[str]:
-    program = STARTER.format(before=before, reported=reported)
+def starter(*, before: str = "", words: str = "''") -> subprocess.Popen[str]:
+    program = STARTER.format(before=before, words=words)
     return subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -64,9 +64,9 @@ def test_an_orphan_at_start_ends_with_a_message():
 def test_the_child_runs_no_code_of_its_starter():
     """Python's fork handlers would run with only one thread left and all locks held."""
     forks = "forks = []; os.register_at_fork(before=lambda: forks.append(1))"
-    with starter(before=forks, reported="len(forks)") as parent:
-        number, reported = parent.stdout.readline().split()
+    with starter(before=forks, words="len(forks)") as parent:
+        number, text = parent.stdout.readline().split()
         child = psutil.Process(int(number))
         parent.communicate("x")
-        assert reported == "0"
+        assert text == "0"
         child.wait(END_S_MAX)

@@ -80,8 +80,8 @@ def started(user: RunAs, monkeypatch: pytest.MonkeyPatch) -> Iterator[OwnCluster
 def link(user: RunAs, target: Path, *places: Path) -> list[Path]:
     """Set links to the target as the user, and return the refused places."""
     command = [sys.executable, "-I", "-S", "-c", LINK, *map(str, (target, *places))]
-    reported = subprocess.run(command, cwd="/", check=True, capture_output=True, text=True, **user.process())
-    return [Path(line) for line in reported.stdout.splitlines()]
+    done = subprocess.run(command, cwd="/", check=True, capture_output=True, text=True, **user.process())
+    return [Path(line) for line in done.stdout.splitlines()]
 
 
 def held(folder: Path) -> dict[str, tuple[int, bytes]]:

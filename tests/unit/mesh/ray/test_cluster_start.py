@@ -47,7 +47,7 @@ TOO_SLOW = "Timed out waiting for file dashboard_agent_listen_port_0a"
 def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], Path]:
     """Make nodes that fail so many times with this output; return the file that counts their tries."""
 
-    def reported(failing: int, why: str) -> Path:
+    def make(failing: int, why: str) -> Path:
         tries = tmp_path / "tries"
         monkeypatch.setattr(
             node_start,
@@ -56,7 +56,7 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str
         )
         return tries
 
-    return reported
+    return make
 
 
 @pytest.mark.parametrize("failing", [1, STARTS_MAX - 1], ids=["once", "every time but the last"])
@@ -72,11 +72,11 @@ def test_a_node_that_was_too_slow_is_started_again(nodes: Callable[[int, str], P
 
 def test_a_start_too_slow_every_time_is_reported_and_keeps_logs(nodes: Callable[[int, str], Path], tmp_path: Path) -> None:
     tries = nodes(9, TOO_SLOW)
-    with pytest.raises(NodeTooSlow, match="this machine is overloaded") as reported:
+    with pytest.raises(NodeTooSlow, match="this machine is overloaded") as raised:
         OwnCluster.start(SPEC, logs_kept_in=tmp_path / "kept")
     assert tries.read_text() == "x" * STARTS_MAX
-    assert TOO_SLOW in str(reported.value)
-    assert "click's long stack" not in str(reported.value)
+    assert TOO_SLOW in str(raised.value)
+    assert "click's long stack" not in str(raised.value)
     assert "click's long stack" in (tmp_path / "kept" / "node-0.log").read_text()
     assert (tmp_path / "kept" / "ray" / "raylet.out").exists()
 

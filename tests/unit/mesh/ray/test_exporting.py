@@ -133,17 +133,17 @@ def test_different_long_names_are_different_files(tmp_path):
     [pytest.param(threading.Lock, "lock", id="a lock"), pytest.param(lambda: (n for n in ()), "generator", id="a generator")],
 )
 def test_what_cannot_be_pickled_is_named_and_leaves_nothing(tmp_path, make, named):
-    with pytest.raises(ValueUnwritable, match=f"value of n .*{named}") as reported:
+    with pytest.raises(ValueUnwritable, match=f"value of n .*{named}") as raised:
         exported(["x" * 100_000, b"x" * 100_000, make()], tmp_path, limit=10)
-    assert reported.value.reason is Reason.RESULT_UNSERIALIZABLE
+    assert raised.value.reason is Reason.RESULT_UNSERIALIZABLE
     assert files(tmp_path) == []
 
 
 def test_a_failing_storage_is_a_lost_value_not_a_bad_result(tmp_path):
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(ValueUnwritable, match="cannot be written") as reported:
+    with pytest.raises(ValueUnwritable, match="cannot be written") as raised:
         exported([1], tmp_path / "file", limit=0)
-    assert reported.value.reason is Reason.VALUE_LOST
+    assert raised.value.reason is Reason.VALUE_LOST
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,9 @@ def test_a_failing_storage_is_a_lost_value_not_a_bad_result(tmp_path):
 def test_a_harmed_file_is_noticed(tmp_path, harm):
     stored, _ = exported(list(range(100)), tmp_path, limit=0)
     harm(files(tmp_path)[0])
-    with pytest.raises(ValueUnreadable) as reported:
+    with pytest.raises(ValueUnreadable) as raised:
         import_value(stored, None)
-    assert reported.value.reason is Reason.VALUE_LOST
+    assert raised.value.reason is Reason.VALUE_LOST
 
 
 @pytest.mark.parametrize(
@@ -168,17 +168,17 @@ def test_a_harmed_file_is_noticed(tmp_path, harm):
 )
 def test_harmed_bytes_of_the_control_store_are_noticed(tmp_path, data):
     stored, _ = exported([1], tmp_path)
-    with pytest.raises(ValueUnreadable) as reported:
+    with pytest.raises(ValueUnreadable) as raised:
         import_value(stored, data)
-    assert reported.value.reason is Reason.VALUE_LOST
+    assert raised.value.reason is Reason.VALUE_LOST
 
 
 def test_a_missing_class_is_missing_code_not_a_lost_value(tmp_path):
     data = b"cno_such_module\nThing\n."
     stored = replace(exported((), tmp_path)[0], sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data))
-    with pytest.raises(ValueUnreadable, match="no_such_module") as reported:
+    with pytest.raises(ValueUnreadable, match="no_such_module") as raised:
         import_value(stored, data)
-    assert reported.value.reason is Reason.CODE_UNAVAILABLE
+    assert raised.value.reason is Reason.CODE_UNAVAILABLE
 
 
 def test_removing_is_harmless_when_nothing_is_there(tmp_path):

@@ -5,17 +5,22 @@ from __future__ import annotations
 import queue
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from ray.exceptions import RayActorError
+from ray.util.placement_group import PlacementGroup
 
 from mesh.core.clock import ManualClock
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.wire import encode
+from mesh.ray.placement import SlotGroup
 from mesh.ray.stage_runner.actor_calls import ActorCalls
 from mesh.ray.stage_runner.cancellations import Cancellations
 from mesh.ray.stage_runner.detached_actors import DetachedActors, FoundActors
@@ -24,7 +29,7 @@ from mesh.ray.stage_runner.node_guards import NodeCache, NodeGuards
 from mesh.ray.stage_runner.runner import Inventory
 from mesh.ray.user_code.sweep import Swept
 from mesh.stages.hosting import HostReport
-from mesh.stages.messages import StageEnded, StageLost
+from mesh.stages.messages import Failure, NodeFailed, StageEnded, StageLost, StageMessage, StageResized
 from mesh.stages.spec import StageSpec, TaskSpec
 
 PATIENCE_S = 60.0
@@ -38,14 +43,14 @@ class Actor:
 
     def __init__(self, **answers: Answer) -> None:
         self.asked: list[str] = []
-        self._answers = answers
+        self.answers = answers
 
     def __getattr__(self, method: str) -> Any:
         return SimpleNamespace(remote=lambda *_: self._ask(method))
 
     def _ask(self, method: str) -> Answer:
         self.asked.append(method)
-        return self._answers.get(method, lambda: None)
+        return self.answers.get(method, lambda: None)
 
 
 class Runner(Actor):
@@ -57,7 +62,8 @@ class Runner(Actor):
         self.start = SimpleNamespace(remote=lambda *_: self.started.put(None))
         self.started: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._looks: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._batches: queue.SimpleQueue[tuple[StageId, ...] | RayActorError] = queue.SimpleQueue()
+        self._batches: queue.SimpleQueue[tuple[tuple[StageId, tuple[StageMessage, ...]], ...] | RayActorError] = queue.SimpleQueue()
+        self._numbers: Counter[StageId] = Counter()
 
     def _wait(self, *_: object) -> Answer:
         self._looks.put(False)
@@ -67,7 +73,8 @@ class Runner(Actor):
         batch = self._batches.get(timeout=PATIENCE_S)
         if isinstance(batch, RayActorError):
             raise batch
-        return [(stage, 1, [encode(StageEnded(stage=stage))], {}) for stage in batch]
+        self._numbers.update(stage for stage, _ in batch)
+        return [(stage, self._numbers[stage], [encode(message) for message in messages], {}) for stage, messages in batch]
 
     def until_look(self) -> bool:
         """Wait until the listener has looked whether the runner is idle; return whether it ended the runner."""
@@ -75,8 +82,16 @@ class Runner(Actor):
 
     def report(self, *ended: StageId) -> bool:
         """Report the ends of these stages, then wait for the look that follows; return whether it ended the runner."""
-        self._batches.put(ended)
+        return self.say(*(StageEnded(stage=stage) for stage in ended))
+
+    def say(self, *messages: StageEnded | StageResized) -> bool:
+        """Report these messages; return as `report`."""
+        self._batches.put(tuple((message.stage, (message,)) for message in messages))
         return self.until_look()
+
+    def send(self, stage: StageId, *messages: StageMessage) -> None:
+        """Report these messages about the stage."""
+        self._batches.put(((stage, messages),))
 
     def end(self) -> None:
         self._looks.put(True)
@@ -125,13 +140,13 @@ class Calls(ActorCalls):
         """A dead guard needs no end."""
 
 
-def a_group() -> Any:
-    return SimpleNamespace(id=b"group")
+def some_groups() -> Any:
+    return (SlotGroup(cast(PlacementGroup, SimpleNamespace(id=b"group")), slots=1),)
 
 
-def a_stage(run: str = "r") -> StageSpec:
-    task = TaskSpec(node=NodeId("a"), attempt=1, function="call:m:f", resources=NOTHING)
-    return StageSpec(stage=StageId(f"{run}.1"), run=RunId(run), tenant=TenantPath("t"), tasks=(task,), slot=NOTHING, width=1)
+def a_stage(run: str = "r", slot: ResourceSet = NOTHING) -> StageSpec:
+    task = TaskSpec(node=NodeId("a"), attempt=1, function="call:m:f", resources=slot)
+    return StageSpec(stage=StageId(f"{run}.1"), run=RunId(run), tenant=TenantPath("t"), tasks=(task,), slot=slot, width=1)
 
 
 def clean(*_: object) -> Swept:
@@ -149,7 +164,7 @@ class Mesh:
     def __init__(
         self,
         *,
-        take: Answer = a_group,
+        take: Answer = some_groups,
         sweep: Callable[..., Swept] = clean,
         node_guards: NodeGuards | None = None,
         address: str = "127.0.0.1:1",
@@ -177,10 +192,10 @@ class Mesh:
             ),
         )
 
-    def start(self, run: str = "r", token: int = 7, *, has_group: bool = True) -> Runner:
+    def start(self, run: str = "r", token: int = 7, *, has_group: bool = True, slot: ResourceSet = NOTHING) -> Runner:
         """Start the stage of the run, and wait until its runner has it, unless its group does not come; return the runner."""
         known = len(self.actors.runners)
-        self.host.start(a_stage(run), 1, token, {}, {})
+        self.host.start(a_stage(run, slot), 1, token, {}, {})
         runner = self.actors.runners[-1]
         if len(self.actors.runners) > known:
             assert not runner.until_look()
@@ -227,7 +242,7 @@ def test_a_stage_queued_behind_a_stop_is_not_run_or_reported():
     def take() -> Any:
         is_asked.set()
         may_go_on.wait(PATIENCE_S)
-        return a_group()
+        return some_groups()
 
     mesh = Mesh(take=take)
     mesh.renew()
@@ -247,7 +262,7 @@ def test_a_stage_that_waits_for_its_group_holds_up_no_order(how: str):
     def take() -> Any:
         is_asked.set()
         may_go_on.wait(PATIENCE_S)
-        return a_group()
+        return some_groups()
 
     mesh, stage = Mesh(take=take), StageId("r.1")
     mesh.renew()
@@ -264,7 +279,20 @@ def test_a_stage_that_waits_for_its_group_holds_up_no_order(how: str):
     runner.end()
     expected = ["bind", "forget"] if how == "cancelled" else ["bind", "forget", "deliver"]
     assert (runner.asked, runner.started.empty()) == (expected, how == "cancelled")
-    assert [order for order in mesh.actors.keeper.asked if order == "give_back"] == (["give_back"] if how == "cancelled" else [])
+    assert [method for method in mesh.actors.keeper.asked if method == "give_back"] == (["give_back"] if how == "cancelled" else [])
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_a_lost_worker_of_a_cancelled_stage_is_cancelled(mesh: Mesh, is_cancelled: bool):
+    runner, stage = mesh.start("r"), StageId("r.1")
+    if is_cancelled:
+        mesh.host.cancel(stage)
+    failure = Failure(reason=Reason.WORKER_LOST, type_name="ray.exceptions.WorkerCrashedError", message="killed")
+    lost = NodeFailed(stage=stage, node=NodeId("a"), attempt=1, started_ms=1, finished_ms=2, failure=failure)
+    runner.send(stage, lost, StageEnded(stage=stage))
+    reported, _ = mesh.reports.get(timeout=PATIENCE_S).messages
+    reason = Reason.CANCELLED_BY_USER if is_cancelled else Reason.WORKER_LOST
+    assert reported == replace(lost, failure=replace(failure, reason=reason))
 
 
 def test_orders_run_while_ray_blocks_the_garbage_collector():
@@ -358,6 +386,71 @@ def test_nothing_is_kept_of_a_cancelled_stage_that_is_over(mesh: Mesh, how: str)
     assert timers() <= others
 
 
+# -- growth and shrinking ----------------------------------------------------------------------------------------------
+
+
+ONE_CPU = ResourceSet.of({"cpu": 1})
+
+
+class SlowGroups:
+    """Answers of a keeper: after the first, each group is given only when the test lets it."""
+
+    def __init__(self) -> None:
+        self.is_asked, self.may_go_on = threading.Semaphore(0), threading.Semaphore(1)
+
+    def __call__(self) -> Any:
+        self.is_asked.release()
+        self.may_go_on.acquire(timeout=PATIENCE_S)
+        return some_groups()
+
+
+@pytest.fixture
+def groups() -> SlowGroups:
+    return SlowGroups()
+
+
+@pytest.fixture
+def growing(groups: SlowGroups) -> Iterator[tuple[Mesh, Runner]]:
+    """Yield a mesh whose stage waits for the group of a growth, and its runner."""
+    mesh = Mesh(take=groups)
+    mesh.renew()
+    runner = mesh.start(slot=ONE_CPU)
+    mesh.host.grow(StageId("r.1"), 1, b"two")
+    for _ in range(2):
+        assert groups.is_asked.acquire(timeout=PATIENCE_S)
+    yield mesh, runner
+    groups.may_go_on.release(100)
+    mesh.close()
+
+
+def test_a_shrink_comes_after_the_growth_before_it(growing: tuple[Mesh, Runner], groups: SlowGroups):
+    mesh, runner = growing
+    mesh.host.shrink(StageId("r.1"), 1)
+    groups.may_go_on.release()
+    mesh.host.close()
+    assert runner.asked[1:] == ["grow", "shrink"]
+
+
+def test_a_group_that_comes_after_the_end_is_given_back(growing: tuple[Mesh, Runner], groups: SlowGroups):
+    mesh, runner = growing
+    runner.report(StageId("r.1"))
+    groups.may_go_on.release()
+    mesh.host.grow(StageId("r.1"), 1, b"three")
+    mesh.host.shrink(StageId("r.1"), 1)
+    mesh.host.close()
+    assert (runner.asked[1:], mesh.actors.keeper.asked.count("give_back")) == ([], 2)
+
+
+def test_groups_of_retired_slots_are_given_back(mesh: Mesh):
+    runner = mesh.start(slot=ONE_CPU)
+    runner.answers["take_free"] = some_groups
+    runner.say(StageResized(stage=StageId("r.1"), slots=1))
+    assert mesh.reports.get(timeout=PATIENCE_S).messages == (StageResized(stage=StageId("r.1"), slots=1),)
+    runner.report(StageId("r.1"))
+    mesh.host.close()
+    assert (runner.asked[1:], mesh.actors.keeper.asked.count("give_back")) == (["take_free"], 1)
+
+
 # -- going on with what an earlier process has left --------------------------------------------------------------------
 
 
@@ -375,17 +468,25 @@ def test_a_recovered_process_has_one_keeper(successor: Mesh):
 # -- a node that has died ----------------------------------------------------------------------------------------------
 
 
-def test_node_totals_are_those_of_the_nodes_of_the_mesh():
+def test_nodes_are_those_of_the_mesh_without_its_own_groups():
     labels = {"zone": "east"}
     rows = [
-        {"NodeID": "n1", "Alive": True, "Labels": labels, "Resources": {"CPU": 2.0, "node:10.0.0.1": 1.0}},
+        {
+            "NodeID": "n1",
+            "Alive": True,
+            "Labels": labels,
+            "Resources": {"CPU": 4.0, "node:10.0.0.1": 1.0},
+            "Available": {"CPU": 1.0, "node:10.0.0.1": 1.0},
+            "Bundles": [("ours", {"CPU": 2.0}), ("theirs", {"CPU": 1.0})],
+        },
         {"NodeID": "n2", "Alive": True, "Labels": {}, "Resources": {"CPU": 8.0}},
         {"NodeID": "n3", "Alive": False, "Labels": labels, "Resources": {"CPU": 8.0}},
     ]
     watched = NodeGuards(M, labels, nodes=NodeCache(lambda: rows), new_guard=lambda _: Actor(read_clock=lambda: 1), calls=Calls())
-    assert watched.node_totals == ()
+    assert watched.nodes("ours") == ()
     watched.read_clock()
-    assert watched.node_totals == (ResourceSet.of({"cpu": 2}),)
+    (seen,) = watched.nodes("ours")
+    assert (seen.node, seen.total, seen.available) == ("n1", ResourceSet.of({"cpu": 4}), ResourceSet.of({"cpu": 3}))
 
 
 def test_nothing_new_is_started_while_no_node_is_guarded():

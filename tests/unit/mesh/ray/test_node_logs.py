@@ -30,9 +30,9 @@ def test_the_last_words_of_a_raylet_are_found_in_its_log(cluster: Path, last_wor
     logged(
         cluster, "raylet.out", "[I 1] all is well", f"[C 2] (raylet) node_manager.cc:3588: {last_word} ", "*** StackTrace Information ***"
     )
-    reported = fatal_line(cluster)
-    assert reported == last_word
-    assert is_too_slow(reported) is too_slow
+    line = fatal_line(cluster)
+    assert line == last_word
+    assert is_too_slow(line) is too_slow
 
 
 def test_nodes_that_said_nothing_have_no_last_word(cluster: Path) -> None:

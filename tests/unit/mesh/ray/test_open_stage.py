@@ -17,7 +17,7 @@ BLOBS = {"code": b"def", "small": b"x" * BLOB_INLINE_BYTES_MAX, "large": b"x" * 
 
 def opened(**blobs: bytes) -> OpenStage:
     spec = StageSpec(stage=StageId("r.1"), run=RunId("r"), tenant=TenantPath("t"), tasks=(TASK,), slot=NOTHING, width=1)
-    return OpenStage(spec=spec, machine=StageMachine(spec), group=None, blobs=blobs)
+    return OpenStage(spec=spec, machine=StageMachine(spec), blobs=blobs)
 
 
 def test_a_large_argument_becomes_a_reference_once():

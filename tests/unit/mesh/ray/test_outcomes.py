@@ -18,7 +18,7 @@ from ray.exceptions import (
 
 from mesh.core.reasons import Reason
 from mesh.ray.stage_runner.execution import TaskCodeFailed, TaskFault, TaskReport
-from mesh.ray.stage_runner.outcomes import GroupLost, Inherited, OwnFailure, TaskInterrupted, read
+from mesh.ray.stage_runner.outcomes import GroupLost, InputGone, OwnFailure, TaskInterrupted, read
 
 FAULT = TaskFault("n", Reason.CODE_UNAVAILABLE, "builtins.ImportError", "no module", "", None, TaskReport(1, 2, "host:1"))
 
@@ -63,8 +63,8 @@ def test_each_exception_of_ray_has_a_meaning():
     meanings = {name: meaning for names, meaning in MEANINGS.items() for name in names.split()}
     found = {}
     for name, error in errors_of_ray().items():
-        reported = read(error, "n")
-        found[name] = reported.reason if isinstance(reported, OwnFailure) else VALUE if isinstance(reported, Inherited) else type(reported)
+        outcome = read(error, "n")
+        found[name] = outcome.reason if isinstance(outcome, OwnFailure) else VALUE if isinstance(outcome, InputGone) else type(outcome)
     assert found == meanings
 
 
@@ -83,21 +83,20 @@ def test_each_exception_of_ray_has_a_meaning():
     ],
 )
 def test_a_tasks_own_failure_has_a_reason(error, reason):
-    reported = read(error, "n")
-    assert isinstance(reported, OwnFailure)
-    assert reported.reason is reason
-    assert reported.message
+    outcome = read(error, "n")
+    assert isinstance(outcome, OwnFailure)
+    assert outcome.reason is reason
+    assert outcome.message
 
 
 @pytest.mark.parametrize("error", [inside_a_task(lost()), lost()], ids=["seen by the worker", "seen by the owner"])
 def test_an_argument_that_was_lost_is_not_the_tasks_own_failure(error):
-    assert isinstance(read(error, "n"), Inherited)
+    assert isinstance(read(error, "n"), InputGone)
 
 
 def test_the_failure_of_another_task_is_not_the_tasks_own():
-    reported = read(inside_a_task(TaskCodeFailed(FAULT)), "another")
-    assert isinstance(reported, Inherited)
-    assert reported.from_task
+    outcome = read(inside_a_task(TaskCodeFailed(FAULT)), "another")
+    assert isinstance(outcome, InputGone)
 
 
 def test_the_workers_report_comes_along():

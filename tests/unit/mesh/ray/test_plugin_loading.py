@@ -60,7 +60,7 @@ def test_s13_a_python_plugin_is_named_by_module_and_attribute(attribute: str, ho
 
 
 @pytest.mark.parametrize(
-    ("source", "reported"),
+    ("source", "words"),
     [
         pytest.param("own_plugins", "neither module:attribute nor", id="no attribute"),
         pytest.param("own_plugins:gone", "own_plugins has no gone", id="an attribute that is not there"),
@@ -71,8 +71,8 @@ def test_s13_a_python_plugin_is_named_by_module_and_attribute(attribute: str, ho
     ],
 )
 @pytest.mark.usefixtures("own")
-def test_an_invalid_source_is_reported(source: str, reported: str):
-    with pytest.raises(PluginError, match=reported):
+def test_an_invalid_source_is_reported(source: str, words: str):
+    with pytest.raises(PluginError, match=words):
         load_plugin("mine", source)
 
 

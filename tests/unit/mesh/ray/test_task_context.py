@@ -12,14 +12,14 @@ from mesh.ray.user_code.task_context import NoCurrentTask, TaskContext, TaskPree
 
 
 @pytest.fixture
-def recent_events():
+def sent():
     return []
 
 
 @pytest.fixture
-def context(recent_events):
+def context(sent):
     return TaskContext(
-        task=TaskId("t"), attempt=1, saved=None, saved_bytes_max=1_000, send=lambda kind, payload: recent_events.append((kind, payload))
+        task=TaskId("t"), attempt=1, saved=None, saved_bytes_max=1_000, send=lambda kind, payload: sent.append((kind, payload))
     )
 
 
@@ -65,11 +65,11 @@ def test_a_checkpoint_is_a_copy(context):
     assert context.last_checkpoint() is not context.last_checkpoint()
 
 
-def test_a_checkpoint_is_reported_with_its_bytes(context, recent_events):
+def test_a_checkpoint_is_reported_with_its_bytes(context, sent):
     context.report_progress(0.25)
     context.save_checkpoint("one")
     context.save_checkpoint("two", progress=0.5)
-    snapshots = [payload for kind, payload in recent_events if kind == "checkpoint"]
+    snapshots = [payload for kind, payload in sent if kind == "checkpoint"]
     assert [(snapshot.checkpoint.number, snapshot.progress, snapshot.attempt) for snapshot in snapshots] == [(1, 0.25, 1), (2, 0.5, 1)]
     assert all(snapshot.checkpoint_bytes for snapshot in snapshots)
 
@@ -82,11 +82,11 @@ def test_an_unpicklable_checkpoint_is_refused_without_effect(context):
 
 
 @pytest.mark.usefixtures("_stopping")
-def test_s17_a_checkpoint_is_kept_before_the_task_stops(context, recent_events):
+def test_s17_a_checkpoint_is_kept_before_the_task_stops(context, sent):
     with pytest.raises(TaskPreempted, match="PREEMPTED"):
         context.save_checkpoint("last", progress=1)
     assert context.last_checkpoint() == "last"
-    assert len(recent_events) == 1
+    assert len(sent) == 1
 
 
 @pytest.mark.usefixtures("_stopping")
@@ -103,11 +103,11 @@ def test_code_that_asks_has_noticed(context):
     assert context.has_noticed
 
 
-def test_waiting_for_another_task_and_its_end_are_reported(context, recent_events):
+def test_waiting_for_another_task_and_its_end_are_reported(context, sent):
     def wait():
         with context.blocked():
             raise OSError
 
     with pytest.raises(OSError):  # noqa: PT011 - any will do
         wait()
-    assert recent_events == [("blocked", None), ("unblocked", None)]
+    assert sent == [("blocked", None), ("unblocked", None)]

@@ -7,6 +7,7 @@ import pytest
 from mesh.core.pools import Pool, PoolSpec
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.seen_nodes import NodeSeen
 from mesh.errors import IllegalTransition
 from mesh.stages.admission import StageAdmission, WorkloadState
 from mesh.stages.admission_decisions import AcquireLease, ExplainWaiting, ReleaseLease, StartWorkload
@@ -70,9 +71,9 @@ def mesh(*pools):
     return Checked(pools or (pool("general", 4),))
 
 
-def running(scheduler, name, **reported):
-    scheduler.handle(offer(name, **reported))
-    scheduler.handle(granted(name, slots=reported.get("width", 1)))
+def running(scheduler, name, **about):
+    scheduler.handle(offer(name, **about))
+    scheduler.handle(granted(name, slots=about.get("width", 1)))
     return scheduler
 
 
@@ -88,8 +89,12 @@ def test_no_more_slots_are_asked_for_than_there_is_room():
     assert asked(mesh().handle(offer("s", slot=cpu(1.5), width=9))) == [("s", "general", 2)]
 
 
+def node(name, total, available=None, **labels):
+    return NodeSeen(node=name, total=total, labels=labels, available=total if available is None else available)
+
+
 def nodes(*cpus):
-    return NodesSeen(totals=tuple(map(cpu, cpus)))
+    return NodesSeen(nodes=tuple(node(f"n{number}", cpu(count)) for number, count in enumerate(cpus)))
 
 
 def test_no_more_slots_are_asked_for_than_nodes_can_hold():
@@ -119,7 +124,7 @@ def test_nodes_that_are_not_known_yet_refuse_nothing():
 def test_resources_that_no_single_node_has_together_are_named():
     mesh = Checked((PoolSpec(pool="p", flavor="standard", capacity=ResourceSet.of({"cpu": 4, "gpu": 1})),))
     slot = ResourceSet.of({"cpu": 4, "gpu": 1})
-    seen = NodesSeen(totals=(cpu(4), ResourceSet.of({"cpu": 1, "gpu": 1})))
+    seen = NodesSeen(nodes=(node("n0", cpu(4)), node("n1", ResourceSet.of({"cpu": 1, "gpu": 1}))))
     (explanation,) = mesh.handle(seen, offer("a", slot=slot))
     assert explanation.detail == "one slot takes 4 cpu, 1 gpu, and no node of the mesh has that much together"
 
@@ -197,13 +202,13 @@ def tries(monkeypatch):
 
 def answered(scheduler, decisions, answer):
     """Answer every request alike; return their number and the explanations."""
-    questions, reported, pending = 0, 0, list(decisions)
+    questions, carried_out, pending = 0, 0, list(decisions)
     for decision in pending:
         if isinstance(decision, AcquireLease):
             questions += 1
             pending.extend(scheduler.handle(answer(decision.workload)))
-        reported += isinstance(decision, ExplainWaiting)
-    return questions, reported
+        carried_out += isinstance(decision, ExplainWaiting)
+    return questions, carried_out
 
 
 def test_a_refusal_does_not_scan_a_long_queue_of_its_kind(tries):

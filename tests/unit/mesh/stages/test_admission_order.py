@@ -121,9 +121,9 @@ def test_overtaken_work_reports_that_it_is_behind(full):
 def test_a_start_reports_nothing_to_those_behind():
     scheduler = mesh(("general", 4, "standard"))
     first = scheduler.handle(offer("a"), offer("b"), offer("c"), offer("d"))
-    reported = {**explained(first), **explained(scheduler.handle(granted("a")))}
+    reasons = {**explained(first), **explained(scheduler.handle(granted("a")))}
     assert explained(scheduler.handle(granted("b"))) == {}
-    assert set(reported.values()) <= {Reason.BEHIND_HEAD}
+    assert set(reasons.values()) <= {Reason.BEHIND_HEAD}
 
 
 def test_reserved_capacity_goes_before_later_urgent_work(full):

@@ -58,12 +58,6 @@ def test_killing_never_comes_before_stopping():
     assert deadline.verdict(5_000) is DeadlineState.KILL
 
 
-def test_the_next_change_is_known_beforehand():
-    deadline = LeaseDeadline()
-    deadline.accept(renewal(), now_ms=0)
-    assert [deadline.due_in_ms(at_ms) for at_ms in (0, 22_000, 29_700)] == [22_000, 7_700, None]
-
-
 def test_a_renewal_covers_its_session_and_recovered_ones():
     assert [renewal(incarnation=5).covers(session) for session in (0, 4, 5)] == [False, False, True]
     recovered = Renewal(incarnation=9, clock_ms=0, stop_after_ms=1, kill_after_ms=1, since=5)

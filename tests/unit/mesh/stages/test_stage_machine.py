@@ -1,4 +1,4 @@
-"""State machine of a stage: starts, inputs, failures and ends of its tasks."""
+"""State machine of a stage: inputs, submissions, failures and ends of its tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from mesh.stages.stage_machine import StageMachine, StageTaskState
 
 
 def machine(*tasks, arrived=()):
-    """Start a machine and return its first submissions. A task: `name: needs`; a need with `~` is only waited for."""
+    """Start a machine and submit what is ready. Return both. A task: `name: needs`; a need with `~` is only waited for."""
+    kept = unfed(*tasks, arrived=arrived)
+    return kept, submitted(kept)
+
+
+def unfed(*tasks, arrived=()):
     specs = []
     for text in tasks:
         node, _, needs = text.partition(":")
@@ -15,40 +20,81 @@ def machine(*tasks, arrived=()):
         inputs = tuple(need for need in needs.split() if not need.startswith("~"))
         specs.append(TaskSpec(node=node, attempt=1, function="call:m:f", inputs=inputs, after=after))
     kept = StageMachine(StageSpec(stage="s", run="r", tenant="t", tasks=tuple(specs), slot={}, width=1))
-    return kept, nodes(kept.begin(arrived))
+    kept.begin(arrived)
+    return kept
 
 
-def nodes(tasks):
-    return [task.node for task in tasks]
+def submitted(kept):
+    """Submit all ready tasks, and return them."""
+    nodes = []
+    while (task := kept.next_ready()) is not None:
+        kept.submit(task.node)
+        nodes.append(task.node)
+    return nodes
 
 
-def test_a_stage_without_inputs_starts_at_once_in_spec_order():
+def test_tasks_without_needs_are_ready_at_once_in_spec_order():
     kept, out = machine("a:", "b:", "c: a b", "d: ~c")
-    assert out == ["a", "b", "c", "d"]
-    assert kept.running() == ("a", "b", "c", "d")
+    assert out == ["a", "b"]
+    assert kept.running() == ("a", "b")
+
+
+def test_a_task_is_ready_when_the_last_of_its_needs_succeeds():
+    kept, _ = machine("a:", "b:", "c: a ~b")
+    kept.succeed("a")
+    assert submitted(kept) == []
+    kept.succeed("b")
+    assert submitted(kept) == ["c"]
+
+
+def test_ready_tasks_go_out_in_the_order_of_the_spec():
+    kept, _ = machine("a: x", "b: y", "c: x")
+    kept.arrive("y")
+    kept.arrive("x")
+    assert submitted(kept) == ["a", "b", "c"]
+
+
+def test_a_ready_task_stays_ready_until_it_is_submitted():
+    kept = unfed("a:", "b:")
+    assert kept.next_ready() is kept.next_ready() is kept.task("a")
+    assert (kept.state("a"), kept.running(), kept.ready) == (StageTaskState.READY, (), 2)
+
+
+def test_a_task_that_was_taken_back_is_ready_again_in_its_place():
+    kept = unfed("a:", "b:")
+    kept.submit("a")
+    kept.take_back("a")
+    assert (kept.ready, submitted(kept), kept.ready) == (2, ["a", "b"], 0)
 
 
 def test_tasks_behind_a_missing_input_wait():
     kept, out = machine("a: x", "b: a", "c:", "d: c")
-    assert out == ["c", "d"]
+    assert out == ["c"]
     assert kept.awaits("x")
-    assert nodes(kept.arrive("x")) == ["a", "b"]
+    kept.arrive("x")
+    assert submitted(kept) == ["a"]
     assert not kept.awaits("x")
 
 
 def test_a_task_with_two_outside_inputs_waits_for_both():
-    kept, out = machine("a: x ~y")
-    assert (out, nodes(kept.arrive("y")), nodes(kept.arrive("x"))) == ([], [], ["a"])
+    kept, _ = machine("a: x ~y")
+    kept.arrive("y")
+    assert submitted(kept) == []
+    kept.arrive("x")
+    assert submitted(kept) == ["a"]
 
 
 def test_an_input_counts_once_however_often_it_comes():
     kept, _ = machine("a: x y")
-    assert kept.arrive("x") == kept.arrive("x") == ()
-    assert nodes(kept.arrive("y")) == ["a"]
+    kept.arrive("x")
+    kept.arrive("x")
+    assert submitted(kept) == []
+    kept.arrive("y")
+    assert submitted(kept) == ["a"]
 
 
 def test_inputs_that_are_there_from_the_start_hold_up_nothing():
-    assert machine("a: x", "b: a", arrived=["x", "unheard-of"])[1] == ["a", "b"]
+    assert machine("a: x", "b: x", arrived=["x", "unheard-of"])[1] == ["a", "b"]
 
 
 def test_a_failure_drops_what_is_behind_and_nothing_else():
@@ -70,7 +116,8 @@ def test_what_was_dropped_is_not_heard_of_again():
 def test_an_input_that_will_not_come_drops_its_readers():
     kept, _ = machine("a: x", "b: a", "c:")
     assert kept.miss("x") == ("a", "b")
-    assert kept.arrive("x") == ()
+    kept.arrive("x")
+    assert submitted(kept) == []
     assert kept.running() == ("c",)
 
 
@@ -78,7 +125,7 @@ def test_an_input_that_has_come_cannot_be_missed_any_more():
     kept, _ = machine("a: x")
     kept.arrive("x")
     assert kept.miss("x") == ()
-    assert kept.running() == ("a",)
+    assert submitted(kept) == ["a"]
 
 
 def test_a_value_is_read_or_only_waited_for():
@@ -95,16 +142,27 @@ def test_nothing_is_awaited_for_readers_that_are_gone():
 
 
 def test_stopping_drops_what_is_not_out_and_names_what_is():
-    kept, _ = machine("a:", "b: a", "c: x")
-    assert kept.stop() == ("a", "b")
-    assert kept.leave("a") == ("a", "b")
+    kept = unfed("a:", "b: a", "c: x", "d:")
+    kept.submit("a")
+    assert kept.stop() == ("a",)
+    assert [kept.state(node) for node in "bcd"] == [StageTaskState.DROPPED] * 3
+    assert (kept.next_ready(), kept.ready) == (None, 0)
+    assert kept.leave("a") == ("a",)
     assert kept.is_ended
+
+
+def test_a_stopped_stage_makes_nothing_ready():
+    kept, _ = machine("a:", "b: a")
+    kept.stop()
+    kept.succeed("a")
+    assert (kept.next_ready(), kept.is_ended) == (None, True)
 
 
 def test_a_stage_ends_when_its_last_task_is_over():
     kept, _ = machine("a:", "b: a")
     kept.succeed("a")
     assert not kept.is_ended
+    submitted(kept)
     kept.succeed("b")
     assert kept.is_ended
 
@@ -113,13 +171,8 @@ def test_a_stage_without_tasks_has_ended():
     assert machine()[0].is_ended
 
 
-def test_a_task_has_an_open_need_until_the_need_is_over():
-    kept, _ = machine("a:", "b: a x", arrived=["x"])
-    assert kept.has_open_need("b")
-    kept.succeed("a")
-    assert not kept.has_open_need("b")
-
-
-def test_a_long_chain_goes_out_in_one_sweep():
-    _, out = machine("n0: x", *(f"n{index}: n{index - 1}" for index in range(1, 10_000)), arrived=["x"])
-    assert out == [f"n{index}" for index in range(10_000)]
+def test_a_long_chain_goes_out_task_by_task():
+    kept, _ = machine("n0: x", *(f"n{index}: n{index - 1}" for index in range(1, 10_000)), arrived=["x"])
+    for index in range(9_999):
+        kept.succeed(f"n{index}")
+        assert submitted(kept) == [f"n{index + 1}"]

@@ -11,7 +11,7 @@ from mesh.core.clock import ManualClock
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.core.values import Encoding, StoredValue
-from mesh.stages.messages import InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded
+from mesh.stages.messages import InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageResized
 from mesh.stages.simulated_host import SimulatedHost, value_of
 from mesh.stages.spec import StageSpec, TaskSpec
 
@@ -28,6 +28,12 @@ class Hosted:
 
     def start(self, *tasks, stage="s", slots=1, token=7, inputs=None):
         return self.host.start(spec(*tasks, stage=stage), slots, token, {}, inputs or {})
+
+    def note(self, stage="s"):
+        """Return the note that a new process would find."""
+        self.host.read_clock()
+        self.host.extend_deadline(1, 10_000, 10_000, 1)
+        return next(held.note for held in self.host.find().stages if held.stage == stage)
 
     def run(self, by_ms=10):
         """Let time pass, and return the reports."""
@@ -188,3 +194,58 @@ def test_an_input_without_its_bytes_fails_its_readers():
     assert [(message.node, message.failure.reason) for message in messages if isinstance(message, NodeFailed)] == [("a", Reason.VALUE_LOST)]
     assert started(messages) == ["c"]
     assert has_ended(messages)
+
+
+# -- growth and shrinking ------------------------------------------------------------------------------------------------
+
+
+def resized(messages):
+    return [message.slots for message in messages if isinstance(message, StageResized)]
+
+
+def test_a_stage_that_grows_starts_more_tasks_at_once():
+    hosted = Hosted()
+    hosted.start("a:", "b:", "c:")
+    hosted.run(by_ms=1)
+    hosted.host.grow("s", 1, b"two")
+    messages = hosted.run(by_ms=1)
+    assert (resized(messages), started(messages)) == ([2], ["b"])
+    assert hosted.note() == b"two"
+
+
+def test_a_stage_that_shrinks_gives_up_slots_as_tasks_end():
+    hosted = Hosted()
+    hosted.start("a:", "b:", "c:", "d:", slots=2)
+    hosted.run(by_ms=1)
+    hosted.host.shrink("s", 1)
+    assert resized(hosted.run(by_ms=1)) == []
+    messages = hosted.run()
+    assert (resized(messages), started(messages)) == ([1], ["c"])
+    assert hosted.host.slots_in_use("t") == 1
+
+
+def test_idle_slots_go_at_once_and_the_last_stays():
+    hosted = Hosted()
+    hosted.start("a:", slots=3)
+    hosted.run(by_ms=1)
+    for seen in ([1], []):
+        hosted.host.shrink("s", 0)
+        assert resized(hosted.run(by_ms=1)) == seen
+
+
+def test_tasks_of_slots_that_go_at_once_are_interrupted():
+    hosted = Hosted()
+    hosted.start("a:", "b:", "c:", slots=3)
+    hosted.run(by_ms=1)
+    hosted.host.shrink("s", 1, at_once=True)
+    messages = hosted.run(by_ms=1)
+    failed = [(message.node, message.failure.reason) for message in messages if isinstance(message, NodeFailed)]
+    assert failed == [("b", Reason.QUOTA_RECLAIMED), ("c", Reason.QUOTA_RECLAIMED)]
+    assert resized(messages) == [1]
+
+
+def test_nothing_happens_to_a_stage_that_is_over():
+    hosted = Hosted()
+    hosted.host.grow("gone", 1, b"")
+    hosted.host.shrink("gone", 1)
+    assert hosted.run() == []

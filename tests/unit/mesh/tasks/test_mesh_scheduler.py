@@ -709,19 +709,19 @@ def test_queue_position_and_estimate_are_reported(mesh: Mesh):
     mesh.run("t3", 1, preemptible=False)
     mesh.submit("first", 1)
     mesh.submit("second", 1)
-    reported = explain_task(mesh.scheduler.state, TaskId("second"), mesh.now_ms)
-    assert (reported.position, reported.reason) == (2, Reason.POOL_BUSY)
-    assert reported.estimate_ms is not None
-    assert reported.estimate_ms > 0
+    explanation = explain_task(mesh.scheduler.state, TaskId("second"), mesh.now_ms)
+    assert (explanation.position, explanation.reason) == (2, Reason.POOL_BUSY)
+    assert explanation.estimate_ms is not None
+    assert explanation.estimate_ms > 0
 
 
 def test_an_overdue_estimate_is_not_reported(mesh: Mesh):
     for index in range(4):
         mesh.run(f"t{index}", 1, preemptible=False)
     mesh.submit("waits", 1)
-    reported = explain_task(mesh.scheduler.state, TaskId("waits"), mesh.now_ms)
-    assert reported.estimate_ms is not None
-    later = explain_task(mesh.scheduler.state, TaskId("waits"), mesh.now_ms + reported.estimate_ms + 1)
+    explanation = explain_task(mesh.scheduler.state, TaskId("waits"), mesh.now_ms)
+    assert explanation.estimate_ms is not None
+    later = explain_task(mesh.scheduler.state, TaskId("waits"), mesh.now_ms + explanation.estimate_ms + 1)
     assert (later.reason, later.estimate_ms) == (Reason.POOL_BUSY, None)
 
 
@@ -729,8 +729,8 @@ def test_an_estimate_needs_a_pace_of_starts(mesh: Mesh):
     for index in range(3):
         mesh.run(f"t{index}", 1)
     mesh.submit("alone", gang="g", gang_size=2)
-    reported = explain_task(mesh.scheduler.state, TaskId("alone"), mesh.now_ms)
-    assert (reported.reason, reported.position, reported.estimate_ms) == (Reason.WAITING_FOR_GANG, 1, None)
+    explanation = explain_task(mesh.scheduler.state, TaskId("alone"), mesh.now_ms)
+    assert (explanation.reason, explanation.position, explanation.estimate_ms) == (Reason.WAITING_FOR_GANG, 1, None)
 
 
 @pytest.mark.parametrize(
@@ -745,8 +745,8 @@ def test_an_estimate_needs_a_pace_of_starts(mesh: Mesh):
 )
 def test_a_misspelt_resource_is_reported(mesh: Mesh, amounts: dict[str, Any], near: str):
     mesh.node("n2", cpus(1, accelerator=1))
-    reported = misspelt_resource(mesh.scheduler.state, ResourceSet.of(amounts))
-    assert (f"did you mean {near!r}?" in reported) if near else not reported
+    problem = misspelt_resource(mesh.scheduler.state, ResourceSet.of(amounts))
+    assert (f"did you mean {near!r}?" in problem) if near else not problem
 
 
 @pytest.mark.parametrize(
@@ -763,8 +763,8 @@ def test_a_misspelt_resource_is_reported(mesh: Mesh, amounts: dict[str, Any], ne
 def test_an_unknown_resource_is_reported_by_name(mesh: Mesh, amounts: dict[str, Any], words: str):
     mesh.node("n2", cpus(1, accelerator=1))
     mesh.pool(cpus(1, lamp=2), pool=PoolName("lit"))
-    reported = unknown_resource(mesh.scheduler.state, ResourceSet.of(amounts))
-    assert (words in reported) if words else not reported
+    problem = unknown_resource(mesh.scheduler.state, ResourceSet.of(amounts))
+    assert (words in problem) if words else not problem
 
 
 # -- what a snapshot keeps, and what ends together ---------------------------------------------------------------------

@@ -150,7 +150,7 @@ def test_a_priority_that_is_no_number_is_refused(queues):
     assert queues.buckets() == ()
 
 
-# -- the books ---------------------------------------------------------------------------------------------------------
+# -- contents ----------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_added_is_there_until_it_is_removed(queues):

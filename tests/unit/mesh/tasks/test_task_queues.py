@@ -37,7 +37,7 @@ def test_s30_a_queue_keeps_arrival_order_after_removals(queue):
     assert queue.remove("t0")
     assert queue.remove("t3")
     queue.add("t0", ONE)
-    assert (list(queue), len(queue), queue.first()) == (["t1", "t2", "t4", "t0"], 4, "t1")
+    assert (list(queue), len(queue)) == (["t1", "t2", "t4", "t0"], 4)
 
 
 def test_s30_a_queue_finds_its_tasks_and_what_each_wants(queue):
@@ -65,10 +65,6 @@ def test_a_task_is_in_a_queue_once(queue):
         queue.add("t", TWO)
     assert not queue.remove("u")
     assert queue.wanted == ONE
-
-
-def test_an_empty_queue_has_no_first(queue):
-    assert queue.first() is None
 
 
 def test_a_sum_that_overflows_reads_as_the_maximum(queue):
@@ -148,9 +144,9 @@ def test_the_history_of_an_endlessly_retried_task_is_bounded(queues):
         queues.move("t", S.PLACEABLE)
     with pytest.raises(IllegalTransition) as refused:
         queues.move("t", S.RUNNING)
-    task_history = str(refused.value).partition("states so far: ")[2].split(" > ")
-    assert len(task_history) == HISTORY_LENGTH_MAX
-    assert task_history[-2:] == ["READY", "PLACEABLE"]
+    states = str(refused.value).partition("states so far: ")[2].split(" > ")
+    assert len(states) == HISTORY_LENGTH_MAX
+    assert states[-2:] == ["READY", "PLACEABLE"]
 
 
 def test_a_known_task_is_not_added_and_an_unknown_one_not_moved(queues):

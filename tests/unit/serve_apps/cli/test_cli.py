@@ -21,7 +21,7 @@ from federation.flap_detection import FlapRules
 from federation.manual_mesh import ManualMesh
 from federation.quota.policies import QueueSettings, Stop, TenantPolicies
 from federation.quota.tenant_policies import TenantStop
-from federation.registry import look
+from federation.registry import observe
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory.key_ring import MemoryKeyRing
 from federation.tenants import Tenant, TenantTree
@@ -394,9 +394,9 @@ def test_validate_shows_what_is_doubtful_after_what_is_wrong(tmp_path, capsys, h
     is_wrong = heartbeat == "5s"
     assert run_command(["validate", str(file)]) == is_wrong
     out, err = capsys.readouterr()
-    reported = (err if is_wrong else out).splitlines()
-    assert [line.startswith("warning: ") for line in reported] == [*[False] * is_wrong, True, False]
-    assert "tenants own 9 cpu" in reported[-2]
+    lines = (err if is_wrong else out).splitlines()
+    assert [line.startswith("warning: ") for line in lines] == [*[False] * is_wrong, True, False]
+    assert "tenants own 9 cpu" in lines[-2]
     assert run_command(["validate", str(file), "--json"]) == is_wrong
     view = json.loads(capsys.readouterr().out)
     assert (view["ok"], len(view["problems"]), len(view["warnings"])) == (not is_wrong, is_wrong, 1)
@@ -586,7 +586,7 @@ def applied(world, tmp_path, monkeypatch, capsys):
         assert old in text
         file = tmp_path / "x.yaml"
         file.write_text(text.replace(old, new, 1), encoding="utf-8")
-        code = run_command(["apply", str(file), "--state", str(tmp_path), *more])
+        code = run_command(["apply", str(file), "--state-dir", str(tmp_path), *more])
         return code, "".join(capsys.readouterr())
 
     return apply
@@ -649,8 +649,8 @@ def test_apply_moves_the_client_default_from_a_removed_tenant(applied, tmp_path,
 
 def test_apply_reports_a_published_key_without_a_tenant(applied, tmp_path):
     StackFolder(tmp_path).write("client.json", {**DEFAULT, "tenant": "gone/lab"})
-    reported = json.loads(applied("", "", "--json")[1])
-    assert reported["default_tenant"] == {"before": "gone/lab", "after": None}
+    output = json.loads(applied("", "", "--json")[1])
+    assert output["default_tenant"] == {"before": "gone/lab", "after": None}
     assert "covers no remaining tenant. `schedulemesh keys create TENANT` makes one" in " ".join(applied()[1].split())
     assert StackFolder(tmp_path).read("client.json")["tenant"] == "gone/lab"
 
@@ -714,8 +714,8 @@ def test_apply_lists_tenants_over_their_limits_after_a_cut(world, applied):
     assert f"{over}running work continues until it ends (`on_quota_reduction: keep`)\n" in applied(old, new, "--dry-run")[1]
     evicting = f"ops:\n        scheduling: {{on_quota_reduction: evict}}{new.removeprefix('ops:')}"
     assert f"{over}work is stopped until the limit holds (`on_quota_reduction: evict`)\n" in applied(old, evicting, "--dry-run")[1]
-    (reported,) = json.loads(applied(old, new, "--json")[1])["over_limits"]
-    assert reported == {"tenant": "acme/ops", "flavor": "standard", "resource": "cpu", "on_quota_reduction": "keep"}
+    (output,) = json.loads(applied(old, new, "--json")[1])["over_limits"]
+    assert output == {"tenant": "acme/ops", "flavor": "standard", "resource": "cpu", "on_quota_reduction": "keep"}
 
 
 def test_up_refuses_the_file_of_another_federation(tmp_path, capsys):
@@ -723,10 +723,10 @@ def test_up_refuses_the_file_of_another_federation(tmp_path, capsys):
     (tmp_path / "x.yaml").write_text(text, encoding="utf-8")
     keep(StackFolder(tmp_path), read_config(tmp_path / "x.yaml"))
     (tmp_path / "x.yaml").write_text(text.replace("name: quickstart", "name: other", 1), encoding="utf-8")
-    assert run_command(["up", str(tmp_path / "x.yaml"), "--state", str(tmp_path)]) == 1
+    assert run_command(["up", str(tmp_path / "x.yaml"), "--state-dir", str(tmp_path)]) == 1
     output = capsys.readouterr().err
     assert "describes the federation other" in output
-    assert "give another folder with --state" in " ".join(output.split())
+    assert "give another folder with --state-dir" in " ".join(output.split())
     assert not (tmp_path / "logs").exists()
 
 
@@ -856,6 +856,20 @@ def test_environment_names_the_state_folder_of_every_command(world, tmp_path, mo
     assert [(access.address, access.tenant) for access in asked] == [("http://root.test", "acme")]
 
 
+@pytest.mark.parametrize("command", ["tenants", "meshes", "runs", "queue", "leases", "history", "watch RUN", "explain RUN", "cancel RUN"])
+def test_an_option_names_the_state_folder_of_a_question(tmp_path, capsys, command):
+    assert run_command([*command.split(), "--state-dir", str(tmp_path / "none")]) == 1
+    reported = capsys.readouterr().err
+    assert f"nothing runs with the state folder {tmp_path / 'none'}, which --state-dir names" in reported
+    assert "--state-dir or SCHEDULEMESH_STATE names another folder" in reported
+
+
+@pytest.mark.parametrize("command", ["tenants", "up", "down", "audit"])
+def test_a_state_is_no_folder(command, capsys):
+    assert run_command([command, "--state", "x"]) == 2
+    assert "--state-dir" in capsys.readouterr().err
+
+
 @pytest.fixture
 def half_there(monkeypatch) -> GatewayWorld:
     """The file names three meshes: one is present, one has left in order, one never joined."""
@@ -865,7 +879,7 @@ def half_there(monkeypatch) -> GatewayWorld:
     filed = {name: MeshRecord(mesh=name, labels={"zone": name}, pools=(pool,), cluster="") for name in ("east", "gamma", "lab")}
     world = GatewayWorld(configured_meshes=ConfiguredMeshes(flavors={"standard": {}}, meshes=filed))
     sessions = {name: world.store.join(replace(filed[name], cluster="c")) for name in ("east", "gamma")}
-    _, note = look(world.store.snapshot(), world.registry.conditions(), {}, FlapRules())
+    _, note = observe(world.store.snapshot(), world.registry.conditions(), {}, FlapRules())
     world.registry.note(note, 0)
     world.store.leave(sessions["gamma"])
     monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))
@@ -951,7 +965,7 @@ def test_ctrl_c_during_start_ends_it_between_two_steps(monkeypatch, capsys, tmp_
     monkeypatch.setattr(lifecycle, "Stack", stack)
     monkeypatch.setattr(lifecycle, "configure_logging", lambda _: None)  # It would write to a closed stream after this test.
     try:
-        assert run_command(["up", "configs/quickstart.yaml", "--state", str(tmp_path / "state"), "--foreground"]) == 130
+        assert run_command(["up", "configs/quickstart.yaml", "--state-dir", str(tmp_path / "state"), "--foreground"]) == 130
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -156,8 +156,8 @@ if name == "imported":
     name = "called"
 try:
     print(load_graph(f"{file}:{name}").outputs)
-except GraphFileError as told:
-    print(told)
+except GraphFileError as refused:
+    print(refused)
 import ray
 from ray._private import auto_init_hook
 print(ray.is_initialized(), auto_init_hook.enable_auto_connect, os.environ.get("RAY_ENABLE_AUTO_CONNECT"))
@@ -180,8 +180,8 @@ def test_writing_a_graph_starts_no_ray(tmp_path, name, words):
     command = [sys.executable, "-c", LOADS, str(path), name]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ENABLE_AUTO_CONNECT"}
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=250, env=environment)
-    reported, after = done.stdout.splitlines()
-    assert words in reported
+    lines, after = done.stdout.splitlines()
+    assert words in lines
     assert after == "False True None"
 
 

@@ -46,7 +46,7 @@ def hostile(kind: typing.Any, name: str = "") -> typing.Any:
     if origin is dict:
         return {HOSTILE: hostile(parts[1], name)}
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return kind.model_construct(**{field: hostile(reported.annotation, field) for field, reported in kind.model_fields.items()})
+        return kind.model_construct(**{field: hostile(value.annotation, field) for field, value in kind.model_fields.items()})
     if kind in (int, float, bool):
         return kind(1)
     return "RUNNING" if name in STATES else HOSTILE
@@ -120,12 +120,12 @@ def address() -> typing.Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("arguments", [["runs"], ["watch", "night"], ["result", "night"], ["explain", "night"]], ids=" ".join)
 def test_a_terminal_is_given_no_order_of_a_tenant(address, arguments):
-    reported = in_terminal([*arguments, "--address", address[0]], address[1])
-    assert ("owned" in reported) is (arguments[0] != "explain")  # It says why a run is not further, and this one has ended.
-    assert "\x1b]0;owned" not in reported
-    assert "\x1b[2J" not in reported
-    assert "\x9b" not in reported
-    assert "\u202e" not in reported
+    output = in_terminal([*arguments, "--address", address[0]], address[1])
+    assert ("owned" in output) is (arguments[0] != "explain")  # It says why a run is not further, and this one has ended.
+    assert "\x1b]0;owned" not in output
+    assert "\x1b[2J" not in output
+    assert "\x9b" not in output
+    assert "\u202e" not in output
 
 
 def in_terminal(arguments: list[str], key: str) -> str:

@@ -64,15 +64,15 @@ def test_a_mesh_of_the_command_line_joins_under_the_roots_terms(key_file, ran):
     pools = ["--pool", "general=standard:cpu=0.5,memory=1GiB", "--pool", "big=a100:gpu=2"]
     more = ["--label", "zone=lab", "--tenant", "acme", "--tenant", "shop", "--node-label", "slice=a", "--warm-runners", "0"]
     assert join(key_file, *pools, *more) == 0
-    (reported,) = ran
-    assert (reported.link.roots, reported.link.key, reported.store) == (("https://one:8000", "http://two:8000/"), KEY, None)
-    assert (reported.heartbeat_ms, reported.inline_limit_bytes, reported.storage_url) == (500, 4_096, "s3://bucket/folder")
-    assert (reported.record.mesh, reported.record.labels, reported.record.tenants) == ("lab", {"zone": "lab"}, ("acme", "shop"))
-    assert {pool.pool: (pool.flavor, pool.capacity) for pool in reported.record.pools} == {
+    (settings,) = ran
+    assert (settings.link.roots, settings.link.key, settings.store) == (("https://one:8000", "http://two:8000/"), KEY, None)
+    assert (settings.heartbeat_ms, settings.inline_limit_bytes, settings.storage_url) == (500, 4_096, "s3://bucket/folder")
+    assert (settings.record.mesh, settings.record.labels, settings.record.tenants) == ("lab", {"zone": "lab"}, ("acme", "shop"))
+    assert {pool.pool: (pool.flavor, pool.capacity) for pool in settings.record.pools} == {
         "general": ("standard", ResourceSet.of({"cpu": 0.5, "memory": "1GiB"})),
         "big": ("a100", ResourceSet.of({"gpu": 2})),
     }
-    assert (reported.node_labels, reported.warm_runners, reported.ray_address) == ({"slice": "a"}, 0, "10.0.0.1:6379")
+    assert (settings.node_labels, settings.warm_runners, settings.ray_address) == ({"slice": "a"}, 0, "10.0.0.1:6379")
 
 
 @pytest.mark.parametrize("asks", [True, False], ids=["it asks for a token", "it asks for none"])
@@ -89,9 +89,9 @@ def test_a_cluster_is_entered_as_it_asks(key_file, ran, monkeypatch, capsys, ask
 def test_a_mesh_of_a_federation_file_is_as_the_file_says(key_file, ran, tmp_path):
     (tmp_path / "federation.yaml").write_text(CONFIG)
     assert join(key_file, "--config", str(tmp_path / "federation.yaml")) == 0
-    (reported,) = ran
-    assert (reported.record.labels, reported.record.tenants) == ({"zone": "lab"}, ("acme",))
-    assert (reported.node_labels, reported.warm_runners) == ({"slice": "a"}, 3)
+    (settings,) = ran
+    assert (settings.record.labels, settings.record.tenants) == ({"zone": "lab"}, ("acme",))
+    assert (settings.node_labels, settings.warm_runners) == ({"slice": "a"}, 3)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_silent_cluster_is_reported_before_the_root_is_called(key_file, ran, mon
 def test_join_asks_the_root_and_shows_its_answer(key_file, ran, monkeypatch, capsys):
     asked = []
     monkeypatch.setattr(
-        joining, "ask_terms", lambda *reported: asked.append(reported[1:]) or replace(TERMS, warnings=("its labels are none",))
+        joining, "ask_terms", lambda *arguments: asked.append(arguments[1:]) or replace(TERMS, warnings=("its labels are none",))
     )
     assert join(key_file, "--pool", "general=standard:cpu=1") == 0
     ((mesh, record),) = asked

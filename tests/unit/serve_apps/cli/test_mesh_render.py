@@ -50,10 +50,10 @@ def words_of(mesh: MeshEntry) -> set[str]:
 @pytest.mark.parametrize("name", ["east", LONG])
 def test_no_word_is_broken_whatever_the_width(width, name):
     drained = a_mesh(name, labels=LABELS, draining=True, drain_reason="uninterruptible-power-supplies are changed", waiting=12_345)
-    reported = "\n".join(lines_on(width, drained, a_mesh("west", alive=False, heartbeat_age_ms=725_000)))
+    lines = "\n".join(lines_on(width, drained, a_mesh("west", alive=False, heartbeat_age_ms=725_000)))
     for word in words_of(drained):
-        assert word in reported
-    assert "last heartbeat" in reported
+        assert word in lines
+    assert "last heartbeat" in lines
 
 
 def test_wide_terminal_shows_meshes_as_a_table():
@@ -86,18 +86,18 @@ def test_narrow_terminal_gives_each_mesh_its_own_lines():
 @pytest.mark.parametrize("width", [60, 160])
 def test_silent_mesh_shows_its_last_heartbeat_and_process(width):
     silent = a_mesh(alive=False, heartbeat_age_ms=725_000, last_heard_ms=AT_MS - 725_000, pid=4711)
-    reported = " ".join(" ".join(lines_on(width, silent)).split())
+    lines = " ".join(" ".join(lines_on(width, silent)).split())
     for words in ("unreachable", "last heartbeat 12m05s", "22:02:45Z", "process 4711"):
-        assert words in reported
+        assert words in lines
     assert "process" not in " ".join(lines_on(width, a_mesh(pid=4711)))
 
 
 def test_a_mesh_shows_what_keeps_work_away_from_it():
     drained = a_mesh(cluster_answers=False, waiting_for_ray=2, draining=True, drain_reason="disks [red]", stable=False, stable_in_ms=4_200)
-    reported = "\n".join(lines_on(160, drained))
+    lines = "\n".join(lines_on(160, drained))
     for words in ("no answer from Ray", "2 wait for Ray", "draining: disks [red]", "on probation 4.2s"):
-        assert words in reported
-    assert "alive" not in reported
+        assert words in lines
+    assert "alive" not in lines
 
 
 def test_without_meshes_it_says_so():

@@ -72,7 +72,7 @@ def test_every_state_has_a_colour():
 
 
 @pytest.mark.parametrize(
-    ("span_ms", "reported"),
+    ("span_ms", "text"),
     [
         (0, "0ms"),
         (999, "999ms"),
@@ -84,8 +84,8 @@ def test_every_state_has_a_colour():
         (-5, "0ms"),
     ],
 )
-def test_a_duration_is_short(span_ms, reported):
-    assert duration(span_ms) == reported
+def test_a_duration_is_short(span_ms, text):
+    assert duration(span_ms) == text
 
 
 def test_runs_fit_the_width_whatever_their_names():
@@ -141,8 +141,8 @@ def lines_of(*stages: StageView) -> list[str]:
 
 def test_preempted_stage_shows_its_preemption_reason():
     fields = {"reason": "QUOTA_RECLAIMED", "slots": 2, "started_ms": NOW_MS, "why_here": "MOST_HEADROOM east/general"}
-    (reported,) = lines_of(a_stage(1, "east", StageState.STOPPED, **fields))
-    assert reported.split() == ["1", "east", "STOPPED", "2", "preempted:", "QUOTA_RECLAIMED"]
+    (lines,) = lines_of(a_stage(1, "east", StageState.STOPPED, **fields))
+    assert lines.split() == ["1", "east", "STOPPED", "2", "preempted:", "QUOTA_RECLAIMED"]
 
 
 def test_unstarted_stage_is_returned_and_a_silent_one_lost():
@@ -200,8 +200,8 @@ def test_dead_letter_keeps_its_name_on_a_narrow_terminal():
 
 
 def test_run_as_json_counts_succeeded_failed_and_skipped():
-    reported = a_line("half", "FAILED", SUCCEEDED=1, FAILED=1, SKIPPED=2).model_dump()
-    assert (reported["nodes_total"], reported["nodes_succeeded"], reported["nodes_failed"], reported["nodes_skipped"]) == (4, 1, 1, 2)
+    line = a_line("half", "FAILED", SUCCEEDED=1, FAILED=1, SKIPPED=2).model_dump()
+    assert (line["nodes_total"], line["nodes_succeeded"], line["nodes_failed"], line["nodes_skipped"]) == (4, 1, 1, 2)
 
 
 def test_empty_run_list_says_what_to_do():

@@ -16,20 +16,18 @@ from serve_apps.configuration.config_diff import Difference, changes
 OLD_FIRST, NEW_FIRST = ("old", "new"), ("new", "old")
 
 
-def tried(**tenant_policies: tuple[str, ...]) -> TenantPolicies:
+def tried(**flavors_of: tuple[str, ...]) -> TenantPolicies:
     """Return the flavor order of each tenant."""
     return TenantPolicies(
-        settings={
-            tenant: QueueSettings(groups=(ResourceGroup(resources=("cpu",), flavors=order),)) for tenant, order in tenant_policies.items()
-        }
+        settings={tenant: QueueSettings(groups=(ResourceGroup(resources=("cpu",), flavors=order),)) for tenant, order in flavors_of.items()}
     )
 
 
 def test_reordered_tenants_are_no_difference():
     """Also when equally many tenants use either order."""
     snapshot = MemoryStore(clock=ManualClock(1_000), ttl_ms=1_000, grace_ms=1_000).snapshot()
-    reported = changes(snapshot, tried(a=OLD_FIRST, b=NEW_FIRST), snapshot.tree, tried(b=NEW_FIRST, a=OLD_FIRST))
-    assert reported.settings == ()
+    diff = changes(snapshot, tried(a=OLD_FIRST, b=NEW_FIRST), snapshot.tree, tried(b=NEW_FIRST, a=OLD_FIRST))
+    assert diff.settings == ()
 
 
 def test_a_new_priority_bound_is_a_difference():
@@ -48,5 +46,5 @@ def test_work_of_a_flavor_that_closes_is_over_its_limits():
     pool = PoolRecord(pool="p", flavor="std", capacity=ResourceSet.of({"cpu": 4}))
     mesh = ManualMesh(store, MeshRecord(mesh="east", labels={}, pools=(pool,), cluster="c"))
     mesh.acquire(lab.path, "std", ResourceSet.of({"cpu": 1}), 1)
-    reported = changes(store.snapshot(), TenantPolicies(), TenantTree([acme, lab, owner]), TenantPolicies())
-    assert reported.over == ("acme/lab|std|cpu",)
+    diff = changes(store.snapshot(), TenantPolicies(), TenantTree([acme, lab, owner]), TenantPolicies())
+    assert diff.over == ("acme/lab|std|cpu",)

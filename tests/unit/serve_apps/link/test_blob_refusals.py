@@ -99,7 +99,7 @@ def test_description_lists_exactly_the_refusals(method):
     assert {int(status) for status in DESCRIBED[method]["responses"]} == {200, *PROVOKED[method]}
 
 
-@pytest.mark.parametrize(("method", "status"), [(method, status) for method, response in PROVOKED.items() for status in response])
+@pytest.mark.parametrize(("method", "status"), [(method, status) for method, statuses in PROVOKED.items() for status in statuses])
 def test_a_refusal_that_is_described_can_come(root, method, status):
     assert PROVOKED[method][status](root, method.upper()) == status
 

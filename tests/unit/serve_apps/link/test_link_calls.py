@@ -47,11 +47,11 @@ ONE = ResourceSet.of({"cpu": 1})
 POOL = PoolRecord(pool=PoolName("general"), flavor=CPU, capacity=ONE)
 RECORD = MeshRecord(mesh=EAST, labels={"mesh": "the word is free"}, pools=(POOL,), cluster="c")
 SESSION = Session(mesh=EAST, incarnation=5, ttl_ms=1_000, epoch=1, ledger="l")
-WANT = QuotaDemand(tenant=TenantPath("acme"), flavor=CPU, slot=ONE)
+DEMAND = QuotaDemand(tenant=TenantPath("acme"), flavor=CPU, slot=ONE)
 LEASE = Lease(tenant=TenantPath("acme"), mesh=EAST, flavor=CPU, held=ONE, target=ONE, token=7, version=8)
 CLAIMED = Claim(stage=StageId("s"), mesh=EAST, incarnation=5, token=9)
 HEARTBEAT_REPORT = HeartbeatReport(
-    number=1, acks=(LeaseAck(tenant=TenantPath("acme"), flavor=CPU, version=8, amounts=ONE),), demands=(WANT,), claims=(LEASE,)
+    number=1, acks=(LeaseAck(tenant=TenantPath("acme"), flavor=CPU, version=8, amounts=ONE),), demands=(DEMAND,), claims=(LEASE,)
 )
 FAILED = NodeFailed(
     stage=StageId("s"), node="n", attempt=1, started_ms=1, finished_ms=2,
@@ -61,7 +61,7 @@ FAILED = NodeFailed(
 SAID = [
     (JOIN, Join(record=RECORD, seen=3)),
     (HEARTBEAT, Heartbeat(session=SESSION, record=RECORD, heartbeat_report=HEARTBEAT_REPORT)),
-    (ACQUIRE, Acquire(session=SESSION, demands=(WANT, replace(WANT, slots=0)))),
+    (ACQUIRE, Acquire(session=SESSION, demands=(DEMAND, replace(DEMAND, slots=0)))),
     (CLAIM, ClaimStage(session=SESSION, stage=StageId("s"), lease=LEASE)),
     (CLAIM, ClaimStage(session=SESSION, stage=StageId("s"), lease=None)),
     (REPORT, Report(claim=CLAIMED, batch=1, messages=(FAILED,))),
@@ -191,7 +191,7 @@ def test_no_other_cursor_than_one_of_a_mailbox_is_taken(cursor):
 
 def test_no_version_is_negative():
     for verb, asked in (
-        (ACQUIRE, Acquire(session=SESSION, demands=(replace(WANT, version=-1),))),
+        (ACQUIRE, Acquire(session=SESSION, demands=(replace(DEMAND, version=-1),))),
         (RELEASE, Release(session=SESSION, parts=(LeaseAck(tenant=TenantPath("acme"), flavor=CPU, version=-1, amounts=ONE),))),
     ):
         with pytest.raises(MalformedCall, match="version"):
@@ -201,7 +201,7 @@ def test_no_version_is_negative():
 @pytest.mark.parametrize("name", ["a|b", "a\nb", "\x00", "a\u2029b"])
 @pytest.mark.parametrize("changed", ["tenant", "flavor", "slot"])
 def test_unstorable_names_are_refused_before_any_script(changed, name):
-    demand = replace(WANT, **{changed: ResourceSet({name: 1}) if changed == "slot" else name})
+    demand = replace(DEMAND, **{changed: ResourceSet({name: 1}) if changed == "slot" else name})
     for verb, asked in (
         (ACQUIRE, Acquire(session=SESSION, demands=(demand,))),
         (HEARTBEAT, Heartbeat(session=SESSION, record=RECORD, heartbeat_report=replace(HEARTBEAT_REPORT, demands=(demand,)))),

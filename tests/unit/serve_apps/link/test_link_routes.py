@@ -33,7 +33,7 @@ from mesh.core.wire import encode
 from mesh.errors import AmountError
 from mesh.stages.spec import StageSpec
 from serve_apps.gateway_fixtures import ADDRESS, NOW_MS, RESEARCH, STANDARD, GatewayWorld, InProcess, spec_of
-from serve_apps.link.routes import BEATS_PER_S_MIN, CALLS_BURST, LinkHandler
+from serve_apps.link.routes import CALLS_BURST, HEARTBEATS_PER_S_MIN, LinkHandler
 from serve_apps.link_fixtures import PATIENCE
 from serve_apps.requests.auth import issue_for_mesh
 from serve_apps.requests.dependencies import WRONG_BURST
@@ -45,7 +45,7 @@ RECORD = MeshRecord(
     mesh=EAST, labels={}, pools=(PoolRecord(pool=PoolName("p"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 1})),), cluster="c"
 )
 #: Heartbeats that a mesh may send at once, at two seconds between them.
-BEATS_BURST = int(4 * BEATS_PER_S_MIN)
+BEATS_BURST = int(4 * HEARTBEATS_PER_S_MIN)
 VALUE = StoredValue(sha256="a" * 64, size_bytes=1, encoding=Encoding.JSON)
 RECEIPTS = ReceiptKeys(keys={1: b"of the root"})
 SPEC = StageSpec(stage=StageId("r.1"), run=RunId("r"), tenant=RESEARCH, tasks=(), slot=ResourceSet(), width=1)

@@ -82,7 +82,7 @@ def linked(root: Stores) -> Any:
     return HttpStageQueue(SimpleNamespace(call=call), WEST)  # type: ignore[arg-type]  # the one method of a link that it calls
 
 
-def reported(root: Stores) -> int:
+def reports_at(root: Stores) -> int:
     return len([entry for entry in root.queue.inbox(0) if entry.kind == "stage"])
 
 
@@ -91,11 +91,11 @@ def test_reports_after_the_link_change_count_once(url: str, root: Stores, claim:
     queues = [linked(root), direct(url)] if before == "http" else [direct(url), linked(root)]
     for batch in (1, 2, 3):
         queues[0].report(claim, batch, (started(batch),))
-    assert reported(root) == 3
+    assert reports_at(root) == 3
     queues[1].report(claim, 3, (started(3),))  # Its answer was lost.
-    assert reported(root) == 3
+    assert reports_at(root) == 3
     queues[1].report(claim, 4, (started(4),))
-    assert reported(root) == 4
+    assert reports_at(root) == 4
 
 
 def test_batch_sent_in_part_is_completed_over_the_other_link(url: str, root: Stores, claim: Claim) -> None:

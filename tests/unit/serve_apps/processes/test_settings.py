@@ -74,16 +74,16 @@ def test_only_the_owner_reads_them_even_where_a_file_lay_open(tmp_path):
     ],
 )
 def test_a_file_that_says_anything_else_is_refused(tmp_path, key, value):
-    reported = {**json.loads(ROOT.model_dump_json()), key: value}
-    (tmp_path / "one.json").write_text(json.dumps(reported))
+    document = {**json.loads(ROOT.model_dump_json()), key: value}
+    (tmp_path / "one.json").write_text(json.dumps(document))
     with pytest.raises(ValidationError, match=key):
         RootSettings.read(str(tmp_path / "one.json"))
 
 
 def test_a_file_from_which_something_is_missing_is_refused(tmp_path):
-    reported = json.loads(ROOT.model_dump_json())
-    del reported["redis_url"]
-    (tmp_path / "one.json").write_text(json.dumps(reported))
+    document = json.loads(ROOT.model_dump_json())
+    del document["redis_url"]
+    (tmp_path / "one.json").write_text(json.dumps(document))
     with pytest.raises(ValidationError, match="redis_url"):
         RootSettings.read(str(tmp_path / "one.json"))
 

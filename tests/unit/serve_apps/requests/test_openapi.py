@@ -12,7 +12,7 @@ from serve_apps.requests.openapi import link_name, statuses_of
 from serve_apps.root.gateway import ROUTERS
 
 DESCRIBED = GatewayWorld().app.openapi()
-OPERATIONS = [(method, path, reported) for path, methods in DESCRIBED["paths"].items() for method, reported in methods.items()]
+OPERATIONS = [(method, path, operation) for path, methods in DESCRIBED["paths"].items() for method, operation in methods.items()]
 ROUTES = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
 
 
@@ -29,17 +29,17 @@ def test_every_operation_is_one_of_a_route():
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.name} {route.path_format}")
 def test_operation_documents_refusals_of_its_dependencies(route):
     calls, (method,) = calls_of(route.dependant), route.methods
-    reported = {int(status) for status in DESCRIBED["paths"][route.path_format][method.lower()]["responses"]}
-    assert statuses_of(route) <= reported
-    assert {401, 429, 503} <= reported or route.path_format == "/healthz"
-    assert 403 in reported or operating not in calls
-    assert 429 in reported or not calls & {asking, looking}
-    assert {408, 413} <= reported or not (route.dependant.body_params or "requestBody" in (route.openapi_extra or {}))
+    documented = {int(status) for status in DESCRIBED["paths"][route.path_format][method.lower()]["responses"]}
+    assert statuses_of(route) <= documented
+    assert {401, 429, 503} <= documented or route.path_format == "/healthz"
+    assert 403 in documented or operating not in calls
+    assert 429 in documented or not calls & {asking, looking}
+    assert {408, 413} <= documented or not (route.dependant.body_params or "requestBody" in (route.openapi_extra or {}))
 
 
-@pytest.mark.parametrize(("method", "path", "reported"), OPERATIONS, ids=lambda value: value if isinstance(value, str) else "")
-def test_every_refusal_has_the_body_of_errors(method, path, reported):
-    for status, response in reported["responses"].items():
+@pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS, ids=lambda value: value if isinstance(value, str) else "")
+def test_every_refusal_has_the_body_of_errors(method, path, operation):
+    for status, response in operation["responses"].items():
         if int(status) >= HTTPStatus.BAD_REQUEST:
             assert response["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2] in ("ErrorBody", "NoResultView")
 

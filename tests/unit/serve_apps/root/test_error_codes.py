@@ -24,9 +24,9 @@ OF_THE_PROXY = {proxy_responses.CODE: HTTPStatus.SERVICE_UNAVAILABLE}
 OPEN = {"/healthz"}
 WORLD = GatewayWorld()
 ROUTES = [
-    (path, method.upper(), {int(status) for status in reported["responses"] if int(status) >= HTTPStatus.BAD_REQUEST})
+    (path, method.upper(), {int(status) for status in operation["responses"] if int(status) >= HTTPStatus.BAD_REQUEST})
     for path, methods in WORLD.app.openapi()["paths"].items()
-    for method, reported in methods.items()
+    for method, operation in methods.items()
 ]
 
 
@@ -62,7 +62,7 @@ def test_every_route_is_looked_at():
 @pytest.mark.parametrize(("path", "method", "statuses"), ROUTES, ids=lambda value: value if isinstance(value, str) else "")
 def test_every_error_of_a_route_has_a_documented_code(path, method, statuses):
     codes = documented_codes()
-    assert statuses <= {status for reported in codes.values() for status in reported}
+    assert statuses <= {status for documented in codes.values() for status in documented}
     world, address = GatewayWorld(), re.sub(r"\{\w+\}", "x", path)
     denied = world.http(None).request(method, address, json={})
     if path not in OPEN:

@@ -105,8 +105,8 @@ def test_unavailable_store_is_503_without_its_address(world, monkeypatch):
 
 
 def test_an_unknown_path_and_method_have_the_same_kind_of_body(world):
-    reported = {404: (world.http().get("/v2"), "unknown_route"), 405: (world.http().delete("/v1/runs"), "method_not_allowed")}
-    for status, (answer, code) in reported.items():
+    answers = {404: (world.http().get("/v2"), "unknown_route"), 405: (world.http().delete("/v1/runs"), "method_not_allowed")}
+    for status, (answer, code) in answers.items():
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
 
 
@@ -247,12 +247,10 @@ def test_metrics_match_the_stores_and_requests_by_route(world):
     http.get(f"/v1/runs/{run}")
     http.get("/v1/runs/nobody")
     http.get("/no/such/path")
-    reported = world.http("*").get("/metrics").text.splitlines()
+    lines = world.http("*").get("/metrics").text.splitlines()
 
     def value(name: str, **labels: str) -> float:
-        (line,) = [
-            line for line in reported if line.startswith(name + "{") and all(f'{key}="{text}"' in line for key, text in labels.items())
-        ]
+        (line,) = [line for line in lines if line.startswith(name + "{") and all(f'{key}="{text}"' in line for key, text in labels.items())]
         return float(line.rpartition(" ")[2])
 
     assert value("schedulemesh_runs", state="PENDING") == 1
@@ -265,8 +263,8 @@ def test_metrics_match_the_stores_and_requests_by_route(world):
     assert value("schedulemesh_http_requests_total", route="/v1/runs/{run_id}", status="200") == 1
     assert value("schedulemesh_http_requests_total", route="/v1/runs/{run_id}", status="404") == 1
     assert value("schedulemesh_http_request_duration_seconds_count", route="/v1/runs", method="POST", status="202") == 1
-    assert run not in "".join(reported)
-    assert "/no/such/path" not in "".join(reported)
+    assert run not in "".join(lines)
+    assert "/no/such/path" not in "".join(lines)
 
 
 def test_two_gateways_in_one_process_keep_their_metrics_apart(world):

@@ -38,9 +38,9 @@ ABSENT = [
 
 @pytest.mark.parametrize("answer", ABSENT)
 def test_a_proxy_without_a_gateway_says_when_to_come_again(answer: Response | None) -> None:
-    reported = asked(answer)
-    assert (reported.status_code, reported.headers["Retry-After"]) == (503, "1")
-    assert ErrorBody.model_validate(reported.json()).error.code == CODE
+    sent = asked(answer)
+    assert (sent.status_code, sent.headers["Retry-After"]) == (503, "1")
+    assert ErrorBody.model_validate(sent.json()).error.code == CODE
 
 
 PASSED_ON: list[Any] = [
@@ -53,8 +53,8 @@ PASSED_ON: list[Any] = [
 
 @pytest.mark.parametrize(("answer", "path"), PASSED_ON)
 def test_the_answer_of_a_gateway_is_passed_on(answer: Response, path: str) -> None:
-    reported = asked(answer, path)
-    assert (reported.status_code, reported.content, "Retry-After" in reported.headers) == (answer.status_code, answer.body, False)
+    sent = asked(answer, path)
+    assert (sent.status_code, sent.content, "Retry-After" in sent.headers) == (answer.status_code, answer.body, False)
 
 
 def test_serve_is_given_the_layers(monkeypatch: pytest.MonkeyPatch) -> None:

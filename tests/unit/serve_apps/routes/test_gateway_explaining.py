@@ -165,16 +165,16 @@ def test_unmet_demand_is_shown_with_its_reason():
 
 
 def test_stage_is_explained_with_victims_and_history(world):
-    reported = get(world, "/v1/runs/night/stages/night.1/explain", ACME)
-    assert (reported["state"], reported["reason"], reported["detail"], reported["position"]) == (
+    body = get(world, "/v1/runs/night/stages/night.1/explain", ACME)
+    assert (body["state"], body["reason"], body["detail"], body["position"]) == (
         "QUEUED",
         "QUOTA_EXHAUSTED",
         "2 cpu short",
         1,
     )
-    (gives,) = reported["victims"]
+    (gives,) = body["victims"]
     assert (gives["tenant"], gives["mesh"], gives["amounts"]["cpu"]["amount"]) == (SALES, EAST, 1)
-    assert [event["after"] for event in reported["history"]] == ["PLANNED", "QUEUED", "QUEUED"]
+    assert [event["after"] for event in body["history"]] == ["PLANNED", "QUEUED", "QUEUED"]
 
 
 def test_victims_out_of_reach_stay_anonymous(world):
@@ -184,10 +184,10 @@ def test_victims_out_of_reach_stay_anonymous(world):
 
 
 def test_run_is_explained_by_open_stages_and_blocked_nodes(world):
-    reported = get(world, "/v1/runs/night/explain", RESEARCH)
-    assert [(stage["stage"], stage["reason"]) for stage in reported["stages"]] == [("night.1", "QUOTA_EXHAUSTED")]
-    reported = get(world, "/v1/runs/report-2/explain", SALES)
-    assert (reported["stages"], reported["blocked"][0]["reason"]) == ([], "RUNNING_LIMIT")
+    body = get(world, "/v1/runs/night/explain", RESEARCH)
+    assert [(stage["stage"], stage["reason"]) for stage in body["stages"]] == [("night.1", "QUOTA_EXHAUSTED")]
+    body = get(world, "/v1/runs/report-2/explain", SALES)
+    assert (body["stages"], body["blocked"][0]["reason"]) == ([], "RUNNING_LIMIT")
 
 
 def test_invisible_run_and_unknown_stage_are_404(world):
@@ -396,8 +396,8 @@ def test_leases_show_their_mesh_and_age(world):
 
 
 def test_tenant_history_includes_child_tenants(world):
-    reported = get(world, f"/v1/leases/history?tenant={ACME}", ACME)["lease_events"]
-    assert SALES in {lease_event["tenant"] for lease_event in reported}
+    body = get(world, f"/v1/leases/history?tenant={ACME}", ACME)["lease_events"]
+    assert SALES in {lease_event["tenant"] for lease_event in body}
     assert world.http(ACME).get(f"/v1/leases/history?tenant={ACME}/nobody").status_code == 403
 
 
@@ -491,8 +491,8 @@ def reasons_everywhere(world, run, tenant):
     result = world.http(tenant).get(f"/v1/runs/{run}/result").json()
     explained = get(world, f"/v1/runs/{run}/explain", tenant)["stages"]
     stage = get(world, f"/v1/runs/{run}/stages/1/explain", tenant)
-    reported = (queued, listed, line, shown, shown["stages"][0], summary, result, explained[0], stage)
-    return {one["reason"] for one in reported}, {one["detail"] for one in reported if "detail" in one}
+    bodies = (queued, listed, line, shown, shown["stages"][0], summary, result, explained[0], stage)
+    return {one["reason"] for one in bodies}, {one["detail"] for one in bodies if "detail" in one}
 
 
 def scene(borrowed):
@@ -550,8 +550,8 @@ def test_long_running_work_makes_waiters_overdue_in_all_views(busy):
     assert busy.registry.note(
         RegistryNote(watched_ms=busy.clock.wall_ms(), paces={EAST: Pace(run_ms=1_000)}), busy.registry.conditions().version
     )
-    reported = [get(busy, path, RESEARCH) for path in ("/v1/queues", "/v1/runs/urgent/explain", "/v1/runs/urgent/stages/1/explain")]
-    late = [reported[0]["waiting"][0], reported[1]["stages"][0], reported[2]]
+    bodies = [get(busy, path, RESEARCH) for path in ("/v1/queues", "/v1/runs/urgent/explain", "/v1/runs/urgent/stages/1/explain")]
+    late = [bodies[0]["waiting"][0], bodies[1]["stages"][0], bodies[2]]
     assert [(one["start_ms"], one["overdue_ms"]) for one in late] == [(None, 4_002)] * 3
 
 

@@ -335,7 +335,7 @@ def test_cancel_takes_an_empty_body_and_refuses_unknown_keys(world):
 
 
 @pytest.mark.parametrize(
-    ("asked", "default", "reaches", "confirms", "reported"),
+    ("asked", "default", "reaches", "confirms", "reached"),
     [
         pytest.param(None, "D0", "D1", "D1", "D0", id="the default asks for the least"),
         pytest.param("D1", "D0", "D1", "D1", "D1", id="a requested level is reached"),
@@ -344,12 +344,12 @@ def test_cancel_takes_an_empty_body_and_refuses_unknown_keys(world):
         pytest.param("D1", "D0", "D1", "D0", "D0", id="the disk timed out"),
     ],
 )
-def test_the_answer_names_the_level_that_was_reached(asked, default, reaches, confirms, reported):
+def test_the_answer_names_the_level_that_was_reached(asked, default, reaches, confirms, reached):
     durable = MemoryDurability(Durability(reaches), Durability(confirms))
     http = GatewayWorld(durable=durable, durability=Durability(default)).http()
     query = f"?durability={asked}" if asked else ""
     answer = http.post(f"/v1/runs{query}", json=spec_of("a"))
-    assert (answer.status_code, answer.json()["durability"]) == (202, reported)
+    assert (answer.status_code, answer.json()["durability"]) == (202, reached)
 
 
 @pytest.mark.parametrize("asked", ["D1", "D2"])

@@ -22,13 +22,13 @@ def event(seq: int, kind: str = "node", after: str = "RUNNING") -> RunEvent:
 class Feed:
     """Feed of given items; an exception is raised, None is silence until the reader leaves."""
 
-    def __init__(self, *reported: RunEvent | Exception | None) -> None:
-        self._reported = reported
+    def __init__(self, *items: RunEvent | Exception | None) -> None:
+        self._items = items
         self.closed = False
 
     async def follow(self, _run: RunId, after: int = 0) -> AsyncIterator[RunEvent]:
         try:
-            for item in self._reported:
+            for item in self._items:
                 if isinstance(item, Exception):
                     raise item
                 if item is None:
@@ -56,21 +56,21 @@ async def read(feed: Feed, parts: int, after: int = 0) -> list[str]:
 
 
 def test_an_event_is_a_number_a_kind_and_json():
-    _, reported = asyncio.run(read(Feed(event(7, "run", "SUCCEEDED")), 99))
-    number, kind, data = reported.strip().splitlines()
+    _, stream = asyncio.run(read(Feed(event(7, "run", "SUCCEEDED")), 99))
+    number, kind, data = stream.strip().splitlines()
     assert (number, kind) == ("id: 7", "event: run")
     assert json.loads(data.removeprefix("data: "))["after"] == "SUCCEEDED"
 
 
 def test_a_stream_begins_after_the_number_that_was_seen():
-    reported = asyncio.run(read(Feed(event(1), event(2), event(3)), 99, after=2))
-    assert [part.splitlines()[0] for part in reported[1:]] == ["id: 3"]
+    stream = asyncio.run(read(Feed(event(1), event(2), event(3)), 99, after=2))
+    assert [part.splitlines()[0] for part in stream[1:]] == ["id: 3"]
 
 
 def test_silence_is_filled_with_comments_and_loses_nothing():
     feed = Feed(event(1), None)
-    reported = asyncio.run(read(feed, 4))
-    assert [part[:1] for part in reported[1:]] == ["i", ":", ":"]
+    stream = asyncio.run(read(feed, 4))
+    assert [part[:1] for part in stream[1:]] == ["i", ":", ":"]
 
 
 def test_a_reader_that_goes_away_closes_the_feed():
@@ -82,8 +82,8 @@ def test_a_reader_that_goes_away_closes_the_feed():
 @pytest.mark.parametrize("cut", [StoreUnavailable("gone"), UnknownRun("retired")], ids=["by the store", "by retention"])
 def test_interrupted_stream_ends_quietly_after_its_events(cut):
     feed = Feed(event(1), cut)
-    reported = asyncio.run(read(feed, 99))
-    assert len(reported) == 2
+    stream = asyncio.run(read(feed, 99))
+    assert len(stream) == 2
     assert feed.closed
 
 

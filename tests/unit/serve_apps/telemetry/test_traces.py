@@ -86,8 +86,10 @@ def test_a_failure_marks_its_node_and_its_run(tmp_path):
 
 def test_attributes_hold_tenant_mesh_cluster_attempt_and_state(tmp_path):
     train = next(span for span in traced(tmp_path, a_record()) if span["name"] == "train")
-    reported = {name.removeprefix("schedulemesh."): value for name, value in train["attributes"].items()}
-    assert reported.items() >= {"tenant": "acme", "mesh": "east", "cluster": "c1", "attempt": 2, "state": "FAILED", "run": "night"}.items()
+    attributes = {name.removeprefix("schedulemesh."): value for name, value in train["attributes"].items()}
+    assert (
+        attributes.items() >= {"tenant": "acme", "mesh": "east", "cluster": "c1", "attempt": 2, "state": "FAILED", "run": "night"}.items()
+    )
 
 
 def test_repeated_run_is_the_same_trace(tmp_path):

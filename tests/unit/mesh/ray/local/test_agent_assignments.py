@@ -26,7 +26,7 @@ class Agents:
     def __init__(self):
         self.processes = {}
 
-    def start(self, *, node, resources=ONE, group=None, inside=None):  # noqa: ARG002 - the door's own signature
+    def start(self, *, node, resources=ONE, group=None, inside=None):  # noqa: ARG002 - the interface's signature
         name = f"p{len(self.processes) + 1}"
         self.processes[name] = AgentProcess(name=name, handle=None, node=node, group=group, holds=resources)
         return self.processes[name]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from io import StringIO
 from pathlib import Path
 
 import pytest
+from matplotlib import figure
 from rich.console import Console
 
 from mesh.errors import RuntimeAdapterError
-from mesh.observability.metric_targets import MetricValues, Targets
+from mesh.observability.metric_targets import MetricsSnapshot, Targets
 from mesh.ray.local.client import charts
 from mesh.ray.local.client.charts import ChartsMissing, draw_page, metrics_panel, sparkline
 
@@ -19,7 +21,7 @@ TARGETS = Targets(preemptions_per_min=5, fragmentation_baseline=0.4)
 def a_series(count=20, **facts):
     """Return metrics, one per five seconds; in the last ones the standard tier waits too long."""
     return [
-        MetricValues(
+        MetricsSnapshot(
             at_ms=5_000 * place,
             schedule_latency_p95_ms=10.0 + place,
             queue_wait_time_p99_ms={"high": 100.0, "standard": 12_000.0 if place == count - 1 else None},
@@ -57,28 +59,28 @@ def test_s23_the_metrics_are_drawn(tmp_path: Path, ending: str, magic: bytes):
 @pytest.mark.parametrize(
     "series",
     [
-        pytest.param([MetricValues(at_ms=0)], id="nothing is known"),
+        pytest.param([MetricsSnapshot(at_ms=0)], id="nothing is known"),
         pytest.param(a_series(1), id="one moment"),
-        pytest.param([*a_series(3), MetricValues(at_ms=20_000), *a_series(1)], id="gaps"),
+        pytest.param([*a_series(3), MetricsSnapshot(at_ms=20_000), *a_series(1)], id="gaps"),
         pytest.param(
-            [MetricValues(at_ms=at, use={f"pool {n}": 0.1 * n for n in range(9)}) for at in (0, 5_000)], id="more pools than colours"
+            [MetricsSnapshot(at_ms=at, use={f"pool {n}": 0.1 * n for n in range(9)}) for at in (0, 5_000)], id="more pools than colours"
         ),
-        pytest.param([MetricValues(at_ms=at, preemption_count={"": 2}) for at in (0, 5_000)], id="a label without a name"),
+        pytest.param([MetricsSnapshot(at_ms=at, preemption_count={"": 2}) for at in (0, 5_000)], id="a label without a name"),
     ],
 )
-def test_odd_series_are_drawn_too(tmp_path: Path, series: list[MetricValues]):
+def test_odd_series_are_drawn_too(tmp_path: Path, series: list[MetricsSnapshot]):
     draw_page(series, tmp_path / "page.svg")
     assert (tmp_path / "page.svg").stat().st_size > 10_000
 
 
 def test_beyond_the_colours_the_smallest_are_drawn_together():
-    lines = charts.lines_by_name([MetricValues(at_ms=0, use={f"p{n}": 0.1 * n for n in range(9)})], lambda metric_values: metric_values.use)
+    lines = charts.lines_by_name([MetricsSnapshot(at_ms=0, use={f"p{n}": 0.1 * n for n in range(9)})], lambda metrics: metrics.use)
     assert list(lines) == ["p8", "p7", "p6", "p5", "p4", "p3", "others"]
     assert lines["others"] == pytest.approx([0.3])
 
 
 def test_without_matplotlib_the_remedy_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(charts, "pictures", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ChartsMissing, match=r"pip install '\.\[charts\]' in the checkout"):
         draw_page(a_series(), tmp_path / "page.png")
 
@@ -91,7 +93,7 @@ def test_without_matplotlib_the_remedy_is_reported(tmp_path: Path, monkeypatch: 
         pytest.param(a_series(), "gone/page.png", "cannot be written", id="a folder that is not there"),
     ],
 )
-def test_an_undrawable_chart_is_reported(tmp_path: Path, series: list[MetricValues], name: str, words: str):
+def test_an_undrawable_chart_is_reported(tmp_path: Path, series: list[MetricsSnapshot], name: str, words: str):
     with pytest.raises(RuntimeAdapterError, match=words):
         draw_page(series, tmp_path / name)
 
@@ -109,7 +111,7 @@ def test_s23_the_panel_tells_value_target_course_and_standing():
 
 def test_the_panel_of_nothing_says_so():
     assert "nothing is known yet" in shown(metrics_panel([]))
-    assert "nothing is known yet" in shown(metrics_panel([MetricValues(at_ms=0)]))
+    assert "nothing is known yet" in shown(metrics_panel([MetricsSnapshot(at_ms=0)]))
 
 
 @pytest.mark.parametrize(
@@ -127,30 +129,30 @@ def test_sparklines(values: list, expected: str):
 
 
 @pytest.mark.parametrize(
-    ("name", "room", "reported"),
+    ("name", "room", "shown"),
     [
         pytest.param("gold", 4, "gold", id="one that fits"),
         pytest.param("a-pool-of-the-vision-team", 11, "a-poo…-team", id="a long one keeps both ends"),
         pytest.param("abcd", 3, "a…d", id="next to no room"),
     ],
 )
-def test_a_long_name_loses_its_middle(name: str, room: int, reported: str):
-    assert charts.without_middle(name, room) == reported
-    assert len(reported) <= room
+def test_a_long_name_loses_its_middle(name: str, room: int, shown: str):
+    assert charts.without_middle(name, room) == shown
+    assert len(shown) <= room
 
 
-def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, series: list[MetricValues]):
+def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, series: list[MetricsSnapshot]):
     """Return the page as matplotlib reads it."""
     pages = []
-    make = charts.pictures.Figure
-    monkeypatch.setattr(charts.pictures, "Figure", lambda **options: pages.append(make(**options)) or pages[-1])
+    make = figure.Figure
+    monkeypatch.setattr(figure, "Figure", lambda **options: pages.append(make(**options)) or pages[-1])
     draw_page(series, tmp_path / "page.png", targets=TARGETS)
     return pages[0].axes
 
 
 def test_seven_pools_with_long_names_leave_charts_their_width(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pools = {f"the-pool-of-team-number-{number}-of-the-laboratory": number / 10 for number in range(9)}
-    axes = drawn(tmp_path, monkeypatch, [MetricValues(at_ms=0, use=pools), MetricValues(at_ms=600_000, use=pools)])
+    axes = drawn(tmp_path, monkeypatch, [MetricsSnapshot(at_ms=0, use=pools), MetricsSnapshot(at_ms=600_000, use=pools)])
     widths = [chart.get_position().width for chart in axes]
     assert min(widths) > 0.38
     assert [text.get_text() for text in axes[2].get_legend().get_texts()][-1] == "others"

@@ -6,13 +6,13 @@ import asyncio
 from types import SimpleNamespace
 
 from mesh.core.resources import ResourceSet
+from mesh.core.seen_nodes import NodeSeen
 from mesh.errors import LedgerError, RuntimeAdapterError
 from mesh.ray.local.store.archive import Archive
 from mesh.ray.local.supervisor import cluster_watch, event_retry_queue
 from mesh.ray.local.supervisor.cluster_watch import ClusterWatch
 from mesh.ray.local.supervisor.control_loop import ControlLoop, MeshClock
 from mesh.ray.local.supervisor.event_retry_queue import EventRetryQueue
-from mesh.ray.local.supervisor.node_watch import NodeSeen
 from mesh.ray.plugins.plugin_host import PluginHost
 from mesh.tasks.scheduler import MeshScheduler
 
@@ -36,9 +36,9 @@ class Scene:
         monkeypatch.setattr(event_retry_queue, "SEND_AGAIN_S", 0)
         self.archive, self.filled = Archive(folder), []
         self.loop = ControlLoop(self.archive, MeshScheduler, MeshClock(), PluginHost())
-        recent_events = EventRetryQueue(self.loop.send)
+        event_queue = EventRetryQueue(self.loop.send)
         driver = SimpleNamespace(
-            on_node={}, taken=lambda _: ResourceSet(), look_at_nodes=None, event_queue=recent_events, end_idle=lambda: None
+            on_node={}, taken=lambda _: ResourceSet(), look_at_nodes=None, event_queue=event_queue, end_idle=lambda: None
         )
         self.watch = ClusterWatch(self.loop, driver, None, SimpleNamespace(leave=lambda _: None, fill=self.filled.append), {})
 

@@ -157,32 +157,32 @@ def test_a_failed_snapshot_is_tried_again_after_as_many_lines(tmp_path, monkeypa
 
 def test_s13_a_replay_knows_when_a_plugin_was_fenced(tmp_path):
     loop, archive = loop_on(tmp_path, second=LikesTheSecondNode)
-    reported: list[PluginFenced] = []
-    loop.on_fenced = reported.append
+    fenced: list[PluginFenced] = []
+    loop.on_fenced = fenced.append
     two_nodes(loop, policy="second")
     nodes = [submit(loop, f"t{number}").node for number in range(2)]
     assert nodes == ["b", "b"]
-    while not reported:
+    while not fenced:
         loop.send(NodeJoined(at_ms=5, node=f"n{len(loop.scheduler.state.table.names)}", total=ONE, labels={}))
         submit(loop, f"more-{len(loop.task_index.tasks)}")
-    assert [(each.plugin, each.hook, each.why) for each in reported] == [("second", "score", "raised OSError: the model server is gone")]
+    assert [(each.plugin, each.hook, each.why) for each in fenced] == [("second", "score", "raised OSError: the model server is gone")]
     placed = {task: row.node for task, row in loop.task_index.tasks.items()}
     archive.close()
     plugins = plugins_of(second=LikesTheSecondNode)
     again, _ = loop_on(tmp_path, plugins=plugins)
     assert {task: row.node for task, row in again.task_index.tasks.items()} == placed
-    assert plugins.plugins.fenced == tuple(reported)
+    assert plugins.plugins.fenced == tuple(fenced)
     assert state_of(again) == state_of(loop)
 
 
 def test_s13_a_plugins_priority_is_journaled_and_replayed(tmp_path):
     loop, archive = loop_on(tmp_path, urgent=Urgent)
-    reported: list[PluginFenced] = []
-    loop.on_fenced = reported.append
+    fenced: list[PluginFenced] = []
+    loop.on_fenced = fenced.append
     two_nodes(loop)
     submit(loop, "t1", label="now")
     submit(loop, "t2", label="later")
-    assert [(each.plugin, each.hook) for each in reported] == [("urgent", "priority")]
+    assert [(each.plugin, each.hook) for each in fenced] == [("urgent", "priority")]
     submit(loop, "t3", label="now")
     priorities = {task: row.request.priority for task, row in loop.task_index.tasks.items()}
     assert priorities == {"t1": 9.0, "t2": 5.0, "t3": 5.0}
@@ -213,7 +213,7 @@ def test_a_raising_listener_stops_no_decision_and_no_waiter(tmp_path):
         def broken(*_):
             raise OSError("the figures are lost")
 
-        loop.listeners += [broken, lambda *reported: heard.append(reported)]
+        loop.listeners += [broken, lambda *batch: heard.append(batch)]
         two_nodes(loop)
         waiting = asyncio.create_task(loop.until("t1", lambda: "t1" in loop.task_index.tasks, 30))
         await asyncio.sleep(0)

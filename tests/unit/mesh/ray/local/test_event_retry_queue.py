@@ -34,9 +34,9 @@ def test_events_that_were_not_journaled_are_sent_again_in_order(monkeypatch):
 
     async def scene():
         listener = Listener(*(RuntimeAdapterError("no space left") for _ in range(7)))
-        recent_events = EventRetryQueue(listener.take)
+        event_queue = EventRetryQueue(listener.take)
         for group in ("g1", "g2"):
-            recent_events.send(GroupGone(at_ms=1, group=group))
+            event_queue.send(GroupGone(at_ms=1, group=group))
         await locks(100)
         assert listener.reported == [(GroupGone, "g1"), (GroupGone, "g2")]
 
@@ -48,9 +48,9 @@ def test_events_that_are_never_accepted_do_not_block_others(monkeypatch):
 
     async def scene():
         listener = Listener(*(MeshError("what is that?") for _ in range(event_retry_queue.SENDS_MAX)))
-        recent_events = EventRetryQueue(listener.take)
+        event_queue = EventRetryQueue(listener.take)
         for group in ("g1", "g2"):
-            recent_events.send(GroupGone(at_ms=1, group=group))
+            event_queue.send(GroupGone(at_ms=1, group=group))
         await locks(100)
         assert listener.reported == [(GroupGone, "g2")]
 
@@ -60,11 +60,11 @@ def test_events_that_are_never_accepted_do_not_block_others(monkeypatch):
 def test_late_events_cost_waiting_ones_no_retries():
     async def scene():
         listener = Listener(MeshError("a moment"))
-        recent_events = EventRetryQueue(listener.take)
+        event_queue = EventRetryQueue(listener.take)
         groups = [f"g{index}" for index in range(2 * event_retry_queue.SENDS_MAX)]
         listener.errors *= len(groups)
         for group in groups:
-            recent_events.send(GroupGone(at_ms=1, group=group))
+            event_queue.send(GroupGone(at_ms=1, group=group))
         assert len(listener.errors) == len(groups) - 1, "one try, and then a pause"
 
     asyncio.run(scene())
@@ -75,8 +75,8 @@ def test_one_invalid_event_does_not_fail_its_batch(monkeypatch):
 
     async def scene():
         listener = Listener(odd="g2")
-        recent_events = EventRetryQueue(listener.take)
-        recent_events.send(*(GroupGone(at_ms=1, group=group) for group in ("g1", "g2", "g3")))
+        event_queue = EventRetryQueue(listener.take)
+        event_queue.send(*(GroupGone(at_ms=1, group=group) for group in ("g1", "g2", "g3")))
         await locks(100)
         assert listener.reported == [(GroupGone, "g1"), (GroupGone, "g3")]
 

@@ -124,11 +124,11 @@ class Holder:
     """Hosted task, with the reports that it made."""
 
     def __init__(self, cls=Counter, *, args=(), kwargs=None, handlers=None, attempt=1, saved=None, **order):
-        self.recent_events = []
+        self.sent = []
         self.order = HostCommand(
             task=TASK, attempt=attempt, code=b"", saved=saved, arguments=pickled_arguments(*args, **(kwargs or {})), **order
         )
-        self.task = HostedTask(self.order, AGENT, lambda kind, payload: self.recent_events.append((kind, payload)))
+        self.task = HostedTask(self.order, AGENT, lambda kind, payload: self.sent.append((kind, payload)))
         self.restored, self.methods = self.task.build(cls, handlers or handlers_of(cls), saved)
 
     def call(self, method, /, *args, **kwargs):
@@ -391,12 +391,12 @@ def test_s17_a_training_loop_resumes_from_its_last_checkpoint(beside):
     assert (stopped.how, stopped.ended, stopped.saved.level) == (StopHow.STOPPED, None, SnapshotLevel.DEFAULT)
     assert unpickled(stopped.saved.checkpoint_bytes) == 3
     assert (stopped.saved.progress, stopped.saved.checkpoint.number) == (0.6, 3)
-    assert [kind for kind, _ in first.recent_events] == ["checkpoint"] * 3
+    assert [kind for kind, _ in first.sent] == ["checkpoint"] * 3
 
     second = Holder(entry="train", entry_arguments=pickled_arguments(5), attempt=2, saved=stopped.saved)
     assert second.restored.how is RestoreHow.DEFAULT
     assert unpickled(second.task.run()[0].result) == "trained 5 steps"
-    assert [payload.checkpoint.number for kind, payload in second.recent_events if kind == "checkpoint"] == [4, 5]
+    assert [payload.checkpoint.number for kind, payload in second.sent if kind == "checkpoint"] == [4, 5]
 
 
 def test_an_idle_object_stops_at_once_and_frees_its_process():
@@ -462,7 +462,7 @@ def test_an_entry_method_that_stops_on_request_has_not_finished(beside):
     stopped = holder.stop()
     assert run.result(WAIT_S)[0].stopped
     assert (stopped.how, stopped.ended) == (StopHow.STOPPED, None)
-    assert holder.recent_events == []
+    assert holder.sent == []
 
 
 def test_an_entry_method_that_finished_before_its_stop_counts(beside):
@@ -501,7 +501,7 @@ def test_a_constructor_that_is_asked_to_stop_leaves_nothing(beside):
                 task_context.current_task().stop_if_asked()
                 Gate.leave.wait(0.005)
 
-    task = HostedTask(HostCommand(task=TASK, attempt=1, code=b""), AGENT, lambda *_recent_events: None)
+    task = HostedTask(HostCommand(task=TASK, attempt=1, code=b""), AGENT, lambda *_sent: None)
     build = beside(task.build, Slow, StateHandlers(), None)
     assert Gate.entered.wait(WAIT_S)
     stopped = task.stop(StopCommand(task=TASK, attempt=1))
@@ -687,7 +687,7 @@ def test_s17_a_failing_restorer_falls_back_to_a_fresh_object(restorer, restore_m
 
 def test_s17_missing_arguments_come_from_the_snapshot():
     saved = Holder(args=(5,)).stop().saved
-    task = HostedTask(HostCommand(task=TASK, attempt=2, code=b"", saved=saved), AGENT, lambda *_recent_events: None)
+    task = HostedTask(HostCommand(task=TASK, attempt=2, code=b"", saved=saved), AGENT, lambda *_sent: None)
     task.build(Counter, StateHandlers(), saved)
     assert task.call("add", (0,), {}) == 5
 

@@ -21,18 +21,18 @@ class Reference:
     """Fake of Ray's reference, with its end only."""
 
     def __init__(self):
-        self.reported = []
+        self.callbacks = []
         self.is_there = False
 
     def _on_ready(self, send):
         if self.is_there:
             send(None)
         else:
-            self.reported.append(send)
+            self.callbacks.append(send)
 
     def end(self):
         self.is_there = True
-        for send in self.reported:
+        for send in self.callbacks:
             send(None)
 
 
@@ -40,10 +40,10 @@ class OldReference:
     """Reference of an older Ray, whose callback gets the value."""
 
     def __init__(self):
-        self.reported = []
+        self.callbacks = []
 
     def _on_completed(self, send):
-        self.reported.append(send)
+        self.callbacks.append(send)
 
 
 class Method:
@@ -86,7 +86,7 @@ def test_a_result_that_is_there_at_once_is_counted_back():
 def test_an_older_ray_tells_the_end_with_the_value():
     calls, way, reference = InFlight(), channel(), OldReference()
     calls.send(reference, way)
-    reference.reported[0]("the value")
+    reference.callbacks[0]("the value")
     assert way.load.in_flight == 0
 
 
@@ -155,7 +155,7 @@ def test_a_burst_of_calls_is_sampled_and_leaves_nothing():
     calls, way = InFlight(), agent_line()
     burst = [Reference() for _ in range(100)]
     list(map(calls.send, burst, repeat(way)))
-    assert sum(len(reference.reported) for reference in burst) < 25
+    assert sum(len(reference.callbacks) for reference in burst) < 25
     held = [weakref.ref(reference) for reference in burst]
     while burst:
         burst.pop(0).end()

@@ -38,7 +38,7 @@ from mesh.tasks.events import (
 from mesh.tasks.scheduler import MeshScheduler
 
 ONE = ResourceSet.of({"cpu": 1})
-WORK = JobPayload(orders={role: HostCommand(task=TaskId(""), attempt=0, code=b"", entry="run") for role in ("leader", "actors")})
+WORK = JobPayload(commands={role: HostCommand(task=TaskId(""), attempt=0, code=b"", entry="run") for role in ("leader", "actors")})
 
 
 class Clock:

@@ -29,7 +29,7 @@ class FakeAgents:
     def __init__(self):
         self.processes, self.answers = {}, {}
 
-    def start(self, *, node, resources=ONE, group=None, inside=None):  # noqa: ARG002 - the door's own signature
+    def start(self, *, node, resources=ONE, group=None, inside=None):  # noqa: ARG002 - the interface's signature
         name = f"p{len(self.answers) + 1}"
         answer = self.answers[name] = asyncio.get_running_loop().create_future()
         handle = SimpleNamespace(host=SimpleNamespace(remote=lambda _: answer))
@@ -213,7 +213,7 @@ def test_a_dead_process_is_forgotten_on_disk_too():
             "the preserver raised",
             id="its preserver failed",
         ),
-        pytest.param(RayActorError(), "its agent did not answer the order to stop and was killed", id="its agent has gone"),
+        pytest.param(RayActorError(), "its agent did not answer the command to stop and was killed", id="its agent has gone"),
         pytest.param(Stopped(task="t", attempt=1, saved=None, lost_ms=0, how=StopHow.IDLE, reusable=True), "", id="all was kept"),
     ],
 )

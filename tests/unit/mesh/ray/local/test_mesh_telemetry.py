@@ -12,7 +12,7 @@ from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING
 from mesh.core.task_spec import TaskRequest
 from mesh.observability.anomalies import Anomaly
-from mesh.observability.metric_targets import MetricValues, Targets, check_targets
+from mesh.observability.metric_targets import MetricsSnapshot, Targets, check_targets
 from mesh.observability.task_history import ATTEMPTS_MAX, WAITS_MAX, TaskHistories
 from mesh.ray.local.supervisor.telemetry import MeshTelemetry
 from mesh.tasks.decisions import EndTask, ExplainWaiting, StartTask, StopTask
@@ -34,7 +34,7 @@ def scraped(telemetry):
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
 
 
-METRICS = MetricValues(
+METRICS = MetricsSnapshot(
     at_ms=0,
     schedule_latency_p95_ms=250.0,
     queue_wait_time_p99_ms={"high": 500.0, "standard": None},
@@ -169,8 +169,8 @@ def test_events_of_unknown_tasks_make_no_history():
 
 def traced(folder: Path, *histories):
     telemetry = MeshTelemetry("east", epoch_ms=EPOCH_MS, traces_file=str(folder / "traces.jsonl"))
-    for task_history in histories:
-        telemetry.trace_task(task_history)
+    for history in histories:
+        telemetry.trace_task(history)
     telemetry.close()
     return [json.loads(line) for line in (folder / "traces.jsonl").read_text().splitlines()]
 

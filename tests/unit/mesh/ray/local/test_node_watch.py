@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.seen_nodes import NodeSeen
 from mesh.ray.local.supervisor.autoscaling import Autoscaling
-from mesh.ray.local.supervisor.node_watch import NodeSeen, NodeWatch
+from mesh.ray.local.supervisor.node_watch import NodeWatch
 from mesh.tasks.events import NodeJoined, NodeLeft, NodeUseSeen
 
 FOUR = ResourceSet.of({"cpu": 4})

@@ -127,9 +127,9 @@ def test_the_digest_is_the_same_in_another_process():
     given = f"given = {ARGUMENTS}"
     program = f"# a line above\n\n{SOURCE}\n{given}\n{ASKED}"
     surroundings = {"PYTHONHASHSEED": "7", "PYTHONPATH": ":".join(sys.path)}
-    reported = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=surroundings)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=surroundings)
     here = names_of(f"{SOURCE}\n{given}\n")
-    assert reported.stdout == payload_digest(here["Work"], here["given"], "run", ((here["Config"](),), {}), {"A": "1"})
+    assert done.stdout == payload_digest(here["Work"], here["given"], "run", ((here["Config"](),), {}), {"A": "1"})
 
 
 @pytest.mark.parametrize(

@@ -172,11 +172,11 @@ def test_a_report_is_kept_until_its_task_is_over(tmp_path):
         mesh.processes["a"] = SimpleNamespace(task="t", attempt=1)
         report = object()
         await mesh.agents.report("a", "t", 1, "report", report)
-        assert await mesh.agents.metrics(None) == {"t": report}
+        assert await mesh.agents.agent_metrics(None) == {"t": report}
         mesh.send(TaskEnded, task="t", attempt=1)
         await mesh.agents.report("a", "t", 1, "report", report)
         assert mesh.index.tasks["t"].state is TaskState.SUCCEEDED
-        assert await mesh.agents.metrics(None) == {}
+        assert await mesh.agents.agent_metrics(None) == {}
 
     in_scene(check, tmp_path)
 
@@ -187,7 +187,7 @@ def test_a_late_report_of_a_process_is_ignored(tmp_path, task, attempt):
         await an_agent_that_runs(mesh)
         mesh.processes["a"] = SimpleNamespace(task=task, attempt=attempt)
         await mesh.agents.report("a", "t", 1, "report", object())
-        assert await mesh.agents.metrics(None) == {}
+        assert await mesh.agents.agent_metrics(None) == {}
 
     in_scene(check, tmp_path)
 

@@ -54,11 +54,11 @@ class Answering:
 def test_a_handle_calls_the_latest_attempt_it_knows():
     link = Answering()
     handle = TaskHandle(link, TaskId("t"))
-    for reported in (handle.status, handle.wait_started):
+    for ask in (handle.status, handle.wait_started):
         before = handle.remote("go")
         link.start_again()
         assert handle.remote("go") == before, "nobody has told it"
-        assert reported().attempt == link.status.attempt
+        assert ask().attempt == link.status.attempt
         attempt = link.status.attempt
         assert handle.remote("go") == (f"process {attempt}", f"t#{attempt}.go") != before
 

@@ -18,7 +18,7 @@ from mesh.tasks.scheduler import MeshScheduler
 ONE = ResourceSet.of({"cpu": 1})
 
 
-def reported(archive, scheduler, task_index, *events):
+def carry(archive, scheduler, task_index, *events):
     decisions = scheduler.handle(*events)
     archive.append(scheduler.state.version, events, decisions)
     task_index.fold(events, decisions)
@@ -28,20 +28,20 @@ def reported(archive, scheduler, task_index, *events):
 def busy_mesh(archive):
     """Return a mesh of one node with one CPU, a running task and a waiting one."""
     scheduler, task_index = MeshScheduler(), TaskIndex()
-    reported(archive, scheduler, task_index, NodeJoined(at_ms=1, node="n", total=ONE, labels={}))
-    reported(archive, scheduler, task_index, PoolConfigured(at_ms=2, spec=PoolSpec(pool="p", capacity=ONE.times(4))))
-    reported(archive, scheduler, task_index, PoolConfigured(at_ms=2, spec=PoolSpec(pool="g", capacity=ONE, groups=GroupPoolSpec())))
+    carry(archive, scheduler, task_index, NodeJoined(at_ms=1, node="n", total=ONE, labels={}))
+    carry(archive, scheduler, task_index, PoolConfigured(at_ms=2, spec=PoolSpec(pool="p", capacity=ONE.times(4))))
+    carry(archive, scheduler, task_index, PoolConfigured(at_ms=2, spec=PoolSpec(pool="g", capacity=ONE, groups=GroupPoolSpec())))
     for task in ("a", "b"):
-        reported(archive, scheduler, task_index, TaskSubmitted(at_ms=3, request=TaskRequest(task=task, pool="p", resources=ONE)))
-    reported(archive, scheduler, task_index, TaskStarted(at_ms=4, task="a", attempt=1, agent="a.1"))
+        carry(archive, scheduler, task_index, TaskSubmitted(at_ms=3, request=TaskRequest(task=task, pool="p", resources=ONE)))
+    carry(archive, scheduler, task_index, TaskStarted(at_ms=4, task="a", attempt=1, agent="a.1"))
     return scheduler, task_index
 
 
-def test_an_order_is_open_until_it_is_answered(tmp_path):
+def test_a_decision_is_open_until_it_is_answered(tmp_path):
     archive = Archive(tmp_path)
     scheduler, task_index = busy_mesh(archive)
     assert (list(task_index.starts), task_index.tasks["a"].state) == ([], TaskState.RUNNING)
-    reported(archive, scheduler, task_index, TaskEnded(at_ms=5, task="a", attempt=1))
+    carry(archive, scheduler, task_index, TaskEnded(at_ms=5, task="a", attempt=1))
     assert (task_index.tasks["a"].state, list(task_index.starts), task_index.tasks["b"].state) == (
         TaskState.SUCCEEDED,
         ["b"],
@@ -49,7 +49,7 @@ def test_an_order_is_open_until_it_is_answered(tmp_path):
     )
 
 
-def test_s22_journal_alone_gives_scheduler_and_book_back(tmp_path):
+def test_s22_journal_alone_gives_scheduler_and_index_back(tmp_path):
     archive = Archive(tmp_path)
     scheduler, task_index = busy_mesh(archive)
     archive.close()
@@ -62,23 +62,23 @@ def test_s22_snapshot_and_the_journal_after_it_give_them_back(tmp_path):
     archive = Archive(tmp_path)
     scheduler, task_index = busy_mesh(archive)
     archive.snapshot(Memory(scheduler=scheduler, task_index=task_index, jobs=JobController()))
-    reported(archive, scheduler, task_index, TaskEnded(at_ms=5, task="a", attempt=1))
+    carry(archive, scheduler, task_index, TaskEnded(at_ms=5, task="a", attempt=1))
     archive.close()
     again = Archive(tmp_path).load(MeshScheduler)
     assert again.task_index == task_index
     assert again.scheduler.to_snapshot() == scheduler.to_snapshot()
 
 
-def test_orders_about_a_forgotten_task_change_nothing():
+def test_decisions_about_a_forgotten_task_change_nothing():
     gone = {"version": 1, "task": "gone"}
-    orders = [
+    decisions = [
         StartTask(**gone, attempt=1, agent="gone.1", node="n", group=None, resources=ONE, reason=Reason.PLACED),
         StopTask(**gone, attempt=1, keep_state=False, grace_ms=0, reason=Reason.CANCELLED_BY_USER),
         GiveGroup(**gone, group="g", reason=Reason.GROUP_REUSED),
         EndTask(**gone, reason=Reason.FINISHED),
     ]
     task_index = TaskIndex()
-    task_index.fold([TaskStarted(at_ms=0, task="gone", attempt=1, agent="gone.1")], orders)
+    task_index.fold([TaskStarted(at_ms=0, task="gone", attempt=1, agent="gone.1")], decisions)
     assert task_index == TaskIndex()
 
 
@@ -104,19 +104,19 @@ def test_a_next_start_acks_the_stop_of_a_given_up_attempt():
 def test_s17_a_failed_save_is_remembered_until_one_works(tmp_path):
     archive = Archive(tmp_path)
     scheduler, task_index = busy_mesh(archive)
-    reported(archive, scheduler, task_index, TaskCancelled(at_ms=5, task="b"))
-    reported(archive, scheduler, task_index, TaskCancelled(at_ms=5, task="a"))
-    reported(archive, scheduler, task_index, TaskStopped(at_ms=6, task="a", attempt=1, unkept="the preserver raised"))
+    carry(archive, scheduler, task_index, TaskCancelled(at_ms=5, task="b"))
+    carry(archive, scheduler, task_index, TaskCancelled(at_ms=5, task="a"))
+    carry(archive, scheduler, task_index, TaskStopped(at_ms=6, task="a", attempt=1, unkept="the preserver raised"))
     assert task_status(scheduler.state, task_index, "a", task_index.tasks["a"]).detail.startswith(
         "the preserver raised; the default state is used"
     )
     again = TaskSubmitted(at_ms=7, request=task_index.tasks["a"].request, resume=True, first_attempt=1)
-    reported(archive, scheduler, task_index, again)
-    reported(archive, scheduler, task_index, TaskStarted(at_ms=8, task="a", attempt=2, agent="a.2"))
+    carry(archive, scheduler, task_index, again)
+    carry(archive, scheduler, task_index, TaskStarted(at_ms=8, task="a", attempt=2, agent="a.2"))
     assert "the preserver raised" in task_status(scheduler.state, task_index, "a", task_index.tasks["a"]).detail
-    reported(archive, scheduler, task_index, TaskCancelled(at_ms=9, task="a", requeue=True))
-    reported(archive, scheduler, task_index, TaskStopped(at_ms=10, task="a", attempt=2))
-    reported(archive, scheduler, task_index, TaskStarted(at_ms=11, task="a", attempt=3, agent="a.3", unrestored="the restorer raised"))
+    carry(archive, scheduler, task_index, TaskCancelled(at_ms=9, task="a", requeue=True))
+    carry(archive, scheduler, task_index, TaskStopped(at_ms=10, task="a", attempt=2))
+    carry(archive, scheduler, task_index, TaskStarted(at_ms=11, task="a", attempt=3, agent="a.3", unrestored="the restorer raised"))
     assert "the restorer raised" in task_status(scheduler.state, task_index, "a", task_index.tasks["a"]).detail
     archive.close()
     assert Archive(tmp_path).load(MeshScheduler).task_index == task_index

@@ -1,0 +1,244 @@
+"""Placement of slots on the nodes of a mesh, by the policy and the label selector of each pool. Pure.
+
+Each slot lies on one node. The placement knows what the mesh's own stages hold there, and what others use. Candidates and policies are
+those of tasks (`mesh.tasks.queued_shapes`): scores are kept per slot size and pool, and a placement changes one row.
+
+Placement is left to Ray, and slots have no node, while the nodes are unknown, and where a mesh may grow: an autoscaler adds nodes only
+for work that waits in Ray. See `mesh.core.node_sizes.may_grow`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from mesh.core.counting import counted
+from mesh.core.ids import NodeName, PoolName, StageId, TaskId
+from mesh.core.labels import mismatch
+from mesh.core.node_sizes import may_grow
+from mesh.core.nodes import NodeTable
+from mesh.core.pools import PoolLedger
+from mesh.core.random_stream import RandomStream
+from mesh.core.reasons import Reason
+from mesh.core.resources import NOTHING, ResourceSet, format_units
+from mesh.core.seen_nodes import ForeignUse, NodeSeen
+from mesh.core.task_spec import TaskRequest, Weights
+from mesh.placement.candidates import Candidates
+from mesh.policies.catalogue import ALIASES, BUILT_INS, Catalogue, UnknownPolicy
+from mesh.tasks.queued_shapes import QueuedShapes
+from mesh.tasks.settings import SchedulerSettings
+
+#: Node policies that read what a stage's slot has not: arguments on a node, a job, a named node, the priority of one task.
+_OF_TASKS = frozenset({"gang", "job_affinity", "job_anti_affinity", "leader_first", "locality", "node_affinity", "priority"})
+#: Number of slot sizes whose copies on the empty nodes are kept.
+_COPIES_KEPT_MAX = 1_000
+#: Length at which the node table's log of touched rows is cut.
+_TOUCHED_MAX = 1 << 16
+
+
+class SlotPlacement:
+    """Nodes of a mesh, and the slots of stages on them.
+
+    Args:
+        pools: Pools of the mesh with their selectors and policies; read only.
+        weights: Weights of the `weighted` policy.
+        seed: For policies that draw.
+    """
+
+    def __init__(self, pools: PoolLedger, *, weights: Weights | None = None, catalogue: Catalogue = BUILT_INS, seed: int = 0) -> None:
+        self._pools = pools
+        self._table = NodeTable()
+        settings = SchedulerSettings(weights=weights) if weights is not None else SchedulerSettings()
+        self._shapes = QueuedShapes(settings, catalogue, self._table, pools, {})
+        self._draw = RandomStream(seed).draw
+        self._foreign = ForeignUse()
+        self._nodes: dict[NodeName, NodeSeen] = {}
+        self._held: dict[StageId, tuple[ResourceSet, tuple[NodeName, ...]]] = {}
+        self._copies: dict[tuple[PoolName, ResourceSet], int | None] = {}  #: Cache of `copies` until the nodes change.
+        self._asked = 0  #: Number of placements, for the census of slot sizes.
+
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def totals(self) -> tuple[ResourceSet, ...]:
+        """Total resources of each node; empty: the nodes are unknown."""
+        return tuple(node.total for node in self._nodes.values())
+
+    def see(self, nodes: Sequence[NodeSeen]) -> bool:
+        """Take in a look at all nodes of the mesh. Return whether a slot may fit that did not, or fits no more.
+
+        Args:
+            nodes: `available` leaves out what the mesh's own placement groups hold.
+        """
+        names = {node.node for node in nodes}
+        gone = self._nodes.keys() - names
+        has_changed = bool(gone)
+        for name in gone:
+            del self._nodes[name]
+            self._foreign.forget(name)
+            self._table.leave(name)
+        for node in nodes:
+            before = self._nodes.get(node.node)
+            if before is None or (before.total, before.labels) != (node.total, node.labels):
+                self._table.join(node.node, node.total, node.labels)
+                has_changed = True
+            if before is None:
+                self._place_again(node.node)
+            self._nodes[node.node] = node
+            foreign = self._foreign.change(node.node, node.used_beside(NOTHING))
+            if foreign is not None:
+                self._table.see_foreign(node.node, self._table.vector(foreign))
+                has_changed = True
+        if has_changed:
+            self._copies.clear()
+        return has_changed
+
+    def _place_again(self, name: NodeName) -> None:
+        """Charge a node that is listed again for the slots that were on it: Ray may have missed it for one look."""
+        row = self._table.row(name)
+        for slot, nodes in self._held.values():
+            for node in nodes:
+                if node == name:
+                    self._table.queue_for(row, self._table.vector(slot))
+
+    # -- questions -----------------------------------------------------------------------------------------------------
+
+    def copies(self, pool: PoolName, slot: ResourceSet) -> int | None:
+        """Return how many slots the pool's nodes hold when empty; None: any number, or Ray places them."""
+        key = pool, slot
+        if key not in self._copies:
+            if len(self._copies) >= _COPIES_KEPT_MAX:
+                self._copies.clear()
+            self._copies[key] = self._count(pool, slot)
+        return self._copies[key]
+
+    def _count(self, pool: PoolName, slot: ResourceSet) -> int | None:
+        if not slot or not self._nodes:
+            return None
+        if may_grow(slot, (each.spec.capacity for each in self._pools.pools.values()), self.totals):
+            return None
+        rows = self._candidates(pool, slot).feasible_rows().tolist()
+        return sum(slot.copies_in(self._nodes[self._table.name(row)].total) or 0 for row in rows)
+
+    def fits(self, pool: PoolName, slot: ResourceSet) -> bool:
+        """Return whether a node of the pool has a slot free now."""
+        copies = self.copies(pool, slot)
+        return copies is None or (copies > 0 and bool((self._candidates(pool, slot).scores() > -math.inf).any()))
+
+    def refusal(self, pool: PoolName, slot: ResourceSet) -> tuple[Reason, str]:
+        """Return why no node of the pool has a slot free."""
+        wanted = ", ".join(f"{format_units(name, units)} {name}" for name, units in slot.items())
+        count = len(self._candidates(pool, slot).feasible_rows())
+        if count:
+            words = f"one slot takes {wanted}, and {counted(count, 'node')} of the mesh would hold it when empty; none has that much free"
+            return Reason.NODES_BUSY, words
+        return Reason.NO_NODE_FITS, self._no_node(pool, slot, wanted)
+
+    def _no_node(self, pool: PoolName, slot: ResourceSet, wanted: str) -> str:
+        selector = self._pools.pools[pool].spec.selector
+        allowed = [node.total for node in self._nodes.values() if self._is_labelled(node, pool)]
+        if not allowed:
+            labels = ", ".join(f"{key}={value}" for key, value in sorted(selector.items()))
+            return f"no node of the mesh has the labels of pool {pool}: {labels}"
+        most = {name: max(total[name] for total in allowed) for name in slot}
+        short = next((name for name in slot if slot[name] > most[name]), None)
+        takes = wanted if short is None else f"{format_units(short, slot[short])} {short}"
+        has = f"; the largest has {format_units(short, most[short])}" if short is not None else " together"
+        where = f"pool {pool}" if selector else "the mesh"
+        return f"one slot takes {takes}, and no node of {where} has that much{has}"
+
+    def _is_labelled(self, node: NodeSeen, pool: PoolName) -> bool:
+        return mismatch(self._pools.pools[pool].spec.selector, node.labels) is None
+
+    # -- slots of stages -----------------------------------------------------------------------------------------------
+
+    def place(self, stage: StageId, pool: PoolName, slot: ResourceSet, most: int) -> int:
+        """Hold up to `most` more slots for the stage; return how many. Those beyond `nodes_of` are placed by Ray."""
+        if self.copies(pool, slot) is None:
+            return most
+        self._asked += 1
+        self._shapes.count_demand(_request(pool, slot), self._asked)
+        candidates, vector, chosen = self._candidates(pool, slot), self._table.vector(slot), list[NodeName]()
+        while len(chosen) < most and (row := candidates.pick(self._draw)) is not None:
+            self._table.promise(row, vector)
+            chosen.append(self._table.name(row))
+        self._held[stage] = slot, (*self.nodes_of(stage), *chosen)
+        if len(self._table.touched) > _TOUCHED_MAX:
+            self._table.touched.clear()
+            self._table.shape_version += 1
+        return len(chosen)
+
+    def nodes_of(self, stage: StageId) -> tuple[NodeName, ...]:
+        """Return the node of each slot of the stage; empty: Ray places the slots."""
+        return self._held[stage][1] if stage in self._held else ()
+
+    def find(self, stage: StageId, slot: ResourceSet, nodes: Sequence[NodeName]) -> None:
+        """Charge the nodes for a stage that an earlier process of the mesh has placed."""
+        if nodes:
+            self._held[stage] = slot, tuple(nodes)
+            for node in nodes:
+                if node in self._table:
+                    self._table.queue_for(self._table.row(node), self._table.vector(slot))
+
+    def keep(self, stage: StageId, slots: int) -> None:
+        """Release the stage's slots beyond the first `slots`."""
+        slot, nodes = self._held.get(stage, (NOTHING, ()))
+        if len(nodes) > slots:
+            self._withdraw(slot, nodes[slots:])
+            self._held[stage] = slot, nodes[:slots]
+
+    def withdraw(self, stage: StageId, nodes: Sequence[NodeName]) -> None:
+        """Release one slot of the stage on each of these nodes, as far as it has one there."""
+        slot, held = self._held.get(stage, (NOTHING, ()))
+        gone = Counter(nodes) & Counter(held)
+        self._withdraw(slot, tuple(gone.elements()))
+        if stage in self._held:
+            self._held[stage] = slot, tuple((Counter(held) - gone).elements())
+
+    def join(self, stage: StageId, other: StageId) -> None:
+        """Add the slots that are held under another name to those of the stage."""
+        slot, nodes = self._held.pop(other, (NOTHING, ()))
+        if nodes:
+            self._held[stage] = slot, (*self.nodes_of(stage), *nodes)
+
+    def release(self, stage: StageId) -> None:
+        """Release all slots of the stage. Harmless if it has none."""
+        self._withdraw(*self._held.pop(stage, (NOTHING, ())))
+
+    def _withdraw(self, slot: ResourceSet, nodes: Sequence[NodeName]) -> None:
+        for node in nodes:
+            if node in self._table:
+                self._table.withdraw(self._table.row(node), self._table.vector(slot))
+
+    def _candidates(self, pool: PoolName, slot: ResourceSet) -> Candidates:
+        return self._shapes.bucket_for(_request(pool, slot)).candidates
+
+    def check(self) -> Iterator[str]:
+        """Yield a message per broken invariant: each node's load is the sum of the slots on it."""
+        load = self._table.load * 0
+        for slot, nodes in self._held.values():
+            for node in nodes:
+                if node in self._table:
+                    load[self._table.row(node)] += self._table.vector(slot)
+        if (load != self._table.load).any():
+            yield f"nodes promise {self._table.load.tolist()}, expected {load.tolist()}"
+
+
+def check_policy(name: str) -> None:
+    """Check the name of a pool's node policy.
+
+    Raises:
+        UnknownPolicy: No built-in policy has this name, or it places single tasks only.
+    """
+    BUILT_INS.policy(name)
+    parts = (part.rpartition("*")[2].strip() for part in name.split("+"))
+    for part in parts:
+        if ALIASES.get(part, part) in _OF_TASKS:
+            usable = ", ".join(known for known in BUILT_INS.names if known not in _OF_TASKS)
+            raise UnknownPolicy(f"the policy {part!r} places single tasks, not the slots of stages; use one of {usable}")
+
+
+def _request(pool: PoolName, slot: ResourceSet) -> TaskRequest:
+    """Return the request that stands for all slots of this size in the pool."""
+    return TaskRequest(task=TaskId(""), pool=pool, resources=slot, has_agent=False)

@@ -1,0 +1,309 @@
+"""Stages that grow and shrink while they run, on a real cluster of two CPUs."""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import patience
+import pytest
+import ray
+from ray.util.placement_group import placement_group, remove_placement_group
+
+from mesh.core.ids import MeshId, NodeId, NodeName, RunId, StageId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.ray.placement import NODE_LABEL, PlacementPool
+from mesh.ray.stage_runner import detached_actors
+from mesh.ray.stage_runner.host import RayStageHost
+from mesh.ray.user_code import ray_tables
+from mesh.stages.hosting import HostReport
+from mesh.stages.messages import NodeFailed, NodeSucceeded, StageEnded, StageMessage, StageResized
+from mesh.stages.spec import StageSpec, TaskSpec
+
+for pickling in (cloudpickle, ray.cloudpickle):  # Workers cannot import this file.
+    pickling.register_pickle_by_value(sys.modules[__name__])
+
+pytestmark = pytest.mark.ray
+
+EVENT_S_MAX = 120.0
+eventually = partial(patience.eventually, patience_s=90.0)
+SLOT = ResourceSet.of({"cpu": 0.5})
+STAGE = StageId("r.1")
+
+
+def wait_for(folder: str, name: str) -> None:
+    """Leave a line in the task's file for each begin, and wait for the file that lets it go."""
+    with Path(folder, name).open("a") as file:
+        file.write("begun\n")
+    while not Path(folder, f"{name}.go").exists():
+        time.sleep(0.01)
+
+
+def add(*numbers: int) -> int:
+    return 1 + sum(numbers)
+
+
+class Mesh:
+    """Hosts of one mesh, one after the other, as its processes are; and the messages of its stage."""
+
+    def __init__(self, address: str, folder: Path) -> None:
+        self.address, self.folder = address, folder
+        self.reports: queue.SimpleQueue[HostReport] = queue.SimpleQueue()
+        self.messages: list[StageMessage] = []
+        self.hosts: list[RayStageHost] = []
+        self.before = groups()
+        self.host = self.open()
+        self.host.extend_deadline(1, 600_000, 600_000, 1)
+
+    def open(self) -> RayStageHost:
+        self.hosts.append(
+            RayStageHost(
+                mesh=MeshId("elastic"),
+                address=self.address,
+                report=self.reports.put,
+                storage_url=self.folder.as_uri(),
+                inline_limit_bytes=1024,
+                node_labels={},
+                warm_runners=0,
+            )
+        )
+        return self.hosts[-1]
+
+    def restart(self) -> bytes:
+        """Replace the host by that of a new process; return the note that it finds."""
+        self.host = self.open()
+        found = self.host.find()
+        assert found is not None
+        self.host.go_on(frozenset(held.stage for held in found.stages))
+        self.host.extend_deadline(2, 600_000, 600_000, 1)
+        (held,) = found.stages
+        return held.note
+
+    def start(self, function: Callable[..., Any], *tasks: TaskSpec, slots: int) -> None:
+        code = cloudpickle.dumps(function, protocol=5)
+        sha256 = hashlib.sha256(code).hexdigest()
+        spec = StageSpec(stage=STAGE, run=RunId("r"), tenant=TenantPath("acme"), tasks=tasks, slot=SLOT, width=4)
+        self.host.start(spec, slots, 7, {sha256: code}, {}, b"first")
+
+    def start_waiting(self, names: str, slots: int) -> None:
+        """Start a stage of tasks that wait for `let_go`."""
+        function = f"blob:{hashlib.sha256(cloudpickle.dumps(wait_for, protocol=5)).hexdigest()}"
+        tasks = (TaskSpec(node=NodeId(name), attempt=1, function=function, args=(str(self.folder), name), resources=SLOT) for name in names)
+        self.start(wait_for, *tasks, slots=slots)
+
+    def let_go(self, names: str) -> None:
+        for name in names:
+            (self.folder / f"{name}.go").touch()
+
+    def begun(self) -> str:
+        return "".join(sorted(path.name for path in self.folder.iterdir() if len(path.name) == 1))
+
+    def until(self, kind: type[StageMessage], **values: object) -> StageMessage:
+        """Return the first message like this one."""
+
+        def fits(message: StageMessage) -> bool:
+            return isinstance(message, kind) and all(getattr(message, name) == value for name, value in values.items())
+
+        while not (found := [message for message in self.messages if fits(message)]):
+            report = self.reports.get(timeout=EVENT_S_MAX)
+            self.messages += report.messages
+            self.host.confirm(report.stage, report.number)
+        return found[0]
+
+    def succeeded(self) -> Counter[NodeId]:
+        """Wait for the end; return how often each node succeeded."""
+        self.until(StageEnded)
+        return Counter(message.node for message in self.messages if isinstance(message, NodeSucceeded))
+
+    def own_groups(self) -> int:
+        return len(groups() - self.before)
+
+
+def groups() -> set[str]:
+    return {row.id for row in ray_tables.groups()}
+
+
+@pytest.fixture
+def mesh(ray_driver: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mesh]:
+    monkeypatch.setattr(detached_actors, "ANSWER_S", EVENT_S_MAX)  # A recovered runner may answer slowly.
+    mesh = Mesh(ray_driver.address, tmp_path)
+    yield mesh
+    mesh.host.leave(len(mesh.hosts))
+    for host in mesh.hosts:
+        host.stop_all()
+        host.close()
+    eventually(lambda: mesh.own_groups() == 0)
+    eventually(lambda: not any(name.startswith("mesh/elastic/") for name in ray.util.list_named_actors()))
+
+
+@pytest.fixture
+def blocker(mesh: Mesh) -> Iterator[Any]:
+    """Group that leaves room for one slot."""
+    blocker = placement_group([{"CPU": 1.5}])
+    eventually(lambda: blocker.wait(1))
+    mesh.before = groups()
+    yield blocker
+    remove_placement_group(blocker)
+
+
+def test_a_growing_stage_runs_more_tasks_at_once(mesh: Mesh) -> None:
+    mesh.start_waiting("abcd", slots=1)
+    eventually(lambda: mesh.begun() == "a")
+    mesh.host.grow(STAGE, 2, b"three")
+    mesh.until(StageResized, slots=3)
+    eventually(lambda: len(mesh.begun()) == 3)
+    mesh.let_go("abcd")
+    assert mesh.succeeded() == Counter("abcd")
+
+
+def test_a_shrinking_stage_loses_no_task_and_frees_its_groups(mesh: Mesh) -> None:
+    mesh.start_waiting("abcdef", slots=3)
+    eventually(lambda: mesh.begun() == "abc")
+    assert mesh.own_groups() == 3
+    mesh.host.shrink(STAGE, 1)
+    mesh.let_go("a")
+    eventually(lambda: len(mesh.begun()) == 4)  # A task behind `a`; those behind `b` and `c` come later, also behind `a`.
+    mesh.let_go("bc")
+    mesh.until(StageResized, slots=1)
+    eventually(lambda: mesh.own_groups() == 1)
+    mesh.let_go("def")
+    assert mesh.succeeded() == Counter("abcdef")
+    assert {name: (mesh.folder / name).read_text() for name in "abcdef"} == dict.fromkeys("abcdef", "begun\n")
+
+
+@pytest.mark.parametrize("shrinks", [True, False], ids=["whose slot is retired", "while another slot is idle"])
+def test_a_task_behind_a_long_one_goes_to_another_slot(mesh: Mesh, shrinks: bool) -> None:
+    mesh.start_waiting("abcdef", slots=2)
+    eventually(lambda: mesh.begun() == "ab")
+    if shrinks:
+        mesh.host.shrink(STAGE, 1)
+        note_of(mesh)  # The runner has the order. Else `c` may begin before, and its slot goes.
+    mesh.let_go("acdef")  # `d` was submitted behind `b`, which stays.
+    for node in "acdef":
+        mesh.until(NodeSucceeded, node=node)
+    assert mesh.own_groups() == 2
+    mesh.let_go("b")
+    assert mesh.succeeded() == Counter("abcdef")
+    assert {name: (mesh.folder / name).read_text() for name in "abcdef"} == dict.fromkeys("abcdef", "begun\n")
+
+
+@pytest.mark.usefixtures("blocker")
+def test_a_cancelled_stage_gives_a_waiting_growth_back(mesh: Mesh) -> None:
+    mesh.start_waiting("ab", slots=1)
+    eventually(lambda: mesh.begun() == "a")
+    mesh.host.grow(STAGE, 1, b"two")
+    eventually(lambda: mesh.own_groups() == 2)
+    mesh.host.cancel(STAGE)
+    mesh.until(StageEnded)
+    eventually(lambda: mesh.own_groups() == 0)
+
+
+def test_no_task_waits_in_a_slot_that_is_not_placed(mesh: Mesh, blocker: Any) -> None:
+    mesh.start_waiting("abc", slots=1)
+    mesh.host.grow(STAGE, 1, b"two")
+    eventually(lambda: mesh.own_groups() == 2)
+    mesh.let_go("abc")
+    assert mesh.succeeded() == Counter("abc")
+    assert not any(isinstance(message, StageResized) for message in mesh.messages)
+    remove_placement_group(blocker)
+
+
+def test_a_growth_outlives_the_process_that_asked_for_it(mesh: Mesh, blocker: Any) -> None:
+    mesh.start_waiting("ab", slots=1)
+    eventually(lambda: mesh.begun() == "a")
+    mesh.host.grow(STAGE, 1, b"two")
+    eventually(lambda: mesh.own_groups() == 2)
+    eventually(lambda: note_of(mesh) == b"two")
+    assert mesh.restart() == b"two"
+    remove_placement_group(blocker)
+    mesh.until(StageResized, slots=2)
+    eventually(lambda: mesh.begun() == "ab")
+    mesh.let_go("ab")
+    assert mesh.succeeded() == Counter("ab")
+
+
+def test_a_growth_that_its_runner_never_got_is_removed(mesh: Mesh) -> None:
+    mesh.start_waiting("ab", slots=1)
+    eventually(lambda: mesh.begun() == "a")
+    (keeper,) = (name for name in ray.util.list_named_actors() if name.startswith("mesh/elastic/keeper"))
+    ray.get(ray.get_actor(keeper).take.remote(SLOT, 2, (), {}), timeout=EVENT_S_MAX)  # Then the process dies.
+    assert mesh.own_groups() == 3
+    assert mesh.restart() == b"first"
+    eventually(lambda: mesh.own_groups() == 1)
+    mesh.let_go("ab")
+    assert mesh.succeeded() == Counter("ab")
+
+
+def note_of(mesh: Mesh) -> bytes:
+    (runner,) = (name for name in ray.util.list_named_actors() if name.startswith("mesh/elastic/runner"))
+    (held,) = ray.get(ray.get_actor(runner).inventory.remote(), timeout=EVENT_S_MAX).stages
+    return bytes(held.note)
+
+
+@pytest.mark.parametrize("shape", ["a chain", "a fan"])
+def test_each_of_1000_tasks_runs_once(mesh: Mesh, shape: str) -> None:
+    function = f"blob:{hashlib.sha256(cloudpickle.dumps(add, protocol=5)).hexdigest()}"
+
+    def node(number: int, *inputs: int) -> TaskSpec:
+        names = tuple(NodeId(f"n{each}") for each in inputs)
+        args = tuple({"$ref": name} for name in names)
+        return TaskSpec(node=NodeId(f"n{number}"), attempt=1, function=function, args=args, inputs=names, resources=SLOT)
+
+    rest = [node(number, number - 1 if shape == "a chain" else 0) for number in range(1, 1_000)]
+    mesh.start(add, node(0), *rest, slots=2)
+    assert mesh.succeeded() == Counter(f"n{number}" for number in range(1_000))
+
+
+def test_tasks_of_reclaimed_slots_end_and_the_others_go_on(mesh: Mesh) -> None:
+    mesh.start_waiting("abc", slots=3)
+    eventually(lambda: mesh.begun() == "abc")
+    mesh.host.shrink(STAGE, 1, at_once=True)
+    mesh.until(StageResized, slots=1, retired=2)
+    eventually(lambda: mesh.own_groups() == 1)
+    mesh.let_go("abc")
+    assert len(mesh.succeeded()) == 1
+    failed = [message for message in mesh.messages if isinstance(message, NodeFailed)]
+    assert [message.failure.reason for message in failed] == [Reason.QUOTA_RECLAIMED] * 2
+
+
+def test_a_growth_of_nothing_replaces_the_note(mesh: Mesh) -> None:
+    mesh.start_waiting("a", slots=1)
+    eventually(lambda: mesh.begun() == "a")
+    mesh.host.grow(STAGE, 0, b"two")
+    eventually(lambda: note_of(mesh) == b"two")
+    assert mesh.own_groups() == 1
+    mesh.let_go("a")
+    assert mesh.succeeded() == Counter("a")
+
+
+def test_a_slot_stands_on_the_node_that_was_named(ray_driver: Any) -> None:
+    pool = PlacementPool({})
+    (node,) = (NodeName(row["NodeID"]) for row in ray.nodes() if row["Labels"].get(NODE_LABEL))
+    try:
+        (pinned,) = pool.take_slots(SLOT, 1, (node,))
+        assert pinned.group is not None
+        eventually(lambda: pinned.hex_id in {row.id for row in ray_tables.groups() if row.is_placed})
+        pool.give_back(pinned.group)
+        (elsewhere,), (free,) = pool.take_slots(SLOT, 1, (NodeName("ab" * 28),)), pool.take_slots(SLOT, 1)
+        assert pinned.hex_id not in {elsewhere.hex_id, free.hex_id}
+        assert pool.take_slots(SLOT, 1, (node,))[0].hex_id == pinned.hex_id
+    finally:
+        pool.close()
+
+
+def test_many_slots_are_placed_in_few_groups(ray_driver: Any) -> None:
+    pool = PlacementPool({})
+    try:
+        found = pool.take_slots(ResourceSet.of({"cpu": "0.001"}), 130)
+        assert [group.slots for group in found] == [3] * 43 + [1]
+    finally:
+        pool.close()

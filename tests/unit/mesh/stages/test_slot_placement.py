@@ -1,0 +1,139 @@
+"""Placement of slots on nodes: policies, selectors, use by others, nodes that come and go."""
+
+from __future__ import annotations
+
+import pytest
+
+from mesh.core.pools import PoolLedger, PoolSpec
+from mesh.core.reasons import Reason
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.seen_nodes import NodeSeen
+from mesh.policies.catalogue import UnknownPolicy
+from mesh.stages.slot_placement import SlotPlacement, check_policy
+
+
+def cpu(count):
+    return ResourceSet.of({"cpu": count})
+
+
+ONE = cpu(1)
+
+
+def node(name, cpus, free=None, **labels):
+    return NodeSeen(node=name, total=cpu(cpus), labels=labels, available=cpu(cpus if free is None else free))
+
+
+def placement(*nodes, capacity=8, policy="binpack", **selector):
+    made = SlotPlacement(PoolLedger((PoolSpec(pool="p", capacity=cpu(capacity), policy=policy, selector=selector),)))
+    made.see(nodes)
+    return made
+
+
+def placed(made, stage="s", slot=ONE, most=8):
+    made.place(stage, "p", slot, most)
+    assert list(made.check()) == []
+    return made.nodes_of(stage)
+
+
+def test_binpack_fills_one_node_before_the_next():
+    made = placement(node("a", 4), node("b", 4))
+    first = placed(made, "s", most=3)
+    assert len(set(first)) == 1
+    assert placed(made, "t", most=2).count(first[0]) == 1
+
+
+def test_spread_uses_all_nodes():
+    assert set(placed(placement(node("a", 4), node("b", 4), policy="spread"), most=2)) == {"a", "b"}
+
+
+def test_a_selector_admits_nodes_with_its_labels_only():
+    made = placement(node("a", 4, zone="east"), node("b", 4, zone="west"), zone="in(west, north)")
+    assert made.copies("p", ONE) == 4
+    assert placed(made) == ("b",) * 4
+    assert not made.fits("p", ONE)
+    assert made.refusal("p", ONE)[0] is Reason.NODES_BUSY
+
+
+def test_a_selector_that_no_node_matches_is_named():
+    made = placement(node("a", 8, zone="east"), zone="west")
+    assert made.refusal("p", ONE) == (Reason.NO_NODE_FITS, "no node of the mesh has the labels of pool p: zone=west")
+
+
+def test_free_capacity_in_parts_holds_no_whole_slot():
+    made = placement(node("a", 4), node("b", 4))
+    placed(made, "s", cpu(3), 2)
+    assert not made.fits("p", cpu(2))
+    words = "one slot takes 2 cpu, and 2 nodes of the mesh would hold it when empty; none has that much free"
+    assert made.refusal("p", cpu(2)) == (Reason.NODES_BUSY, words)
+
+
+def test_use_by_others_counts_once_two_looks_agree():
+    made = placement(node("a", 8))
+    assert not made.see((node("a", 8, free=1),))
+    assert made.fits("p", cpu(4))
+    assert made.see((node("a", 8, free=1),))
+    assert not made.fits("p", cpu(4))
+    made.see((node("a", 8),))
+    assert made.see((node("a", 8),))
+    assert made.fits("p", cpu(4))
+
+
+def test_released_slots_can_be_placed_again():
+    made = placement(node("a", 8))
+    placed(made, "s")
+    made.keep("s", 2)
+    assert placed(made, "t", most=9) == ("a",) * 6
+    made.release("s")
+    assert placed(made, "u", most=9) == ("a",) * 2
+
+
+def test_further_slots_of_a_stage_are_added_to_the_first():
+    made = placement(node("a", 8))
+    placed(made, most=2)
+    assert len(placed(made, most=3)) == 5
+
+
+def test_a_node_that_left_counts_again_when_it_is_back():
+    made = placement(node("a", 4), node("b", 4))
+    everywhere = placed(made)
+    assert sorted(everywhere) == ["a"] * 4 + ["b"] * 4
+    assert made.see((node("a", 4),))
+    assert list(made.check()) == []
+    made.see((node("a", 4), node("b", 4)))
+    assert not made.fits("p", ONE)
+    made.release("s")
+    assert list(made.check()) == []
+    assert made.fits("p", cpu(4))
+
+
+def test_slots_of_an_earlier_process_are_charged():
+    made = placement(node("a", 8))
+    made.find("s", cpu(3), ("a", "a", "gone"))
+    assert list(made.check()) == []
+    assert placed(made, "t") == ("a",) * 2
+
+
+@pytest.mark.parametrize(
+    ("made", "slot"),
+    [
+        pytest.param(placement(), ONE, id="unknown nodes"),
+        pytest.param(placement(node("a", 4), capacity=9), ONE, id="a mesh that may grow"),
+        pytest.param(placement(node("a", 8)), NOTHING, id="a slot of nothing"),
+    ],
+)
+def test_ray_places_what_has_no_known_node(made, slot):
+    assert made.fits("p", slot)
+    assert made.place("s", "p", slot, 5) == 5
+    assert made.nodes_of("s") == ()
+
+
+@pytest.mark.parametrize("policy", ["weighted", "binpack", "spread", "random", "hybrid", "0.7*least_busy+0.3*binpack"])
+def test_policies_that_place_slots_are_accepted(policy):
+    check_policy(policy)
+    assert len(placed(placement(node("a", 4), node("b", 4), policy=policy))) == 8
+
+
+@pytest.mark.parametrize("policy", ["locality", "gang", "node_affinity", "0.5*job_affinity+0.5*binpack", "best"])
+def test_other_policies_are_refused_by_name(policy):
+    with pytest.raises(UnknownPolicy):
+        check_policy(policy)
