@@ -53,6 +53,7 @@ class QueuedStage:
     created_ms: int = 0  #: See `StageSpec.created_ms`.
     reason: Reason = Reason.WAITING_IN_QUEUE
     preemption: PreemptionPolicy = NEVER_PREEMPTS
+    queued_ms: int = 0  #: When it was queued at its mesh, since the epoch, on the store's clock; the store sets it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +114,8 @@ class NotificationKind(str, Enum):
     """Other meshes wait for quota: return idle leases."""
     PLAN = "plan"
     """A plan reclaims part of the mesh's leases; the next heartbeat says which."""
+    SETTINGS = "settings"
+    """The root has published other settings for the mesh."""
     FORGET = "forget"
     """A run has ended; its values may be deleted (`subject`: run id)."""
 
@@ -297,6 +300,9 @@ class StageQueue(Protocol):
             cursor: Empty: return at once with a cursor for notifications from now on.
             wait_ms: Longest wait for the first notification.
         """
+
+    def notify(self, mesh: MeshId, kind: NotificationKind) -> None:
+        """Send the mesh a notification without subject. Harmless if the mesh has no session."""
 
     def inbox(self, wait_ms: int, limit: int = 512) -> tuple[InboxEntry, ...]:
         """Return the oldest entries without acknowledgement; wait up to `wait_ms` for the first."""

@@ -1,4 +1,4 @@
-"""Link of a mesh without a key to the store: the child's verbs of three ports over HTTP, at any replica of the root.
+"""Link of a mesh without a key to the store: the child's verbs of four ports over HTTP, at any replica of the root.
 
 One table holds every verb: its port and method, its arguments, its response and its time limit. The root's routes and the child's
 adapters read the same table, so they always agree. Values are those of the ports; an argument has the name that the method gives it.
@@ -46,6 +46,7 @@ from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
 from mesh.errors import AmountError, MeshError
 from mesh.stages.messages import STAGE_MESSAGE
+from mesh.stages.stage_settings import StageSettings
 
 #: Path prefix of the routes.
 LINK_PATH = "/v1/link"
@@ -87,7 +88,7 @@ class Verb(Generic[A, R]):
     """One verb of the link: a method of a port."""
 
     name: str  #: The last part of the path.
-    port: str  #: `ledger` or `queue`.
+    port: str  #: `ledger`, `queue` or `registry`.
     method: str
     asked: Any  #: The dataclass `A`; its fields are the method's arguments.
     answered: Any  #: The type `R`, for `mesh.core.wire`.
@@ -200,6 +201,11 @@ class AwaitNotifications:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsOf:
+    mesh: MeshId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AskTerms:
     """Request for the terms of every mesh, and for the root's warnings about this record."""
 
@@ -264,10 +270,13 @@ NOTIFICATIONS: Verb[AwaitNotifications, tuple[str, tuple[Notification, ...]]] = 
     budget=Budget.NOTIFICATIONS,
     limit_ms=2_000,
 )
+SETTINGS_OF: Verb[SettingsOf, StageSettings | None] = Verb(
+    name="settings-of", port="registry", method="settings_of", asked=SettingsOf, answered=StageSettings | None
+)
 
 VERBS: tuple[Verb[Any, Any], ...] = (
     TERMS, JOIN, HEARTBEAT, LEAVE, ACQUIRE, RELEASE, QUEUED, HEADS_OF, REMEMBERED, EXPLAIN, CLAIM, RESUME, REPORT, INPUTS_OF,
-    CLAIMS_OF, NOTIFICATIONS,
+    CLAIMS_OF, NOTIFICATIONS, SETTINGS_OF,
 )  # fmt: skip
 
 

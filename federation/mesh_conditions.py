@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from federation.estimates import Pace
 from federation.flap_detection import FlapHistory
+from mesh.stages.stage_settings import StageSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,7 @@ class MeshCondition:
     drain: Drain | None = None
     flap_history: FlapHistory | None = None
     pace: Pace | None = None
+    settings: StageSettings | None = None  #: Settings of the root's file, which the mesh follows; None: those of its own record.
 
 
 #: Status of a mesh without stored facts.

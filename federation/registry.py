@@ -1,6 +1,6 @@
-"""Registry of meshes: drains, flap detection and run times. It outlives sessions, which the ledger keeps.
+"""Registry of meshes: drains, settings, flap detection and run times. It outlives sessions, which the ledger keeps.
 
-Only operators write drains. Only coordinators write flap detection and run times. The two never write the same field. A coordinator that
+Only operators write drains and settings. Only coordinators write flap detection and run times. The two never write the same field. A coordinator that
 writes after another has written since its read is refused, and reads again.
 """
 
@@ -14,6 +14,7 @@ from federation.flap_detection import FlapHistory, FlapRules, Sighting, changed,
 from federation.mesh_conditions import NEWCOMER, Drain, MeshCondition
 from federation.snapshot import AbsentMesh, FederationSnapshot, MeshRecord, Whereabouts
 from mesh.core.ids import MeshId
+from mesh.stages.stage_settings import StageSettings
 
 #: Least time between two notes that only say that a coordinator watches, ms.
 NOTE_MS = 1_000
@@ -37,6 +38,13 @@ class RegistryNote:
     paces: dict[MeshId, Pace] = field(default_factory=dict)  #: Only meshes that changed.
 
 
+class PublishedSettings(Protocol):
+    """Part of the registry that a mesh reads."""
+
+    def settings_of(self, mesh: MeshId) -> StageSettings | None:
+        """Return the settings as `MeshRegistry.settings_of`. Raises StoreUnavailable."""
+
+
 class MeshRegistry(Protocol):
     """Port of the registry; every method is atomic and safe to repeat. All methods raise StoreUnavailable."""
 
@@ -45,6 +53,12 @@ class MeshRegistry(Protocol):
 
     def undrain(self, mesh: MeshId) -> bool:
         """Remove the drain; return False if there was none."""
+
+    def publish_settings(self, settings: Mapping[MeshId, StageSettings]) -> None:
+        """Replace the settings of all meshes; meshes without an entry follow their own records."""
+
+    def settings_of(self, mesh: MeshId) -> StageSettings | None:
+        """Return the published settings of the mesh; None: there are none."""
 
     def conditions(self) -> MeshConditions:
         """Return the whole registry."""
@@ -85,7 +99,7 @@ def observe(
     after = watch(known, seen, now_ms=snapshot.at_ms, watched_ms=conditions.watched_ms, rules=rules)
     paces = {mesh: _paced(conditions.meshes.get(mesh, NEWCOMER).pace, took) for mesh, took in run_times_ms.items() if took}
     meshes = {
-        mesh: MeshCondition(drain=kept.drain, flap_history=after.get(mesh), pace=paces.get(mesh, kept.pace))
+        mesh: replace(kept, flap_history=after.get(mesh), pace=paces.get(mesh, kept.pace))
         for mesh in conditions.meshes.keys() | after.keys() | paces.keys()
         for kept in (conditions.meshes.get(mesh, NEWCOMER),)
     }

@@ -10,6 +10,7 @@ from mesh.core.ids import FlavorName, MeshId, PoolName, StageId, TenantPath
 from mesh.core.node_sizes import NodeSize
 from mesh.core.pools import DEFAULT_POLICY
 from mesh.core.resources import NOTHING, ResourceSet
+from mesh.stages.stage_settings import DEFAULT_SETTINGS, StageSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,7 @@ class MeshRecord:
     waiting_for_ray: int = 0  #: Stages that it runs, but that wait in Ray for resources.
     leases_full: bool = False  #: It holds as many leases as it may, all in use: it can get no lease for another tenant and flavor.
     nodes: tuple[NodeSize, ...] = ()  #: Sizes of its Ray nodes, in the resources of its pools; empty: unknown.
+    settings: StageSettings = DEFAULT_SETTINGS  #: Settings that it follows now.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,6 +101,7 @@ def run(settings: ChildSettings, notify: Callable[..., None] = report_ready) -> 
         host=host,
         clock=EnduringClock(),
         heartbeat_ms=settings.heartbeat_ms,
+        settings=ports.settings,
     )
     threading.Thread(target=_read_notifications, args=(ports.queue, record.mesh, work.put, stop), name="notifications", daemon=True).start()
     child.heartbeat()

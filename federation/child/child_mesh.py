@@ -50,6 +50,7 @@ from federation.errors import (
     SessionLost,
 )
 from federation.leases import LeaseLedger
+from federation.registry import PublishedSettings
 from federation.snapshot import MeshRecord
 from mesh.core.clock import Clock
 from mesh.core.ids import RunId, StageId
@@ -74,6 +75,7 @@ class ChildMesh:
         record: Record of the mesh; each heartbeat fills in the use of its pools.
         host: Has to report through `take_report`, on the thread that calls everything else.
         heartbeat_ms: Interval between calls of `heartbeat`, before jitter.
+        settings: Settings that the root has published for the mesh; None: the mesh follows those of its record.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class ChildMesh:
         host: StageHost,
         clock: Clock,
         heartbeat_ms: int,
+        settings: PublishedSettings | None = None,
     ) -> None:
         self._record = record
         self._ledger = ledger
@@ -93,6 +96,8 @@ class ChildMesh:
         self._host = host
         self._clock = clock
         self._heartbeat_ms = heartbeat_ms
+        self._settings = settings
+        self._reads_settings = settings is not None  #: The published settings are to be read.
         self._may_go_on = True  #: This process has had no session yet, so it may recover an earlier process's work.
         self._acknowledged = 0  #: Heartbeats that the ledger has acknowledged.
         self._begun = 0  #: Heartbeats, acknowledged or not.
@@ -175,7 +180,8 @@ class ChildMesh:
             self._look_at_the_clock(sent_ms)
             return
         self._acknowledged += 1
-        self._is_comparing |= self._acknowledged % HEARTBEATS_PER_COMPARISON == 0
+        if self._acknowledged % HEARTBEATS_PER_COMPARISON == 0:
+            self._is_comparing, self._reads_settings = True, self._settings is not None
         self._reporter.ask_again()
         self._work()
         self._look_at_the_clock(self._clock.monotonic_ms())
@@ -193,6 +199,7 @@ class ChildMesh:
         """
         steps = (
             self._reporter.report,
+            self._read_settings,
             self._look,
             self._fit_slots,
             self._decision_queue.explain,
@@ -210,6 +217,18 @@ class ChildMesh:
         changes = self._claims.fit_slots()
         if changes:
             self._decision_queue.take(*changes)
+
+    def _read_settings(self) -> None:
+        """Follow the settings that the root has published for the mesh, if they have changed."""
+        if self._settings is None or not self._reads_settings:
+            return
+        published = self._settings.settings_of(self._record.mesh)
+        self._reads_settings = False
+        changed = self._child_state.change_settings(published) if published is not None else None
+        if changed is not None:
+            log.info("settings changed", mesh=self._record.mesh, settings=changed.settings)
+            self._decision_queue.take(changed)
+            self._child_session.hurry()  # The next heartbeat reports them.
 
     def _compare(self) -> None:
         if self._is_comparing:
@@ -354,6 +373,9 @@ class ChildMesh:
             self._guard(self._try_again)
         if NotificationKind.LEASE in kinds:
             self._guard(self._give_back_now)
+        if NotificationKind.SETTINGS in kinds:
+            self._reads_settings = True
+            self._guard(self._read_settings)
         if NotificationKind.PLAN in kinds:
             self._child_session.hurry()
 
@@ -364,7 +386,7 @@ class ChildMesh:
             self._host.confirm(report.stage, report.number)
             return
         over = any(isinstance(message, (StageEnded, StageLost)) for message in report.messages)
-        running.heed(report.messages)
+        running.heed(report.messages, self._clock.monotonic_ms())
         self._reporter.add_report(running, report)
         for message in report.messages:
             if isinstance(message, StageResized) and (fewer := running.note_retired(message, self._host)):
@@ -393,7 +415,8 @@ class ChildMesh:
             self._child_session.hurry()  # The ledger may reclaim quota for them.
         offers = self._offers(fresh[:HEADS_MAX])
         withdrawn = (events.WorkloadWithdrawn(workload=name) for name in sorted(gone))
-        self._decision_queue.take(self._child_state.nodes_seen(), *offers, *withdrawn, events.RoomMayHaveCome())
+        clock_read = events.ClockRead(now_ms=self._clock.wall_ms())
+        self._decision_queue.take(clock_read, self._child_state.nodes_seen(), *offers, *withdrawn, events.RoomMayHaveCome())
         for place in range(HEADS_MAX, len(fresh), HEADS_MAX):  # The most urgent come first; the next pass handles the rest.
             if not self._decision_queue.is_done or self._guard.has_to_stop(DONE_AT_ONCE):
                 return

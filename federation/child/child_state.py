@@ -20,7 +20,8 @@ from mesh.core.resources import ResourceSet
 from mesh.core.seen_nodes import NodeSeen
 from mesh.preemption.stage_preemption import Occupant
 from mesh.stages.admission import StageAdmission, WorkloadState
-from mesh.stages.admission_events import NodesSeen
+from mesh.stages.admission_events import NodesSeen, SettingsChanged
+from mesh.stages.stage_settings import StageSettings
 
 
 @dataclass(slots=True)
@@ -44,10 +45,17 @@ class ChildState:
 
     def begin(self) -> None:
         """Forget everything. `admission` is a new object, so a caller that kept the old one can see the change."""
-        self.admission = StageAdmission(tuple(map(_spec_of, self.record.pools)))
+        self.admission = StageAdmission(tuple(map(_spec_of, self.record.pools)), settings=self.record.settings)
         self.admission.handle(NodesSeen(nodes=self._nodes))
         self.accounting = LeaseAccounting()
         self.running.clear()
+
+    def change_settings(self, settings: StageSettings) -> SettingsChanged | None:
+        """Follow these settings from now on. Return the event for admission; None: they are in force already."""
+        if settings == self.record.settings:
+            return None
+        self.record = replace(self.record, settings=settings)
+        return SettingsChanged(settings=settings)
 
     def note_nodes(self, nodes: tuple[NodeSeen, ...]) -> None:
         """Record a look at the nodes, and report their sizes from now on, as far as a pool of the mesh has the resources."""
@@ -133,6 +141,7 @@ class ChildState:
             started_ms=running.started_ms,
             token=running.claim.token,
             created_ms=offer.created_ms,
+            saved_ms=running.saved_ms,
         )
 
 

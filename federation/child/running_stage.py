@@ -18,6 +18,7 @@ from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.wire import encode
 from mesh.stages.hosting import PARTS_MAX, Places, StageHost
 from mesh.stages.messages import (
+    NodeCheckpoint,
     NodeFailed,
     NodeSucceeded,
     StageEnded,
@@ -90,6 +91,7 @@ class RunningStage:
     is_hurried: bool = False  #: The tasks of these slots are interrupted.
     priority: int = 0
     started_ms: int = 0  #: On this process's own clock.
+    saved_ms: int | None = None  #: When a node of it last reported a checkpoint, on the same clock; None: none since this process began.
 
     @classmethod
     def of(cls, claimed: ClaimedStage, note: StageNote, now_ms: int, *, paid_by: Lease | None = None) -> RunningStage:
@@ -152,8 +154,10 @@ class RunningStage:
         """The most slots that the tasks that have not ended could use."""
         return max(1, min(self.width, self.tasks - len(self.done))) if self.width else self.note.slots
 
-    def heed(self, messages: tuple[StageMessage, ...]) -> None:
-        """Record from the host's messages which tasks have ended, and whether the stage waits for Ray."""
+    def heed(self, messages: tuple[StageMessage, ...], now_ms: int) -> None:
+        """Record from the host's messages which tasks have ended, whether one saved a checkpoint, and whether the stage waits for Ray."""
+        if any(isinstance(message, NodeCheckpoint) for message in messages):
+            self.saved_ms = now_ms
         self.done.update(message.node for message in messages if isinstance(message, NodeSucceeded))
         self.drop(message.node for message in messages if isinstance(message, NodeFailed))
         if messages:

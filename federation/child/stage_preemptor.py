@@ -4,16 +4,19 @@ When a lease shrinks, stages stop until it covers the rest: first the victims th
 victims, too: they stop for more urgent work of the tenant, as soon as they have run for their minimum time.
 
 Within a tenant on this mesh, `preemption_planner` chooses the victims from the state of the mesh. This module first asks the ledger for
-more quota, then stops the victims, holds the freed room for the more urgent stage, and ends holds that have run out.
+more quota, then stops the victims, holds the freed room for the more urgent stage, and ends holds that have run out. The mesh may limit
+these preemptions per minute.
 
-Source: ADR 0025.
+Source: ADR 0025, 0044.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
 
 import structlog
 
@@ -26,9 +29,12 @@ from federation.child.lease_client import LeaseClient
 from federation.child.preemption_planner import PreemptionPlanner, StagePreemption, words_of
 from federation.child.running_stage import RunningStage, beyond_limit
 from mesh.core.clock import Clock
+from mesh.core.counting import counted
 from mesh.core.ids import PoolName, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
+from mesh.preemption.rules import MINUTE_MS
+from mesh.preemption.stage_preemption import PreemptionLimits
 from mesh.stages import admission_events as events
 from mesh.stages.admission import LACK_OF_QUOTA, WorkloadState
 from mesh.stages.hosting import StageHost
@@ -49,6 +55,7 @@ class StagePreemptor:
     child_session: ChildSession
     host: StageHost
     clock: Clock
+    recent_ms: deque[int] = field(default_factory=deque)  #: Times of the mesh's own preemptions in the last minute, one per victim.
 
     def obey_leases(self) -> None:
         """Preempt the stages that leases do not pay for any more; stages within their minimum run time stop when it ends."""
@@ -103,7 +110,7 @@ class StagePreemptor:
             for pool, (reason, _) in workload.refused_by.items()
             if reason in LACK_OF_QUOTA and self.child_state.admission.ledger.pools[pool].spec.flavor == key[1]
         ]
-        first = min(waiting, key=lambda one: (-one[0].offer.priority, one[0].arrival), default=None)
+        first = min(waiting, key=lambda one: one[0].turn, default=None)
         if first is not None and first[0].offer.preemption.reservation_timeout_ms > 0:
             self._hold(first[0].offer, first[1], key, victims)
 
@@ -133,6 +140,14 @@ class StagePreemptor:
             SessionLost: `LeaseClient.grow` found the session lost.
         """
         self._hold_for_next()
+        delayed: set[StageId] = set()
+        self._preempt_for_waiting(delayed)
+        known = self.child_state.admission.workloads.items()
+        for stage in [stage for stage, one in known if one.delayed and stage not in delayed]:
+            self.decision_queue.take(events.PreemptionDelayed(workload=stage, detail=""))
+
+    def _preempt_for_waiting(self, delayed: set[StageId]) -> None:
+        """Preempt as `make`; put the stages that only the limit per minute delays into `delayed`."""
         known = self.child_state.admission.workloads.values()
         is_wanted = any(one.state is WorkloadState.QUEUED and one.offer.preemption.takes for one in known)
         if not is_wanted or self.child_session.permission(self.clock.monotonic_ms()) is not Permission.PROVED:
@@ -151,6 +166,9 @@ class StagePreemptor:
             planned = preemption_planner.preempt_for(workload, self.lease_client.grow)
             if planned is None or any(victim.stage not in self.child_state.running for victim in planned.victims):
                 in_vain.add(need)
+            elif (lifted_ms := self._limit_lifted_ms(len(planned.victims))) is not None:
+                delayed.add(planned.stage)
+                self._delay(planned.stage, lifted_ms)
             else:
                 ways += 1
                 self._promise(planned)
@@ -164,10 +182,38 @@ class StagePreemptor:
             leaving=tuple(self.child_state.leaving()),
             now_ms=self.clock.monotonic_ms(),
             headroom=self.lease_client.headroom,
+            limits=self._limits,
         )
+
+    @property
+    def _limits(self) -> PreemptionLimits:
+        return self.child_state.record.settings.preemption
+
+    def _limit_lifted_ms(self, victims: int) -> int | None:
+        """Return when the mesh may preempt so many stages, on its own clock; None: now.
+
+        A preemptor that needs more victims than the limit waits until the mesh has preempted nothing for a minute.
+        """
+        most, now_ms, recent = self._limits.per_minute_max, self.clock.monotonic_ms(), self.recent_ms
+        while recent and recent[0] <= now_ms - MINUTE_MS:
+            recent.popleft()
+        if most is None or not recent or len(recent) + victims <= most:
+            return None
+        too_many = min(len(recent), len(recent) + victims - most)
+        return recent[too_many - 1] + MINUTE_MS
+
+    def _delay(self, stage: StageId, lifted_ms: int) -> None:
+        """Report until when the limit delays the stage; the mesh then tries again."""
+        until_ms = self.clock.wall_ms() + lifted_ms - self.clock.monotonic_ms()
+        until = datetime.fromtimestamp(-(-until_ms // 1_000), tz=timezone.utc).strftime("%H:%M:%SZ")
+        most = counted(self._limits.per_minute_max or 0, "stage")
+        detail = f"the mesh preempts at most {most} a minute (per_minute_max), so nothing for this stage before {until}"
+        self.decision_queue.take(events.PreemptionDelayed(workload=stage, detail=detail))
+        self.child_session.hurry(lifted_ms)
 
     def _promise(self, planned: StagePreemption) -> None:
         for victim in planned.victims:
+            self.recent_ms.append(self.clock.monotonic_ms())
             log.info("a stage is preempted by a more urgent one", mesh=self.child_state.record.mesh, stage=victim.stage, to=planned.stage)
             running = self.child_state.running[victim.stage]
             running.preempted_because = Reason.PREEMPTED_WITHIN_TENANT

@@ -28,6 +28,7 @@ from mesh.core.resources import AMOUNT_MAX, BYTE_RESOURCES, to_units
 from mesh.errors import AmountError, SelectorError
 from mesh.policies.catalogue import UnknownPolicy
 from mesh.stages.slot_placement import check_policy
+from mesh.stages.stage_settings import ANY_TENANT
 
 Check = Callable[[FederationConfig, PlacedTenants], Iterator[ConfigProblem]]
 
@@ -197,6 +198,9 @@ def _tenant_names(config: FederationConfig, placed: PlacedTenants) -> Iterator[C
         for index, path in enumerate(section.tenants):
             if path != "*" and _is_unknown(path, known):
                 yield ConfigProblem(path=("meshes", mesh, "tenants", index), text=_unknown("tenant", path, known))
+        for path in section.queues:
+            if path != ANY_TENANT and _is_unknown(path, known):
+                yield ConfigProblem(path=("meshes", mesh, "queues", path), text=_unknown("tenant", path, known))
     depths: dict[str | None, int] = {None: 0}
     for tenant in placed.tenants:
         depths[tenant.path] = depths[tenant.parent] + 1

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from federation.config.capacity_warnings import warnings_of
 from federation.config.checks import problems_of
 from federation.config.models import FederationConfig
+from federation.config.sections.meshes import MeshSection
 from federation.config.sections.quota import QuotaSection
+from federation.config.sections.values import micros_of
 from federation.config.shape import shape_of
 from federation.config.tenant_paths import PlacedTenant
 from federation.config.yaml_source import ConfigProblem, parse
@@ -23,6 +25,8 @@ from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import FlavorResource, Quota, Tenant
 from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.core.resources import ResourceSet, to_units
+from mesh.preemption.stage_preemption import PreemptionLimits
+from mesh.stages.stage_settings import NodeWeights, QueueRules, StageSettings
 
 __all__ = [
     "FederationConfig",
@@ -33,6 +37,7 @@ __all__ = [
     "flap_rules_of",
     "load_config",
     "mesh_record_of",
+    "stage_settings_of",
     "tenants_of",
 ]
 
@@ -116,6 +121,34 @@ def mesh_record_of(config: FederationConfig, mesh: str, *, cluster: str, address
         address=address,
         tenants=section.tenants,
         shared=runs_on is not None and runs_on.shared,
+        settings=_settings_of(section),
+    )
+
+
+def stage_settings_of(config: FederationConfig) -> dict[MeshId, StageSettings]:
+    """Return the settings of each mesh that `apply` changes while the mesh runs."""
+    return {MeshId(name): _settings_of(section) for name, section in config.meshes.items()}
+
+
+def _settings_of(section: MeshSection) -> StageSettings:
+    weights, preemption = section.weights, section.preemption
+    return StageSettings(
+        weights=NodeWeights(
+            availability=micros_of(weights.availability),
+            fragmentation=micros_of(weights.fragmentation),
+            locality=micros_of(weights.locality),
+            contention=micros_of(weights.contention),
+        ),
+        preemption=PreemptionLimits(
+            threshold=None if preemption.threshold is None else micros_of(preemption.threshold),
+            lost_work_per_s=micros_of(preemption.lost_work_per_s),
+            per_minute_max=preemption.per_minute_max,
+            protected_pools=tuple(PoolName(name) for name, pool in section.pools.items() if pool.protected),
+        ),
+        queues={
+            tenant: QueueRules(priority=queue.priority, aging_per_s=micros_of(queue.aging_per_s))
+            for tenant, queue in section.queues.items()
+        },
     )
 
 

@@ -115,7 +115,8 @@ class Forecasts:
         reach = FlavorReach(snapshot.tree, meshes)
         self._times = RunTimes(meshes, ages, rules)
         self._waits = MeshWaits(meshes, reach, self._times)
-        self._precedence = Precedence(self._pending, self._reported, reach, in_force)
+        settings = {mesh: view.record.settings for mesh, view in meshes.items()}
+        self._precedence = Precedence(self._pending, self._reported, reach, in_force, settings, snapshot.at_ms)
         self._scheduler = WhatIfScheduler(snapshot, forest, in_force, self._pending.values(), reach, self._times)
         self._tenant_preemption = TenantPreemption(snapshot, meshes, in_force, self._precedence, running)
         self._planner = PlannerPreview(snapshot, forest, in_force, reach)

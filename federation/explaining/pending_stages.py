@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from federation.dispatch import QueuedStage
 from mesh.core.ids import MeshId, TenantPath
 from mesh.core.resources import ResourceSet
+from mesh.stages.stage_settings import StageSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,25 @@ class PendingStage:
     user: str = ""
     arrival: int = 0  #: Position in the queue of its mesh; among equals the lower one goes first.
     created_ms: int = 0  #: See `StageSpec.created_ms`.
+    queued_ms: int | None = None  #: See `QueuedStage.queued_ms`; None: not sent yet.
+
+
+def queue_order(queued: Sequence[QueuedStage], settings: StageSettings, now_ms: int) -> tuple[QueuedStage, ...]:
+    """Return a mesh's stages, which are in the order of the store, in the order in which the mesh tries them now.
+
+    Args:
+        settings: Settings that the mesh follows.
+        now_ms: On the store's clock.
+    """
+    if not settings.queues:
+        return tuple(queued)
+    rules = {stage.stage: settings.queue_of(stage.tenant) for stage in queued}
+
+    def key(stage: QueuedStage) -> int:
+        own = rules[stage.stage]
+        return own.key(stage.priority, stage.queued_ms) - own.gained(now_ms)
+
+    return tuple(sorted(queued, key=key))
 
 
 def pending_stages_in(queues: Mapping[MeshId, Sequence[QueuedStage]]) -> Iterator[PendingStage]:
@@ -38,4 +58,5 @@ def pending_stages_in(queues: Mapping[MeshId, Sequence[QueuedStage]]) -> Iterato
                 priority=stage.priority,
                 arrival=place,
                 created_ms=stage.created_ms,
+                queued_ms=stage.queued_ms,
             )

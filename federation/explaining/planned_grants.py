@@ -86,7 +86,7 @@ class PlannedGrants:
         whose = {(mesh, tenant) for mesh, tenant, _ in growing}
         waiting = [pending for pending in self._pending if (pending.mesh, pending.tenant) in whose]
         found: dict[str, FlavorName] = {}
-        for pending in sorted(waiting, key=lambda pending: (-pending.priority, pending.arrival)):
+        for pending in sorted(waiting, key=lambda pending: pending.arrival):
             for flavor in self._reach.at_mesh(pending):
                 target, coming = growing.get((pending.mesh, pending.tenant, flavor), (None, {}))
                 if target is not None and pending.slot <= target and any(coming.get(name, 0) > 0 for name in pending.slot):

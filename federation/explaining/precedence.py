@@ -12,9 +12,10 @@ from federation.quota.policies import TenantPolicies
 from mesh.core.ids import MeshId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.stages.admission import LACK_OF_ROOM
+from mesh.stages.stage_settings import DEFAULT_SETTINGS, StageSettings
 
 #: Reasons that bind a stage to its own mesh, so that it blocks no stage of another mesh.
-_MESH_LACKS = LACK_OF_ROOM | {Reason.LEASES_AT_LIMIT}
+_MESH_LACKS = LACK_OF_ROOM | {Reason.LEASES_AT_LIMIT, Reason.PREEMPTION_LIMIT}
 
 
 class Precedence:
@@ -23,15 +24,25 @@ class Precedence:
     Args:
         all_pending: Waiting stages by id; of each mesh the next one first.
         reported: The mesh's reason for each of them.
+        settings: Settings of the meshes.
+        now_ms: On the store's clock.
     """
 
     def __init__(
-        self, all_pending: Mapping[str, PendingStage], reported: Mapping[str, Reason], reach: FlavorReach, tenant_policies: TenantPolicies
+        self,
+        all_pending: Mapping[str, PendingStage],
+        reported: Mapping[str, Reason],
+        reach: FlavorReach,
+        tenant_policies: TenantPolicies,
+        settings: Mapping[MeshId, StageSettings],
+        now_ms: int,
     ) -> None:
         self._pending = all_pending
         self._reported = reported
         self._reach = reach
         self._tenant_policies = tenant_policies
+        self._settings = settings
+        self._now_ms = now_ms
         self._in_order: dict[TenantPath, bool] = {}
         self._waiting_at: defaultdict[tuple[MeshId, TenantPath], list[PendingStage]] = defaultdict(list)
         for pending in all_pending.values():
@@ -113,5 +124,7 @@ class Precedence:
         return not elsewhere and may_meet(self._reach.of(other), self._reach.of(pending))
 
     def _turn_of(self, pending: PendingStage) -> tuple[bool, int, int]:
-        """Return the sort key of the start: preemptors that wait for their victims first, then the most urgent."""
-        return self._reported.get(pending.stage) is not Reason.WAITING_FOR_VICTIMS, -pending.priority, pending.arrival
+        """Return the sort key of the start: preemptors that wait for their victims first, then the most urgent, as its mesh counts."""
+        rules = self._settings.get(pending.mesh, DEFAULT_SETTINGS).queue_of(pending.tenant)
+        key = rules.key(pending.priority, self._now_ms if pending.queued_ms is None else pending.queued_ms)
+        return self._reported.get(pending.stage) is not Reason.WAITING_FOR_VICTIMS, key, pending.arrival

@@ -76,7 +76,8 @@ def preview_preemption(
             return None  # Missing quota alone is the planner's to reclaim.
         newer_than_ms = rules.newer_than_ms(pending.created_ms)
         preemptor = preemptor_of(StageId(pending.stage), pending.tenant, pending.priority, pool.pool, newer_than_ms)
-        victims = select_victims(preemptor, alike, room=room, quota=quota, min_run_ms=rules.min_run_ms, now_ms=now_ms)
+        limits = view.record.settings.preemption
+        victims = select_victims(preemptor, alike, room=room, quota=quota, min_run_ms=rules.min_run_ms, now_ms=now_ms, limits=limits)
         chosen += [victims] if victims else []
     best = min(chosen, key=lambda victims: harm_of(victims, now_ms), default=None)
     if best is None:

@@ -44,6 +44,7 @@ from federation.link import (
     REPORT,
     RESUME,
     SESSION_HEADER,
+    SETTINGS_OF,
     TERMS,
     A,
     Acquire,
@@ -65,6 +66,7 @@ from federation.link import (
     Remembered,
     Report,
     Resume,
+    SettingsOf,
     Verb,
     named_error,
 )
@@ -78,6 +80,7 @@ from mesh.core.values import StoredValue
 from mesh.core.wire import decode, encode
 from mesh.errors import RuntimeAdapterError
 from mesh.stages.messages import StageMessage
+from mesh.stages.stage_settings import StageSettings
 
 #: The client drops idle connections before servers do (uvicorn after 5 s), so no call meets a closing connection.
 KEEP_IDLE_S = 4.0
@@ -321,6 +324,16 @@ class HttpStageQueue:
     def notifications(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Notification, ...]]:
         wait_ms = min(wait_ms, NOTIFICATION_WAIT_MS_MAX)
         return self._link.call(NOTIFICATIONS, AwaitNotifications(mesh=mesh, cursor=cursor, wait_ms=wait_ms), wait_ms=wait_ms)
+
+
+class HttpSettings:
+    """`PublishedSettings` over the link."""
+
+    def __init__(self, link: HttpLink) -> None:
+        self._link = link
+
+    def settings_of(self, mesh: MeshId) -> StageSettings | None:
+        return self._link.call(SETTINGS_OF, SettingsOf(mesh=mesh))
 
 
 class HttpBlobs:

@@ -199,7 +199,7 @@ class Reason(str, Enum):
     BELOW_THRESHOLD = "BELOW_THRESHOLD"
     """Not preempted: the gain is too small for the work that would be lost."""
     PREEMPTION_LIMIT = "PREEMPTION_LIMIT"
-    """Not preempted now: its label has reached its limit of preemptions per minute."""
+    """Nothing is preempted now: the victim's label, or the mesh of the waiting work, has reached its limit of preemptions per minute."""
     NO_PREEMPTION_CANDIDATES = "NO_PREEMPTION_CANDIDATES"
     """Preemption was considered, and no running work may be preempted."""
     PREEMPTION_INSUFFICIENT = "PREEMPTION_INSUFFICIENT"
@@ -243,6 +243,7 @@ PASSING: frozenset[Reason] = frozenset(
         Reason.LEASES_AT_LIMIT,
         Reason.QUOTA_RECLAIMED,
         Reason.PREEMPTED_WITHIN_TENANT,
+        Reason.PREEMPTION_LIMIT,
         Reason.WAITING_FOR_INPUTS,
         Reason.WAITING_IN_QUEUE,
         Reason.NODES_BUSY,

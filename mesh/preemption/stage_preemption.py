@@ -4,15 +4,19 @@ A victim has a lower priority than the preemptor, or, with `takes_newer`, the sa
 while a stage waits, and a victim is queued again with both. So each choice exchanges stages for one that comes before all of them in one
 strict order, (priority, creation time), and choices cannot cycle.
 
-The least urgent stage is stopped first. Among equals, the stage with the shortest run time is first, since nothing is known of
-saved state; then the one that started last. Either enough stages are stopped or none. Victims that turn out not to be needed
-are spared, the most urgent first. `mesh.preemption.rules` rules out candidates (equally urgent, too young), as for tasks.
+The least urgent stage is stopped first. Among equals, the stage with the shortest run time is first; then the one that started last.
+Either enough stages are stopped or none. Victims that turn out not to be needed are spared, the most urgent first.
+`mesh.preemption.rules` rules out candidates (equally urgent, too young), as for tasks.
 
-Source: ADR 0025; the order of `federation.quota.preemption.candidates`, and Kueue's filling back.
+A mesh may weigh unsaved work and set a threshold (`PreemptionLimits`). The score then chooses among the candidates that the strict order
+allows; it never adds one.
+
+Source: ADR 0025, 0044; the order of `federation.quota.preemption.candidates`, and Kueue's filling back.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -23,6 +27,32 @@ from mesh.preemption.rules import Candidate, PreemptionRules, Preemptor, Scored,
 
 #: Units by resource; an amount of 0 or less is not short.
 Short = Mapping[str, int]
+#: Millionths of a point of priority, or of a weight.
+MICROS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptionLimits:
+    """Rules of a mesh on its own preemption among stages, beside those of their tenant. Points are in millionths."""
+
+    threshold: int | None = None  #: The score of a victim must be above it; None: any score.
+    lost_work_per_s: int = 0  #: Subtracted from the score per second since the victim last saved a checkpoint, or has started.
+    per_minute_max: int | None = None  #: Most stages that the mesh preempts in a minute; None: any number.
+    protected_pools: tuple[PoolName, ...] = ()  #: Their stages are not preempted for stages of other pools.
+
+    def rules(self, min_run_ms: int) -> PreemptionRules:
+        """Return the rules for a preemptor whose victims must have run for `min_run_ms`."""
+        return PreemptionRules(
+            threshold=-math.inf if self.threshold is None else self.threshold / MICROS,
+            kappa_per_s=0.0,  # Nothing estimates how long a stage still has to run.
+            lost_work_per_s=self.lost_work_per_s / MICROS,
+            min_run_ms=min_run_ms,
+            cross_pool=True,
+            protected_pools=frozenset(self.protected_pools),
+        )
+
+
+NO_LIMITS = PreemptionLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +87,7 @@ class Occupant:
     started_ms: int
     token: int = 0  #: Token of its claim; later ones are greater.
     created_ms: int = 0  #: See `StageSpec.created_ms`.
+    saved_ms: int | None = None  #: When a node of it last saved a checkpoint, on the clock of `started_ms`; None: none has.
 
 
 def preemptor_of(stage: StageId, tenant: TenantPath, priority: int, pool: PoolName, newer_than_ms: int | None = None) -> Preemptor:
@@ -64,10 +95,11 @@ def preemptor_of(stage: StageId, tenant: TenantPath, priority: int, pool: PoolNa
     return Preemptor(task=TaskId(stage), label=NO_LABEL, pool=pool, priority=priority, tenant=tenant, newer_than_ms=newer_than_ms)
 
 
-def evaluate_occupants(preemptor: Preemptor, occupants: Iterable[Occupant], *, min_run_ms: int, now_ms: int) -> tuple[Scored, ...]:
+def evaluate_occupants(
+    preemptor: Preemptor, occupants: Iterable[Occupant], *, min_run_ms: int, now_ms: int, limits: PreemptionLimits = NO_LIMITS
+) -> tuple[Scored, ...]:
     """Return each occupant with ELIGIBLE, or with the reason why it is not preempted, in the given order."""
-    rules = PreemptionRules(threshold=-1.0, kappa_per_s=0.0, lost_work_per_s=0.0, min_run_ms=min_run_ms, cross_pool=True)
-    return evaluate(preemptor, [_candidate(occupant) for occupant in occupants], rules, now_ms)
+    return evaluate(preemptor, [_candidate(occupant) for occupant in occupants], limits.rules(min_run_ms), now_ms)
 
 
 def short_of(slot: ResourceSet, room: Mapping[str, int]) -> dict[str, int]:
@@ -76,7 +108,14 @@ def short_of(slot: ResourceSet, room: Mapping[str, int]) -> dict[str, int]:
 
 
 def select_victims(
-    preemptor: Preemptor, occupants: Iterable[Occupant], *, room: Short, quota: Short, min_run_ms: int, now_ms: int
+    preemptor: Preemptor,
+    occupants: Iterable[Occupant],
+    *,
+    room: Short,
+    quota: Short,
+    min_run_ms: int,
+    now_ms: int,
+    limits: PreemptionLimits = NO_LIMITS,
 ) -> tuple[Occupant, ...]:
     """Return the victims to stop so that the preemptor can start, in stop order; empty when all candidates are too few.
 
@@ -87,10 +126,12 @@ def select_victims(
         room: Amounts that the preemptor's pool lacks; only stages in that pool help.
         quota: Amounts that the tenant's lease lacks; every stage that the lease pays for helps. The caller leaves out the others.
         now_ms: On the clock of `Occupant.started_ms`.
+        limits: Rules of the mesh. `per_minute_max` is the caller's.
     """
     own = [occupant for occupant in occupants if occupant.tenant == preemptor.tenant]
-    judged = zip(own, evaluate_occupants(preemptor, own, min_run_ms=min_run_ms, now_ms=now_ms), strict=True)
-    in_order = sorted((occupant for occupant, scored in judged if scored.is_eligible), key=lambda occupant: _rank(occupant, now_ms))
+    judged = zip(own, evaluate_occupants(preemptor, own, min_run_ms=min_run_ms, now_ms=now_ms, limits=limits), strict=True)
+    eligible = [(occupant, scored.score) for occupant, scored in judged if scored.is_eligible]
+    in_order = [occupant for occupant, _ in sorted(eligible, key=lambda each: _rank(*each, now_ms))]
     taken: list[Occupant] = []
     for occupant in in_order:
         if _is_covered(taken, preemptor.pool, room, quota):
@@ -110,8 +151,8 @@ def harm_of(victims: tuple[Occupant, ...], now_ms: int) -> tuple[int, int, int]:
     return max(victim.priority for victim in victims), len(victims), sum(now_ms - victim.started_ms for victim in victims)
 
 
-def _rank(occupant: Occupant, now_ms: int) -> tuple[int, int, int, str]:
-    return occupant.priority, now_ms - occupant.started_ms, -occupant.token, occupant.stage
+def _rank(occupant: Occupant, score: float, now_ms: int) -> tuple[float, int, int, int, str]:
+    return -score, occupant.priority, now_ms - occupant.started_ms, -occupant.token, occupant.stage
 
 
 def _is_covered(taken: list[Occupant], pool: PoolName, room: Short, quota: Short) -> bool:
@@ -132,6 +173,6 @@ def _candidate(occupant: Occupant) -> Candidate:
         resources=occupant.amounts,
         row=0,  # Constant: stages are compared by pool, not by node.
         started_ms=occupant.started_ms,
-        kept_ms=occupant.started_ms,
+        kept_ms=occupant.started_ms if occupant.saved_ms is None else occupant.saved_ms,
         created_ms=occupant.created_ms,
     )

@@ -6,6 +6,7 @@ Admission:
     admission_kinds       stages that are refused alike
     slot_placement        nodes of a mesh, and the slots on them
     admission_order       order of a tenant's stages
+    stage_settings        settings of a mesh: node weights, preemption, queues
     admission_events      events that admission handles
     admission_decisions   decisions that admission returns
     admission_invariants  invariants after every step

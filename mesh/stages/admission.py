@@ -1,6 +1,7 @@
 """Admission of stages: workloads of the federation get room in pools, inside the leases that the federation grants.
 
-Queued workloads are tried by priority, then by arrival. Each tries the pools in its tenant's order of flavors, then in the order of the
+Queued workloads are tried by priority, then by arrival. A mesh may add priority to the workloads of a tenant, and more with each second
+of their wait (`stage_settings`): then by that sum. Each tries the pools in its tenant's order of flavors, then in the order of the
 mesh. A pool and one of its nodes must have room for one slot. Then room for all useful slots is reserved, on the nodes that the pool's
 policy chooses (`slot_placement`). Then a lease is requested. A refused lease releases the room, and the next pool is tried. A workload
 that does not fit does not block those behind it. Under `strict_order` it does: the tenant's other workloads are not tried before the
@@ -20,7 +21,7 @@ Same shape as h11 and dask: events in, decisions out; `handle` is the only write
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from heapq import heapify, heappop, heapreplace
@@ -30,7 +31,6 @@ from mesh.core.ids import PoolName, StageId, TenantPath
 from mesh.core.pools import Pool, PoolLedger, PoolSpec
 from mesh.core.reasons import PASSING, Reason
 from mesh.core.resources import NOTHING, ResourceSet, format_units
-from mesh.core.task_spec import Weights
 from mesh.errors import IllegalTransition
 from mesh.policies.catalogue import BUILT_INS, Catalogue
 from mesh.stages.admission_decisions import (
@@ -43,13 +43,16 @@ from mesh.stages.admission_decisions import (
 )
 from mesh.stages.admission_events import (
     AdmissionEvent,
+    ClockRead,
     LeaseCameFree,
     LeaseGranted,
     LeaseRefused,
     NodesSeen,
+    PreemptionDelayed,
     PromiseEnded,
     RoomMayHaveCome,
     RoomPromised,
+    SettingsChanged,
     SlotsRetired,
     UsefulSlotsKnown,
     WorkloadEnded,
@@ -57,9 +60,10 @@ from mesh.stages.admission_events import (
     WorkloadOffered,
     WorkloadWithdrawn,
 )
-from mesh.stages.admission_kinds import NO_POOL, Kind, KindKey, Turn
+from mesh.stages.admission_kinds import NO_POOL, Kind, KindKey, Turn, aged
 from mesh.stages.admission_order import StrictQueues
 from mesh.stages.slot_placement import SlotPlacement
+from mesh.stages.stage_settings import DEFAULT_SETTINGS, NO_QUEUE, QueueRules, StageSettings
 
 #: Refusals that more quota may lift.
 LACK_OF_QUOTA = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_CONTESTED})
@@ -91,6 +95,7 @@ class Workload:
     offer: WorkloadOffered
     arrival: int  #: Counts up; breaks ties of priority.
     kind: Kind  #: Its refusals hold for this workload.
+    rules: QueueRules = NO_QUEUE  #: Rules of its queue.
     state: WorkloadState = WorkloadState.QUEUED
     pool: PoolName | None = None  #: Pool of its room, from GATHERING on.
     victims: frozenset[StageId] = frozenset()  #: Only while GATHERING.
@@ -100,6 +105,7 @@ class Workload:
     useful: int = 0  #: While RUNNING: the most slots that it can use.
     growth: Kind | None = None  #: Where it waits for more slots.
     asked: int = 0  #: Further slots for which its lease is requested.
+    delayed: str = ""  #: Why it preempts nothing for the moment; empty: nothing delays it.
 
     @property
     def refused_by(self) -> dict[PoolName, tuple[Reason, str]]:
@@ -118,13 +124,13 @@ class Workload:
 
     @property
     def growth_turn(self) -> Turn:
-        """Position among those that want slots, while it runs."""
-        return -self.offer.priority, _GROWS_LATER + self.arrival, self.offer.workload
+        """Position among those that want slots, while it runs. It waits no more, so it has not aged."""
+        return self.rules.key(self.offer.priority, 0), _GROWS_LATER + self.arrival, self.offer.workload
 
     @property
     def turn(self) -> Turn:
         """Position in the queue."""
-        return -self.offer.priority, self.arrival, self.offer.workload
+        return self.rules.key(self.offer.priority, self.offer.queued_ms), self.arrival, self.offer.workload
 
 
 class StageAdmission:
@@ -132,13 +138,17 @@ class StageAdmission:
 
     Args:
         pools: Pools of the mesh, in the order in which they are tried.
-        weights: Weights of the node policy `weighted`; None: its defaults.
+        settings: Settings of the mesh at the start; `SettingsChanged` changes them.
         catalogue: Node policies that pools may name.
     """
 
-    def __init__(self, pools: tuple[PoolSpec, ...], *, weights: Weights | None = None, catalogue: Catalogue = BUILT_INS) -> None:
+    def __init__(
+        self, pools: tuple[PoolSpec, ...], *, settings: StageSettings = DEFAULT_SETTINGS, catalogue: Catalogue = BUILT_INS
+    ) -> None:
         self.ledger = PoolLedger(pools)
-        self.placement = SlotPlacement(self.ledger, weights=weights, catalogue=catalogue)
+        self.placement = SlotPlacement(self.ledger, weights=settings.weights.as_weights(), catalogue=catalogue)
+        self._settings = settings
+        self._now_ms = 0  #: As last read; only workloads of different queues are compared by it.
         self.workloads: dict[StageId, Workload] = {}
         self._arrivals = 0
         self._kinds: dict[KindKey, Kind] = {}
@@ -182,6 +192,14 @@ class StageAdmission:
             if not isinstance(event, NodesSeen) or self.placement.see(event.nodes):
                 self._reopen_all(event.tenant if isinstance(event, LeaseCameFree) else None)
             return []
+        if isinstance(event, (ClockRead, SettingsChanged)):
+            self._now_ms = event.now_ms if isinstance(event, ClockRead) else self._now_ms
+            if isinstance(event, SettingsChanged):
+                self._change_settings(event.settings)
+            return []
+        if isinstance(event, PreemptionDelayed):
+            self._note_delay(event)
+            return []
         if isinstance(event, RoomPromised):
             return self._start_reservation(event)
         if isinstance(event, PromiseEnded):
@@ -216,9 +234,30 @@ class StageAdmission:
 
     def _add(self, offer: WorkloadOffered) -> Workload:
         self._arrivals += 1
-        kind = self._kinds.get((offer.tenant, offer.slot, NO_POOL)) or Kind(slot=offer.slot)
-        workload = self.workloads[offer.workload] = Workload(offer=offer, arrival=self._arrivals, kind=kind)
+        rules = self._settings.queue_of(offer.tenant)
+        kind = self._kinds.get((offer.tenant, offer.slot, NO_POOL)) or Kind(slot=offer.slot, rules=rules)
+        workload = self.workloads[offer.workload] = Workload(offer=offer, arrival=self._arrivals, kind=kind, rules=rules)
         return workload
+
+    def _change_settings(self, settings: StageSettings) -> None:
+        """Sort all queues again, and score the nodes again."""
+        self._settings = settings
+        self.placement.change_weights(settings.weights.as_weights())
+        for workload in self.workloads.values():
+            workload.rules = settings.queue_of(workload.offer.tenant)
+        for (tenant, _, pool), kind in self._kinds.items():
+            kind.rules = settings.queue_of(tenant) if pool == NO_POOL else NO_QUEUE
+            known = (self.workloads[name] for *_, name in kind.queue)
+            kind.queue = sorted(workload.turn if pool == NO_POOL else workload.growth_turn for workload in known)
+        self._strict_queues.sort_again(lambda turn: self.workloads[turn[-1]].turn)
+        self._reopen_all(None)
+        self._unexplained.update(dict.fromkeys(self._kinds))
+
+    def _note_delay(self, event: PreemptionDelayed) -> None:
+        workload = self.workloads.get(event.workload)
+        if workload is not None and workload.delayed != event.detail:
+            workload.delayed = event.detail
+            self._unexplained[workload.key] = None
 
     def _change_order(self, workload: Workload, change: Callable[[TenantPath, Turn], tuple[Turn, ...]]) -> None:
         """Under `strict_order`, change the tenant's queue; try and explain its old and its new head again."""
@@ -235,6 +274,7 @@ class StageAdmission:
         key = workload.key
         workload.state, workload.pool = WorkloadState.QUEUED, None
         workload.kind = self._kinds.setdefault(key, workload.kind)
+        workload.kind.rules = workload.rules
         workload.kind.add(workload.turn)
         self._open.add(key)
         self._unexplained[key] = None
@@ -396,7 +436,7 @@ class StageAdmission:
             return []
         workload.kind.remove(workload.turn)
         self._gathering[event.workload] = None
-        workload.state, workload.pool = WorkloadState.GATHERING, event.pool
+        workload.state, workload.pool, workload.delayed = WorkloadState.GATHERING, event.pool, ""
         workload.victims, workload.until_ms = event.victims, event.until_ms
         self.ledger.reserve(event.pool, event.workload, NOTHING)
         self._change_order(workload, self._strict_queues.start_reservation)
@@ -430,7 +470,8 @@ class StageAdmission:
 
     def _admit(self) -> list[AdmissionDecision]:
         decisions: list[AdmissionDecision] = []
-        for workload in sorted((self.workloads[name] for name in self._gathering), key=lambda one: one.turn):
+        gathering = (self.workloads[name] for name in self._gathering)
+        for workload in sorted(gathering, key=lambda one: aged(one.turn, one.rules, self._now_ms)):
             decisions.extend(self._gather(workload))
         decisions.extend(self._try_kinds())
         decisions.extend(self._explain())
@@ -438,20 +479,20 @@ class StageAdmission:
 
     def _try_kinds(self) -> Iterable[AdmissionDecision]:
         """Try the first workload of each kind, the most urgent kind first, until every pool has refused each kind."""
-        heap = [(kind.queue[0], key) for key in self._open if (kind := self._kinds[key]).queue]
+        heap = [(kind.first_at(self._now_ms), key) for key in self._open if (kind := self._kinds[key]).queue]
         heapify(heap)
         self._refusals.clear()
         while heap:
-            turn, key = heap[0]
-            kind, workload = self._kinds[key], self.workloads[turn[-1]]
+            (*_, name), key = heap[0]
+            kind, workload = self._kinds[key], self.workloads[name]
             pool = self._try_to_grow(workload, kind) if key[2] != NO_POOL else self._try_to_start(workload)
             if pool is not None:
-                kind.remove(turn)
+                kind.remove(kind.queue[0])
                 yield self._reserve(workload, pool) if key[2] == NO_POOL else self._reserve_growth(workload, pool)
                 self._refusals.clear()
             self._unexplained[key] = None
             if pool is not None and kind.queue:
-                heapreplace(heap, (kind.queue[0], key))
+                heapreplace(heap, (kind.first_at(self._now_ms), key))
             else:
                 heappop(heap)
         self._open.clear()
@@ -536,6 +577,14 @@ class StageAdmission:
             is_growth=True,
         )
 
+    def check(self) -> Iterator[str]:
+        """Yield a message per queue that is not in the order of its workloads' present positions."""
+        for (tenant, _, pool), kind in self._kinds.items():
+            known = [self.workloads[name] for *_, name in kind.queue]
+            turns = sorted(workload.turn if pool == NO_POOL else workload.growth_turn for workload in known)
+            if kind.queue != turns or any(workload.rules != self._settings.queue_of(tenant) for workload in known):
+                yield f"a queue of {tenant} is {kind.queue}, expected {turns}"
+
     def _set_aside(self, pool: PoolName) -> ResourceSet:
         """Return what workloads in GATHERING have reserved in the pool."""
         held = self.ledger.pools[pool].reservations
@@ -552,7 +601,10 @@ class StageAdmission:
                 explanation = kind.explanation(PASSING) if kind.refused_by else _BEHIND
                 for *_, name in kind.queue:
                     workload = self.workloads[name]
-                    yield from self._explain_one(workload, *(_BEHIND if self.is_behind(workload) else explanation))
+                    because = _BEHIND if self.is_behind(workload) else explanation
+                    if workload.delayed and because[0] in LACK_OF_ROOM:
+                        because = (Reason.PREEMPTION_LIMIT, workload.delayed)
+                    yield from self._explain_one(workload, *because)
 
     def _explain_one(self, workload: Workload, reason: Reason, detail: str) -> list[AdmissionDecision]:
         if workload.reported == (reason, detail):

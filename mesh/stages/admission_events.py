@@ -7,6 +7,7 @@ from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.core.seen_nodes import NodeSeen
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
+from mesh.stages.stage_settings import StageSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,7 @@ class WorkloadOffered:
     created_ms: int = 0  #: See `StageSpec.created_ms`.
     preemption: PreemptionPolicy = NEVER_PREEMPTS  #: Which stages of its tenant it may preempt.
     since_ms: int = 0  #: Begin of its wait here, on the mesh's own clock; no decision here reads it.
+    queued_ms: int = 0  #: Begin of its wait here, since the epoch, on the store's clock: aging counts from it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,28 @@ class RoomMayHaveCome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClockRead:
+    """Time has passed: waiting workloads have aged."""
+
+    now_ms: int  #: Since the epoch, as `WorkloadOffered.queued_ms`.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsChanged:
+    """The settings of the mesh have changed."""
+
+    settings: StageSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptionDelayed:
+    """A workload could preempt others, but the mesh may preempt nothing for the moment."""
+
+    workload: StageId
+    detail: str  #: The limit and when it is lifted, in words; empty: the limit is lifted.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodesSeen:
     """The nodes of the mesh were looked at."""
 
@@ -129,6 +153,9 @@ AdmissionEvent = (
     | SlotsRetired
     | WorkloadEnded
     | RoomMayHaveCome
+    | ClockRead
+    | SettingsChanged
+    | PreemptionDelayed
     | NodesSeen
     | LeaseCameFree
     | RoomPromised

@@ -19,6 +19,7 @@ def violations(scheduler: StageAdmission) -> list[str]:
         found.extend(f"pool {name} has reserved room for {holder}, which has not requested any" for holder in idle)
         found.extend(f"pool {name} counts {holder} as running, which it is not" for holder in pool.uses.keys() - running)
     found.extend(scheduler.placement.check())
+    found.extend(scheduler.check())
     found.extend(
         f"{stage} gathers more than one slot"
         for stage in _in_state(scheduler, WorkloadState.GATHERING)

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from mesh.core.ids import PoolName, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
+from mesh.stages.stage_settings import NO_QUEUE, QueueRules
 
 #: Tenant, slot, and the pool in which running workloads of the kind grow; empty: they are queued.
 KindKey = tuple[TenantPath, ResourceSet, PoolName]
 NO_POOL = PoolName("")
-#: Priority, negated; arrival; name: the least goes first.
+#: Key of `QueueRules.key`; arrival; name: the least goes first. Turns of one kind never change; those of two kinds are compared by
+#: `Kind.first_at`.
 Turn = tuple[int, int, StageId]
 
 
@@ -25,6 +27,7 @@ class Kind:
     """One kind, kept while a workload of it is queued, could grow, or requests its lease."""
 
     slot: ResourceSet
+    rules: QueueRules = NO_QUEUE  #: Aging of its workloads; workloads that grow do not age.
     queue: list[Turn] = field(default_factory=list)  #: Sorted.
     refused_by: dict[PoolName, tuple[Reason, str]] = field(default_factory=dict)  #: Since room last came; these pools are not tried.
     crowded: set[PoolName] = field(default_factory=set)  #: The refusing pools without room; the others refused the lease.
@@ -37,6 +40,10 @@ class Kind:
     def remove(self, turn: Turn) -> None:
         """Take a workload out of the queue."""
         del self.queue[bisect_left(self.queue, turn)]
+
+    def first_at(self, now_ms: int) -> Turn:
+        """Return the turn of its first workload as it compares with those of other kinds now."""
+        return aged(self.queue[0], self.rules, now_ms)
 
     def refuse_room(self, pool: PoolName, refusal: tuple[Reason, str]) -> None:
         """Note that the pool has no room for a slot."""
@@ -66,3 +73,9 @@ class Kind:
         refusals = list(self.refused_by.values())
         reason = next((reason for reason, _ in refusals if reason in passing), refusals[0][0])
         return reason, "; ".join(dict.fromkeys(detail for _, detail in refusals))
+
+
+def aged(turn: Turn, rules: QueueRules, now_ms: int) -> Turn:
+    """Return the turn as it compares with those of other queues now."""
+    key, arrival, name = turn
+    return key - rules.gained(now_ms), arrival, name

@@ -64,6 +64,12 @@ class StrictQueues:
         """Return a stage to its old position. Harmless if it has no reservation."""
         return self._change(tenant, lambda queue: _take_out(queue.reserved, turn))
 
+    def sort_again(self, turn_of: Callable[[Turn], Turn]) -> None:
+        """Replace each turn by its new one, after a change of settings."""
+        for queue in self._queues.values():
+            queue.turns = sorted(map(turn_of, queue.turns))
+            queue.reserved = sorted(map(turn_of, queue.reserved))
+
     def _change(self, tenant: TenantPath, change: Callable[[_StrictQueue], None]) -> tuple[Turn, ...]:
         queue = self._queues.setdefault(tenant, _StrictQueue())
         before = queue.first

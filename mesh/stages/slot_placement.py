@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 
 from mesh.core.counting import counted
 from mesh.core.ids import NodeName, PoolName, StageId, TaskId
@@ -205,6 +206,12 @@ class SlotPlacement:
     def release(self, stage: StageId) -> None:
         """Release all slots of the stage. Harmless if it has none."""
         self._withdraw(*self._held.pop(stage, (NOTHING, ())))
+
+    def change_weights(self, weights: Weights) -> None:
+        """Score nodes by these weights of the `weighted` policy from now on. Slots stay where they are."""
+        if weights != self._shapes.settings.weights:
+            self._shapes.change_settings({f"weights.{name.name}": getattr(weights, name.name) for name in fields(weights)})
+            self._shapes.drop_buckets()
 
     def _withdraw(self, slot: ResourceSet, nodes: Sequence[NodeName]) -> None:
         for node in nodes:

@@ -1,9 +1,11 @@
-"""Differences between a file and the running federation: tenants, limits, settings, and holders over their new limits. Pure."""
+"""Differences between a file and the running federation: tenants, limits, settings of tenants and meshes, and holders over their new
+limits. Pure.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -12,10 +14,11 @@ from federation.quota.policies import OnQuotaReduction, TenantPolicies
 from federation.routing.domains import crowded
 from federation.snapshot import FederationSnapshot
 from federation.tenants import SEPARATOR, FlavorResource, Quota, TenantTree
-from mesh.core.ids import TenantPath
+from mesh.core.ids import MeshId, TenantPath
 from mesh.core.resources import format_units
 from mesh.errors import MeshError
-from serve_apps.configuration.config_format import NOT_SET, UNSAID, format_rules, format_settings
+from mesh.stages.stage_settings import StageSettings
+from serve_apps.configuration.config_format import NOT_SET, UNSAID, format_mesh, format_rules, format_settings
 
 #: Limits of a tenant, by their names in a file.
 LIMITS = ("nominal", "borrowing_limit", "lending_limit")
@@ -26,10 +29,11 @@ NO_LIMIT = "no limit"
 class Difference:
     """One value that differs in the file."""
 
-    tenant: TenantPath | None  #: None: a rule of the whole federation.
+    tenant: TenantPath | None  #: None: a rule of the whole federation, or of the mesh.
     what: str  #: Name of the value, like `standard.cpu.nominal`, or a key of the file: `weight`, `limits.running_max`.
     before: str  #: As text, with its unit.
     after: str
+    mesh: MeshId | None = None  #: None: not about a mesh.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +104,28 @@ def _is_stopped(row: str, snapshot: FederationSnapshot, tree: TenantTree, asked:
         tree.is_within(holder, TenantPath(node)) and asked.settings_of(holder).on_quota_reduction is OnQuotaReduction.EVICT
         for holder in holders
     )
+
+
+def mesh_changes(known: Mapping[MeshId, StageSettings], asked: Mapping[MeshId, StageSettings]) -> tuple[Difference, ...]:
+    """Return the differences between the settings in force and those of a file, for the meshes that both have.
+
+    Args:
+        known: Settings that were published last.
+        asked: Settings of the new file.
+    """
+    return tuple(
+        Difference(tenant=None, mesh=mesh, what=key, before=before.get(key, unset), after=after.get(key, unset))
+        for mesh in sorted(known.keys() & asked.keys())
+        for before, after in [(dict(format_mesh(known[mesh])), dict(format_mesh(asked[mesh])))]
+        for key in dict.fromkeys((*before, *after))
+        for unset in ["false" if key.startswith("pools.") else NOT_SET]
+        if before.get(key, unset) != after.get(key, unset)
+    )
+
+
+def mesh_changes_as_json(found: Iterable[Difference]) -> list[dict[str, Any]]:
+    """Return changed settings of meshes as JSON values."""
+    return [{"mesh": one.mesh, "what": one.what, "before": one.before, "after": one.after} for one in found]
 
 
 def as_json(found: Changes) -> dict[str, Any]:

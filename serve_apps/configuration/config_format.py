@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from decimal import Decimal
 from enum import Enum
 
 from federation.config.quota_rules import PREEMPT, PREFER, TRY_ON
-from federation.config.sections.values import format_duration
+from federation.config.sections.values import POINT_DECIMALS, format_duration
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings, Rules, TimeWindow
+from mesh.stages.stage_settings import StageSettings
 
 NOT_SET = "not set"
 #: Settings of a tenant without any in a file: the defaults at the top of a tree.
@@ -43,6 +46,23 @@ def format_settings(own: QueueSettings) -> Iterator[tuple[str, str]]:
     yield "limits.on_max_wait", _plain(own.on_max_wait)
     yield "limits.stop", _plain(own.stop)
     yield "limits.windows", "; ".join(map(_window, own.windows)) or NOT_SET
+
+
+def format_mesh(own: StageSettings) -> Iterator[tuple[str, str]]:
+    """Return each key of a mesh that `apply` changes with its value. Pools and queues without an entry are left out."""
+    for weight in fields(own.weights):
+        yield f"weights.{weight.name}", _points(getattr(own.weights, weight.name))
+    yield "preemption.threshold", _points(own.preemption.threshold)
+    yield "preemption.lost_work_per_s", _points(own.preemption.lost_work_per_s)
+    yield "preemption.per_minute_max", _plain(own.preemption.per_minute_max)
+    yield from ((f"pools.{pool}.protected", "true") for pool in sorted(own.preemption.protected_pools))
+    for tenant, queue in sorted(own.queues.items()):
+        yield f"queues.{tenant}.priority", str(queue.priority)
+        yield f"queues.{tenant}.aging_per_s", _points(queue.aging_per_s)
+
+
+def _points(micros: int | None) -> str:
+    return NOT_SET if micros is None else f"{Decimal(micros).scaleb(-POINT_DECIMALS).normalize():f}"
 
 
 def _plain(value: bool | float | Enum | None) -> str:

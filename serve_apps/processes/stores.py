@@ -13,7 +13,8 @@ from federation.dispatch import StageQueue
 from federation.errors import SchemaMismatch, StoreUnavailable
 from federation.leases import LeaseLedger, LeaseTerms
 from federation.receipts import ReceiptKeys
-from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue, trusted
+from federation.registry import PublishedSettings
+from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpSettings, HttpStageQueue, trusted
 from federation.store.redis.blobs import RedisBlobs
 from federation.store.redis.client import connect
 from federation.store.redis.durability import RedisDurability
@@ -57,6 +58,7 @@ class ChildPorts:
     ledger: LeaseLedger
     queue: StageQueue
     blobs: BlobStore
+    settings: PublishedSettings
     link: HttpLink | None = None  #: The link, if the ports use HTTP.
 
 
@@ -75,12 +77,13 @@ def open_child_ports(settings: ChildSettings) -> ChildPorts:
             own.redis_url, ledger=own.ledger, replicated=own.replicated, lease_ttl_ms=own.lease_ttl_ms, lease_grace_ms=own.lease_grace_ms
         )
         _refuse_other_schema(stores)
-        return ChildPorts(ledger=stores.ledger, queue=ChildStageQueue(stores.client, stores.keys), blobs=stores.blobs)
+        queue = ChildStageQueue(stores.client, stores.keys)
+        return ChildPorts(ledger=stores.ledger, queue=queue, blobs=stores.blobs, settings=stores.registry)
     assert settings.link is not None  # noqa: S101  the settings hold one of the two
     link = open_link(settings.link)
     # The adapters have the child's verbs, which are all that it calls; the port types have the root's as well.
-    ledger, queue = cast("LeaseLedger", HttpLedger(link)), cast("StageQueue", HttpStageQueue(link, settings.record.mesh))
-    return ChildPorts(ledger=ledger, queue=queue, blobs=cast("BlobStore", HttpBlobs(link)), link=link)
+    ledger, stages = cast("LeaseLedger", HttpLedger(link)), cast("StageQueue", HttpStageQueue(link, settings.record.mesh))
+    return ChildPorts(ledger=ledger, queue=stages, blobs=cast("BlobStore", HttpBlobs(link)), settings=HttpSettings(link), link=link)
 
 
 def _refuse_other_schema(stores: Stores) -> None:

@@ -225,7 +225,14 @@ def _is_kept_back(run: RunSummary, *, queued: bool) -> bool:
     return run.state in (RunState.PENDING, *SHOWN_FOR_PLANNED) and run.reason in _BEFORE_QUEUES and run.reason not in in_a_queue
 
 
-_BEFORE_QUEUES = (PASSING - {Reason.QUOTA_EXHAUSTED, Reason.QUOTA_CONTESTED, Reason.LEDGER_UNREACHABLE, Reason.LEDGER_RECOVERING}) | {
+_IN_QUEUES = {
+    Reason.QUOTA_EXHAUSTED,
+    Reason.QUOTA_CONTESTED,
+    Reason.LEDGER_UNREACHABLE,
+    Reason.LEDGER_RECOVERING,
+    Reason.PREEMPTION_LIMIT,
+}
+_BEFORE_QUEUES = (PASSING - _IN_QUEUES) | {
     Reason.NO_MESH_FITS,
     Reason.LABEL_MISMATCH,
     Reason.TENANT_NOT_ALLOWED,

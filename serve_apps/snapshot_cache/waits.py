@@ -15,6 +15,7 @@ from dag.run.states import SHOWN_FOR_PLANNED, RunState, StageState
 from federation.dispatch import QueuedStage, StageQueue
 from federation.estimates import CostRules
 from federation.explaining.forecasts import PARTIAL_REASONS, Forecasts
+from federation.explaining.pending_stages import queue_order
 from federation.quota.explain import Change, Lever
 from federation.quota.tenant_policies import PoliciesInForce
 from federation.snapshot import FederationSnapshot
@@ -89,8 +90,10 @@ def is_run_reason_partial(summary: RunSummary) -> bool:
 
 def queues_of(snapshot: FederationSnapshot, queue: StageQueue) -> Queues:
     """Return the queued stages of each mesh, next first. Raises StoreUnavailable."""
-    waiting = (view.record.mesh for view in snapshot.meshes if view.waiting)
-    return {mesh: tuple(queue.waiting(mesh, QUEUE_DEPTH_MAX)) for mesh in waiting}
+    records = (view.record for view in snapshot.meshes if view.waiting)
+    return {
+        record.mesh: queue_order(queue.waiting(record.mesh, QUEUE_DEPTH_MAX), record.settings, snapshot.at_ms) for record in records
+    }
 
 
 def without_moved(queues: Queues, queue: StageQueue) -> Queues:

@@ -23,6 +23,7 @@ from federation.store.redis.key_ring import RedisKeyRing
 from federation.store.redis.scripts import redis_responses
 from federation.tenants import TenantTree
 from mesh.core.ids import MeshId
+from mesh.stages.stage_settings import StageSettings
 from serve_apps.processes.stores import Stores
 from serve_apps.standalone.stack_folder import StackFolder
 
@@ -86,6 +87,7 @@ class LedgerIdentity:
         self._tree: TenantTree | None = None
         self._tenant_policies = PoliciesInForce()
         self._drains: dict[MeshId, Drain] = {}
+        self._settings: dict[MeshId, StageSettings] = {}
         self._keys: dict[str, ApiKey] = {}  #: Guarded keys, restored whatever happens.
         self._revoked: dict[str, ApiKey] = {}
 
@@ -120,6 +122,7 @@ class LedgerIdentity:
         """Record the state, completely or not at all: the server may lose everything between two reads."""
         ring, known = self._ring(), self._known
         tenant_policies, drains = self._stores.tenant_policies.in_force(), self._drained()
+        settings = self._published()
         keys = {key: ring.find(key) or kept for key, kept in self._keys.items()}
         revoked = self._revoked if self._tree is not None and written.changes == known.changes else self._revoked_of(ring)
         if self._tree is None or written.version != known.version:
@@ -129,7 +132,7 @@ class LedgerIdentity:
         seen = _Written(uid=self._uid, version=version, changes=written.changes)
         if _written(self._stores) == seen and not seen.is_older_than(known):
             self._known, self._tree, self._tenant_policies, self._drains = seen, tree, tenant_policies, drains
-            self._keys, self._revoked = keys, revoked
+            self._keys, self._revoked, self._settings = keys, revoked, settings
 
     def _revoked_of(self, ring: RedisKeyRing) -> dict[str, ApiKey]:
         names = (line.key for line in ring.list() if line.revoked)
@@ -156,6 +159,7 @@ class LedgerIdentity:
             tenant_policies.release(tenant)
         for tenant, stopped in self._tenant_policies.stops.items():
             tenant_policies.stop(tenant, stopped)
+        registry.publish_settings(self._settings)
         for mesh in self._drained().keys() - self._drains.keys():
             registry.undrain(mesh)
         for mesh, drain in self._drains.items():
@@ -164,6 +168,10 @@ class LedgerIdentity:
     def _drained(self) -> dict[MeshId, Drain]:
         conditions = self._stores.registry.conditions()
         return {mesh: kept.drain for mesh, kept in conditions.meshes.items() if kept.drain is not None}
+
+    def _published(self) -> dict[MeshId, StageSettings]:
+        conditions = self._stores.registry.conditions()
+        return {mesh: kept.settings for mesh, kept in conditions.meshes.items() if kept.settings is not None}
 
     def _ring(self) -> RedisKeyRing:
         return RedisKeyRing(self._stores.client, self._stores.keys)

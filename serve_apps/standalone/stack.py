@@ -25,6 +25,7 @@ from federation.config.loading import (
     default_tenant_of,
     flap_rules_of,
     mesh_record_of,
+    stage_settings_of,
     tenants_of,
 )
 from federation.config.quota_rules import tenant_policies_of
@@ -179,6 +180,7 @@ class Stack:
         stores.ledger.configure(TenantTree(tenants))
         keep_ledger(self.folder, self._ledger)
         stores.tenant_policies.publish(tenant_policies_of(self._config))
+        stores.registry.publish_settings(stage_settings_of(self._config))
         self._identity = LedgerIdentity(stores, self._ledger)
         self._identity.look()
         self._say(f"ledger: {counted(len(tenants), 'tenant')}, {counted(len(self._config.flavors), 'flavor')}")

@@ -1,4 +1,5 @@
-"""Settings that a running federation takes from its file only at its start: all but tenants and rules, which `apply` changes.
+"""Settings that a running federation takes from its file only at its start: all but tenants, rules and the settings of meshes that
+`apply` changes.
 
 The state folder keeps numbers and switches as values, and texts as digests, because addresses may hold passwords.
 """
@@ -20,6 +21,11 @@ from serve_apps.standalone.stack_folder import StackFolder
 FILE = "federation.json"
 #: Sections that `apply` applies.
 APPLIED = ("tenants", "quota")
+#: Everything that `apply` applies, for pydantic's `exclude`.
+_APPLIED: dict[str, Any] = {
+    **dict.fromkeys(APPLIED, True),
+    "meshes": {"__all__": {"weights": True, "preemption": True, "queues": True, "pools": {"__all__": {"protected": True}}}},
+}
 #: Prefix of the digest of a text.
 DIGEST = "sha256:"
 
@@ -84,7 +90,7 @@ def _leaf_changes(part: str, before: dict[str, str], after: dict[str, str]) -> I
 
 def _leaves(config: FederationConfig) -> dict[str, str]:
     """Return each value by its dotted path, times and sizes with their unit; a text as its digest."""
-    as_written, by_attribute = (config.model_dump(mode="json", by_alias=alias, exclude=set(APPLIED)) for alias in (True, False))
+    as_written, by_attribute = (config.model_dump(mode="json", by_alias=alias, exclude=_APPLIED) for alias in (True, False))
     return dict(_walk("", "", as_written, by_attribute))
 
 
@@ -107,7 +113,7 @@ def _walk(path: str, attribute: str, value: Any, by_attribute: Any) -> Iterator[
 def _digests(config: FederationConfig) -> dict[str, str]:
     """Return digests by dotted path, two levels deep: an entry of `meshes`, a key of `root`."""
     found: dict[str, str] = {}
-    for section, value in config.model_dump(mode="json", by_alias=True, exclude=set(APPLIED)).items():
+    for section, value in config.model_dump(mode="json", by_alias=True, exclude=_APPLIED).items():
         parts = {f"{section}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {section: value}
         found.update({path: hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest() for path, part in parts.items()})
     return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -13,12 +15,15 @@ from mesh.preemption.stage_preemption import PreemptionPolicy
 from mesh.stages.admission import StageAdmission, WorkloadState
 from mesh.stages.admission_decisions import AcquireLease, ExplainWaiting, GrowWorkload, ReleaseLease, StartWorkload
 from mesh.stages.admission_events import (
+    ClockRead,
     LeaseCameFree,
     LeaseGranted,
     LeaseRefused,
+    PreemptionDelayed,
     PromiseEnded,
     RoomMayHaveCome,
     RoomPromised,
+    SettingsChanged,
     SlotsRetired,
     UsefulSlotsKnown,
     WorkloadEnded,
@@ -26,8 +31,12 @@ from mesh.stages.admission_events import (
     WorkloadWithdrawn,
 )
 from mesh.stages.admission_invariants import violations
+from mesh.stages.stage_settings import NodeWeights, QueueRules, StageSettings
 
 REFUSALS = [Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL, Reason.LEDGER_UNREACHABLE]
+queues = st.dictionaries(
+    st.sampled_from(["acme", "other", "*"]), st.builds(QueueRules, priority=st.integers(-2, 2), aging_per_s=st.sampled_from([0, 10**5, 10**6]))
+)
 slots = st.builds(lambda cpu, gpu: ResourceSet({"cpu": cpu, "gpu": gpu}), st.integers(0, 4), st.integers(0, 2))
 
 
@@ -73,8 +82,21 @@ class AnyInterleaving(RuleBasedStateMachine):
     def offer(self, slot, width, priority):
         self.count += 1
         name = f"w{self.count}"
-        self.report(WorkloadOffered(workload=name, tenant="acme", slot=slot, width=width, priority=priority, preemption=self.preemption))
+        offered = WorkloadOffered(workload=name, tenant="acme", slot=slot, width=width, priority=priority, preemption=self.preemption)
+        self.report(replace(offered, queued_ms=1_000 * self.count))
         return name
+
+    @rule(queues=queues, fragmentation=st.integers(0, 2_000_000))
+    def change_settings(self, queues, fragmentation):
+        self.report(SettingsChanged(settings=StageSettings(weights=NodeWeights(fragmentation=fragmentation), queues=queues)))
+
+    @rule(now_ms=st.integers(0, 100_000))
+    def read_the_clock(self, now_ms):
+        self.report(ClockRead(now_ms=now_ms))
+
+    @rule(name=names, detail=st.sampled_from(["", "until noon"]))
+    def delay_preemption(self, name, detail):
+        self.report(PreemptionDelayed(workload=name, detail=detail))
 
     @rule(name=names, slot=slots)
     def offer_again(self, name, slot):

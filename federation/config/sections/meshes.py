@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from enum import Enum
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, StrictBool, model_validator
 
+from federation.config.sections.mesh_settings import MeshPreemptionSection, QueueSection, WeightsSection
 from federation.config.sections.section import Section
 from federation.config.sections.values import Amount, Labels, SizeBytes
 from mesh.core.pools import DEFAULT_POLICY
@@ -84,6 +85,10 @@ class PoolSection(Section):
         description="How nodes are chosen for the pool's work: a [node policy](plugins.md#the-built-in-node-policies), or a sum of some, "
         "like `0.7*least_busy+0.3*binpack`.",
     )
+    protected: StrictBool = Field(
+        default=False,
+        description="Stages in the pool are not preempted for stages in other pools of the mesh. Reclaimed quota still stops them.",
+    )
 
 
 class MeshLink(str, Enum):
@@ -112,6 +117,15 @@ class MeshSection(Section):
         default=("*",), description="Tenants that may use the mesh: paths, each with all tenants below; `*` for all."
     )
     pools: dict[str, PoolSection] = Field(min_length=1, description="Capacity by pool name.")
+    weights: WeightsSection = Field(default=WeightsSection(), description="Weights of the node policy `weighted`.")
+    preemption: MeshPreemptionSection = Field(
+        default=MeshPreemptionSection(), description="Limits on preemption that the mesh decides, within a tenant and for room."
+    )
+    queues: dict[str, QueueSection] = Field(
+        default={},
+        description="Order among waiting stages, by tenant: for all tenants below it too, unless they have a queue of their own; `*`: for "
+        "all other tenants. See [settings](mesh/settings.md#the-order-of-waiting-stages).",
+    )
     warm_runners: int = Field(
         default=1, ge=0, le=64, description="Stage runners that are started in advance, so that a stage need not wait for a process."
     )

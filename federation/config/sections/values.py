@@ -1,4 +1,4 @@
-"""Formats of single values in a federation file: times, sizes, amounts, weights, words.
+"""Formats of single values in a federation file: times, sizes, amounts, weights, points, words.
 
 A quantity is text with its unit (`10s`, `64KiB`); its attribute names the unit (`lease_ttl_ms`). Amounts stay as written until their
 resource is known.
@@ -7,6 +7,7 @@ resource is known.
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated
 
@@ -67,6 +68,30 @@ def _weight(value: object) -> Fraction:
     return weight
 
 
+#: Decimals of a number in points.
+POINT_DECIMALS = 6
+POINTS_MOST = 1_000_000
+
+
+def micros_of(points: float) -> int:
+    """Return a number of points in millionths."""
+    return int(Decimal(str(points)).scaleb(POINT_DECIMALS))
+
+
+def _points(value: object) -> float:
+    number = Decimal(str(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    if number is None or not number.is_finite() or abs(number) > POINTS_MOST or number != round(number, POINT_DECIMALS):
+        raise ValueError(f"must be a number like 2 or 0.01, up to {POINTS_MOST} and with at most {POINT_DECIMALS} decimals (got {value!r})")
+    return value  # type: ignore[return-value]  # an int or a float by the check above
+
+
+def _points_from_0(value: object) -> float:
+    points = _points(value)
+    if points < 0:
+        raise ValueError(f"must not be negative (got {value!r}); write 0 or more")
+    return points
+
+
 def one_of(*words: str) -> PlainValidator:
     """Return a validator for text that is one of the words."""
 
@@ -82,6 +107,8 @@ DurationMs = Annotated[int, BeforeValidator(parse_duration), WithJsonSchema({"ty
 SizeBytes = Annotated[int, BeforeValidator(_size), WithJsonSchema({"type": "string", "format": "size"})]
 Amount = Annotated[int | float | str, PlainValidator(_amount), WithJsonSchema({"type": ["number", "string"], "format": "amount"})]
 Weight = Annotated[Fraction, PlainValidator(_weight), WithJsonSchema({"type": "string"})]
+Points = Annotated[float, PlainValidator(_points), WithJsonSchema({"type": "number"})]
+PointsFrom0 = Annotated[float, PlainValidator(_points_from_0), WithJsonSchema({"type": "number", "minimum": 0})]
 WORD = WithJsonSchema({"type": "string"})
 _Printable = Annotated[str, AfterValidator(check_printable)]
 Labels = dict[_Printable, _Printable]

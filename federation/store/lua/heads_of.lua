@@ -5,13 +5,13 @@
 -- KEYS      `Keys.scripted`
 -- ARGV[1]   mesh
 -- ARGV[2…]  stages
--- Reply     list of {what a mesh must know, as JSON; the reason why it waits}
+-- Reply     list of {what a mesh must know, as JSON; the reason why it waits; when it was queued, ms since the epoch}
 
 local heads = {}
 for place = 2, #ARGV do
-  local state, mesh, head, reason = unpack(redis.call('HMGET', STAGE .. ARGV[place], 'state', 'mesh', 'head', 'reason'))
+  local state, mesh, head, reason, created = unpack(redis.call('HMGET', STAGE .. ARGV[place], 'state', 'mesh', 'head', 'reason', 'created'))
   if state == 'queued' and mesh == ARGV[1] then
-    heads[#heads + 1] = { head, reason }
+    heads[#heads + 1] = { head, reason, created or '0' }
   end
 end
 return heads

@@ -1,11 +1,13 @@
 """The registry of meshes in memory, for tests, simulations and a federation in one process."""
 
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 
 from federation.mesh_conditions import NEWCOMER, Drain, MeshCondition
 from federation.registry import MeshConditions, RegistryNote
 from mesh.core.ids import MeshId
+from mesh.stages.stage_settings import StageSettings
 
 
 class MemoryRegistry:
@@ -26,6 +28,15 @@ class MemoryRegistry:
                 return False
             self._put(mesh, replace(kept, drain=None))
             return True
+
+    def publish_settings(self, settings: Mapping[MeshId, StageSettings]) -> None:
+        with self._lock:
+            for mesh in self._conditions.meshes.keys() | settings.keys():
+                self._put(mesh, replace(self._of(mesh), settings=settings.get(mesh)))
+
+    def settings_of(self, mesh: MeshId) -> StageSettings | None:
+        with self._lock:
+            return self._of(mesh).settings
 
     def conditions(self) -> MeshConditions:
         with self._lock:

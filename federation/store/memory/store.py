@@ -187,7 +187,7 @@ class MemoryStore(MemoryLedger):
             now_ms = self._clock.wall_ms()
             self._stages[spec.stage] = _Stage(
                 mesh=mesh,
-                head=head_of(spec),
+                head=replace(head_of(spec), queued_ms=now_ms),
                 spec=encode(spec),
                 arrival=self._next_entry(),
                 since_ms=now_ms,
@@ -463,6 +463,10 @@ class MemoryStore(MemoryLedger):
             entry = f"{self._next_entry()}-0"
             self._inbox[entry] = InboxEntry(entry=entry, run=run, kind=kind, body=body)
             self._changed.notify_all()
+
+    def notify(self, mesh: MeshId, kind: NotificationKind) -> None:
+        with self._changed:
+            self._post_notification(mesh, kind, "")
 
     def _post_notification(self, mesh: MeshId, kind: NotificationKind, subject: str) -> None:
         self._notifications[mesh].append((self._next_entry(), Notification(kind=kind, subject=subject)))

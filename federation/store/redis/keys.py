@@ -221,7 +221,7 @@ class Keys:
 
     @property
     def registry(self) -> str:
-        """Hash: `version`, `watched_ms`, and per mesh `drain|<mesh>`, `flap_history|<mesh>`, `pace|<mesh>` as JSON."""
+        """Hash: `version`, `watched_ms`, and per mesh `drain|<mesh>`, `settings|<mesh>`, `flap_history|<mesh>`, `pace|<mesh>` as JSON."""
         return self._key("registry")
 
     @property

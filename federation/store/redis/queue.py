@@ -2,7 +2,7 @@
 
 import contextlib
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import redis
 
@@ -40,6 +40,8 @@ from mesh.stages.spec import StageSpec
 
 #: Share of the client's own timeout for which a read may block without a timeout error.
 _SHARE_OF_TIMEOUT = 0.8
+#: Notifications that a mesh's stream keeps, as in `lua/lib_post.lua`.
+NOTIFICATIONS_KEPT = 1_000
 #: Records per script of an audit.
 _AUDITED_AT_ONCE = 200
 
@@ -175,6 +177,11 @@ class RedisStageQueue:
             for _, notification in notifications
         )
 
+    def notify(self, mesh: MeshId, kind: NotificationKind) -> None:
+        with redis_responses("notify a mesh"):
+            fields: dict[Any, Any] = {"kind": kind.value, "subject": ""}
+            self._client.xadd(self._keys.notifications(mesh), fields, maxlen=NOTIFICATIONS_KEPT, approximate=True)
+
     def inbox(self, wait_ms: int, limit: int = 512) -> tuple[InboxEntry, ...]:
         return tuple(
             InboxEntry(entry=entry, run=RunId(message[b"run"].decode()), kind=message[b"kind"].decode(), body=message[b"body"])
@@ -220,8 +227,10 @@ def _claim_arguments(held: HeldClaim) -> tuple[str | int, ...]:
     return (held.claim.stage, held.claim.token, *paid, held.spec, int(held.is_whole), int(held.has_ended), held.slots)
 
 
-def _heads(rows: list[tuple[bytes, bytes]]) -> tuple[QueuedStage, ...]:
-    return tuple(replace(decode(QueuedStage, head), reason=Reason(reason.decode())) for head, reason in rows)
+def _heads(rows: list[tuple[bytes, bytes, bytes | None]]) -> tuple[QueuedStage, ...]:
+    return tuple(
+        replace(decode(QueuedStage, head), reason=Reason(reason.decode()), queued_ms=int(queued or 0)) for head, reason, queued in rows
+    )
 
 
 def _inputs(stored: dict[bytes, bytes]) -> dict[NodeId, StoredValue | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import redis
@@ -15,14 +16,15 @@ from federation.store.redis.keys import Keys
 from federation.store.redis.scripts import Scripts, redis_responses
 from mesh.core.ids import MeshId
 from mesh.core.wire import decode, encode
+from mesh.stages.stage_settings import StageSettings
 
 #: Type of a field, by the word before the `|`.
-_KINDS: dict[str, Any] = {"drain": Drain, "flap_history": FlapHistory, "pace": Pace}
+_KINDS: dict[str, Any] = {"drain": Drain, "flap_history": FlapHistory, "pace": Pace, "settings": StageSettings}
 
 
 class RedisRegistry:
-    """`MeshRegistry` on Redis: plain commands for drains, which one operator writes whole, with the count; a script for notes of
-    coordinators.
+    """`MeshRegistry` on Redis: plain commands for drains and settings, which one operator writes whole, with the count; a script for
+    notes of coordinators.
 
     Args:
         client: With `decode_responses=False`; its timeouts bound every call.
@@ -42,6 +44,24 @@ class RedisRegistry:
     def undrain(self, mesh: MeshId) -> bool:
         with redis_responses("undrain a mesh"):
             return bool(self._changes.run(lambda calls: calls.hdel(self._registry, f"drain|{mesh}")))
+
+    def publish_settings(self, settings: Mapping[MeshId, StageSettings]) -> None:
+        gone = [mesh for mesh, kept in self.conditions().meshes.items() if kept.settings is not None and mesh not in settings]
+
+        def write(calls: redis.Redis) -> None:
+            for mesh, kept in settings.items():
+                calls.hset(self._registry, f"settings|{mesh}", encode(kept))
+            if gone:
+                calls.hdel(self._registry, *(f"settings|{mesh}" for mesh in gone))
+
+        if settings or gone:
+            with redis_responses("publish settings of meshes"):
+                self._changes.run(write)
+
+    def settings_of(self, mesh: MeshId) -> StageSettings | None:
+        with redis_responses("read the settings of a mesh"):
+            row = cast("bytes | None", self._client.hget(self._registry, f"settings|{mesh}"))
+        return decode(StageSettings, row) if row is not None else None
 
     def conditions(self) -> MeshConditions:
         with redis_responses("read the registry"):

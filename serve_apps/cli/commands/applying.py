@@ -1,4 +1,4 @@
-"""Command `apply`: change the tenants and rules of a running federation."""
+"""Command `apply`: change the tenants, rules and settings of meshes of a running federation."""
 
 from __future__ import annotations
 
@@ -8,14 +8,23 @@ from typing import Annotated
 
 import typer
 
-from federation.config.loading import tenants_of
+from federation.config.loading import stage_settings_of, tenants_of
 from federation.config.quota_rules import tenant_policies_of
+from federation.dispatch import NotificationKind
 from federation.tenants import SEPARATOR, TenantTree
 from mesh.core.counting import counted
 from serve_apps.cli.output import console_for, print_json
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.state import STATE, ConfigArgument, StateOption, read_config_with_warnings, running_stores
-from serve_apps.configuration.config_diff import Changes, Difference, as_json, changes, refuse_crowding
+from serve_apps.configuration.config_diff import (
+    Changes,
+    Difference,
+    as_json,
+    changes,
+    mesh_changes,
+    mesh_changes_as_json,
+    refuse_crowding,
+)
 from serve_apps.standalone.default_tenant import gone_default, publish_default
 from serve_apps.standalone.stack_folder import StackFolder
 from serve_apps.standalone.startup_config import APPLIED, differing, refuse_another
@@ -31,7 +40,7 @@ def apply(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would change.")] = False,
     json_asked: JsonOption = False,
 ) -> None:
-    """Apply the file's tenants, quotas, weights, rules and limits to the running federation. Running work continues."""
+    """Apply the file's tenants, quotas, weights, rules, limits and settings of meshes to the running federation. Running work continues."""
     checked, folder = read_config_with_warnings(config, about=APPLIED), StackFolder(state)
     stores = running_stores(state)
     refuse_another(folder, checked, config)
@@ -39,26 +48,33 @@ def apply(
     snapshot = stores.ledger.snapshot()
     refuse_crowding(snapshot, tree)
     found = changes(snapshot, stores.tenant_policies.in_force().filed, tree, asked)
+    settings = stage_settings_of(checked)
+    known = {mesh: kept.settings for mesh, kept in stores.registry.conditions().meshes.items() if kept.settings is not None}
+    of_meshes = mesh_changes(known, settings)
     if not dry_run:
         stores.ledger.configure(tree)
         stores.tenant_policies.publish(asked)
+        stores.registry.publish_settings(settings)
+        for mesh in {one.mesh for one in of_meshes} & {view.record.mesh for view in snapshot.meshes}:
+            stores.queue.notify(mesh, NotificationKind.SETTINGS)
     left, gone = differing(folder, checked), gone_default(folder, checked)
     if gone is not None and not dry_run:
         publish_default(folder, gone)
     if json_asked:
-        described = {"applied": not dry_run, "tenants": len(tree.tenants), **as_json(found), "not_applied": list(left)}
+        described = {"applied": not dry_run, "tenants": len(tree.tenants), **as_json(found), "meshes": mesh_changes_as_json(of_meshes)}
+        described["not_applied"] = list(left)
         described["default_tenant"] = {"before": gone.before, "after": gone.after} if gone is not None else None
         print_json(json.dumps(described, indent=2))
         return
     console = console_for()
     console.print(f"{'would be applied' if dry_run else 'applied'}: {counted(len(tree.tenants), 'tenant')}")
-    for words in _lines(found, left):
+    for words in _lines(found, of_meshes, left):
         console.print(words, soft_wrap=True)
     if gone is not None:
         console_for(stderr=True).print(f"warning: {gone.in_words(folder)}", style="yellow", soft_wrap=True)
 
 
-def _lines(found: Changes, left: tuple[str, ...]) -> Iterator[str]:
+def _lines(found: Changes, of_meshes: tuple[Difference, ...], left: tuple[str, ...]) -> Iterator[str]:
     moved = ", ".join(f"{path} (now {f'below {parent}' if parent is not None else 'at the top'})" for path, parent in found.moved)
     for what, words in (
         ("new tenants", ", ".join(found.new)),
@@ -69,6 +85,7 @@ def _lines(found: Changes, left: tuple[str, ...]) -> Iterator[str]:
             yield f"{what}: {words}"
     yield from _changed("limits", found.limits)
     yield from _changed("settings", found.settings)
+    yield from _changed("settings of meshes, which a running mesh follows within seconds", of_meshes)
     if found.over:
         yield "over their limits, and granted nothing more until they are within them:"
         yield from (_over(row, is_stopped=row in found.stopped) for row in found.over)
@@ -90,4 +107,4 @@ def _changed(title: str, differences: tuple[Difference, ...]) -> Iterator[str]:
     if differences:
         yield f"changed {title}:"
     for one in differences:
-        yield f"  {one.tenant or 'the federation'}: {one.what}: {one.before} → {one.after}"
+        yield f"  {f'mesh {one.mesh}' if one.mesh else one.tenant or 'the federation'}: {one.what}: {one.before} → {one.after}"

@@ -6,10 +6,11 @@ import hashlib
 import json
 
 from federation.child.child_mesh import IDLE_HEARTBEATS, ChildMesh
-from federation.dispatch import STAGE_MESSAGES
+from federation.dispatch import STAGE_MESSAGES, NotificationKind
 from federation.errors import StoreUnavailable
 from federation.leases import Session
 from federation.snapshot import MeshRecord, PoolRecord
+from federation.store.memory.registry import MemoryRegistry
 from federation.store.memory.store import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import ManualClock
@@ -20,6 +21,7 @@ from mesh.core.wire import decode
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS
 from mesh.stages.simulated_host import SimulatedHost
 from mesh.stages.spec import StageSpec, TaskSpec
+from mesh.stages.stage_settings import StageSettings
 
 CPU = ResourceSet.of({"cpu": 1})
 TTL_MS, GRACE_MS, HEARTBEAT_MS = 3_000, 1_000, 700
@@ -67,6 +69,7 @@ class Federation:
         limits = {(flavor, "cpu"): Quota(nominal=quota * 10_000) for flavor in flavors}
         self.store.configure(TenantTree([Tenant(path="acme", parent=None, quotas=limits)]))
         self.flaky = Flaky(self.store)
+        self.registry = MemoryRegistry()
         self.reports = []
         self.host = SimulatedHost(self.reports.append, self.clock, lambda _task: (DURATION_MS, False))
         self.record = MeshRecord(mesh="east", labels={}, pools=pools or (pool("general", 4),), cluster="c1", tenants=tenants)
@@ -79,6 +82,7 @@ class Federation:
             host=self.host,
             clock=self.clock,
             heartbeat_ms=HEARTBEAT_MS,
+            settings=self.registry,
         )
         self.messages = []
 
@@ -100,6 +104,12 @@ class Federation:
             preemption=preemption,
         )
         self.store.submit("east", spec)
+
+    def publish(self, **settings):
+        """Publish settings for the mesh, as `apply` does."""
+        self.registry.publish_settings({"east": StageSettings(**settings)})
+        self.store.notify("east", NotificationKind.SETTINGS)
+        self.notifications()
 
     def heartbeat(self, times=1):
         """Run the loop: time passes, notifications and reports arrive, and due heartbeats are sent."""
