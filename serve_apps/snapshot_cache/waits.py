@@ -91,9 +91,7 @@ def is_run_reason_partial(summary: RunSummary) -> bool:
 def queues_of(snapshot: FederationSnapshot, queue: StageQueue) -> Queues:
     """Return the queued stages of each mesh, next first. Raises StoreUnavailable."""
     records = (view.record for view in snapshot.meshes if view.waiting)
-    return {
-        record.mesh: queue_order(queue.waiting(record.mesh, QUEUE_DEPTH_MAX), record.settings, snapshot.at_ms) for record in records
-    }
+    return {record.mesh: queue_order(queue.waiting(record.mesh, QUEUE_DEPTH_MAX), record.settings, snapshot.at_ms) for record in records}
 
 
 def without_moved(queues: Queues, queue: StageQueue) -> Queues:

@@ -9,7 +9,9 @@ from federation.registry import MeshConditions, MeshRegistry, RegistryNote
 from federation.store.memory.registry import MemoryRegistry
 from federation.store.redis.keys import Keys
 from federation.store.redis.registry import RedisRegistry
-from mesh.core.ids import MeshId
+from mesh.core.ids import MeshId, PoolName
+from mesh.preemption.stage_preemption import PreemptionLimits
+from mesh.stages.stage_settings import DEFAULT_SETTINGS, NodeWeights, QueueRules, StageSettings
 
 EAST, WEST = MeshId("east"), MeshId("west.2|b")
 THERE = FlapHistory(incarnation=1_800_000_000_000_123, alive=True, losses_ms=(5, 9), back_ms=11, stable_ms=5_011)
@@ -55,6 +57,24 @@ def test_a_note_changes_only_what_it_names(registry):
     assert registry.conditions() == MeshConditions(
         meshes={EAST: MeshCondition(flap_history=THERE, pace=Pace(run_ms=3))}, watched_ms=20, version=2
     )
+
+
+SPARED = StageSettings(
+    weights=NodeWeights(availability=1),
+    preemption=PreemptionLimits(threshold=-3, lost_work_per_s=2, per_minute_max=7, protected_pools=(PoolName("spot"),)),
+    queues={"acme/vision": QueueRules(priority=-5, aging_per_s=10_000), "*": QueueRules(aging_per_s=1)},
+)
+
+
+def test_published_settings_replace_those_before(registry):
+    assert registry.settings_of(EAST) is None
+    registry.publish_settings({EAST: DEFAULT_SETTINGS, WEST: SPARED})
+    registry.publish_settings({EAST: SPARED})
+    assert (registry.settings_of(EAST), registry.settings_of(WEST)) == (SPARED, None)
+    registry.drain(EAST, DISKS)
+    assert registry.conditions().meshes == {EAST: MeshCondition(drain=DISKS, settings=SPARED)}
+    registry.publish_settings({})
+    assert registry.conditions().meshes == {EAST: MeshCondition(drain=DISKS)}
 
 
 @pytest.mark.every_form

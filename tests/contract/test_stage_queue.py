@@ -131,6 +131,21 @@ def test_queued_stage_carries_what_a_mesh_must_know(store):
     assert queued.reason is Reason.WAITING_IN_QUEUE
 
 
+def test_queued_stage_keeps_when_it_was_queued(store):
+    store.queue.submit(WEST, spec())
+    store.advance(1_500)
+    store.queue.submit(WEST, spec(TWO))
+    first, second = store.queue.waiting(WEST)
+    assert second.queued_ms - first.queued_ms >= 1_500
+    assert store.queue.heads_of(WEST, (ONE, TWO)) == (first, second)
+
+
+def test_mesh_is_notified_of_changed_settings(store):
+    cursor, _ = store.queue.notifications(WEST, "", 0)
+    store.queue.notify(WEST, NotificationKind.SETTINGS)
+    assert store.queue.notifications(WEST, cursor, 0)[1] == (Notification(kind=NotificationKind.SETTINGS, subject=""),)
+
+
 def test_higher_priority_goes_first_then_earlier_arrival(store):
     order = [(StageId("s-z"), 0), (StageId("s-b"), 5), (StageId("s-a"), 0), (StageId("s-y"), 5), (StageId("s-c"), -3)]
     for stage, priority in order:

@@ -35,7 +35,8 @@ from mesh.stages.stage_settings import NodeWeights, QueueRules, StageSettings
 
 REFUSALS = [Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL, Reason.LEDGER_UNREACHABLE]
 queues = st.dictionaries(
-    st.sampled_from(["acme", "other", "*"]), st.builds(QueueRules, priority=st.integers(-2, 2), aging_per_s=st.sampled_from([0, 10**5, 10**6]))
+    st.sampled_from(["acme", "other", "*"]),
+    st.builds(QueueRules, priority=st.integers(-2, 2), aging_per_s=st.sampled_from([0, 10**5, 10**6])),
 )
 slots = st.builds(lambda cpu, gpu: ResourceSet({"cpu": cpu, "gpu": gpu}), st.integers(0, 4), st.integers(0, 2))
 

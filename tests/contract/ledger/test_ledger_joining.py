@@ -1,5 +1,7 @@
 """Contract of joining again: the earlier session is fenced or resumed."""
 
+from dataclasses import replace
+
 import pytest
 from two_teams import A100, LAB, SHOP, ask, gpu, gpus, record, target_update
 
@@ -7,8 +9,10 @@ from federation.dispatch import Notification, NotificationKind
 from federation.errors import LedgerRecovering, SessionExpired, SessionSuperseded, SessionUnknown
 from federation.leases import Granted
 from federation.manual_mesh import ManualMesh
-from mesh.core.ids import MeshId
+from mesh.core.ids import MeshId, PoolName
 from mesh.core.reasons import Reason
+from mesh.preemption.stage_preemption import PreemptionLimits
+from mesh.stages.stage_settings import DEFAULT_SETTINGS, NodeWeights, QueueRules, StageSettings
 
 
 def test_second_join_fences_the_first_session_until_it_expires(store, ledger, west):
@@ -28,6 +32,22 @@ def test_second_join_fences_the_first_session_until_it_expires(store, ledger, we
     store.advance(store.grace_ms + 1)
     assert ledger.sweep().leases == 1
     assert gpus(ledger, LAB) == 1
+
+
+def test_record_keeps_the_settings_that_the_mesh_follows(ledger, west):
+    def reported():
+        return {view.record.mesh: view.record.settings for view in ledger.snapshot().meshes}
+
+    assert reported() == {"west": DEFAULT_SETTINGS}
+    limits = PreemptionLimits(threshold=-1_500_000, lost_work_per_s=1_000, per_minute_max=3, protected_pools=(PoolName("p"),))
+    settings = StageSettings(
+        weights=NodeWeights(contention=7), preemption=limits, queues={LAB: QueueRules(priority=-2, aging_per_s=10_000)}
+    )
+    west.record = replace(west.record, settings=settings)
+    west.heartbeat()
+    assert reported() == {"west": settings}
+    ManualMesh(ledger, replace(record("east"), settings=settings))
+    assert reported() == {"east": settings, "west": settings}
 
 
 def test_targets_of_the_earlier_session_are_freed(ledger, west, east, store):

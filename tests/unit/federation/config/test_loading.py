@@ -15,6 +15,7 @@ from federation.config.loading import (
     flap_rules_of,
     load_config,
     mesh_record_of,
+    stage_settings_of,
     tenants_of,
 )
 from federation.config.sections.meshes import MeshLink
@@ -25,6 +26,8 @@ from federation.flap_detection import FlapRules
 from federation.tenants import Quota, TenantTree
 from mesh.core.ids import TenantPath
 from mesh.core.resources import ResourceSet
+from mesh.preemption.stage_preemption import PreemptionLimits
+from mesh.stages.stage_settings import DEFAULT_SETTINGS, NodeWeights, QueueRules, StageSettings
 from serve_apps.configuration.config_file import read_config
 
 CONFIGS = Path(__file__).parents[4] / "configs"
@@ -234,6 +237,26 @@ WRONG = {
     "a node policy for single tasks": (
         changed("meshes", "east", "pools", "general", "policy", to="binpack+gang"),
         "meshes.east.pools.general.policy: the policy 'gang' places single tasks",
+    ),
+    "a misspelt setting of a mesh": (
+        changed("meshes", "east", "preemption", to={"per_minute": 3}),
+        "meshes.east.preemption.per_minute: unknown key; did you mean per_minute_max?",
+    ),
+    "a negative weight": (
+        changed("meshes", "east", "weights", to={"contention": -1}),
+        "meshes.east.weights.contention: must not be negative (got -1); write 0 or more",
+    ),
+    "a number with too many decimals": (
+        changed("meshes", "east", "queues", to={"*": {"aging_per_s": 0.0000001}}),
+        "meshes.east.queues.*.aging_per_s: must be a number like 2 or 0.01, up to 1000000 and with at most 6 decimals (got 1e-07)",
+    ),
+    "a threshold that is text": (
+        changed("meshes", "east", "preemption", to={"threshold": "high"}),
+        "meshes.east.preemption.threshold: must be a number like 2 or 0.01",
+    ),
+    "a queue of an unknown tenant": (
+        changed("meshes", "east", "queues", to={"acm": {}}),
+        "meshes.east.queues.acm: unknown tenant 'acm'; did you mean acme?",
     ),
     "a mesh for an unknown tenant": (
         changed("meshes", "east", "tenants", to=["acm"]),
@@ -650,3 +673,23 @@ def test_resource_missing_from_all_pools_is_a_warning():
     ]
     line = (SMALL + "tenants:\n  a:\n    quotas:\n      standard:\n").count("\n") + 1
     assert f"x.yaml:{line}:9: tenants.a.quotas.standard.lamp: no pool of the flavor standard has lamp; there is cpu, memory" in warnings
+
+
+def test_settings_of_a_mesh_become_whole_millionths():
+    set_up = {
+        "weights": {"availability": 0.25, "contention": 0},
+        "preemption": {"threshold": -0.5, "lost_work_per_s": 0.001, "per_minute_max": 3},
+        "queues": {"acme": {"priority": 5}, "*": {"aging_per_s": 0.000001}},
+    }
+    value = yaml.safe_load(SMALL + TENANTS)
+    value["meshes"]["east"].update(set_up)
+    value["meshes"]["east"]["pools"]["general"]["protected"] = True
+    config = loaded(yaml.safe_dump(value))
+    settings = StageSettings(
+        weights=NodeWeights(availability=250_000, contention=0),
+        preemption=PreemptionLimits(threshold=-500_000, lost_work_per_s=1_000, per_minute_max=3, protected_pools=("general",)),
+        queues={"acme": QueueRules(priority=5), "*": QueueRules(aging_per_s=1)},
+    )
+    assert stage_settings_of(config) == {"east": settings}
+    assert mesh_record_of(config, "east", cluster="c").settings == settings
+    assert mesh_record_of(loaded(SMALL + TENANTS), "east", cluster="c").settings == DEFAULT_SETTINGS

@@ -78,11 +78,11 @@ def test_returned_quota_has_no_victims(store):
 def test_most_urgent_stages_are_shown_as_recipients(store):
     decided(store, where=EAST, cpus=2)
     said = Reason.POOL_BUSY
-    stages = [queued("r.1", VISION, reason=said), queued("r.2", VISION, reason=said), queued("r.3", VISION, priority=1, reason=said)]
+    stages = [queued("r.3", VISION, priority=1, reason=said), queued("r.1", VISION, reason=said), queued("r.2", VISION, reason=said)]
     stages.append(queued("b.1", BATCH, reason=said))
     reasons = {stage.stage: forecasts(store, east=stages).why(stage.stage).reason for stage in stages}
-    assert [name for name, reason in reasons.items() if reason is Reason.WAITING_FOR_VICTIMS] == ["r.1", "r.3"]
-    wide = [replace(stages[0], width=2), *stages[1:2]]
+    assert [name for name, reason in reasons.items() if reason is Reason.WAITING_FOR_VICTIMS] == ["r.3", "r.1"]
+    wide = [replace(stages[1], width=2), stages[2]]
     reasons = {stage.stage: forecasts(store, east=wide).why(stage.stage).reason for stage in wide}
     assert [name for name, reason in reasons.items() if reason is Reason.WAITING_FOR_VICTIMS] == ["r.1"]
 

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
-from mesh.preemption.stage_preemption import Occupant, evaluate_occupants, harm_of, preemptor_of, select_victims, short_of
+from mesh.preemption.stage_preemption import (
+    MICROS,
+    NO_LIMITS,
+    Occupant,
+    PreemptionLimits,
+    evaluate_occupants,
+    harm_of,
+    preemptor_of,
+    select_victims,
+    short_of,
+)
 
 NOW_MS, MIN_RUN_MS = 100_000, 1_000
 PREEMPTOR = preemptor_of("urgent", "acme", 5, "general")
@@ -25,7 +37,7 @@ def occupant(name, priority=0, cpus=1, *, age_ms=10_000, pool="general", tenant=
     )
 
 
-def stopped(*occupants, room=0, quota=0, preemptor=PREEMPTOR):
+def stopped(*occupants, room=0, quota=0, preemptor=PREEMPTOR, limits=NO_LIMITS):
     found = select_victims(
         preemptor,
         occupants,
@@ -33,6 +45,7 @@ def stopped(*occupants, room=0, quota=0, preemptor=PREEMPTOR):
         quota={"cpu": quota * 10_000} if quota else {},
         min_run_ms=MIN_RUN_MS,
         now_ms=NOW_MS,
+        limits=limits,
     )
     return [victim.stage for victim in found]
 
@@ -71,6 +84,30 @@ def test_as_few_as_suffice_stop_and_those_that_it_costs_least(occupants, room, q
 )
 def test_stages_of_equal_priority_stop_for_older_ones(occupants, victims):
     assert stopped(*occupants, room=1, preemptor=preemptor_of("urgent", "acme", 5, "general", newer_than_ms=7)) == victims
+
+
+@pytest.mark.parametrize(
+    ("limits", "occupants", "quota", "victims"),
+    [
+        pytest.param({"threshold": 3 * MICROS}, [occupant("a", 2)], 0, [], id="a score at the threshold is not above it"),
+        pytest.param({"threshold": 3 * MICROS}, [occupant("a", 1)], 0, ["a"], id="a score above the threshold"),
+        pytest.param({"lost_work_per_s": MICROS // 2}, [occupant("a"), occupant("b", 1, age_ms=2_000)], 0, ["b"], id="less unsaved work"),
+        pytest.param(
+            {"lost_work_per_s": MICROS // 2},
+            [replace(occupant("a"), saved_ms=NOW_MS - 1_000), occupant("b", 1, age_ms=2_000)],
+            0,
+            ["a"],
+            id="work since a checkpoint counts",
+        ),
+        pytest.param({"lost_work_per_s": MICROS}, [occupant("a", 5), occupant("b", age_ms=50_000)], 0, ["b"], id="never one as urgent"),
+        pytest.param(
+            {"protected_pools": ("spot",)}, [occupant("a", pool="spot"), occupant("b", 1)], 2, [], id="no victim in a protected pool"
+        ),
+        pytest.param({"protected_pools": ("general",)}, [occupant("a")], 0, ["a"], id="its own pool, protected or not"),
+    ],
+)
+def test_limits_of_the_mesh_choose_among_the_lower(limits, occupants, quota, victims):
+    assert stopped(*occupants, room=1, quota=quota, limits=PreemptionLimits(**limits)) == victims
 
 
 def test_each_stage_that_is_not_preempted_has_its_reason():

@@ -14,9 +14,10 @@ import pytest
 
 from dag.run.states import NodeState, RunState
 from dag.store.remote import Client, Run
-from federation.config.loading import tenants_of
+from federation.config.loading import stage_settings_of, tenants_of
 from federation.config.quota_rules import tenant_policies_of
 from federation.configured_meshes import ConfiguredMeshes
+from federation.dispatch import Notification, NotificationKind
 from federation.flap_detection import FlapRules
 from federation.manual_mesh import ManualMesh
 from federation.quota.policies import QueueSettings, Stop, TenantPolicies
@@ -574,13 +575,15 @@ def test_stack_owner_stops_its_tenants_without_a_key(world, monkeypatch, capsys,
 @pytest.fixture
 def applied(world, tmp_path, monkeypatch, capsys):
     """Return a function that applies the changed quickstart file and gives exit code and output."""
-    monkeypatch.setattr(applying, "running_stores", lambda _: SimpleNamespace(ledger=world.store, tenant_policies=world.tenant_policies))
+    opened = SimpleNamespace(ledger=world.store, tenant_policies=world.tenant_policies, registry=world.registry, queue=world.store)
+    monkeypatch.setattr(applying, "running_stores", lambda _: opened)
     text = Path("configs/quickstart.yaml").read_text(encoding="utf-8").replace('import_paths: [".."]', "")
     (tmp_path / "started.yaml").write_text(text, encoding="utf-8")
     started = read_config(tmp_path / "started.yaml")
     keep(StackFolder(tmp_path), started)
     world.store.configure(TenantTree(tenants_of(started)))
     world.tenant_policies.publish(tenant_policies_of(started))
+    world.registry.publish_settings(stage_settings_of(started))
 
     def apply(old: str = "", new: str = "", *more: str) -> tuple[int, str]:
         assert old in text
@@ -677,6 +680,47 @@ def test_apply_names_settings_as_in_the_file(applied):
         "  acme/research/vision: scheduling.min_run: not set → 90s",
         "  acme/research/vision: limits.max_wait: not set → 20s",
     ]
+
+
+EAST = "  east:\n"
+EAST_SETTINGS = """  east:
+    weights: {availability: 0.25}
+    preemption: {threshold: 0.5, per_minute_max: 3}
+    queues: {acme/research: {priority: 5}, "*": {aging_per_s: 0.01}}
+"""
+
+
+def test_apply_shows_changed_settings_of_meshes_and_notifies(world, applied):
+    pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
+    world.store.join(MeshRecord(mesh="east", labels={}, pools=(pool,), cluster="c"))
+    cursor, _ = world.store.notifications("east", "", 0)
+    assert applied(EAST, EAST_SETTINGS, "--dry-run")[0] == 0
+    assert world.store.notifications("east", cursor, 0)[1] == ()
+    code, output = applied(EAST, EAST_SETTINGS)
+    assert (code, output.splitlines()[1:]) == (
+        0,
+        [
+            "changed settings of meshes, which a running mesh follows within seconds:",
+            "  mesh east: weights.availability: 0.1 → 0.25",
+            "  mesh east: preemption.threshold: not set → 0.5",
+            "  mesh east: preemption.per_minute_max: not set → 3",
+            "  mesh east: queues.*.priority: not set → 0",
+            "  mesh east: queues.*.aging_per_s: not set → 0.01",
+            "  mesh east: queues.acme/research.priority: not set → 5",
+            "  mesh east: queues.acme/research.aging_per_s: not set → 0",
+        ],
+    )
+    assert world.registry.settings_of("east").queues["*"].aging_per_s == 10_000
+    assert world.store.notifications("east", cursor, 0)[1] == (Notification(kind=NotificationKind.SETTINGS, subject=""),)
+    assert json.loads(applied(EAST, EAST_SETTINGS, "--json")[1])["meshes"] == []
+
+
+def test_apply_protects_a_pool(world, applied):
+    protected = "capacity: {cpu: 2, memory: 1GiB}", "protected: true, capacity: {cpu: 2, memory: 1GiB}"
+    found = json.loads(applied(*protected, "--json")[1])
+    assert found["meshes"] == [{"mesh": "east", "what": "pools.general.protected", "before": "false", "after": "true"}]
+    assert found["not_applied"] == []
+    assert world.registry.settings_of("east").preemption.protected_pools == ("general",)
 
 
 def test_apply_shows_a_new_flavor_order_once(applied):

@@ -86,9 +86,10 @@ def test_error_report_is_read_whatever_its_classes():
 
 def test_every_verb_has_one_name_and_a_port_or_none_at_all():
     assert len({verb.name for verb in VERBS}) == len(VERBS)
-    assert {verb.port for verb in VERBS} == {"", "ledger", "queue"}
+    assert {verb.port for verb in VERBS} == {"", "ledger", "queue", "registry"}
     root_only = {"configure", "reparent", "sweep", "elect", "plan_apply", "revoke", "snapshot", "audit", "history"}
-    root_only |= {"submit", "waiting", "deliver", "cancel", "forget", "inbox", "acknowledge"}
+    root_only |= {"submit", "waiting", "deliver", "cancel", "forget", "notify", "inbox", "acknowledge"}
+    root_only |= {"drain", "undrain", "note", "conditions", "publish_settings"}
     assert not root_only & {verb.method for verb in VERBS}
 
 

@@ -25,13 +25,15 @@ from federation.link import (
 )
 from federation.receipts import ReceiptKeys
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue, ask_terms
+from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpSettings, HttpStageQueue, ask_terms
 from mesh.core.ids import MeshId, NodeId, PoolName, RunId, StageId
 from mesh.core.resources import ResourceSet
 from mesh.core.values import Encoding, StoredValue
 from mesh.core.wire import encode
 from mesh.errors import AmountError
+from mesh.preemption.stage_preemption import PreemptionLimits
 from mesh.stages.spec import StageSpec
+from mesh.stages.stage_settings import NodeWeights, QueueRules, StageSettings
 from serve_apps.gateway_fixtures import ADDRESS, NOW_MS, RESEARCH, STANDARD, GatewayWorld, InProcess, spec_of
 from serve_apps.link.routes import CALLS_BURST, HEARTBEATS_PER_S_MIN, LinkHandler
 from serve_apps.link_fixtures import PATIENCE
@@ -111,6 +113,19 @@ def test_roots_file_overrides_reported_tenants(world):
     assert [view.record.tenants for view in world.store.snapshot().meshes] == [(RESEARCH,)]
     ledger.heartbeat(session, fitting, HeartbeatReport(number=1))
     assert [view.record.tenants for view in world.store.snapshot().meshes] == [(RESEARCH,)]
+
+
+def test_mesh_reads_and_reports_its_settings(world):
+    own = HttpSettings(link(world))
+    assert own.settings_of(EAST) is None
+    limits = PreemptionLimits(threshold=500_000, lost_work_per_s=1, per_minute_max=3, protected_pools=(PoolName("p"),))
+    settings = StageSettings(weights=NodeWeights(contention=1), preemption=limits, queues={RESEARCH: QueueRules(aging_per_s=10_000)})
+    world.registry.publish_settings({EAST: settings})
+    assert own.settings_of(EAST) == settings
+    HttpLedger(link(world)).join(replace(RECORD, settings=settings))
+    assert [view.record.settings for view in world.store.snapshot().meshes] == [settings]
+    with pytest.raises(LinkRefused, match="the key belongs to mesh east"):
+        own.settings_of(WEST)
 
 
 def test_mesh_differing_from_the_roots_file_is_warned(world):

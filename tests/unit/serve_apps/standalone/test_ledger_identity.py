@@ -19,6 +19,7 @@ from federation.store.redis.key_ring import RedisKeyRing
 from federation.store.redis.keys import Keys
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.ids import MeshId, TenantPath
+from mesh.stages.stage_settings import DEFAULT_SETTINGS
 from serve_apps.processes.stores import Stores, open_stores
 from serve_apps.requests.auth import Denial, Denied, Principal, authenticate, issue
 from serve_apps.standalone.ledger_identity import LedgerIdentity, known_ledger
@@ -70,12 +71,14 @@ def test_emptied_server_is_restored_and_recovers_under_its_id(client: redis.Redi
     ring = RedisKeyRing(stores.client, stores.keys)
     key = issue(ring, LAB, 0).split("_")[1]
     stores.tenant_policies.stop(LAB, TenantStop(stop=Stop.HOLD, reason="a look at it"))
+    stores.registry.publish_settings({EAST: DEFAULT_SETTINGS})
     keeper = LedgerIdentity(stores, "ours")
     keeper.guard(key)
     assert keeper.look() is False
-    tenant_policies = stores.tenant_policies.in_force()
+    tenant_policies, settings = stores.tenant_policies.in_force(), stores.registry.settings_of(EAST)
     client.flushall()
     assert keeper.look() is True
+    assert settings == stores.registry.settings_of(EAST) is not None
     assert stores.ledger.snapshot().recovery_ms > 0
     assert client.hget(Keys().meta, "uid") == b"ours"
     assert stores.ledger.configured().quota(LAB, ("standard", "cpu")).nominal == 1
