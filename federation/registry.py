@@ -1,7 +1,7 @@
 """Registry of meshes: drains, settings, flap detection and run times. It outlives sessions, which the ledger keeps.
 
-Only operators write drains and settings. Only coordinators write flap detection and run times. The two never write the same field. A coordinator that
-writes after another has written since its read is refused, and reads again.
+Only operators write drains and settings. Only coordinators write flap detection and run times. The two never write the same field. A
+coordinator that writes after another has written since its read is refused, and reads again.
 """
 
 from collections.abc import Mapping

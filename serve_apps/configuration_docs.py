@@ -28,7 +28,7 @@ One YAML file describes a whole federation. Examples: `configs/quickstart.yaml`,
 """
 
 _FORMATS = ("time", "size", "amount")  #: Explained at the top of the page.
-_TYPES = {"string": "text", "boolean": "`true` or `false`", "null": "null"}
+_TYPES = {"string": "text", "boolean": "`true` or `false`", "null": "null", "number": "number"}
 
 
 def page() -> str:

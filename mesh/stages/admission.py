@@ -185,29 +185,31 @@ class StageAdmission:
                 self._queue(workload)
                 self._change_order(workload, self._strict_queues.add)
             return []
-        if isinstance(event, WorkloadFound):
-            self._recover(event)
-            return []
         if isinstance(event, (RoomMayHaveCome, LeaseCameFree, NodesSeen)):
             if not isinstance(event, NodesSeen) or self.placement.see(event.nodes):
                 self._reopen_all(event.tenant if isinstance(event, LeaseCameFree) else None)
             return []
-        if isinstance(event, (ClockRead, SettingsChanged)):
-            self._now_ms = event.now_ms if isinstance(event, ClockRead) else self._now_ms
-            if isinstance(event, SettingsChanged):
-                self._change_settings(event.settings)
-            return []
-        if isinstance(event, PreemptionDelayed):
-            self._note_delay(event)
+        if isinstance(event, (WorkloadFound, ClockRead, SettingsChanged, PreemptionDelayed, PromiseEnded)):
+            self._note(event)
             return []
         if isinstance(event, RoomPromised):
             return self._start_reservation(event)
-        if isinstance(event, PromiseEnded):
-            self._end_reservation(event)
-            return []
         if isinstance(event, LeaseGranted):
             return [self._grow(event) if self._is_growing(event.workload) else self._start(event)]
         return self._apply_to_running(event)
+
+    def _note(self, event: WorkloadFound | ClockRead | SettingsChanged | PreemptionDelayed | PromiseEnded) -> None:
+        """Apply an event from which no decision follows by itself."""
+        if isinstance(event, WorkloadFound):
+            self._recover(event)
+        elif isinstance(event, ClockRead):
+            self._now_ms = event.now_ms
+        elif isinstance(event, SettingsChanged):
+            self._change_settings(event.settings)
+        elif isinstance(event, PreemptionDelayed):
+            self._note_delay(event)
+        else:
+            self._end_reservation(event)
 
     def _apply_to_running(
         self, event: LeaseRefused | UsefulSlotsKnown | SlotsRetired | WorkloadEnded | WorkloadWithdrawn

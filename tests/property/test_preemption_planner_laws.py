@@ -19,7 +19,7 @@ from federation.snapshot import MeshRecord, MeshView, PoolRecord
 from mesh.core.pools import PoolSpec
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
-from mesh.preemption.stage_preemption import Occupant, PreemptionPolicy, preemptor_of, select_victims
+from mesh.preemption.stage_preemption import MICROS, Occupant, PreemptionLimits, PreemptionPolicy, preemptor_of, select_victims
 from mesh.stages.admission import StageAdmission, WorkloadState
 from mesh.stages.admission_decisions import AcquireLease
 from mesh.stages.admission_events import LeaseGranted, LeaseRefused, RoomMayHaveCome, RoomPromised, WorkloadEnded, WorkloadOffered
@@ -40,6 +40,14 @@ occupants = st.lists(
         st.sampled_from(["acme", "acme", "other"]),
     ),
     max_size=8,
+)
+
+
+limits_of_a_mesh = st.builds(
+    PreemptionLimits,
+    threshold=st.none() | st.integers(-2 * MICROS, 3 * MICROS),
+    lost_work_per_s=st.integers(0, 3 * MICROS),
+    protected_pools=st.sampled_from([(), ("there",), ("here", "there")]),
 )
 
 
@@ -75,6 +83,24 @@ def test_enough_stop_or_nobody_does_and_none_of_them_in_vain(rows, priority, roo
         levels = sorted({one.priority for one in able})
         least = next(level for level in levels if makes_good([one for one in able if one.priority <= level], room, quota))
         assert max(one.priority for one in victims) == least
+
+
+@settings(max_examples=150)
+@given(rows=occupants, priority=priorities, room=st.integers(0, 6), quota=st.integers(0, 6), limits=limits_of_a_mesh)
+def test_limits_of_a_mesh_add_no_victim(rows, priority, room, quota, limits):
+    preemptor = preemptor_of("urgent", "acme", priority, "here")
+    running, short = stages(rows), {"room": {"cpu": room}, "quota": {"cpu": quota}}
+    victims = select_victims(preemptor, running, **short, min_run_ms=MIN_RUN_MS, now_ms=NOW_MS, limits=limits)
+    plain = select_victims(preemptor, running, **short, min_run_ms=MIN_RUN_MS, now_ms=NOW_MS)
+    assert all(may_stop(one, preemptor) for one in victims)
+    assert bool(victims) <= bool(plain)
+    for one in victims:
+        assert not (one.pool in limits.protected_pools and one.pool != "here")
+        lost_s = (NOW_MS - one.started_ms) / 1_000
+        score = priority - one.priority - limits.lost_work_per_s / MICROS * lost_s
+        assert limits.threshold is None or score > limits.threshold / MICROS
+    if limits.threshold is None and not limits.protected_pools:
+        assert bool(victims) == bool(plain)
 
 
 class Mesh:

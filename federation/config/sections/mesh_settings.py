@@ -23,7 +23,7 @@ class WeightsSection(Section):
     )
     locality: PointsFrom0 = Field(
         default=_DEFAULT.locality,
-        description="Weight of the arguments' bytes on the node. Without effect on stages: a slot is placed before its arguments are known.",
+        description="Weight of the arguments' bytes on the node. No effect on stages: a slot is placed before its arguments are known.",
     )
     contention: PointsFrom0 = Field(default=_DEFAULT.contention, description="Weight, subtracted, of the number of slots on the node.")
 

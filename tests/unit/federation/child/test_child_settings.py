@@ -188,7 +188,7 @@ def test_a_lifted_limit_is_no_reason_any_more():
     assert waits(federation) == [("second", Reason.POOL_BUSY)]
 
 
-def test_preemptor_of_more_than_the_limit_waits_for_a_quiet_minute():
+def test_a_wide_preemptor_goes_ahead_after_a_quiet_minute():
     federation = full(pool("general", 3))
     federation.submit("c")
     federation.publish(preemption=LIMITED.preemption)
@@ -196,6 +196,10 @@ def test_preemptor_of_more_than_the_limit_waits_for_a_quiet_minute():
     federation.submit("urgent", priority=5, slot=ResourceSet.of({"cpu": 2}), preemption=TAKES)
     federation.notifications()
     assert len(stopping(federation)) == 2
+    federation.work(0)
+    federation.submit("next", priority=5, preemption=TAKES)
+    federation.heartbeat(2)
+    assert stopping(federation) == set()
 
 
 def test_queue_rules_order_stages_of_two_tenants():
