@@ -92,6 +92,7 @@ class PlannerPreview:
             since_ms=self._snapshot.at_ms,
             created_ms=pending.created_ms,
             is_crowded=not has_room(self._free, pending.mesh, flavor, pending.slot),
+            is_limited=pending.mesh in self._free.limited,
             free=left_over(self._free, pending.mesh, flavor, pending.slot),
         )
 

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from federation.planning.values import Holding, LeaseKey, PlannerDemand
-from federation.snapshot import DemandView, FederationSnapshot, LeaseView, PoolRecord, RunningView
+from federation.snapshot import DemandView, FederationSnapshot, LeaseView, MeshRecord, PoolRecord, RunningView
 from mesh.core.ids import FlavorName, MeshId, TenantPath
 from mesh.core.resources import ResourceSet
+from mesh.preemption.stage_preemption import NO_LIMITS
 
 #: By mesh, flavor and tenant: the mesh's room that is not yet assigned to a demand of the tenant.
 _Left = dict[tuple[MeshId, FlavorName, TenantPath], dict[str, int]]
@@ -27,6 +28,7 @@ class FreeRoom:
     promised: dict[tuple[MeshId, FlavorName, str], int] = field(default_factory=dict)
     #: Free room of all pools together, less the room that plans have promised.
     room: dict[tuple[MeshId, FlavorName], dict[str, int]] = field(default_factory=dict)
+    limited: set[MeshId] = field(default_factory=set)  #: Meshes that limit their own preemption.
 
 
 def granted_ms(lease: LeaseView) -> int:
@@ -50,7 +52,24 @@ def holdings_of(snapshot: FederationSnapshot, running: RunningByLease | None = N
     """
     running = running_by_lease(snapshot) if running is None else running
     wanted = {(view.mesh, view.tenant, view.flavor) for view in snapshot.demands}
-    return [_holding(lease, running.get(_key(lease), ()), is_wanted=_key(lease) in wanted) for lease in snapshot.leases]
+    protected = {(view.record.mesh, flavor) for view in snapshot.meshes for flavor in _protected_flavors(view.record)}
+    return [
+        _holding(
+            lease,
+            running.get(_key(lease), ()),
+            is_wanted=_key(lease) in wanted,
+            is_protected=(lease.mesh, lease.flavor) in protected,
+        )
+        for lease in snapshot.leases
+    ]
+
+
+def _protected_flavors(record: MeshRecord) -> frozenset[FlavorName]:
+    """Return the flavors of which the mesh has protected pools only. Of other flavors, nothing tells in which pool a stage runs."""
+    protected = record.settings.preemption.protected_pools
+    if not protected:
+        return frozenset()
+    return frozenset(pool.flavor for pool in record.pools) - {pool.flavor for pool in record.pools if pool.pool not in protected}
 
 
 def demands_of(snapshot: FederationSnapshot, running: RunningByLease | None = None) -> list[PlannerDemand]:
@@ -72,6 +91,8 @@ def free_room(snapshot: FederationSnapshot) -> FreeRoom:
     """Return the free room of the pools as meshes reported it, with the room that plans have promised since."""
     free = FreeRoom()
     for view in snapshot.meshes:
+        if view.record.settings.preemption != NO_LIMITS:
+            free.limited.add(view.record.mesh)
         for pool in view.record.pools:
             free.pools.setdefault((view.record.mesh, pool.flavor), []).append(pool)
     for lease in snapshot.leases:
@@ -124,7 +145,7 @@ def _sum(amounts: Iterable[ResourceSet]) -> dict[str, int]:
     return total
 
 
-def _holding(lease: LeaseView, running: Sequence[RunningView], *, is_wanted: bool) -> Holding:
+def _holding(lease: LeaseView, running: Sequence[RunningView], *, is_wanted: bool, is_protected: bool) -> Holding:
     """Return the holding. A lease that ends with its session (it has an `incarnation`) stays charged and cannot be reclaimed.
 
     Stages that stop for their own tenant free quota for it alone, and so do cancelled stages if it demands any there.
@@ -142,6 +163,7 @@ def _holding(lease: LeaseView, running: Sequence[RunningView], *, is_wanted: boo
         priority=lease.priority,
         since_ms=granted_ms(lease),
         is_giving=not lease.amounts <= lease.target,
+        is_protected=is_protected,
         running=tuple(view for view in running if view.token not in lease.victims and not (view.is_leaving and is_wanted)),
         promised={name: units - lease.amounts[name] for name, units in lease.target.items() if units > lease.amounts[name]},
         idle={name: units - paid.get(name, 0) for name, units in lease.amounts.items()},
@@ -180,6 +202,7 @@ def _parts(view: DemandView, slots: int, at_ms: int, free: FreeRoom, left: _Left
                 since_ms=at_ms - view.waiting_ms,
                 created_ms=view.created_ms,
                 is_crowded=is_crowded,
+                is_limited=view.mesh in free.limited,
                 free=left_over(free, *key, view.slot) if is_crowded else {},
                 room=None if is_crowded else room,
             )

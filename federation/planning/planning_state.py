@@ -120,7 +120,7 @@ class PlanningState:
             else:
                 for name, units in amounts.items():
                     left[name] -= units
-                self._pay(lease, _running(view, queue, since_ms))
+                self._pay(lease, _running(view, queue, since_ms, is_protected=lease.holding.is_protected))
         idle = lease.holding.idle
         unused = left if idle is None else {name: min(units, idle.get(name, 0)) for name, units in left.items()}
         self._list_idle(lease, {(flavor, name): units for name, units in unused.items() if units > 0})
@@ -378,7 +378,7 @@ def _kept_first(holding: Holding) -> Sequence[RunningView]:
     return sorted(holding.running, key=lambda view: (view.is_leaving, -view.priority, view.token))
 
 
-def _running(view: RunningView, queue: str, granted_ms: int) -> Running:
+def _running(view: RunningView, queue: str, granted_ms: int, *, is_protected: bool) -> Running:
     workload = Workload(workload=view.stage, queue=queue, created_ms=view.created_ms, priority=view.priority)
     flavor = view.flavor
     return Running(
@@ -390,6 +390,7 @@ def _running(view: RunningView, queue: str, granted_ms: int) -> Running:
         mesh=view.mesh,
         claim=view.token,
         granted_ms=granted_ms,
+        is_protected=is_protected,
     )
 
 

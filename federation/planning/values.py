@@ -29,6 +29,7 @@ class Holding:
     is_fixed: bool = False  #: It cannot be reclaimed: it expires with a silent session.
     running: tuple[RunningView, ...] = ()  #: Stages that it pays for, without those that stop for others of its tenant.
     promised: Units = field(default_factory=dict)  #: Part of the target that is not granted yet.
+    is_protected: bool = False  #: Its stages run in protected pools: no stage of its tenant on another mesh preempts them.
     idle: Units | None = None  #: Amounts that it holds and that pay for nothing; None: all of the target that `running` leaves.
 
 
@@ -47,6 +48,7 @@ class PlannerDemand:
     created_ms: int = 0  #: When the oldest of this work was submitted; 0: unknown.
     beyond: int = 0  #: Further waiting slots, beyond what the mesh could hold; for people only.
     is_crowded: bool = False  #: The mesh has no room for a slot: the missing room has to be reclaimed on this mesh.
+    is_limited: bool = False  #: The mesh limits preemption within a tenant for room, so the mesh alone decides it.
     free: Units = field(default_factory=dict)  #: On a crowded mesh: the room that is left and not promised.
     room: Units | None = None  #: On any other mesh: the room left for all demands of the flavor there; None: unknown.
 

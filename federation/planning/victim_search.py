@@ -13,7 +13,7 @@ from federation.quota.workloads import Workload
 
 #: Time in which a mesh with less urgent stages of the tenant may make room by itself.
 MESH_TRIES_MS = 5_000
-#: Leaf, priority, the mesh if it is full, amounts, and the creation if equals are compared by it.
+#: Leaf, priority, the mesh if it is full or some work is protected, amounts, and the creation if equals are compared by it.
 _Question = tuple[object, ...]
 
 
@@ -22,6 +22,7 @@ class VictimSearch:
 
     def __init__(self, planning_state: PlanningState) -> None:
         self._planning_state, self._quota = planning_state, planning_state.quota
+        self._protects = any(lease.holding.is_protected for lease in planning_state.leases.values())
         #: Questions without an answer in this round; equal claims fail as well, since targets only rise afterwards.
         self._unsatisfiable: set[_Question] = set()
 
@@ -68,22 +69,24 @@ class VictimSearch:
             return for_room
         if not all(may_preempt(self._quota, claim.node, key, amounts[key]) for key in short):
             return None
-        for_quota = victims_for(self._quota, Ask(workload=workload, node=claim.node, amounts=amounts, needed=short))
+        ask = Ask(workload=workload, node=claim.node, amounts=amounts, needed=short, home=claim.demand.mesh)
+        for_quota = victims_for(self._quota, ask)
         return (*for_room, *for_quota) if for_quota else None
 
     def _for_room(self, claim: PlannedDemand, workload: Workload, amounts: Amounts) -> tuple[Victim, ...] | None:
-        """Return the work to stop on the claim's full mesh."""
+        """Return the work to stop on the claim's full mesh; none of the own tenant if the mesh limits that preemption."""
         room = self._planning_state.grown_room(claim)
         short = frozenset(key for key, units in amounts.items() if units > room[key])
         if not short:
             return ()
-        ask = Ask(workload=workload, node=claim.node, amounts=amounts, needed=short, mesh=claim.demand.mesh)
+        mesh = claim.demand.mesh
+        ask = Ask(workload=workload, node=claim.node, amounts=amounts, needed=short, mesh=mesh, home=mesh)
         own = list(candidates_in(self._quota, ask, claim.node, self._quota.settings[claim.node].policies.within_queue))
         suffice = all(room[key] + sum(running.amounts.get(key, 0) for running in own) >= amounts[key] for key in short)
         if suffice and self._quota.now_ms - claim.demand.since_ms < MESH_TRIES_MS:
             return None  # The mesh preempts by itself, within the lease that it holds; where its pools allow it, at once.
         self._quota.rooms[ask.mesh] = room
-        found = victims_for(self._quota, ask)
+        found = victims_for(self._quota, ask._replace(spares_own=claim.demand.is_limited))
         del self._quota.rooms[ask.mesh]
         return found or None
 
@@ -93,7 +96,7 @@ class VictimSearch:
         return (
             claim.node,
             demand.priority,
-            demand.mesh if demand.is_crowded else None,
+            demand.mesh if demand.is_crowded or self._protects else None,
             tuple(amounts.items()),
             (demand.created_ms or demand.since_ms) if by_age else None,
         )

@@ -22,6 +22,8 @@ class Ask(NamedTuple):
     amounts: Amounts
     needed: frozenset[FlavorResource]  #: Keys that did not fit; a victim has to use one of them.
     mesh: str = ""  #: Mesh without room for the request, whatever quota says: only work there helps. Empty: quota is short.
+    home: str = ""  #: Mesh where the workload waits; empty: none is known.
+    spares_own: bool = False  #: No work of the same queue may be preempted for it.
 
 
 #: Running work that was added or removed, or None for a charge; the charged queue, the amounts, and their sign.

@@ -60,6 +60,7 @@ class Running(NamedTuple):
     mesh: str = ""  #: Mesh whose room it takes; empty: none is known.
     claim: int = 0  #: Token of its claim; 0: no stage.
     granted_ms: int | None = None  #: Start of its minimum run time; None: `since_ms`.
+    is_protected: bool = False  #: Only work on its own mesh preempts it within its queue.
     is_divisible: bool = False  #: Idle quota of a lease: any part of it can be returned.
 
     def lost_ms(self, now_ms: int) -> int:

@@ -75,11 +75,15 @@ def protection(snapshot: QuotaSnapshot, running: Running, min_ms: int | None = N
 
 def candidates_in(snapshot: QuotaSnapshot, ask: Ask, queue: int, policy: PreemptionMode) -> Iterable[Running]:
     """Yield the unprotected work of a queue that uses what `ask` needs, where it needs it, and that the policy lets it preempt."""
+    is_own = queue == ask.node
     if policy is PreemptionMode.NEVER:
         return
     mesh, needed, by, min_ms = ask.mesh, ask.needed, ask.workload, snapshot.rules.min_run_of(snapshot.settings.get(queue))
     for running in snapshot.running.get(queue, {}).values():
         if mesh and (running.mesh != mesh or running.is_divisible):  # Idle quota takes no room.
+            continue
+        is_spared = ask.spares_own or (running.is_protected and running.mesh != ask.home)
+        if is_own and is_spared and not running.is_leaving:
             continue
         if needed.isdisjoint(running.amounts) or not allows(policy, by, running.workload) or protection(snapshot, running, min_ms):
             continue

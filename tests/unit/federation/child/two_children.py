@@ -15,9 +15,10 @@ from federation.store.memory.store import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import ManualClock
 from mesh.core.resources import ResourceSet
-from mesh.preemption.stage_preemption import PreemptionPolicy
+from mesh.preemption.stage_preemption import NO_LIMITS, PreemptionLimits, PreemptionPolicy
 from mesh.stages.simulated_host import SimulatedHost
 from mesh.stages.spec import StageSpec, TaskSpec
+from mesh.stages.stage_settings import StageSettings
 
 TTL_MS, GRACE_MS, HEARTBEAT_MS, PLAN_MS, STEP_MS = 10_000, 3_000, 2_000, 1_000, 100
 FOR_EVER_MS = 10**9
@@ -27,13 +28,13 @@ AT_ONCE = Rules(min_run_ms=0)
 class Child:
     """One child mesh."""
 
-    def __init__(self, world: TwoChildren, mesh: str, cpus: int) -> None:
+    def __init__(self, world: TwoChildren, mesh: str, cpus: int, limits: PreemptionLimits) -> None:
         self._world, self._mesh = world, mesh
         self._reports: list[object] = []
         self._host = SimulatedHost(self._reports.append, world.clock, lambda _task: (world.duration_ms, False))
         self._cursor, _ = world.store.notifications(mesh, "", 0)
         self.child = ChildMesh(
-            record=MeshRecord(mesh=mesh, labels={}, pools=(pool("g", cpus),), cluster=mesh),
+            record=MeshRecord(mesh=mesh, labels={}, pools=(pool("g", cpus),), cluster=mesh, settings=StageSettings(preemption=limits)),
             ledger=world.store,
             queue=world.store,
             blobs=world.store,
@@ -61,7 +62,7 @@ class Child:
 class TwoChildren:
     """`east` and `west` with this many CPUs each; tenants below one root with their own quota."""
 
-    def __init__(self, cpus, quotas, rules=AT_ONCE, settings=(), duration_ms=FOR_EVER_MS) -> None:
+    def __init__(self, cpus, quotas, rules=AT_ONCE, settings=(), duration_ms=FOR_EVER_MS, limits=NO_LIMITS) -> None:
         self.clock = ManualClock(1_000_000)
         self.duration_ms = duration_ms
         self.store = MemoryStore(clock=self.clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
@@ -76,7 +77,7 @@ class TwoChildren:
         self.min_run_ms = rules.min_run_ms
         self._planner = PlannerLoop(self.store, "p", leader_ttl_ms=5_000, tenant_policies=self.tenant_policies)
         self._plan_in_ms = 0
-        self.east, self.west = Child(self, "east", cpus), Child(self, "west", cpus)
+        self.east, self.west = Child(self, "east", cpus, limits), Child(self, "west", cpus, limits)
         self.go(2_500)
 
     def submit(self, mesh, tenant, names: Iterable[str], slot=1, priority=0, width=1) -> None:
