@@ -52,6 +52,7 @@ meshes:
   guest:
     link: joins
     labels: {{zone: far}}
+    preemption: {{per_minute_max: 7}}
     pools: {{general: {{flavor: standard, capacity: {{cpu: 1}}}}}}
 tenants:
   acme:
@@ -179,6 +180,7 @@ def test_an_existing_cluster_joins_by_command_leaves_by_signal(stack: Stack, cli
         assert process.stdout is not None
         assert process.stdout.readline().startswith("guest is up on the Ray cluster ")
         assert run_in(client, "far") == 10_003
+        eventually(lambda: _guest_follows_the_roots_file(stores))
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=LIMIT_S)
@@ -186,6 +188,11 @@ def test_an_existing_cluster_joins_by_command_leaves_by_signal(stack: Stack, cli
     assert process.returncode == 0, text
     assert "warning: mesh guest: its pools declare 64 cpu, its nodes have " in text
     eventually(lambda: _guest_has_left(stores))
+
+
+def _guest_follows_the_roots_file(stores: Stores) -> None:
+    settings = {view.record.mesh: view.record.settings for view in stores.ledger.snapshot().meshes}
+    assert settings["guest"].preemption.per_minute_max == 7  # Its command names no settings.
 
 
 def _guest_has_left(stores: Stores) -> None:
