@@ -141,24 +141,24 @@ class StagePreemptor:
         """
         self._hold_for_next()
         delayed: set[StageId] = set()
-        self._preempt_for_waiting(delayed)
-        known = self.child_state.admission.workloads.items()
-        for stage in [stage for stage, one in known if one.delayed and stage not in delayed]:
-            self.decision_queue.take(events.PreemptionDelayed(workload=stage, detail=""))
+        if self._preempt_for_waiting(delayed):
+            known = self.child_state.admission.workloads.items()
+            for stage in [stage for stage, one in known if one.delayed and stage not in delayed]:
+                self.decision_queue.take(events.PreemptionDelayed(workload=stage, detail=""))
 
-    def _preempt_for_waiting(self, delayed: set[StageId]) -> None:
-        """Preempt as `make`; put the stages that only the limit per minute delays into `delayed`."""
+    def _preempt_for_waiting(self, delayed: set[StageId]) -> bool:
+        """Preempt as `make`; put the stages that only the limit per minute delays into `delayed`. Return whether all were considered."""
         known = self.child_state.admission.workloads.values()
         is_wanted = any(one.state is WorkloadState.QUEUED and one.offer.preemption.takes for one in known)
         if not is_wanted or self.child_session.permission(self.clock.monotonic_ms()) is not Permission.PROVED:
-            return
+            return not is_wanted
         preemption_planner = self._preemption_planner()
         #: A stage with the same need that is less urgent, or newer, has only fewer candidates.
         in_vain: set[tuple[TenantPath, ResourceSet, bool]] = set()
         ways = tried = 0
         for workload in tuple(preemption_planner.waiting()):
             if ways == WAYS_PER_LOOK or self.decision_queue.guard.has_to_stop(tried):
-                return
+                return False
             need = (workload.offer.tenant, workload.offer.slot, workload.offer.preemption.takes_newer)
             if need in in_vain or workload.state is not WorkloadState.QUEUED:
                 continue
@@ -173,6 +173,7 @@ class StagePreemptor:
                 ways += 1
                 self._promise(planned)
                 preemption_planner = preemption_planner.after(planned)
+        return True
 
     def _preemption_planner(self) -> PreemptionPlanner:
         return PreemptionPlanner(
