@@ -131,7 +131,7 @@ def select_victims(
     own = [occupant for occupant in occupants if occupant.tenant == preemptor.tenant]
     judged = zip(own, evaluate_occupants(preemptor, own, min_run_ms=min_run_ms, now_ms=now_ms, limits=limits), strict=True)
     eligible = [(occupant, scored.score) for occupant, scored in judged if scored.is_eligible]
-    in_order = [occupant for occupant, _ in sorted(eligible, key=lambda each: _rank(*each, now_ms))]
+    in_order = [occupant for occupant, _ in sorted(eligible, key=lambda each: _rank(each[0], each[1], now_ms))]
     taken: list[Occupant] = []
     for occupant in in_order:
         if _is_covered(taken, preemptor.pool, room, quota):

@@ -55,7 +55,8 @@ def apply(
         stores.ledger.configure(tree)
         stores.tenant_policies.publish(asked)
         stores.registry.publish_settings(settings)
-        for mesh in {one.mesh for one in of_meshes} & {view.record.mesh for view in snapshot.meshes}:
+        concerned = {one.mesh for one in of_meshes}
+        for mesh in (view.record.mesh for view in snapshot.meshes if view.record.mesh in concerned):
             stores.queue.notify(mesh, NotificationKind.SETTINGS)
     left, gone = differing(folder, checked), gone_default(folder, checked)
     if gone is not None and not dry_run:

@@ -17,6 +17,7 @@ from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.stages.messages import StageStarted
 from mesh.stages.spec import StageSpec, TaskSpec
+from mesh.stages.stage_settings import QueueRules, StageSettings
 from serve_apps.gateway_fixtures import ACME, EAST, NOW_MS, RESEARCH, RIVAL, SALES, STANDARD, GatewayWorld, spec_of
 
 ONE_CPU = ResourceSet.of({"cpu": 1})
@@ -68,6 +69,18 @@ def test_queue_shows_positions_reason_levers_and_start(world):
     assert change["words"] == "1 cpu of standard became free in acme"
     assert first["start_ms"] is None, "no stage has ended yet, so nobody knows how long the others run"
     assert (second["stage"], second["position"], second["tenant_position"]) == ("report-1.1", 2, 1)
+
+
+def test_positions_follow_the_queues_of_the_mesh(world):
+    def listed():
+        return [(one["stage"], one["position"]) for one in get(world, f"/v1/queues/{ACME}", ACME)["waiting"]]
+
+    assert listed() == [("night.1", 1), ("report-1.1", 2)]
+    (view,) = world.store.snapshot().meshes
+    settings = StageSettings(queues={SALES: QueueRules(priority=5)})
+    world.store.join(replace(view.record, settings=settings))
+    world.clock.advance(5_000)
+    assert listed() == [("report-1.1", 1), ("night.1", 2)]
 
 
 @pytest.mark.parametrize(("count", "cut_short"), [(998, {}), (1_001, {str(EAST): 3})], ids=["a full page", "more than a page"])
