@@ -135,6 +135,10 @@ class StageEngine:
         """Stop the stage: interrupt its tasks, and kill their workers after the grace period."""
         self._events.put(partial(self._cancel, stage, grace_s))
 
+    def evict(self, stage: StageId, node: NodeId, why: str) -> None:
+        """Kill the node's task; the node fails with OUTSIDE_GROUP and this message. Harmless when its task does not run."""
+        self._events.put(partial(self._evict, stage, node, why))
+
     def lose_group(self, stage: StageId) -> None:
         """Report the stage's running tasks as lost, and end the stage: its placement group is gone."""
         self._events.put(partial(self._lose_group, stage))
@@ -322,6 +326,17 @@ class StageEngine:
             self._when_submitted(partial(self._force_later, stage_id, GROUP_LOST_GRACE_S))
         self._end_if_over(stage)
 
+    def _evict(self, stage_id: StageId, node: NodeId, why: str) -> None:
+        stage = self._stages.get(stage_id)
+        if stage is not None and not stage.cancelled and stage.machine.state(node) is StageTaskState.SUBMITTED:
+            stage.evicted[node] = why
+            self._when_submitted(partial(self._kill_evicted, stage_id, node))
+
+    def _kill_evicted(self, stage_id: StageId, node: NodeId) -> None:
+        stage = self._stages.get(stage_id)
+        if stage is not None and node in stage.evicted and node in stage.tasks:
+            self._ask_to_stop(stage, [node], force=True)
+
     def _when_submitted(self, then: Callable[[], None], rounds: int = 2) -> None:
         """Call `then` when Ray's own thread has the arguments of every task submitted so far: see ADR 0034.
 
@@ -506,6 +521,7 @@ class StageEngine:
             self._take_error(stage, node, outcome)
         stage.taken_back.discard(node)
         stage.reclaimed.discard(node)
+        stage.evicted.pop(node, None)
         stage.started_ms.pop(node, None)
         self._release_slots(stage)
         self._feed(stage)
@@ -538,6 +554,8 @@ class StageEngine:
             stage.machine.leave(node)
         elif isinstance(cause, TaskInterrupted) and node in stage.taken_back and node not in stage.started_ms and not stage.is_group_lost:
             stage.machine.take_back(node)
+        elif node in stage.evicted:  # Before the rest: the end of what it held outside may have failed its code first.
+            self._fail(stage, node, OwnFailure(Reason.OUTSIDE_GROUP, "mesh.errors.OutsideGroup", stage.evicted[node]))
         elif node in stage.reclaimed | stage.taken_back and not stage.is_group_lost:
             self._fail(stage, node, OwnFailure(Reason.QUOTA_RECLAIMED, "ray.exceptions.TaskCancelledError", "its slot went back"))
         elif isinstance(cause, TaskInterrupted) and not stage.is_group_lost:

@@ -29,6 +29,7 @@ from mesh.core.counting import counted
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
+from mesh.errors import OutsideGroup
 from mesh.ray.connection import keep_connected
 from mesh.ray.stage_runner.exporting import ValueUnreadable, ValueUnwritable, export, import_value, unpack
 from mesh.ray.stage_runner.present_task import AttemptLost, PresentTask, Pulse
@@ -145,7 +146,7 @@ def task_of(key: str, code: bytes | None, *, name: str, runner: Any, mesh: MeshI
         keep_connected()
         _heed_cancel()
         task_call: TaskCall = pickle.loads(call)  # noqa: S301 - written by the runner
-        attribute_to(mesh, task_call.stage)
+        attribute_to(mesh, task_call.stage, task_call.node)
         return _run(runner, key, code, task_call, values)
 
     # Ray's own views show the function's name as the name of the task.
@@ -211,8 +212,7 @@ def _run(runner: Any, key: str, code: bytes | None, call: TaskCall, values: tupl
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the tenant's code raises is reported; KeyboardInterrupt is Ray's cancel
         if (end := _end_of_worker(error)) is not None:
             raise end from None  # Ray ends the worker, and the runner sees a lost worker, not an error of the tenant's code.
-        # A lost worker of a child is not an error of the code either.
-        fault = _fault(call.node, Reason.WORKER_LOST if isinstance(error, _LOST_CHILD) else Reason.USER_ERROR, error, started_ms)
+        fault = _fault(call.node, _reason_of(error), error, started_ms)
     finally:
         _pulse.present = None
         make_current(None)
@@ -220,6 +220,13 @@ def _run(runner: Any, key: str, code: bytes | None, call: TaskCall, values: tupl
             present.flush()
     # Raised outside the handler, so that the error that Ray pickles has no context to pickle.
     raise TaskCodeFailed(fault)
+
+
+def _reason_of(error: BaseException) -> Reason:
+    if isinstance(error, OutsideGroup):
+        return Reason.OUTSIDE_GROUP
+    # A lost worker of a child is not an error of the code either.
+    return Reason.WORKER_LOST if isinstance(error, _LOST_CHILD) else Reason.USER_ERROR
 
 
 def _end_of_worker(error: BaseException) -> BaseException | None:

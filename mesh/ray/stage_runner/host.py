@@ -15,6 +15,7 @@ that this process has not confirmed.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import queue
@@ -47,6 +48,7 @@ from mesh.ray.stage_runner.node_guards import NodeGuards, guard_name
 from mesh.ray.stage_runner.runner import Inventory
 from mesh.ray.stage_runner.stage_groups import StageGroups
 from mesh.ray.user_code.collector import GarbageCollector
+from mesh.ray.user_code.outside import Evict, OutsideLook, OutsideWatch
 from mesh.ray.user_code.sweep import Sweep, Swept
 from mesh.stages.hosting import ANYWHERE, LAST_WORD, Delivered, FoundStages, HostReport, Places
 from mesh.stages.messages import STAGE_MESSAGE, Failure, NodeFailed, StageEnded, StageLost, StageMessage
@@ -62,6 +64,10 @@ CANCEL_GRACE_S = 2.0
 FIRST_PROOF_S = 1.0
 #: Time that a runner without stages and runs waits for more work of its tenant; seconds.
 IDLE_S = 300.0
+#: Name prefixes of the own actors of all meshes: see `DetachedActors.prefix` and `guard_name`.
+ANY_MESHES = ("mesh/", "guard/")
+#: Longest wait for a runner to accept the eviction of a node; seconds.
+EVICT_S_MAX = 5.0
 #: Time limit for a connection to the cluster's control service; seconds. It is tried twice.
 CONNECT_S = 0.25
 
@@ -75,6 +81,7 @@ class HostParts:
     actors: DetachedActors
     guards: NodeGuards
     sweep: Callable[[Collection[str], Callable[[], Collection[StageId] | None]], Swept]  #: See `Sweep`.
+    look_outside: Callable[[Callable[[], Collection[StageId] | None], Evict], None] = lambda _running, _evict: None  #: See `OutsideLook`.
     cancelled: Cancellations = field(default_factory=Cancellations)
     calls: ActorCalls = field(default_factory=ActorCalls)
     clock: Clock = field(default_factory=SystemClock)
@@ -83,7 +90,8 @@ class HostParts:
     def on_ray(cls, name: MeshId, node_labels: dict[str, str]) -> HostParts:
         """Return the parts on the cluster of this driver. `name`: the mesh's `detached_name`."""
         actors = DetachedActors(name, node_labels)
-        return cls(actors=actors, guards=NodeGuards(name, node_labels), sweep=Sweep(name, (actors.prefix, guard_name(name, ""))))
+        own = actors.prefix, guard_name(name, "")
+        return cls(actors=actors, guards=NodeGuards(name, node_labels), sweep=Sweep(name, own), look_outside=OutsideLook(name, ANY_MESHES))
 
 
 @dataclass(slots=True)
@@ -127,6 +135,7 @@ class RayStageHost:
         self._actors, self._guards, self._cancelled = parts.actors, parts.guards, parts.cancelled
         self._calls, self._clock = parts.calls, parts.clock
         self._garbage = GarbageCollector(self._name, lambda given_back: parts.sweep(given_back, self._running))
+        self._outside = OutsideWatch(self._name, lambda: parts.look_outside(self._running, self._evict_node))
         self._report = report
         self._storage_url = storage_url
         self._inline_limit_bytes = inline_limit_bytes
@@ -293,6 +302,7 @@ class RayStageHost:
 
     def read_clock(self) -> None:
         self._guards.read_clock()
+        self._outside.look()  # At each heartbeat.
 
     def extend_deadline(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
         """Renew the lease deadline on all nodes. The first renewal of a session also creates the keeper and warm runners."""
@@ -363,6 +373,7 @@ class RayStageHost:
         self._orders.put(None)
         self._thread.join(timeout=CANCEL_GRACE_S * 2)
         self._garbage.close(CANCEL_GRACE_S * 2)
+        self._outside.close(CANCEL_GRACE_S * 2)
 
     # -- orders, one after the other -----------------------------------------------------------------------------------
 
@@ -478,6 +489,15 @@ class RayStageHost:
             for task in spec.tasks
         )
         self._report(HostReport(stage=spec.stage, number=LAST_WORD, messages=(*failed, StageEnded(stage=spec.stage))))
+
+    def _evict_node(self, stage: StageId, node: NodeId, why: str) -> None:
+        """Have the runner fail a node whose code holds resources outside the stage's placement group; return when it has the order."""
+        with self._guard:
+            key = self._of_stage.get(stage)
+            runner = self._runners.get(key) if key is not None else None
+        if runner is not None:
+            with contextlib.suppress(RayError, RuntimeError):  # A runner that is gone takes its nodes with it.
+                self._calls.result(runner.actor.evict.remote(stage, node, why), EVICT_S_MAX)
 
     def _evict(self, stage: StageId) -> None:
         with self._guard:

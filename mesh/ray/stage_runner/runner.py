@@ -147,6 +147,14 @@ class Runner:
             self._cancelled.add(stage)
         self._engine.cancel(stage, grace_s)
 
+    def evict(self, stage: StageId, node: NodeId, why: str) -> None:
+        """Kill a running task whose code holds resources outside the stage's placement group; the node fails with OUTSIDE_GROUP.
+
+        Args:
+            why: Message of the failure.
+        """
+        self._engine.evict(stage, node, why)
+
     def lose_group(self, stage: StageId) -> None:
         """Report the stage's running tasks as lost, and end it: its placement group is gone. Harmless when the stage has ended."""
         self._engine.lose_group(stage)
