@@ -103,7 +103,7 @@ def test_a_mesh_shows_what_keeps_work_away_from_it():
         stable_in_ms=4_200,
     )
     lines = "\n".join(lines_on(160, drained))
-    for words in ("no answer from Ray", "2 wait for Ray", "3 failed outside their groups", "draining: disks [red]", "on probation 4.2s"):
+    for words in ("no answer from Ray", "2 wait for Ray", "3 left their groups", "draining: disks [red]", "on probation 4.2s"):
         assert words in lines
     assert "alive" not in lines
 
