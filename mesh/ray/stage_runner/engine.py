@@ -127,6 +127,10 @@ class StageEngine:
         """
         self._events.put(partial(self._shrink, stage, slots, grace_s))
 
+    def inherit(self, run: RunId, values: dict[NodeId, Delivered]) -> None:
+        """Take over values of nodes that finished on a runner that died; None: the value is gone."""
+        self._events.put(partial(self._values.inherit, run, values))
+
     def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
         """Deliver a value from outside; None: it will not come."""
         self._events.put(partial(self._deliver, stage, node, value))
@@ -220,8 +224,14 @@ class StageEngine:
         for node in sorted(outside - values.keys()):
             if node in inputs:
                 self._deliver(spec.stage, node, inputs[node])
+            elif (inherited := self._values.inherited(spec.run, node)) is not None:
+                self._deliver(spec.stage, node, inherited)
             elif node in held or self._values.has_lost(spec.run, node):
-                self._outbox.put(InputLost(stage=spec.stage, node=node))
+                if stage.machine.is_read(node):
+                    self._outbox.put(InputLost(stage=spec.stage, node=node))
+                else:  # Only the order counts, and the node has ended.
+                    stage.machine.arrive(node)
+        self._feed(stage)
         self._end_if_over(stage)
 
     def _deliver(self, stage_id: StageId, node: NodeId, value: Delivered) -> None:
@@ -540,7 +550,7 @@ class StageEngine:
             worker=report.worker,
             stored=report.stored,
         )
-        self._outbox.put(message, blobs)
+        self._outbox.put(message, blobs, finished=(stage.spec.run, node, report.kept))
         self._hold(stage.spec.run, node, stage.tasks.pop(node)[0])
 
     def _take_error(self, stage: OpenStage, node: NodeId, error: BaseException) -> None:

@@ -34,12 +34,15 @@ from mesh.ray.connection import keep_connected
 from mesh.ray.stage_runner.exporting import ValueUnreadable, ValueUnwritable, export, import_value, unpack
 from mesh.ray.stage_runner.present_task import AttemptLost, PresentTask, Pulse
 from mesh.ray.stage_runner.watch_folder import register
+from mesh.ray.user_code.bounded_pickle import pickled_if_small
 from mesh.ray.user_code.interrupts import listen_for_cancel
 from mesh.ray.user_code.ownership import attribute_to
 from mesh.ray.user_code.task_context import TaskPreempted, make_current
 from mesh.stages.arguments import resolve
 from mesh.stages.spec import ArgumentForm
 
+#: Largest pickled value that outlives the runner without being stored.
+KEPT_BYTES_MAX = 64 * 1024
 PICKLED_ERROR_BYTES_MAX = 64 * 1024
 TEXT_CHARS_MAX = 32 * 1024
 #: Longest name of an exception's class that is reported; the link to the root accepts no more.
@@ -87,6 +90,7 @@ class TaskReport(NamedTuple):
     worker: str  #: `host:pid`.
     stored: StoredValue | None = None
     data: bytes | None = None  #: Bytes of `stored`, when they go through the control store.
+    kept: bytes | None = None  #: The value as a pickle, when it is small and was not stored: it outlives the runner.
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,13 +198,15 @@ def _run(runner: Any, key: str, code: bytes | None, call: TaskCall, values: tupl
     try:
         value = _call(key, code, call, values)
         present.check_goes_on()
-        stored, data = None, None
-        if call.export:
+        stored, data, kept = None, None, None
+        if not call.export:
+            kept = pickled_if_small(value, KEPT_BYTES_MAX)
+        else:
             stored, data = export(
                 value, run=call.run, node=call.node, storage_url=call.storage_url, inline_limit_bytes=call.inline_limit_bytes
             )
         has_succeeded = True
-        return value, TaskReport(started_ms, _now_ms(), _worker(), stored, data)
+        return value, TaskReport(started_ms, _now_ms(), _worker(), stored, data, kept)
     except TaskPreempted as stopped:
         fault = _fault(call.node, Reason.PREEMPTED, stopped, started_ms)
     except _CodeUnavailable as missing:

@@ -21,7 +21,7 @@ import json
 import queue
 import re
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -44,14 +44,16 @@ from mesh.ray.stage_runner.bound_runner import BoundRunner, HostedStage, RunnerK
 from mesh.ray.stage_runner.cancellations import Cancellations
 from mesh.ray.stage_runner.detached_actors import DetachedActors, FoundActors, detached_name
 from mesh.ray.stage_runner.held_groups import Groups
+from mesh.ray.stage_runner.kept_values import KeptValues
 from mesh.ray.stage_runner.node_guards import NodeGuards, guard_name
+from mesh.ray.stage_runner.outbox import Finished
 from mesh.ray.stage_runner.runner import Inventory
 from mesh.ray.stage_runner.stage_groups import StageGroups
 from mesh.ray.user_code.collector import GarbageCollector
 from mesh.ray.user_code.outside import Evict, OutsideLook, OutsideWatch
 from mesh.ray.user_code.sweep import Sweep, Swept
 from mesh.stages.hosting import ANYWHERE, LAST_WORD, Delivered, FoundStages, HostReport, Places
-from mesh.stages.messages import STAGE_MESSAGE, Failure, NodeFailed, StageEnded, StageLost, StageMessage
+from mesh.stages.messages import STAGE_MESSAGE, Failure, NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage
 from mesh.stages.spec import StageSpec
 
 log = structlog.get_logger(__name__)
@@ -143,6 +145,7 @@ class RayStageHost:
         self._idle_s = idle_s
         self._warm: list[Any] = []
         self._runners: dict[RunnerKey, BoundRunner] = {}
+        self._dead: dict[RunnerKey, BoundRunner] = {}  #: Runners that died, until the next one takes over their values.
         self._of_stage: dict[StageId, RunnerKey] = {}
         self._sender: dict[StageId, BoundRunner] = {}  #: Runner that keeps the reports of a stage until they are confirmed.
         self._unstarted: dict[StageId, _Unstarted] = {}  #: Stages that wait for their placement groups.
@@ -178,7 +181,11 @@ class RayStageHost:
                 except Exception as refused:  # noqa: BLE001  a user wrote the environment, and Ray raises many errors to refuse it
                     self._refuse(spec, f"Ray refuses the runtime environment: {refused}")
                     return token
-                runner.actor.bind.remote(key[0], self._storage_url, self._inline_limit_bytes, self._name, token)
+                if (before := self._dead.pop(key, None)) is not None:
+                    runner.holder, runner.values, runner.runs = before.holder, before.values, before.runs
+                runner.actor.bind.remote(key[0], self._storage_url, self._inline_limit_bytes, self._name, runner.holder)
+                if before is not None:
+                    self._orders.put(partial(self._pass_values, runner, runner.values.inheritance()))
                 self._listen_to(key, runner)
             hosted = runner.stages[spec.stage] = HostedStage(spec.slot)
             runner.runs.setdefault(spec.run, spec.stage)  # Keeps the first stage: a store that loses writes forgets the new ones.
@@ -257,14 +264,17 @@ class RayStageHost:
     def forget(self, run: RunId) -> None:
         with self._guard:
             actors = [runner.actor for runner in self._runners.values()]
-            for runner in self._runners.values():
+            for runner in (*self._runners.values(), *self._dead.values()):
                 runner.runs.pop(run, None)
+                runner.values.forget(run)
+            self._dead = {key: runner for key, runner in self._dead.items() if runner.runs}
         for actor in actors:
             self._orders.put(partial(actor.forget.remote, run))
 
     def held(self) -> dict[RunId, StageId]:
         with self._guard:
-            return {run: stage for runner in self._runners.values() for run, stage in runner.runs.items()}
+            runners = (*self._dead.values(), *self._runners.values())
+            return {run: stage for runner in runners for run, stage in runner.runs.items()}
 
     def is_ready(self) -> bool:
         """Return whether a node of the mesh is guarded, and the control service of the cluster accepts connections.
@@ -293,7 +303,7 @@ class RayStageHost:
             for runner in self._runners.values():
                 runner.stages.clear()  # Waiting orders still refer to the runner: from now on none of them starts or loses a stage.
             self._cancelled.forget_all()
-            for kept in (self._runners, self._of_stage, self._sender, self._warm, self._unstarted):
+            for kept in (self._runners, self._dead, self._of_stage, self._sender, self._warm, self._unstarted):
                 kept.clear()
             self._found, self._session = None, (0, 0)  # From now on no order creates an actor.
         self._groups.end()
@@ -358,7 +368,9 @@ class RayStageHost:
                     held.stage: HostedStage(inventory.slots.get(held.stage, NOTHING), inventory.groups.get(held.stage, ()))
                     for held in inventory.stages
                 }
-                runner = BoundRunner(actor=actor, holder=inventory.holder, stages=stages, runs=dict(inventory.runs))
+                runner = BoundRunner(
+                    actor=actor, holder=inventory.holder, stages=stages, runs=dict(inventory.runs), values=KeptValues(is_whole=False)
+                )
                 self._of_stage.update(dict.fromkeys(runner.stages, key))
                 self._sender.update(dict.fromkeys(runner.stages, runner))
                 cancelled = [held.stage for held in inventory.stages if held.is_cancelled]
@@ -429,6 +441,11 @@ class RayStageHost:
         for order in unstarted.orders:
             self._carry_out(partial(order, runner.actor))
 
+    def _pass_values(self, runner: BoundRunner, values: dict[RunId, dict[NodeId, Delivered]]) -> None:
+        """Pass the values of a dead runner to the next one, before its first stage."""
+        on_the_wire = {run: {node: _on_the_wire(value) for node, value in its.items()} for run, its in values.items()}
+        runner.actor.inherit.remote(on_the_wire)
+
     def _grow(self, runner: BoundRunner, hosted: HostedStage, stage: StageId, note: bytes, slots: int, groups: Groups) -> None:
         """Pass new slots to the stage's runner, unless the stage has ended meanwhile."""
         with self._guard:
@@ -460,7 +477,13 @@ class RayStageHost:
         return runner.stages.pop(stage).groups
 
     def _report_lost(self, runner: BoundRunner, stage: StageId) -> None:
-        lost = StageLost(stage=stage, mesh=self._mesh, incarnation=runner.holder, reason=Reason.WORKER_LOST)
+        lost = StageLost(
+            stage=stage,
+            mesh=self._mesh,
+            incarnation=runner.holder,
+            reason=Reason.WORKER_LOST,
+            keeps_values=runner.values.is_whole,
+        )
         self._report(HostReport(stage=stage, number=LAST_WORD, messages=(lost,)))
 
     def _lose_groups(self, why: str) -> None:
@@ -545,8 +568,10 @@ class RayStageHost:
                 log.warning("a runner cannot be reached", mesh=self._mesh, tenant=key[0], error=str(failure))
                 self._record_end(key, runner, str(failure))
                 return
-            for stage, number, messages, blobs in batches:
-                self._pass_on(runner, StageId(stage), number, tuple(decode(STAGE_MESSAGE, message) for message in messages), blobs)
+            for stage, number, encoded, blobs, finished in batches:
+                messages = tuple(decode(STAGE_MESSAGE, message) for message in encoded)
+                self._keep_values(runner, messages, blobs, finished)
+                self._pass_on(runner, StageId(stage), number, messages, blobs)
 
     def _end_if_idle(self, key: RunnerKey, runner: BoundRunner, now_s: float) -> bool:
         """End the runner if it has had no stage, no run and no unconfirmed report for long; return whether it was ended."""
@@ -562,6 +587,14 @@ class RayStageHost:
         log.info("an idle runner is ended", mesh=self._mesh, tenant=key[0])
         self._actors.end(runner.actor)
         return True
+
+    def _keep_values(
+        self, runner: BoundRunner, messages: Sequence[StageMessage], blobs: dict[str, bytes], finished: Sequence[Finished]
+    ) -> None:
+        succeeded = (message for message in messages if isinstance(message, NodeSucceeded))
+        stored = {message.node: message.stored for message in succeeded if message.stored is not None}
+        with self._guard:
+            runner.values.keep([one for one in finished if one[0] in runner.runs], stored, blobs)
 
     def _pass_on(
         self, runner: BoundRunner, stage: StageId, number: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]
@@ -613,6 +646,8 @@ class RayStageHost:
                 self._cancelled.forget(stage)
             for stage in [stage for stage, sender in self._sender.items() if sender is runner]:
                 del self._sender[stage]
+            if runner.runs and runner.values.is_whole:
+                self._dead[key] = runner
         self._actors.end(runner.actor)  # An unreachable runner may be alive, with work that nothing would track any more.
         log.warning("a runner died", mesh=self._mesh, tenant=key[0], stages=sorted(stages), why=why, last_word=_last_word(why))
         for stage, hosted in stages.items():

@@ -76,6 +76,11 @@ class Runner:
         self._tenant, self._holder = tenant, holder
         self._engine.bind(mesh, storage_url, inline_limit_bytes)
 
+    def inherit(self, values: dict[RunId, dict[NodeId, OnTheWire]]) -> None:
+        """Take over values of finished nodes of a dead runner; (None, None): the value is gone."""
+        for run, its_values in values.items():
+            self._engine.inherit(run, {node: _from_the_wire(stored, data) for node, (stored, data) in its_values.items()})
+
     def start(
         self,
         spec_json: bytes,
