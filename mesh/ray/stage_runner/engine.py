@@ -162,6 +162,11 @@ class StageEngine:
         """Return the newest checkpoint of the node."""
         return self._checkpoints.last(stage, node)
 
+    def left(self, stage: StageId) -> tuple[NodeId, ...] | None:
+        """Return the tasks of the stage that have not ended; None: it does not run."""
+        open_stage = self._stages.get(stage)
+        return None if open_stage is None else open_stage.machine.left()
+
     # -- the thread ----------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:

@@ -202,7 +202,7 @@ class Runner:
         for stage in filter(self._outbox.has_ended, tuple(self._notes)):
             self._groups.drop(stage)  # Another stage may have the group by now.
         stages = (
-            HeldStage(stage=stage, note=note, holder=self._holder, is_cancelled=stage in self._cancelled)
+            HeldStage(stage=stage, note=note, holder=self._holder, is_cancelled=stage in self._cancelled, left=self._engine.left(stage))
             for stage, note in tuple(self._notes.items())
         )
         return Inventory(
