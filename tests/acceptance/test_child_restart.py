@@ -173,8 +173,12 @@ def test_killed_agent_restarts_and_its_task_executes_once(watched: Watched, clie
     kill_and_await_the_next(watched)
     (tmp_path / "one").touch()
     wait_for(run, lambda event: (event.node, event.after) == ("one", "SUCCEEDED"))
+    later = submit(client, dag.task(wait_for_gate).bind(str(tmp_path), "later"))
+    eventually(lambda: _assert(len(attempts(tmp_path, "later")) == 1))  # In the slot that the recovered stage has given back.
     kill_and_await_the_next(watched)
-    (tmp_path / "two").touch()
+    for gate in ("two", "later"):
+        (tmp_path / gate).touch()
+    assert later.result(LIMIT_S) == attempts(tmp_path, "later")[0]
     assert [run.result(LIMIT_S)[name] for name in ("one", "two")] == attempts(tmp_path, "one") + attempts(tmp_path, "two")
     assert len(attempts(tmp_path, "one")) == len(attempts(tmp_path, "two")) == 1
     events = list(run.events())

@@ -178,9 +178,9 @@ class OutsideLook:
         not_ended = running() if noted else None
         if not_ended is None:
             return
-        actors = ray_tables.actors()
-        own = OwnActors.among(actors, self._own)
         groups, tasks = ray_tables.groups(), ray_tables.tasks().rows
+        actors = ray_tables.actors()  # After the groups: a keeper that is new has none in the list above.
+        own = OwnActors.among(actors, self._own)
         found = outside(noted, running=not_ended, actors=actors, groups=groups, tasks=tasks, own=own)
         for held in found.held:
             log.warning(

@@ -149,6 +149,10 @@ def _refuse_outside(kind: str, name: str, resources: Mapping[str, float], strate
         raise OutsideGroup(outside_words(kind, name, _notes.node, amounts))
 
 
+def _last_name(qualified: str) -> str:
+    return qualified.rpartition(".")[2]
+
+
 def _is_of_node() -> bool:
     """Return whether the calling code is the node's: its task, or a thread of the process. Else it is a later task below a node."""
     return ray.get_runtime_context().get_task_id() == _notes.task or threading.current_thread() is not threading.main_thread()
@@ -160,7 +164,7 @@ _refused = threading.local()  #: `error`: why the actor that this thread has jus
 def _refuse_later(descriptor: Any, resources: Mapping[str, float], strategy: object) -> None:
     """Keep the refusal of an actor for the caller: Ray calls this hook after it has created the actor."""
     try:
-        _refuse_outside("actor", descriptor.class_name, resources, strategy)
+        _refuse_outside("actor", _last_name(descriptor.class_name), resources, strategy)
     except OutsideGroup as refused:
         _refused.error = refused
 
@@ -183,7 +187,7 @@ def _make_group(create: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(create)
     def refuse(bundles: Sequence[Mapping[str, float]], *args: Any, **kwargs: Any) -> Any:
         amounts: dict[str, float] = {}
-        for name, amount in (item for bundle in bundles for item in bundle.items()):
+        for name, amount in (item for bundle in bundles if isinstance(bundle, dict) for item in bundle.items()):
             amounts[name] = amounts.get(name, 0.0) + amount
         _refuse_outside("placement group", kwargs.get("name", "") or "without a name", amounts)
         return create(bundles, *args, **kwargs)
@@ -196,7 +200,7 @@ def _see_creation() -> None:
 
     `placement_group` is replaced inside its own wrapper, since code that has imported it by name calls the wrapper.
     """
-    remote_function._task_launch_hook = lambda descriptor, *asked: _refuse_outside("task", descriptor.function_name, *asked)  # type: ignore[assignment]  # noqa: SLF001
+    remote_function._task_launch_hook = lambda descriptor, *asked: _refuse_outside("task", _last_name(descriptor.function_name), *asked)  # type: ignore[assignment]  # noqa: SLF001
     actor._actor_launch_hook = _refuse_later  # type: ignore[assignment]  # noqa: SLF001
     actor_class: Any = ActorClass
     actor_class._remote = _noted(_make_actor(actor_class._remote), ResourceKind.ACTOR, lambda handle: handle._actor_id.hex())  # noqa: SLF001
