@@ -56,6 +56,10 @@ class Mesh:
             node_labels={},
             warm_runners=0,
         )
+        self.beat()
+
+    def beat(self) -> None:
+        self.host.read_clock()
         self.host.extend_deadline(1, 600_000, 600_000, 1)
 
     def start(self, run: str, **functions: Callable[[str], Any]) -> StageId:
@@ -80,7 +84,7 @@ class Mesh:
             try:
                 report = self._reports.get(timeout=HEARTBEAT_S)
             except queue.Empty:
-                self.host.read_clock()
+                self.beat()
                 continue
             self.messages += report.messages
             self.host.confirm(report.stage, report.number)

@@ -118,8 +118,13 @@ class _Creators:
         self._tasks = {task.id: task for task in tasks}
 
     def may_have_made(self, group: GroupRow) -> bool:
-        """Return whether a stage may have created the group. The driver of a mesh creates none, unless a program shares its process."""
-        return group.id in self._noted or bool(group.creator) or bool(self._candidates(group.job, group.created_ms))
+        """Return whether a stage may have created the group. Ray itself removes the groups of an actor that is dead.
+
+        The driver of a mesh creates no group, unless a program shares its process.
+        """
+        if group.creator:
+            return group.creator in self._actors
+        return group.id in self._noted or bool(self._candidates(group.job, group.created_ms))
 
     def of_group(self, group: GroupRow) -> Above | None:
         if group.id not in self._noted and group.creator in self._actors:

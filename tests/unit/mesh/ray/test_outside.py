@@ -112,6 +112,7 @@ def test_the_node_above_is_named_when_no_other_can_be_meant(references: list[Own
         pytest.param(task("t", "x", owner="runner"), id="a task of a runner"),
         pytest.param(actor("a", owner="driver"), id="an actor of the mesh"),
         pytest.param(group("g", creator="keeper"), id="a group of the keeper"),
+        pytest.param(group("g", creator="a dead actor"), id="a group that Ray removes with its dead creator"),
         pytest.param(group("g", created_ms=5_000), id="a group that is older than all marks"),
         pytest.param(task("t", "n", job="0000000k"), id="a task of another job"),
         pytest.param(actor("a", job="0000000k"), id="an actor of another job"),
