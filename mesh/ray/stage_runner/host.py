@@ -369,7 +369,11 @@ class RayStageHost:
                     for held in inventory.stages
                 }
                 runner = BoundRunner(
-                    actor=actor, holder=inventory.holder, stages=stages, runs=dict(inventory.runs), values=KeptValues(is_whole=False)
+                    actor=actor,
+                    holder=inventory.holder,
+                    stages=stages,
+                    runs=dict(inventory.runs),
+                    values=KeptValues(half_known=inventory.runs),
                 )
                 self._of_stage.update(dict.fromkeys(runner.stages, key))
                 self._sender.update(dict.fromkeys(runner.stages, runner))

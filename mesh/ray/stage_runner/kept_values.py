@@ -25,13 +25,18 @@ class KeptValues:
 
     Args:
         bytes_max: See `BYTES_MAX`.
-        is_whole: Every node that finished on the runner is known; False after a restart of the mesh's process.
+        half_known: Runs of which earlier nodes may have finished unnoticed: an earlier process of the mesh began them.
     """
 
-    def __init__(self, bytes_max: int = BYTES_MAX, *, is_whole: bool = True) -> None:
-        self.is_whole = is_whole
+    def __init__(self, bytes_max: int = BYTES_MAX, *, half_known: Iterable[RunId] = ()) -> None:
+        self._half_known = set(half_known)
         self._left = bytes_max
         self._values: dict[RunId, dict[NodeId, _Value]] = {}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every finished node of the present runs is known."""
+        return not self._half_known
 
     def keep(self, finished: Iterable[Finished], stored: Mapping[NodeId, StoredValue], blobs: Mapping[str, bytes]) -> None:
         """Keep the values of nodes that have finished.
@@ -58,6 +63,7 @@ class KeptValues:
 
     def forget(self, run: RunId) -> None:
         """Drop the values of a run that will not be read any more."""
+        self._half_known.discard(run)
         self._left += sum(map(_size, self._values.pop(run, {}).values()))
 
 

@@ -42,6 +42,14 @@ def test_room_comes_free_with_a_run_or_a_newer_value() -> None:
     assert values.inheritance() == {RUN: {A: (stored(b"1"), b"1"), B: (stored(b"2345"), b"2345")}}
 
 
+def test_values_are_whole_when_no_run_is_half_known() -> None:
+    assert KeptValues().is_whole
+    values = KeptValues(half_known=[RUN])
+    assert not values.is_whole
+    values.forget(RUN)
+    assert values.is_whole
+
+
 class Unwilling:
     def __reduce__(self) -> str:
         raise ValueError("no")
