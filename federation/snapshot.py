@@ -38,6 +38,7 @@ class MeshRecord:
     cluster_answers: bool = True  #: False: the mesh starts nothing.
     shared: bool = False  #: Several top-level tenants may share its Ray cluster: an operator declared that they trust each other.
     waiting_for_ray: int = 0  #: Stages that it runs, but that wait in Ray for resources.
+    outside_group: int = 0  #: Nodes that failed with OUTSIDE_GROUP since its process began.
     leases_full: bool = False  #: It holds as many leases as it may, all in use: it can get no lease for another tenant and flavor.
     nodes: tuple[NodeSize, ...] = ()  #: Sizes of its Ray nodes, in the resources of its pools; empty: unknown.
     settings: StageSettings = DEFAULT_SETTINGS  #: Settings that it follows now.

@@ -6,6 +6,7 @@
     ├── IllegalTransition            a state machine met an event that its table has no row for
     ├── JobSpecError                 a job that contradicts itself; the message names each key and the remedy
     ├── LedgerError                  an invalid ledger operation (release of the unknown, over-commit)
+    ├── OutsideGroup                 code of a node asked Ray for resources outside its stage's placement group
     ├── RuntimeAdapterError          Ray, Redis or a file failed or answered garbage, without a way to go on
     ├── federation.errors.FederationError
     └── dag.errors.DagError
@@ -36,6 +37,10 @@ class JobSpecError(MeshError, ValueError):
 
 class LedgerError(MeshError):
     """A ledger operation is invalid: release of the unknown, commit beyond the reservation."""
+
+
+class OutsideGroup(MeshError):
+    """Code of a node asked Ray for resources outside its stage's placement group; the message names the amounts and the remedy."""
 
 
 class RuntimeAdapterError(MeshError):

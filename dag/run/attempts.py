@@ -76,6 +76,8 @@ def _is_retried(plan: NodePlan, failure: Failure) -> bool:
 
     `retry_exceptions` limits errors of the function only. A failure of the mesh, such as to write the value, is always retried.
     """
+    if failure.reason is Reason.OUTSIDE_GROUP:  # The code asks for the same again.
+        return False
     if plan.retry_exceptions is None or failure.reason is not Reason.USER_ERROR:
         return True
     return not plan.retry_exceptions.isdisjoint((failure.type_name, *failure.bases))

@@ -26,13 +26,17 @@ class Losses:
         self._completion = completion
         self._attempts = attempts
 
-    def lose_stage(self, stage: StageRecord, reason: Reason) -> None:
-        """Handle a lost runner: end the stage, retry its nodes, and recompute the values that the runner held."""
+    def lose_stage(self, stage: StageRecord, reason: Reason, *, keeps_values: bool = False) -> None:
+        """Handle a lost runner: end the stage, retry its nodes, and recompute the values that the runner held.
+
+        Args:
+            keeps_values: The next runner has the values; it reports `InputLost` about those that were too large to keep.
+        """
         self._writer.cut_stage(stage, reason)
         left = self._run_status.left(stage)
         if self._completion.drop_if_stopping(left):
             return
-        held = [kept.node for kept in self._record.nodes.values() if _is_held_by(kept, stage)]
+        held = [] if keeps_values else [kept.node for kept in self._record.nodes.values() if _is_held_by(kept, stage)]
         for node in left:
             if self._run_status.is_left(stage, node.node):  # A recall of an earlier node may have taken it out of the stage.
                 self._lose_with_stage(node, stage, reason)

@@ -84,7 +84,7 @@ class Reports:
         if isinstance(message, StageEnded):
             self._end_stage(stage)
         elif isinstance(message, StageLost):
-            self._losses.lose_stage(stage, message.reason)
+            self._losses.lose_stage(stage, message.reason, keeps_values=message.keeps_values)
         elif stage.state is StageState.RUNNING and stage.slots != message.slots:
             before, stage.slots = stage.slots, message.slots
             self._writer.note_stage(stage, stage.state, stage.reason, f"{counted(message.slots, 'slot')} instead of {before}")

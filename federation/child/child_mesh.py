@@ -387,6 +387,7 @@ class ChildMesh:
             return
         over = any(isinstance(message, (StageEnded, StageLost)) for message in report.messages)
         running.heed(report.messages, self._clock.monotonic_ms())
+        self._child_state.count_outside(report.messages)
         self._reporter.add_report(running, report)
         for message in report.messages:
             if isinstance(message, StageResized) and (fewer := running.note_retired(message, self._host)):

@@ -16,11 +16,13 @@ from federation.snapshot import MeshRecord, PoolRecord, resources_of
 from mesh.core.ids import StageId
 from mesh.core.node_sizes import NodeSize, sizes_of
 from mesh.core.pools import PoolSpec
+from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.core.seen_nodes import NodeSeen
 from mesh.preemption.stage_preemption import Occupant
 from mesh.stages.admission import StageAdmission, WorkloadState
 from mesh.stages.admission_events import NodesSeen, SettingsChanged
+from mesh.stages.messages import NodeFailed, StageMessage
 from mesh.stages.stage_settings import StageSettings
 
 
@@ -37,6 +39,7 @@ class ChildState:
     accounting: LeaseAccounting = field(init=False)  #: Which lease pays for which stage.
     running: dict[StageId, RunningStage] = field(default_factory=dict)  #: Claimed stages, in the order of the claims.
     can_start: bool = True  #: The Ray cluster of the mesh responds.
+    outside_group: int = 0  #: Nodes that failed with OUTSIDE_GROUP since this process began.
     _nodes: tuple[NodeSeen, ...] = ()  #: As last listed.
     _sizes: tuple[NodeSize, ...] = ()  #: Sizes of the nodes, as reported.
 
@@ -64,6 +67,11 @@ class ChildState:
             self._sizes = sizes_of(ResourceSet({name: node.total[name] for name in named}) for node in nodes)
         self._nodes = nodes
 
+    def count_outside(self, messages: Iterable[StageMessage]) -> None:
+        """Count the nodes that failed since their code held resources outside its stage's placement group."""
+        failures = (message.failure for message in messages if isinstance(message, NodeFailed))
+        self.outside_group += sum(failure.reason is Reason.OUTSIDE_GROUP for failure in failures)
+
     def nodes_seen(self) -> NodesSeen:
         """Return the event that the nodes were looked at."""
         return NodesSeen(nodes=self._nodes)
@@ -78,6 +86,7 @@ class ChildState:
             leases_full=self.accounting.is_full,
             cluster_answers=self.can_start,
             nodes=self._sizes,
+            outside_group=self.outside_group,
             waiting_for_ray=sum(stage.waits_for_ray for stage in self.running.values()),
         )
 

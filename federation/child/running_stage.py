@@ -16,7 +16,7 @@ from mesh.core.ids import FlavorName, NodeId, NodeName, PoolName, RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.wire import encode
-from mesh.stages.hosting import PARTS_MAX, Places, StageHost
+from mesh.stages.hosting import PARTS_MAX, HeldStage, Places, StageHost
 from mesh.stages.messages import (
     NodeCheckpoint,
     NodeFailed,
@@ -83,7 +83,7 @@ class RunningStage:
     is_whole: bool = True  #: All its reports are kept; False if an earlier process sent some of them.
     is_questioned: bool = False  #: A report was refused, and the mesh has asked the store for the claim's state.
     waits_for_ray: bool = False  #: By the host's last report, Ray has not placed the stage's placement group.
-    width: int = 0  #: The most slots that the stage could use; 0: unknown, an earlier process started it.
+    width: int = 0  #: The most slots that the stage could use; 0: it is unknown which of its tasks have ended.
     readers: dict[NodeId, list[NodeId]] = field(default_factory=dict)  #: Tasks that need a node, by node.
     tasks: int = 0  #: Number of its tasks.
     done: set[NodeId] = field(default_factory=set)  #: Tasks that have ended, or that this stage will not run.
@@ -110,15 +110,18 @@ class RunningStage:
         )
 
     @classmethod
-    def recovered(cls, claimed: ClaimedStage, note: StageNote, now_ms: int, *, holder: int, is_cancelled: bool) -> RunningStage:
+    def recovered(cls, claimed: ClaimedStage, note: StageNote, now_ms: int, *, held: HeldStage) -> RunningStage:
         """Return the state of an earlier process's stage that continues. Its minimum run time starts anew, since its run time is unknown.
 
         Args:
-            is_cancelled: The host was asked to stop the stage. If its user has not cancelled it, the stage is preempted.
+            held: The stage as the host found it. If the host was asked to stop it and its user has not cancelled it, it is preempted.
         """
         stage = cls.of(claimed, note, now_ms)
-        stage.holder, stage.is_preempted, stage.is_whole = holder, is_cancelled and not claimed.cancelled, False
-        stage.width = 0  # It is unknown which tasks have ended.
+        stage.holder, stage.is_preempted, stage.is_whole = held.holder, held.is_cancelled and not claimed.cancelled, False
+        if held.left is None:
+            stage.width = 0
+        else:
+            stage.done = {task.node for task in claimed.spec.tasks}.difference(held.left)
         return stage
 
     @classmethod

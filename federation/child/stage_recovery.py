@@ -59,7 +59,7 @@ def recovery_of(
             missing.append(claimed)
         else:
             left[note.pool] -= note.amounts
-            running = RunningStage.recovered(claimed, note, now_ms, holder=stage.holder, is_cancelled=stage.is_cancelled)
+            running = RunningStage.recovered(claimed, note, now_ms, held=stage)
             stages.append((running, claimed))
     goes_on = {running.claim.stage for running, _ in stages}
     stopped = ((stage.stage, note_of(stage)) for stage in found.stages if stage.stage not in goes_on)

@@ -156,6 +156,8 @@ class Reason(str, Enum):
     """The tenant's own code raised an exception."""
     WORKER_LOST = "WORKER_LOST"
     """A worker process died under the task: crash, out of memory, node lost."""
+    OUTSIDE_GROUP = "OUTSIDE_GROUP"
+    """The task's code held resources outside its stage's placement group, for which no lease pays."""
     POISON_TASK = "POISON_TASK"
     """Worker after worker died under the task, so it is not run again. An operator finds it among the dead letters."""
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"

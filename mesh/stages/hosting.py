@@ -55,6 +55,7 @@ class HeldStage:
     note: bytes  #: The `note` given to `StageHost.start`.
     holder: int  #: The token that `StageHost.start` returned.
     is_cancelled: bool = False  #: Its cancellation was requested.
+    left: tuple[NodeId, ...] | None = None  #: Its tasks that have not ended; None: unknown, as when all have.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

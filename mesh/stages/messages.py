@@ -131,12 +131,13 @@ class StageEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageLost:
-    """The mesh lost the stage: its session ended or its runner died. Values that were not stored are gone."""
+    """The mesh lost the stage: its session ended or its runner died. Values that were neither stored nor kept are gone."""
 
     stage: StageId
     mesh: MeshId
     incarnation: int
     reason: Reason
+    keeps_values: bool = False  #: The mesh has kept the small values of finished nodes, under the same holder.
     kind: Literal["stage_lost"] = "stage_lost"
 
 

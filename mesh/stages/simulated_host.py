@@ -231,7 +231,12 @@ class SimulatedHost:
     def find(self) -> FoundStages | None:
         if self._line is None:
             return None
-        return FoundStages(incarnation=self._line[0], since=self._line[1], stages=tuple(self._notes.values()))
+        return FoundStages(incarnation=self._line[0], since=self._line[1], stages=tuple(map(self._with_left, self._notes.values())))
+
+    def _with_left(self, held: HeldStage) -> HeldStage:
+        hosted = self._stages.get(held.stage)
+        left = None if hosted is None else tuple(task.node for task in hosted.spec.tasks if task.node not in hosted.over)
+        return replace(held, left=left)
 
     def go_on(self, stages: frozenset[StageId]) -> None:
         for stage in self._notes.keys() - stages:

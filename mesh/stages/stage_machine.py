@@ -70,6 +70,10 @@ class StageMachine:
         """Return the spec of a task of this stage."""
         return self._tasks[node]
 
+    def left(self) -> tuple[NodeId, ...]:
+        """Return the tasks that have not ended; other threads may call it."""
+        return tuple(node for node, state in self._states.items() if state in _OPEN)
+
     def running(self) -> tuple[NodeId, ...]:
         """Return the tasks that were submitted to Ray and have not come back."""
         return tuple(node for node, state in self._states.items() if state is StageTaskState.SUBMITTED)

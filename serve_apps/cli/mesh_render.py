@@ -116,6 +116,8 @@ def _states(mesh: MeshEntry) -> list[tuple[str, str]]:
         described.append(("no answer from Ray", "red"))
     if mesh.waiting_for_ray:
         described.append((f"{mesh.waiting_for_ray} wait for Ray", "yellow"))
+    if mesh.outside_group:
+        described.append((f"{mesh.outside_group} left their groups", "yellow"))
     if mesh.draining:
         described.append((f"draining: {mesh.drain_reason}" if mesh.drain_reason else "draining", "yellow"))
     if not mesh.stable:

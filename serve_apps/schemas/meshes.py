@@ -71,6 +71,9 @@ class MeshEntry(View):
     waiting_for_ray: int = Field(
         default=0, description="Running stages for which Ray has no room yet; `explain` shows what holds the room."
     )
+    outside_group: int = Field(
+        default=0, description="Nodes that failed since its process began because they held resources outside their placement groups."
+    )
     oldest_waiting_ms: int = Field(default=0, description="Time in the queue of the oldest queued stage.")
     oldest_running_ms: int = Field(default=0, description="Run time of the oldest running stage.")
 

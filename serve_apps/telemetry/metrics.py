@@ -185,6 +185,11 @@ def _heartbeat_age(truth: Truth) -> Iterator[Observation]:
         yield Observation(view.heartbeat_age_ms / 1000, {"mesh": view.record.mesh})
 
 
+def _outside(truth: Truth) -> Iterator[Observation]:
+    for view in truth.snapshot.meshes:
+        yield Observation(view.record.outside_group, {"mesh": view.record.mesh})
+
+
 def _running(truth: Truth) -> Iterator[Observation]:
     for view in truth.snapshot.meshes:
         yield Observation(view.claimed, {"mesh": view.record.mesh})
@@ -227,6 +232,7 @@ _GAUGES: tuple[tuple[str, str, str, Callable[[Truth], Iterable[Observation]]], .
     ("schedulemesh_quota_used", "", "Amount charged to a tenant, in whole units (bytes for memory).", _used),
     ("schedulemesh_mesh_alive", "", "1 while the session of the mesh is within its time to live.", _alive),
     ("schedulemesh_mesh_heartbeat_age", "s", "Time since the last heartbeat of the mesh.", _heartbeat_age),
+    ("schedulemesh_mesh_outside_group", "", "Nodes that failed with OUTSIDE_GROUP since the start of the mesh's process.", _outside),
     ("schedulemesh_pool_capacity", "", "Capacity of a pool, in whole units (bytes for memory).", _capacity),
     ("schedulemesh_pool_used", "", "Use of a pool, in whole units (bytes for memory).", _pool_used),
     ("schedulemesh_leases", "", "Leases that a tenant holds on a mesh.", _leases),

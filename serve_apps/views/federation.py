@@ -210,6 +210,7 @@ def _mesh_entry(view: MeshView, now_ms: int, ages: StageAges, warnings: tuple[st
         waiting=view.waiting,
         running=view.claimed,
         waiting_for_ray=record.waiting_for_ray,
+        outside_group=record.outside_group,
         oldest_waiting_ms=ages.queued_ms,
         oldest_running_ms=ages.claimed_ms,
     )

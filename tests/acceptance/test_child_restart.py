@@ -58,6 +58,18 @@ def attempts(folder: Path, gate: str) -> list[int]:
     return [int(line) for line in lines.read_text().splitlines()] if lines.exists() else []
 
 
+def log_and_return(folder: str, name: str, size: int, *_: object) -> bytes:
+    """Log the execution; return so many bytes."""
+    with Path(folder, f"{name}-attempts").open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    return b"x" * size
+
+
+def gather(folder: str, gate: str, *values: bytes) -> int:
+    wait_for_gate(folder, gate)
+    return sum(map(len, values))
+
+
 class Watched:
     """Stack watched as `schedulemesh up` does, with a switch to suspend the watch."""
 
@@ -135,9 +147,9 @@ def actors() -> list[str]:
     return sorted(name.split("/")[2] for name in ray.util.list_named_actors() if name.startswith("mesh/"))
 
 
-def keeper_pid() -> int:
-    (name,) = [name for name in ray.util.list_named_actors() if name.startswith("mesh/") and "/keeper/" in name]
-    return int(ray.get(ray.get_actor(name).__ray_call__.remote(lambda _: os.getpid()), timeout=LIMIT_S))
+def pids(role: str) -> list[int]:
+    names = [name for name in ray.util.list_named_actors() if name.startswith("mesh/") and f"/{role}/" in name]
+    return ray.get([ray.get_actor(name).__ray_call__.remote(lambda _: os.getpid()) for name in names], timeout=LIMIT_S)
 
 
 def groups() -> list[Any]:
@@ -161,8 +173,12 @@ def test_killed_agent_restarts_and_its_task_executes_once(watched: Watched, clie
     kill_and_await_the_next(watched)
     (tmp_path / "one").touch()
     wait_for(run, lambda event: (event.node, event.after) == ("one", "SUCCEEDED"))
+    later = submit(client, dag.task(wait_for_gate).bind(str(tmp_path), "later"))
+    eventually(lambda: _assert(len(attempts(tmp_path, "later")) == 1))  # In the slot that the recovered stage has given back.
     kill_and_await_the_next(watched)
-    (tmp_path / "two").touch()
+    for gate in ("two", "later"):
+        (tmp_path / gate).touch()
+    assert later.result(LIMIT_S) == attempts(tmp_path, "later")[0]
     assert [run.result(LIMIT_S)[name] for name in ("one", "two")] == attempts(tmp_path, "one") + attempts(tmp_path, "two")
     assert len(attempts(tmp_path, "one")) == len(attempts(tmp_path, "two")) == 1
     events = list(run.events())
@@ -191,11 +207,28 @@ def test_work_runs_again_after_its_group_keeper_is_killed(watched: Watched, clie
     run = submit(client, dag.task(wait_for_gate, name="kept").bind(str(tmp_path), "kept"))
     for attempt in (1, 2):
         eventually(lambda attempt=attempt: _assert(len(attempts(tmp_path, "kept")) == attempt))
-        os.kill(keeper_pid(), signal.SIGKILL)
+        os.kill(*pids("keeper"), signal.SIGKILL)
     eventually(lambda: _assert(len(attempts(tmp_path, "kept")) == 3))
     (tmp_path / "kept").touch()
     assert run.result(LIMIT_S) == attempts(tmp_path, "kept")[2]
     assert {event.reason for event in run.events() if event.node == "kept" and event.reason} - PASSING == {Reason.WORKER_LOST}
+
+
+def test_a_killed_runner_costs_no_small_finished_value(watched: Watched, client: Client, tmp_path: Path, on_the_cluster: None) -> None:
+    def logged(name: str, size: int, *needs: object) -> object:
+        return dag.task(log_and_return, name=name).bind(str(tmp_path), name, size, *needs)
+
+    fan = [logged(f"fan{place}", 10) for place in range(3)]
+    last = dag.task(gather, name="end").bind(str(tmp_path), "end", logged("chain", 1, logged("first", 1), *fan), logged("large", 200_000))
+    run = submit(client, last)
+    eventually(lambda: _assert(len(attempts(tmp_path, "end")) == 1))
+    for pid in pids("runner"):  # The bound one and the warm one.
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: _assert(len(attempts(tmp_path, "end")) == 2))
+    (tmp_path / "end").touch()
+    assert run.result(LIMIT_S) == 200_001
+    counts = {name: len(attempts(tmp_path, name)) for name in ("first", "chain", "fan0", "fan1", "fan2", "large")}
+    assert counts == {"first": 1, "chain": 1, "fan0": 1, "fan1": 1, "fan2": 1, "large": 2}
 
 
 @pytest.mark.faults

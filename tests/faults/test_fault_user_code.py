@@ -139,17 +139,15 @@ class Idle:
 
 
 def make_a_group(path: str) -> None:
-    group = placement_group([{"CPU": 1}] * 2)
-    assert group.wait(60)
-    write(path, group.id.hex())
+    """Have an actor make a placement group, which a node itself may not; no heartbeat comes here that would find it."""
+    maker = ray.remote(num_cpus=0, lifetime="detached", name=path)(Idle).remote()
+    write(path, ray.get(maker.take_a_group.remote()))
 
 
 def make_a_group_and_wait(path: str) -> None:
     import time
 
-    group = placement_group([{"CPU": 1}])
-    assert group.wait(60)
-    write(path, group.id.hex())
+    make_a_group(path)
     time.sleep(600)
 
 
@@ -157,9 +155,7 @@ def make_a_group_and_go_on(path: str, when: str) -> None:
     """Make a placement group; return when the file exists."""
     import time
 
-    group = placement_group([{"CPU": 1}])
-    assert group.wait(60)
-    write(path, group.id.hex())
+    make_a_group(path)
     while not Path(when).exists():
         time.sleep(0.01)
 
@@ -175,13 +171,14 @@ def make_small_groups(path: str) -> None:
     def make() -> str:
         return str(placement_group([{"memory": 1_000}]).id.hex())
 
-    write(path, f"{make()} {ray.get(ray.remote(num_cpus=0)(make).remote())}")
+    make_a_group(f"{path} of an actor")
+    write(path, f"{Path(f'{path} of an actor').read_text()} {ray.get(ray.remote(num_cpus=0)(make).remote())}")
 
 
 def make_actors() -> str:
     kept = ray.remote(num_cpus=0.5, max_restarts=-1, lifetime="detached", name="inside")(Idle).remote()
     ray.get(kept.ready.remote())
-    apart = ray.remote(num_cpus=1, max_restarts=-1, lifetime="detached", name="apart", scheduling_strategy="DEFAULT")(Idle).remote()
+    apart = ray.remote(num_cpus=0, max_restarts=-1, lifetime="detached", name="apart", scheduling_strategy="DEFAULT")(Idle).remote()
     return str(ray.get(apart.take_a_group.remote()))
 
 
@@ -189,11 +186,8 @@ def make_and_die(path: str) -> None:
     import os
     import signal
 
-    group = placement_group([{"CPU": 1}])
-    assert group.wait(60)
-    apart = ray.remote(num_cpus=1, lifetime="detached", name="orphan", scheduling_strategy="DEFAULT")(Idle).remote()
-    ray.get(apart.ready.remote())
-    write(path, group.id.hex())
+    apart = ray.remote(num_cpus=0, lifetime="detached", name="orphan", scheduling_strategy="DEFAULT")(Idle).remote()
+    write(path, ray.get(apart.take_a_group.remote()))
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -244,12 +238,16 @@ def leave_tasks_elsewhere(folder: str) -> None:
         while not Path(f"{folder}/{name}").exists():
             time.sleep(0.01)
 
-    group = placement_group([{"CPU": 1}])
+    @ray.remote(num_cpus=0)
+    def make() -> Any:
+        stay.options(num_cpus=64, scheduling_strategy="SPREAD").remote("no room")
+        return placement_group([{"CPU": 1}])
+
+    group = ray.get(make.remote())
     here = ray.get_runtime_context().get_node_id()
     stay.options(scheduling_strategy="SPREAD").remote("spread")
     stay.options(scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=False)).remote("affinity")
     stay.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group)).remote("group")
-    stay.options(num_cpus=64, scheduling_strategy="SPREAD").remote("no room")
     thread = threading.Thread(target=lambda: stay.options(scheduling_strategy="SPREAD").remote("thread"))
     thread.start()
     ray.get(below.remote("below"))

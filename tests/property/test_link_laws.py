@@ -52,6 +52,7 @@ RECORDS = st.builds(
     tenants=st.lists(PRINTABLE, max_size=3).map(tuple),
     cluster_answers=st.booleans(),
     waiting_for_ray=st.integers(0, 2**20),
+    outside_group=st.integers(0, 2**20),
 )
 LEASES = st.builds(
     Lease,

@@ -8,6 +8,7 @@ from typing import Any
 from mesh.core.ids import RunId, StageId, TenantPath
 from mesh.core.resources import ResourceSet
 from mesh.ray.stage_runner.held_groups import Groups
+from mesh.ray.stage_runner.kept_values import KeptValues
 
 RunnerKey = tuple[TenantPath, str]
 
@@ -32,4 +33,5 @@ class BoundRunner:
     ends: dict[StageId, int] = field(default_factory=dict)  #: Numbers of the last reports of stages that are not confirmed.
     runs: dict[RunId, StageId] = field(default_factory=dict)
     """Runs whose values the runner may hold, each with the first stage that the runner got; ended runs are removed."""
+    values: KeptValues = field(default_factory=KeptValues)  #: Of nodes that finished on it, or on the runners that it replaced.
     idle_since_s: float | None = None  #: Seconds, monotonic; None: the runner is busy, or was not checked yet.

@@ -127,6 +127,10 @@ class StageEngine:
         """
         self._events.put(partial(self._shrink, stage, slots, grace_s))
 
+    def inherit(self, run: RunId, values: dict[NodeId, Delivered]) -> None:
+        """Take over values of nodes that finished on a runner that died; None: the value is gone."""
+        self._events.put(partial(self._values.inherit, run, values))
+
     def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
         """Deliver a value from outside; None: it will not come."""
         self._events.put(partial(self._deliver, stage, node, value))
@@ -134,6 +138,10 @@ class StageEngine:
     def cancel(self, stage: StageId, grace_s: float) -> None:
         """Stop the stage: interrupt its tasks, and kill their workers after the grace period."""
         self._events.put(partial(self._cancel, stage, grace_s))
+
+    def evict(self, stage: StageId, node: NodeId, why: str) -> None:
+        """Kill the node's task; the node fails with OUTSIDE_GROUP and this message. Harmless when its task does not run."""
+        self._events.put(partial(self._evict, stage, node, why))
 
     def lose_group(self, stage: StageId) -> None:
         """Report the stage's running tasks as lost, and end the stage: its placement group is gone."""
@@ -153,6 +161,11 @@ class StageEngine:
     def last_checkpoint(self, stage: StageId, node: NodeId) -> Saved | None:
         """Return the newest checkpoint of the node."""
         return self._checkpoints.last(stage, node)
+
+    def left(self, stage: StageId) -> tuple[NodeId, ...] | None:
+        """Return the tasks of the stage that have not ended; None: it does not run."""
+        open_stage = self._stages.get(stage)
+        return None if open_stage is None else open_stage.machine.left()
 
     # -- the thread ----------------------------------------------------------------------------------------------------
 
@@ -216,8 +229,14 @@ class StageEngine:
         for node in sorted(outside - values.keys()):
             if node in inputs:
                 self._deliver(spec.stage, node, inputs[node])
+            elif (inherited := self._values.inherited(spec.run, node)) is not None:
+                self._deliver(spec.stage, node, inherited)
             elif node in held or self._values.has_lost(spec.run, node):
-                self._outbox.put(InputLost(stage=spec.stage, node=node))
+                if stage.machine.is_read(node):
+                    self._outbox.put(InputLost(stage=spec.stage, node=node))
+                else:  # Only the order counts, and the node has ended.
+                    stage.machine.arrive(node)
+        self._feed(stage)
         self._end_if_over(stage)
 
     def _deliver(self, stage_id: StageId, node: NodeId, value: Delivered) -> None:
@@ -321,6 +340,17 @@ class StageEngine:
             # Ray reports the outcome of the tasks by itself, except of tasks that it retries in the removed group.
             self._when_submitted(partial(self._force_later, stage_id, GROUP_LOST_GRACE_S))
         self._end_if_over(stage)
+
+    def _evict(self, stage_id: StageId, node: NodeId, why: str) -> None:
+        stage = self._stages.get(stage_id)
+        if stage is not None and not stage.cancelled and stage.machine.state(node) is StageTaskState.SUBMITTED:
+            stage.evicted[node] = why
+            self._when_submitted(partial(self._kill_evicted, stage_id, node))
+
+    def _kill_evicted(self, stage_id: StageId, node: NodeId) -> None:
+        stage = self._stages.get(stage_id)
+        if stage is not None and node in stage.evicted and node in stage.tasks:
+            self._ask_to_stop(stage, [node], force=True)
 
     def _when_submitted(self, then: Callable[[], None], rounds: int = 2) -> None:
         """Call `then` when Ray's own thread has the arguments of every task submitted so far: see ADR 0034.
@@ -506,6 +536,7 @@ class StageEngine:
             self._take_error(stage, node, outcome)
         stage.taken_back.discard(node)
         stage.reclaimed.discard(node)
+        stage.evicted.pop(node, None)
         stage.started_ms.pop(node, None)
         self._release_slots(stage)
         self._feed(stage)
@@ -524,7 +555,7 @@ class StageEngine:
             worker=report.worker,
             stored=report.stored,
         )
-        self._outbox.put(message, blobs)
+        self._outbox.put(message, blobs, finished=(stage.spec.run, node, report.kept))
         self._hold(stage.spec.run, node, stage.tasks.pop(node)[0])
 
     def _take_error(self, stage: OpenStage, node: NodeId, error: BaseException) -> None:
@@ -538,6 +569,8 @@ class StageEngine:
             stage.machine.leave(node)
         elif isinstance(cause, TaskInterrupted) and node in stage.taken_back and node not in stage.started_ms and not stage.is_group_lost:
             stage.machine.take_back(node)
+        elif node in stage.evicted:  # Before the rest: the end of what it held outside may have failed its code first.
+            self._fail(stage, node, OwnFailure(Reason.OUTSIDE_GROUP, "mesh.errors.OutsideGroup", stage.evicted[node]))
         elif node in stage.reclaimed | stage.taken_back and not stage.is_group_lost:
             self._fail(stage, node, OwnFailure(Reason.QUOTA_RECLAIMED, "ray.exceptions.TaskCancelledError", "its slot went back"))
         elif isinstance(cause, TaskInterrupted) and not stage.is_group_lost:

@@ -29,16 +29,20 @@ from mesh.core.counting import counted
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
+from mesh.errors import OutsideGroup
 from mesh.ray.connection import keep_connected
 from mesh.ray.stage_runner.exporting import ValueUnreadable, ValueUnwritable, export, import_value, unpack
 from mesh.ray.stage_runner.present_task import AttemptLost, PresentTask, Pulse
 from mesh.ray.stage_runner.watch_folder import register
+from mesh.ray.user_code.bounded_pickle import pickled_if_small
 from mesh.ray.user_code.interrupts import listen_for_cancel
 from mesh.ray.user_code.ownership import attribute_to
 from mesh.ray.user_code.task_context import TaskPreempted, make_current
 from mesh.stages.arguments import resolve
 from mesh.stages.spec import ArgumentForm
 
+#: Largest pickled value that outlives the runner without being stored.
+KEPT_BYTES_MAX = 64 * 1024
 PICKLED_ERROR_BYTES_MAX = 64 * 1024
 TEXT_CHARS_MAX = 32 * 1024
 #: Longest name of an exception's class that is reported; the link to the root accepts no more.
@@ -86,6 +90,7 @@ class TaskReport(NamedTuple):
     worker: str  #: `host:pid`.
     stored: StoredValue | None = None
     data: bytes | None = None  #: Bytes of `stored`, when they go through the control store.
+    kept: bytes | None = None  #: The value as a pickle, when it is small and was not stored: it outlives the runner.
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +150,7 @@ def task_of(key: str, code: bytes | None, *, name: str, runner: Any, mesh: MeshI
         keep_connected()
         _heed_cancel()
         task_call: TaskCall = pickle.loads(call)  # noqa: S301 - written by the runner
-        attribute_to(mesh, task_call.stage)
+        attribute_to(mesh, task_call.stage, task_call.node)
         return _run(runner, key, code, task_call, values)
 
     # Ray's own views show the function's name as the name of the task.
@@ -193,13 +198,15 @@ def _run(runner: Any, key: str, code: bytes | None, call: TaskCall, values: tupl
     try:
         value = _call(key, code, call, values)
         present.check_goes_on()
-        stored, data = None, None
-        if call.export:
+        stored, data, kept = None, None, None
+        if not call.export:
+            kept = pickled_if_small(value, KEPT_BYTES_MAX)
+        else:
             stored, data = export(
                 value, run=call.run, node=call.node, storage_url=call.storage_url, inline_limit_bytes=call.inline_limit_bytes
             )
         has_succeeded = True
-        return value, TaskReport(started_ms, _now_ms(), _worker(), stored, data)
+        return value, TaskReport(started_ms, _now_ms(), _worker(), stored, data, kept)
     except TaskPreempted as stopped:
         fault = _fault(call.node, Reason.PREEMPTED, stopped, started_ms)
     except _CodeUnavailable as missing:
@@ -211,8 +218,7 @@ def _run(runner: Any, key: str, code: bytes | None, call: TaskCall, values: tupl
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the tenant's code raises is reported; KeyboardInterrupt is Ray's cancel
         if (end := _end_of_worker(error)) is not None:
             raise end from None  # Ray ends the worker, and the runner sees a lost worker, not an error of the tenant's code.
-        # A lost worker of a child is not an error of the code either.
-        fault = _fault(call.node, Reason.WORKER_LOST if isinstance(error, _LOST_CHILD) else Reason.USER_ERROR, error, started_ms)
+        fault = _fault(call.node, _reason_of(error), error, started_ms)
     finally:
         _pulse.present = None
         make_current(None)
@@ -220,6 +226,13 @@ def _run(runner: Any, key: str, code: bytes | None, call: TaskCall, values: tupl
             present.flush()
     # Raised outside the handler, so that the error that Ray pickles has no context to pickle.
     raise TaskCodeFailed(fault)
+
+
+def _reason_of(error: BaseException) -> Reason:
+    if isinstance(error, OutsideGroup):
+        return Reason.OUTSIDE_GROUP
+    # A lost worker of a child is not an error of the code either.
+    return Reason.WORKER_LOST if isinstance(error, _LOST_CHILD) else Reason.USER_ERROR
 
 
 def _end_of_worker(error: BaseException) -> BaseException | None:

@@ -15,12 +15,13 @@ that this process has not confirmed.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import queue
 import re
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -43,13 +44,16 @@ from mesh.ray.stage_runner.bound_runner import BoundRunner, HostedStage, RunnerK
 from mesh.ray.stage_runner.cancellations import Cancellations
 from mesh.ray.stage_runner.detached_actors import DetachedActors, FoundActors, detached_name
 from mesh.ray.stage_runner.held_groups import Groups
+from mesh.ray.stage_runner.kept_values import KeptValues
 from mesh.ray.stage_runner.node_guards import NodeGuards, guard_name
+from mesh.ray.stage_runner.outbox import Finished
 from mesh.ray.stage_runner.runner import Inventory
 from mesh.ray.stage_runner.stage_groups import StageGroups
 from mesh.ray.user_code.collector import GarbageCollector
+from mesh.ray.user_code.outside import Evict, OutsideLook, OutsideWatch
 from mesh.ray.user_code.sweep import Sweep, Swept
 from mesh.stages.hosting import ANYWHERE, LAST_WORD, Delivered, FoundStages, HostReport, Places
-from mesh.stages.messages import STAGE_MESSAGE, Failure, NodeFailed, StageEnded, StageLost, StageMessage
+from mesh.stages.messages import STAGE_MESSAGE, Failure, NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage
 from mesh.stages.spec import StageSpec
 
 log = structlog.get_logger(__name__)
@@ -62,6 +66,10 @@ CANCEL_GRACE_S = 2.0
 FIRST_PROOF_S = 1.0
 #: Time that a runner without stages and runs waits for more work of its tenant; seconds.
 IDLE_S = 300.0
+#: Name prefixes of the own actors of all meshes: see `DetachedActors.prefix` and `guard_name`.
+ANY_MESHES = ("mesh/", "guard/")
+#: Longest wait for a runner to accept the eviction of a node; seconds.
+EVICT_S_MAX = 5.0
 #: Time limit for a connection to the cluster's control service; seconds. It is tried twice.
 CONNECT_S = 0.25
 
@@ -75,6 +83,7 @@ class HostParts:
     actors: DetachedActors
     guards: NodeGuards
     sweep: Callable[[Collection[str], Callable[[], Collection[StageId] | None]], Swept]  #: See `Sweep`.
+    look_outside: Callable[[Callable[[], Collection[StageId] | None], Evict], None] = lambda _running, _evict: None  #: See `OutsideLook`.
     cancelled: Cancellations = field(default_factory=Cancellations)
     calls: ActorCalls = field(default_factory=ActorCalls)
     clock: Clock = field(default_factory=SystemClock)
@@ -83,7 +92,8 @@ class HostParts:
     def on_ray(cls, name: MeshId, node_labels: dict[str, str]) -> HostParts:
         """Return the parts on the cluster of this driver. `name`: the mesh's `detached_name`."""
         actors = DetachedActors(name, node_labels)
-        return cls(actors=actors, guards=NodeGuards(name, node_labels), sweep=Sweep(name, (actors.prefix, guard_name(name, ""))))
+        own = actors.prefix, guard_name(name, "")
+        return cls(actors=actors, guards=NodeGuards(name, node_labels), sweep=Sweep(name, own), look_outside=OutsideLook(name, ANY_MESHES))
 
 
 @dataclass(slots=True)
@@ -127,6 +137,7 @@ class RayStageHost:
         self._actors, self._guards, self._cancelled = parts.actors, parts.guards, parts.cancelled
         self._calls, self._clock = parts.calls, parts.clock
         self._garbage = GarbageCollector(self._name, lambda given_back: parts.sweep(given_back, self._running))
+        self._outside = OutsideWatch(self._name, lambda: parts.look_outside(self._running, self._evict_node))
         self._report = report
         self._storage_url = storage_url
         self._inline_limit_bytes = inline_limit_bytes
@@ -134,6 +145,7 @@ class RayStageHost:
         self._idle_s = idle_s
         self._warm: list[Any] = []
         self._runners: dict[RunnerKey, BoundRunner] = {}
+        self._dead: dict[RunnerKey, BoundRunner] = {}  #: Runners that died, until the next one takes over their values.
         self._of_stage: dict[StageId, RunnerKey] = {}
         self._sender: dict[StageId, BoundRunner] = {}  #: Runner that keeps the reports of a stage until they are confirmed.
         self._unstarted: dict[StageId, _Unstarted] = {}  #: Stages that wait for their placement groups.
@@ -169,7 +181,11 @@ class RayStageHost:
                 except Exception as refused:  # noqa: BLE001  a user wrote the environment, and Ray raises many errors to refuse it
                     self._refuse(spec, f"Ray refuses the runtime environment: {refused}")
                     return token
-                runner.actor.bind.remote(key[0], self._storage_url, self._inline_limit_bytes, self._name, token)
+                if (before := self._dead.pop(key, None)) is not None:
+                    runner.holder, runner.values, runner.runs = before.holder, before.values, before.runs
+                runner.actor.bind.remote(key[0], self._storage_url, self._inline_limit_bytes, self._name, runner.holder)
+                if before is not None:
+                    self._orders.put(partial(self._pass_values, runner, runner.values.inheritance()))
                 self._listen_to(key, runner)
             hosted = runner.stages[spec.stage] = HostedStage(spec.slot)
             runner.runs.setdefault(spec.run, spec.stage)  # Keeps the first stage: a store that loses writes forgets the new ones.
@@ -248,14 +264,17 @@ class RayStageHost:
     def forget(self, run: RunId) -> None:
         with self._guard:
             actors = [runner.actor for runner in self._runners.values()]
-            for runner in self._runners.values():
+            for runner in (*self._runners.values(), *self._dead.values()):
                 runner.runs.pop(run, None)
+                runner.values.forget(run)
+            self._dead = {key: runner for key, runner in self._dead.items() if runner.runs}
         for actor in actors:
             self._orders.put(partial(actor.forget.remote, run))
 
     def held(self) -> dict[RunId, StageId]:
         with self._guard:
-            return {run: stage for runner in self._runners.values() for run, stage in runner.runs.items()}
+            runners = (*self._dead.values(), *self._runners.values())
+            return {run: stage for runner in runners for run, stage in runner.runs.items()}
 
     def is_ready(self) -> bool:
         """Return whether a node of the mesh is guarded, and the control service of the cluster accepts connections.
@@ -284,7 +303,7 @@ class RayStageHost:
             for runner in self._runners.values():
                 runner.stages.clear()  # Waiting orders still refer to the runner: from now on none of them starts or loses a stage.
             self._cancelled.forget_all()
-            for kept in (self._runners, self._of_stage, self._sender, self._warm, self._unstarted):
+            for kept in (self._runners, self._dead, self._of_stage, self._sender, self._warm, self._unstarted):
                 kept.clear()
             self._found, self._session = None, (0, 0)  # From now on no order creates an actor.
         self._groups.end()
@@ -293,6 +312,7 @@ class RayStageHost:
 
     def read_clock(self) -> None:
         self._guards.read_clock()
+        self._outside.look()  # At each heartbeat.
 
     def extend_deadline(self, incarnation: int, stop_after_ms: int, kill_after_ms: int, since: int) -> None:
         """Renew the lease deadline on all nodes. The first renewal of a session also creates the keeper and warm runners."""
@@ -348,7 +368,13 @@ class RayStageHost:
                     held.stage: HostedStage(inventory.slots.get(held.stage, NOTHING), inventory.groups.get(held.stage, ()))
                     for held in inventory.stages
                 }
-                runner = BoundRunner(actor=actor, holder=inventory.holder, stages=stages, runs=dict(inventory.runs))
+                runner = BoundRunner(
+                    actor=actor,
+                    holder=inventory.holder,
+                    stages=stages,
+                    runs=dict(inventory.runs),
+                    values=KeptValues(half_known=inventory.runs),
+                )
                 self._of_stage.update(dict.fromkeys(runner.stages, key))
                 self._sender.update(dict.fromkeys(runner.stages, runner))
                 cancelled = [held.stage for held in inventory.stages if held.is_cancelled]
@@ -363,6 +389,7 @@ class RayStageHost:
         self._orders.put(None)
         self._thread.join(timeout=CANCEL_GRACE_S * 2)
         self._garbage.close(CANCEL_GRACE_S * 2)
+        self._outside.close(CANCEL_GRACE_S * 2)
 
     # -- orders, one after the other -----------------------------------------------------------------------------------
 
@@ -418,6 +445,11 @@ class RayStageHost:
         for order in unstarted.orders:
             self._carry_out(partial(order, runner.actor))
 
+    def _pass_values(self, runner: BoundRunner, values: dict[RunId, dict[NodeId, Delivered]]) -> None:
+        """Pass the values of a dead runner to the next one, before its first stage."""
+        on_the_wire = {run: {node: _on_the_wire(value) for node, value in its.items()} for run, its in values.items()}
+        runner.actor.inherit.remote(on_the_wire)
+
     def _grow(self, runner: BoundRunner, hosted: HostedStage, stage: StageId, note: bytes, slots: int, groups: Groups) -> None:
         """Pass new slots to the stage's runner, unless the stage has ended meanwhile."""
         with self._guard:
@@ -449,7 +481,13 @@ class RayStageHost:
         return runner.stages.pop(stage).groups
 
     def _report_lost(self, runner: BoundRunner, stage: StageId) -> None:
-        lost = StageLost(stage=stage, mesh=self._mesh, incarnation=runner.holder, reason=Reason.WORKER_LOST)
+        lost = StageLost(
+            stage=stage,
+            mesh=self._mesh,
+            incarnation=runner.holder,
+            reason=Reason.WORKER_LOST,
+            keeps_values=runner.values.is_whole,
+        )
         self._report(HostReport(stage=stage, number=LAST_WORD, messages=(lost,)))
 
     def _lose_groups(self, why: str) -> None:
@@ -478,6 +516,15 @@ class RayStageHost:
             for task in spec.tasks
         )
         self._report(HostReport(stage=spec.stage, number=LAST_WORD, messages=(*failed, StageEnded(stage=spec.stage))))
+
+    def _evict_node(self, stage: StageId, node: NodeId, why: str) -> None:
+        """Have the runner fail a node whose code holds resources outside the stage's placement group; return when it has the order."""
+        with self._guard:
+            key = self._of_stage.get(stage)
+            runner = self._runners.get(key) if key is not None else None
+        if runner is not None:
+            with contextlib.suppress(RayError, RuntimeError):  # A runner that is gone takes its nodes with it.
+                self._calls.result(runner.actor.evict.remote(stage, node, why), EVICT_S_MAX)
 
     def _evict(self, stage: StageId) -> None:
         with self._guard:
@@ -525,8 +572,10 @@ class RayStageHost:
                 log.warning("a runner cannot be reached", mesh=self._mesh, tenant=key[0], error=str(failure))
                 self._record_end(key, runner, str(failure))
                 return
-            for stage, number, messages, blobs in batches:
-                self._pass_on(runner, StageId(stage), number, tuple(decode(STAGE_MESSAGE, message) for message in messages), blobs)
+            for stage, number, encoded, blobs, finished in batches:
+                messages = tuple(decode(STAGE_MESSAGE, message) for message in encoded)
+                self._keep_values(runner, messages, blobs, finished)
+                self._pass_on(runner, StageId(stage), number, messages, blobs)
 
     def _end_if_idle(self, key: RunnerKey, runner: BoundRunner, now_s: float) -> bool:
         """End the runner if it has had no stage, no run and no unconfirmed report for long; return whether it was ended."""
@@ -542,6 +591,14 @@ class RayStageHost:
         log.info("an idle runner is ended", mesh=self._mesh, tenant=key[0])
         self._actors.end(runner.actor)
         return True
+
+    def _keep_values(
+        self, runner: BoundRunner, messages: Sequence[StageMessage], blobs: dict[str, bytes], finished: Sequence[Finished]
+    ) -> None:
+        succeeded = (message for message in messages if isinstance(message, NodeSucceeded))
+        stored = {message.node: message.stored for message in succeeded if message.stored is not None}
+        with self._guard:
+            runner.values.keep([one for one in finished if one[0] in runner.runs], stored, blobs)
 
     def _pass_on(
         self, runner: BoundRunner, stage: StageId, number: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]
@@ -593,6 +650,8 @@ class RayStageHost:
                 self._cancelled.forget(stage)
             for stage in [stage for stage, sender in self._sender.items() if sender is runner]:
                 del self._sender[stage]
+            if runner.runs and runner.values.is_whole:
+                self._dead[key] = runner
         self._actors.end(runner.actor)  # An unreachable runner may be alive, with work that nothing would track any more.
         log.warning("a runner died", mesh=self._mesh, tenant=key[0], stages=sorted(stages), why=why, last_word=_last_word(why))
         for stage, hosted in stages.items():

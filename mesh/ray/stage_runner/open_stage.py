@@ -38,6 +38,7 @@ class OpenStage:
     gone: list[NodeName] = field(default_factory=list)  #: Nodes of those that no message has named.
     reclaimed: set[NodeId] = field(default_factory=set)  #: Submitted tasks that were interrupted, since their slots go back.
     taken_back: set[NodeId] = field(default_factory=set)  #: Submitted tasks that were cancelled, to be submitted to another slot.
+    evicted: dict[NodeId, str] = field(default_factory=dict)  #: Running tasks that are killed for work outside the groups, and why.
     listening: set[NodeId] = field(default_factory=set)  #: Running tasks whose code hears a request to stop.
     cancelled: bool = False
     is_group_lost: bool = False  #: Ray has removed the placement group: a task submitted there would wait for ever.

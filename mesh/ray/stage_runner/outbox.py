@@ -10,13 +10,15 @@ import threading
 import time
 from collections.abc import Mapping
 
-from mesh.core.ids import StageId
+from mesh.core.ids import NodeId, RunId, StageId
 from mesh.core.wire import encode
 from mesh.stages.messages import NodeFailed, StageEnded, StageMessage
 
 #: A stage, the number of the batch (counts up from 1 for each stage), its messages as JSON, and the bytes that belong to them by their
-#: SHA-256.
-Batch = tuple[StageId, int, list[bytes], dict[str, bytes]]
+#: SHA-256; and the nodes that finished.
+Batch = tuple[StageId, int, list[bytes], dict[str, bytes], list["Finished"]]
+#: A finished node of a run, and its pickled value when that is small and was not stored.
+Finished = tuple[RunId, NodeId, bytes | None]
 
 
 #: Messages that follow each other closely are handed out together, with at most this delay: each batch costs as much as several small
@@ -29,7 +31,7 @@ class Outbox:
     """Messages in order, by stage. One thread writes, others wait."""
 
     def __init__(self) -> None:
-        self._fresh: dict[StageId, tuple[list[bytes], dict[str, bytes]]] = {}  #: Not handed out yet.
+        self._fresh: dict[StageId, tuple[list[bytes], dict[str, bytes], list[Finished]]] = {}  #: Not handed out yet.
         self._again: list[Batch] = []  #: For a new listener.
         self._kept: dict[StageId, dict[int, Batch]] = {}  #: Handed out and not confirmed, by number.
         self._numbers: dict[StageId, int] = {}  #: The last of each stage.
@@ -39,15 +41,17 @@ class Outbox:
         self._is_urgent = False
         self._taken_at = 0.0  #: Seconds, monotonic.
 
-    def put(self, message: StageMessage, blobs: dict[str, bytes] | None = None) -> None:
-        """Add a message, and the bytes that must be stored before it is read."""
+    def put(self, message: StageMessage, blobs: dict[str, bytes] | None = None, finished: Finished | None = None) -> None:
+        """Add a message, the bytes that must be stored before it is read, and the node that finished with it."""
         data = encode(message)
         with self._new_events:
             is_first = not self._fresh
-            messages, kept = self._fresh.setdefault(message.stage, ([], {}))
+            messages, kept, nodes = self._fresh.setdefault(message.stage, ([], {}, []))
             messages.append(data)
             if blobs:
                 kept.update(blobs)
+            if finished is not None:
+                nodes.append(finished)
             if isinstance(message, _URGENT):
                 self._is_urgent = True
             if isinstance(message, StageEnded):
@@ -75,9 +79,9 @@ class Outbox:
 
     def _hand_out(self) -> list[Batch]:
         taken, self._again = self._again, []
-        for stage, (messages, blobs) in self._fresh.items():
+        for stage, (messages, blobs, nodes) in self._fresh.items():
             number = self._numbers[stage] = self._numbers.get(stage, 0) + 1
-            batch = stage, number, messages, blobs
+            batch = stage, number, messages, blobs, nodes
             self._kept.setdefault(stage, {})[number] = batch
             taken.append(batch)
         self._fresh, self._is_urgent, self._taken_at = {}, False, time.monotonic()

@@ -1,4 +1,4 @@
-"""Values of runs that a runner holds (results and imports), and those of them that Ray has lost."""
+"""Values of runs that a runner holds (results and imports), those that it inherits, and those that Ray has lost."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from mesh.core.ids import NodeId, RunId
+from mesh.stages.hosting import Delivered
 
 _NONE: Mapping[NodeId, Any] = MappingProxyType({})
 
@@ -17,6 +18,7 @@ class RunValues:
     def __init__(self) -> None:
         self._held: dict[RunId, dict[NodeId, Any]] = {}
         self._lost: dict[RunId, set[NodeId]] = {}
+        self._inherited: dict[RunId, dict[NodeId, Delivered]] = {}
 
     def of(self, run: RunId) -> Mapping[NodeId, Any]:
         """Return references to the held values of the run."""
@@ -29,6 +31,16 @@ class RunValues:
     def hold(self, run: RunId, node: NodeId, value: Any) -> None:
         self._held.setdefault(run, {})[node] = value
         self._lost.get(run, set()).discard(node)
+        self._inherited.get(run, {}).pop(node, None)
+
+    def inherit(self, run: RunId, values: Mapping[NodeId, Delivered]) -> None:
+        """Take over values of a dead runner, to be imported when a stage needs them; None: the value is lost."""
+        self._inherited.setdefault(run, {}).update({node: value for node, value in values.items() if value is not None})
+        self._lost.setdefault(run, set()).update(node for node, value in values.items() if value is None)
+
+    def inherited(self, run: RunId, node: NodeId) -> Delivered:
+        """Return the value of a dead runner; None: there is none, or it was imported or lost since."""
+        return self._inherited.get(run, {}).get(node)
 
     def lose(self, run: RunId, node: NodeId) -> None:
         """Record that a held value is lost."""
@@ -39,3 +51,4 @@ class RunValues:
         """Drop the values of a run that will not be read any more."""
         self._held.pop(run, None)
         self._lost.pop(run, None)
+        self._inherited.pop(run, None)

@@ -76,6 +76,11 @@ class Runner:
         self._tenant, self._holder = tenant, holder
         self._engine.bind(mesh, storage_url, inline_limit_bytes)
 
+    def inherit(self, values: dict[RunId, dict[NodeId, OnTheWire]]) -> None:
+        """Take over values of finished nodes of a dead runner; (None, None): the value is gone."""
+        for run, its_values in values.items():
+            self._engine.inherit(run, {node: _from_the_wire(stored, data) for node, (stored, data) in its_values.items()})
+
     def start(
         self,
         spec_json: bytes,
@@ -147,6 +152,14 @@ class Runner:
             self._cancelled.add(stage)
         self._engine.cancel(stage, grace_s)
 
+    def evict(self, stage: StageId, node: NodeId, why: str) -> None:
+        """Kill a running task whose code holds resources outside the stage's placement group; the node fails with OUTSIDE_GROUP.
+
+        Args:
+            why: Message of the failure.
+        """
+        self._engine.evict(stage, node, why)
+
     def lose_group(self, stage: StageId) -> None:
         """Report the stage's running tasks as lost, and end it: its placement group is gone. Harmless when the stage has ended."""
         self._engine.lose_group(stage)
@@ -189,7 +202,7 @@ class Runner:
         for stage in filter(self._outbox.has_ended, tuple(self._notes)):
             self._groups.drop(stage)  # Another stage may have the group by now.
         stages = (
-            HeldStage(stage=stage, note=note, holder=self._holder, is_cancelled=stage in self._cancelled)
+            HeldStage(stage=stage, note=note, holder=self._holder, is_cancelled=stage in self._cancelled, left=self._engine.left(stage))
             for stage, note in tuple(self._notes.items())
         )
         return Inventory(

@@ -9,6 +9,8 @@ import cloudpickle
 import ray
 
 _PROTOCOL = 5
+#: Values whose pickles are short.
+_PLAIN = frozenset({type(None), bool, float})
 
 
 def pickled_within(value: Any, bytes_max: int, *, what: str) -> bytes | None:
@@ -27,6 +29,22 @@ def pickled_within(value: Any, bytes_max: int, *, what: str) -> bytes | None:
     return b"".join(sink.pieces)
 
 
+def pickled_if_small(value: Any, bytes_max: int) -> bytes | None:
+    """Pickle a value so that it outlives its process; return None when it takes more than `bytes_max`, or cannot be pickled.
+
+    Large arrays are noticed before they are pickled: some classes copy themselves for it.
+    """
+    if type(value) in _PLAIN or (type(value) in (str, bytes) and len(value) <= bytes_max):
+        data = pickle.dumps(value, protocol=_PROTOCOL)
+        return data if len(data) <= bytes_max else None
+    sink = _BoundedSink(bytes_max)
+    try:
+        _SmallPickler(sink, protocol=_PROTOCOL).dump(value)
+    except Exception:  # noqa: BLE001  too large, or classes of the tenant refuse it: the value is computed again when it is needed
+        return None
+    return b"".join(sink.pieces)
+
+
 class _Full(Exception):
     """The sink has reached its limit."""
 
@@ -36,7 +54,7 @@ class _BoundedSink:
 
     def __init__(self, bytes_max: int) -> None:
         self.pieces: list[bytes] = []
-        self._left = bytes_max
+        self.bytes_max = self._left = bytes_max
 
     def write(self, piece: Any) -> int:
         """Add a piece of any type with a buffer."""
@@ -55,4 +73,19 @@ class _LastingPickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # cloudp
         """Reduce as cloudpickle does, but refuse ObjectRefs."""
         if isinstance(obj, (ray.ObjectRef, ray.ObjectRefGenerator)):
             raise TypeError(f"it holds an {type(obj).__name__}, which is invalid after this process has ended; save its value instead")
+        return super().reducer_override(obj)
+
+
+class _SmallPickler(_LastingPickler):
+    """Stops at an array that is larger than the sink."""
+
+    def __init__(self, sink: _BoundedSink, protocol: int) -> None:
+        super().__init__(sink, protocol=protocol)
+        self._bytes_max = sink.bytes_max
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Reduce as before, but refuse large arrays."""
+        size = getattr(obj, "nbytes", 0)
+        if isinstance(size, int) and size > self._bytes_max:
+            raise _Full
         return super().reducer_override(obj)

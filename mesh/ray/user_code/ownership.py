@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import wraps
@@ -20,10 +20,14 @@ from typing import Any
 
 import ray
 import structlog
+from ray import actor, remote_function
 from ray.actor import ActorClass
 from ray.remote_function import RemoteFunction
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from mesh.core.ids import MeshId, StageId
+from mesh.core.ids import MeshId, NodeId, StageId
+from mesh.errors import OutsideGroup
+from mesh.ray.user_code.ray_tables import held, in_words
 
 log = structlog.get_logger(__name__)
 
@@ -31,6 +35,8 @@ NAMESPACE = b"schedulemesh"
 #: How long the control service may take to answer; seconds.
 ANSWER_S = 10.0
 _BETWEEN = "|"
+#: The node is unknown.
+NO_NODE = NodeId("")
 
 
 class ResourceKind(str, Enum):
@@ -49,9 +55,10 @@ class OwnerReference:
     worker: str  #: Ray's id of the process that wrote the record.
     job: str
     at_ms: int  #: Milliseconds since the epoch, on the worker's clock.
+    node: NodeId = NO_NODE  #: Node whose code created the resource; empty: an earlier version wrote the record.
 
     def key(self, mesh: MeshId) -> bytes:
-        parts = (self.stage, self.kind.value, self.id, self.worker, self.job, str(self.at_ms))
+        parts = (self.stage, self.kind.value, self.id, self.worker, self.job, str(self.at_ms), self.node)
         return f"{prefix_of(mesh)}{_BETWEEN.join(parts)}".encode()
 
 
@@ -66,8 +73,18 @@ def references(mesh: MeshId) -> list[OwnerReference]:
     keys = store().internal_kv_keys(prefix.encode(), NAMESPACE, timeout=ANSWER_S)
     found = []
     for key in keys:
-        stage, kind, hex_id, worker, job, at_ms = key.decode().removeprefix(prefix).split(_BETWEEN)
-        found.append(OwnerReference(stage=StageId(stage), kind=ResourceKind(kind), id=hex_id, worker=worker, job=job, at_ms=int(at_ms)))
+        stage, kind, hex_id, worker, job, at_ms, *node = key.decode().removeprefix(prefix).split(_BETWEEN, 6)
+        found.append(
+            OwnerReference(
+                stage=StageId(stage),
+                kind=ResourceKind(kind),
+                id=hex_id,
+                worker=worker,
+                job=job,
+                at_ms=int(at_ms),
+                node=NodeId("".join(node)),
+            )
+        )
     return found
 
 
@@ -86,6 +103,7 @@ class _Notes:
 
     mesh: MeshId | None = None
     stage: StageId | None = None
+    node: NodeId = NO_NODE
     task: str | None = None  #: The node's task, by Ray's id.
     marked: set[str] = field(default_factory=set)  #: Tasks that have a mark; Ray gives each thread its own task id.
     sees_creation: bool = False
@@ -94,15 +112,87 @@ class _Notes:
 _notes = _Notes()
 
 
-def attribute_to(mesh: MeshId, stage: StageId) -> None:
-    """Attribute to the stage all Ray resources that this task, and threads of this process, create from now on.
+def attribute_to(mesh: MeshId, stage: StageId, node: NodeId) -> None:
+    """Attribute to the node of the stage all Ray resources that this task, and threads of this process, create from now on.
 
     A task below a node may run in this process later. Only the owner of such a task is known, which is another process.
     """
     if not _notes.sees_creation:
         _notes.sees_creation = True
         _see_creation()
-    _notes.mesh, _notes.stage, _notes.task, _notes.marked = mesh, stage, ray.get_runtime_context().get_task_id(), set()
+    _notes.mesh, _notes.stage, _notes.node = mesh, stage, node
+    _notes.task, _notes.marked = ray.get_runtime_context().get_task_id(), set()
+
+
+def outside_words(kind: str, name: str, node: NodeId, amounts: Mapping[str, float]) -> str:
+    """Return the message about work outside its stage's placement group: the work, its amounts by Ray's names, and the remedy.
+
+    Args:
+        node: Node whose code created the work; empty: it is unknown.
+    """
+    of = f"of node {node}" if node else "of a stage"
+    remedy = (
+        "use ray.util.get_current_placement_group(), and let the node ask for the amounts itself"
+        if kind == "placement group"
+        else "remove scheduling_strategy or placement_group=None, or let it ask for num_cpus=0"
+    )
+    return f"{kind} {name} {of} is outside its stage's placement group and asks for {in_words(amounts)}, for which no lease pays; {remedy}"
+
+
+def _refuse_outside(kind: str, name: str, resources: Mapping[str, float], strategy: object = None) -> None:
+    """Raise OutsideGroup if code of the node asks for resources outside any placement group.
+
+    Tasks below a node may run in this process or in another: none of them is refused, and `OutsideLook` finds their work.
+    """
+    amounts = {} if isinstance(strategy, PlacementGroupSchedulingStrategy) else held(resources)
+    if amounts and _is_of_node():
+        raise OutsideGroup(outside_words(kind, name, _notes.node, amounts))
+
+
+def _last_name(qualified: str) -> str:
+    return qualified.rpartition(".")[2]
+
+
+def _is_of_node() -> bool:
+    """Return whether the calling code is the node's: its task, or a thread of the process. Else it is a later task below a node."""
+    return ray.get_runtime_context().get_task_id() == _notes.task or threading.current_thread() is not threading.main_thread()
+
+
+_refused = threading.local()  #: `error`: why the actor that this thread has just created must not stay.
+
+
+def _refuse_later(descriptor: Any, resources: Mapping[str, float], strategy: object) -> None:
+    """Keep the refusal of an actor for the caller: Ray calls this hook after it has created the actor."""
+    try:
+        _refuse_outside("actor", _last_name(descriptor.class_name), resources, strategy)
+    except OutsideGroup as refused:
+        _refused.error = refused
+
+
+def _make_actor(create: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(create)
+    def create_or_refuse(*args: Any, **kwargs: Any) -> Any:
+        _refused.error = None
+        handle = create(*args, **kwargs)
+        refused, _refused.error = _refused.error, None
+        if refused is not None:
+            ray.kill(handle)
+            raise refused
+        return handle
+
+    return create_or_refuse
+
+
+def _make_group(create: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(create)
+    def refuse(bundles: Sequence[Mapping[str, float]], *args: Any, **kwargs: Any) -> Any:
+        amounts: dict[str, float] = {}
+        for name, amount in (item for bundle in bundles if isinstance(bundle, dict) for item in bundle.items()):
+            amounts[name] = amounts.get(name, 0.0) + amount
+        _refuse_outside("placement group", kwargs.get("name", "") or "without a name", amounts)
+        return create(bundles, *args, **kwargs)
+
+    return refuse
 
 
 def _see_creation() -> None:
@@ -110,20 +200,22 @@ def _see_creation() -> None:
 
     `placement_group` is replaced inside its own wrapper, since code that has imported it by name calls the wrapper.
     """
+    remote_function._task_launch_hook = lambda descriptor, *asked: _refuse_outside("task", _last_name(descriptor.function_name), *asked)  # type: ignore[assignment]  # noqa: SLF001
+    actor._actor_launch_hook = _refuse_later  # type: ignore[assignment]  # noqa: SLF001
     actor_class: Any = ActorClass
-    actor_class._remote = _noted(actor_class._remote, ResourceKind.ACTOR, lambda handle: handle._actor_id.hex())  # noqa: SLF001
+    actor_class._remote = _noted(_make_actor(actor_class._remote), ResourceKind.ACTOR, lambda handle: handle._actor_id.hex())  # noqa: SLF001
     function: Any = RemoteFunction
     function._remote = _noted(function._remote, ResourceKind.STAGE, None)  # noqa: SLF001
     wrapper: Any = ray.util.placement_group
     cell = next(cell for cell in wrapper.__closure__ if cell.cell_contents is wrapper.__wrapped__)
-    cell.cell_contents = _noted(wrapper.__wrapped__, ResourceKind.GROUP, lambda group: group.id.hex())
+    cell.cell_contents = _noted(_make_group(wrapper.__wrapped__), ResourceKind.GROUP, lambda group: group.id.hex())
 
 
 def _noted(create: Callable[..., Any], kind: ResourceKind, id_of: Callable[[Any], str] | None) -> Callable[..., Any]:
     @wraps(create)
     def create_and_note(*args: Any, **kwargs: Any) -> Any:
         task = ray.get_runtime_context().get_task_id() or ""
-        if task != _notes.task and threading.current_thread() is threading.main_thread():
+        if not _is_of_node():
             return create(*args, **kwargs)
         if task not in _notes.marked:
             _note(ResourceKind.STAGE, task)
@@ -147,6 +239,7 @@ def _note(kind: ResourceKind, hex_id: str) -> None:
         worker=here.get_worker_id(),
         job=here.get_job_id(),
         at_ms=time.time_ns() // 1_000_000,
+        node=_notes.node,
     )
     try:
         store().internal_kv_put(reference.key(_notes.mesh), b"", True, NAMESPACE, timeout=ANSWER_S)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -27,6 +27,8 @@ _WORKER: Any = common_pb2.WorkerType.WORKER  # type: ignore[attr-defined]  # gen
 WORKER_ANSWER_S = 2.0
 #: Part of each name under which Ray counts the resources of a bundle.
 _IN_GROUP = "_group_"
+#: Beginning of the resource that names a node.
+_OF_NODE = "node:"
 #: A task's id ends with the id of its job.
 _JOB_CHARS = 8
 
@@ -67,6 +69,9 @@ class TaskRow:
     id: str
     parent: str  #: Task that started this one; Ray counts each thread of a process as a task.
     owner: str  #: Process that started this task.
+    name: str = ""
+    group: str = ""  #: Placement group of the task; empty: none.
+    amounts: Mapping[str, float] = field(default_factory=dict)  #: Resources asked for outside placement groups, by Ray's names.
 
     @property
     def job(self) -> str:
@@ -100,7 +105,7 @@ def actors() -> list[ActorRow]:
                     group="" if _is_nil(group) else group,
                     is_detached=actor.is_detached,
                     created_ms=actor.start_time,
-                    amounts={} if group and not _is_nil(group) else dict(actor.required_resources),
+                    amounts={} if group and not _is_nil(group) else held(actor.required_resources),
                 )
             )
     return rows
@@ -160,12 +165,31 @@ def tasks() -> TaskTable:
             except Exception:  # noqa: BLE001  gRPC is not imported here; the process ends, is frozen, or is unreachable
                 is_whole = False
                 continue
-            rows += [
-                TaskRow(id=entry.task_id.hex(), parent=entry.parent_task_id.hex(), owner=owner)
-                for entry in entries
-                if entry.type == _NORMAL_TASK
-            ]
+            rows += [_task_row(entry, owner) for entry in entries if entry.type == _NORMAL_TASK]
     return TaskTable(rows=tuple(rows), is_whole=is_whole)
+
+
+def _task_row(entry: Any, owner: str) -> TaskRow:
+    group = entry.placement_group_id.hex()
+    is_outside = not group or _is_nil(group)
+    return TaskRow(
+        id=entry.task_id.hex(),
+        parent=entry.parent_task_id.hex(),
+        owner=owner,
+        name=entry.name or entry.func_or_class_name,
+        group="" if is_outside else group,
+        amounts=held(entry.required_resources) if is_outside else {},
+    )
+
+
+def held(resources: Mapping[str, float]) -> dict[str, float]:
+    """Return the amounts, by Ray's names, that are held outside placement groups. A share of a node's own resource only names the node."""
+    return {name: amount for name, amount in resources.items() if amount > 0 and _IN_GROUP not in name and not name.startswith(_OF_NODE)}
+
+
+def in_words(amounts: Mapping[str, float]) -> str:
+    """Return amounts by Ray's names as text."""
+    return " and ".join(f"{amount:g} {name}" for name, amount in sorted(amounts.items()))
 
 
 def resources_waited_for() -> frozenset[str]:

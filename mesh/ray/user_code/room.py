@@ -9,7 +9,7 @@ import structlog
 
 from mesh.core.ids import StageId
 from mesh.ray.user_code import ray_tables
-from mesh.ray.user_code.ray_tables import ActorRow, GroupRow
+from mesh.ray.user_code.ray_tables import ActorRow, GroupRow, in_words
 
 log = structlog.get_logger(__name__)
 
@@ -31,7 +31,7 @@ def why_not_placed(group: str, groups: Sequence[GroupRow], actors: Sequence[Acto
     if len(holders) > _HOLDERS_NAMED:
         named.append(f"{len(holders) - _HOLDERS_NAMED} more")
     held = f"; held: {', '.join(named)}" if named else "; no actor and no placement group holds it"
-    return f"Ray has no room for its placement group of {_amounts(wanted.amounts)}{held}"
+    return f"Ray has no room for its placement group of {in_words(wanted.amounts)}{held}"
 
 
 def _holders(wanted: GroupRow, groups: Sequence[GroupRow], actors: Sequence[ActorRow]) -> Iterator[tuple[float, str]]:
@@ -41,18 +41,14 @@ def _holders(wanted: GroupRow, groups: Sequence[GroupRow], actors: Sequence[Acto
         if group.is_placed and (held := _shared(wanted.amounts, group.amounts)):
             creator = by_id.get(group.creator)
             of = f"of actor {_name(creator.name or creator.class_name, creator.id)}" if creator is not None else f"of job {group.job}"
-            yield sum(held.values()), f"{_amounts(held)} by placement group {_name(group.name, group.id)} {of}"
+            yield sum(held.values()), f"{in_words(held)} by placement group {_name(group.name, group.id)} {of}"
     for actor in actors:
         if held := _shared(wanted.amounts, actor.amounts):
-            yield sum(held.values()), f"{_amounts(held)} by actor {_name(actor.name or actor.class_name, actor.id)} of job {actor.job}"
+            yield sum(held.values()), f"{in_words(held)} by actor {_name(actor.name or actor.class_name, actor.id)} of job {actor.job}"
 
 
 def _shared(wanted: dict[str, float], held: dict[str, float]) -> dict[str, float]:
     return {name: amount for name, amount in held.items() if amount and name in wanted}
-
-
-def _amounts(amounts: dict[str, float]) -> str:
-    return " and ".join(f"{amount:g} {name}" for name, amount in sorted(amounts.items()))
 
 
 def _name(name: str, hex_id: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from enum import Enum
 
 import ray
@@ -12,6 +13,7 @@ from mesh.core.ids import MeshId, StageId
 from mesh.ray.user_code import ray_tables
 from mesh.ray.user_code.dependents import dependents
 from mesh.ray.user_code.ownership import forget, references
+from mesh.ray.user_code.ray_tables import ActorRow
 
 log = structlog.get_logger(__name__)
 
@@ -22,6 +24,21 @@ class Swept(Enum):
     CLEAN = "clean"  #: No ended stage had created anything.
     REMOVED = "removed"  #: All resources of ended stages are removed, or nothing may be removed yet.
     LEFT = "left"  #: Resources may be left: sweep again.
+
+
+@dataclass(frozen=True, slots=True)
+class OwnActors:
+    """The mesh's own actors, and its processes with this one, by Ray's ids."""
+
+    actors: frozenset[str]
+    processes: frozenset[str]
+
+    @classmethod
+    def among(cls, rows: Iterable[ActorRow], prefixes: tuple[str, ...]) -> OwnActors:
+        """Return those of the rows whose names begin with one of the prefixes."""
+        own = [row for row in rows if row.is_detached and row.name.startswith(prefixes)]
+        here = ray.get_runtime_context().get_worker_id()
+        return cls(frozenset(row.id for row in own), frozenset({here, *(row.worker for row in own if row.worker)}))
 
 
 class Sweep:
@@ -55,15 +72,15 @@ class Sweep:
             return Swept.CLEAN
         noted = references(self._mesh)  # Again: a stage may have recorded more, and ended, since the first look.
         table, actors = ray_tables.tasks(), ray_tables.actors()
-        is_own = {actor.id: actor.is_detached and actor.name.startswith(self._own) for actor in actors}
+        own = OwnActors.among(actors, self._own)
         left = dependents(
             noted,
             running={one.stage for one in noted} - ended,
-            actors=[actor for actor in actors if not is_own[actor.id]],
+            actors=[actor for actor in actors if actor.id not in own.actors],
             groups=ray_tables.groups(),
             tasks=table.rows,
             given_back=given_back,
-            own={ray.get_runtime_context().get_worker_id(), *(actor.worker for actor in actors if is_own[actor.id] and actor.worker)},
+            own=own.processes,
         )
         if left.parents or left.actors or left.groups:
             log.info(

@@ -86,9 +86,9 @@ class Driven:
     def ended(self, node):
         return StageEnded(stage=self.stage(node).stage)
 
-    def lost(self, node, reason=Reason.LEASE_EXPIRED):
+    def lost(self, node, reason=Reason.LEASE_EXPIRED, *, keeps_values=False):
         stage = self.stage(node)
-        return StageLost(stage=stage.stage, mesh=stage.mesh, incarnation=stage.incarnation, reason=reason)
+        return StageLost(stage=stage.stage, mesh=stage.mesh, incarnation=stage.incarnation, reason=reason, keeps_values=keeps_values)
 
     def start(self, node, holder=HOLDER):
         return self.take(self.started(node, holder))

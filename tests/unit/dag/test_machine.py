@@ -652,6 +652,21 @@ def test_a_value_lost_with_its_holder_is_recomputed():
     assert (run.node("a").reason, run.node("b").reason) == (Reason.VALUE_LOST, Reason.VALUE_LOST)
 
 
+def test_values_kept_by_the_mesh_are_lost_on_others_only():
+    run = Driven("a:", "b:", "c: a b")
+    run.place(a_b_c="east")
+    run.finish("a")
+    run.take(run.lost("c", Reason.WORKER_LOST, keeps_values=True))
+    assert run.states() == ["SUCCEEDED", "WAITING", "WAITING"]
+    run.place(b_c="east")
+    run.start("c")  # Under the same holder.
+    assert run.states() == ["SUCCEEDED", "ASSIGNED", "ASSIGNED"]
+    run.take(run.lost("c", Reason.WORKER_LOST, keeps_values=True))
+    run.place(b_c="west")
+    run.start("c", holder=99)
+    assert (run.states("a"), run.node("a").reason) == (["WAITING"], Reason.VALUE_LOST)
+
+
 def test_a_value_that_was_stored_is_not_computed_again():
     run = Driven("a:", "x:", "b: a")
     run.place(a_x="east", b="west")

@@ -17,7 +17,7 @@ from mesh.core.node_sizes import NodeSize
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.stages.hosting import HostReport
-from mesh.stages.messages import NodeStarted, StageLost, StageWaiting
+from mesh.stages.messages import Failure, NodeFailed, NodeStarted, StageLost, StageWaiting
 
 # -- the normal course --------------------------------------------------------------------------------------------------
 
@@ -304,6 +304,14 @@ def test_a_runner_that_died_ends_the_stage_as_lost(busy):
     busy.child.take_report(HostReport(stage="s", number=9, messages=(lost,)))
     assert busy.kinds() == [("s", "stage_lost")]
     assert all_is_free(busy)
+
+
+def test_nodes_that_failed_outside_their_groups_are_counted(busy):
+    failure = Failure(reason=Reason.OUTSIDE_GROUP, type_name="mesh.errors.OutsideGroup", message="task f")
+    failed = NodeFailed(stage="s", node="a", attempt=1, started_ms=1, finished_ms=2, failure=failure)
+    busy.child.take_report(HostReport(stage="s", number=1, messages=(failed,)))
+    busy.heartbeat()
+    assert busy.view().record.outside_group == 1
 
 
 def test_stage_waiting_for_ray_is_counted_until_a_node_begins(busy):

@@ -10,7 +10,7 @@ from federation.dispatch import Claim, ClaimedStage
 from federation.leases import Lease, LedgerResponse, Session
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.stages.hosting import FoundStages, HeldStage
-from mesh.stages.spec import StageSpec
+from mesh.stages.spec import StageSpec, TaskSpec
 
 CPU = ResourceSet.of({"cpu": 1})
 POOLS = {"general": ResourceSet.of({"cpu": 4})}
@@ -51,6 +51,22 @@ def test_running_claimed_stage_continues_in_its_pool():
     workload = workload_of(claim, running.note)
     assert (workload.pool, workload.slots, workload.offer.workload, workload.offer.created_ms) == ("general", 2, "s", 8)
     assert recovery.missing == ()
+
+
+@pytest.mark.parametrize(
+    ("left", "useful"),
+    [
+        pytest.param(("b", "c", "d"), 3, id="it can use a slot for each task that is left"),
+        pytest.param(("d",), 1, id="it can give slots back"),
+        pytest.param(None, 2, id="it keeps its slots while the tasks that are left are unknown"),
+    ],
+)
+def test_recovered_stage_knows_its_useful_slots(left, useful):
+    tasks = tuple(TaskSpec(node=node, attempt=1, function="call:m:f", resources=CPU) for node in "abcd")
+    claim = claimed()
+    wide = replace(claim, spec=replace(claim.spec, tasks=tasks, width=4))
+    ((running, _),) = sorted_out([stage(kept=note(slots=2), left=left)], [wide]).stages
+    assert running.useful == useful
 
 
 def test_running_unclaimed_stage_does_not_continue():

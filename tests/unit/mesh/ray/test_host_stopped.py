@@ -29,7 +29,7 @@ from mesh.ray.stage_runner.node_guards import NodeCache, NodeGuards
 from mesh.ray.stage_runner.runner import Inventory
 from mesh.ray.user_code.sweep import Swept
 from mesh.stages.hosting import HostReport
-from mesh.stages.messages import Failure, NodeFailed, StageEnded, StageLost, StageMessage, StageResized
+from mesh.stages.messages import Failure, NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage, StageResized
 from mesh.stages.spec import StageSpec, TaskSpec
 
 PATIENCE_S = 60.0
@@ -74,7 +74,13 @@ class Runner(Actor):
         if isinstance(batch, RayActorError):
             raise batch
         self._numbers.update(stage for stage, _ in batch)
-        return [(stage, self._numbers[stage], [encode(message) for message in messages], {}) for stage, messages in batch]
+        return [
+            (stage, self._numbers[stage], [encode(message) for message in messages], {}, [self._finished(message) for message in messages])
+            for stage, messages in batch
+        ]
+
+    def _finished(self, message: StageMessage) -> Any:
+        return (RunId("r"), getattr(message, "node", NodeId("")), b"value")
 
     def until_look(self) -> bool:
         """Wait until the listener has looked whether the runner is idle; return whether it ended the runner."""
@@ -311,6 +317,22 @@ def test_orders_run_while_ray_blocks_the_garbage_collector():
     finally:
         answers.set()
         mesh.close()
+
+
+def test_the_next_runner_inherits_the_values_under_the_holder(mesh: Mesh):
+    first, stage = mesh.start("r", token=7), StageId("r.1")
+    succeeded = NodeSucceeded(stage=stage, node=NodeId("a"), attempt=1, started_ms=1, finished_ms=2, worker="w")
+    first.send(stage, succeeded)
+    assert mesh.reports.get(timeout=PATIENCE_S).messages == (succeeded,)
+    first.end()
+    (lost,) = mesh.reports.get(timeout=PATIENCE_S).messages
+    assert isinstance(lost, StageLost)
+    assert (lost.incarnation, lost.keeps_values) == (7, True)
+    assert mesh.host.held() == {RunId("r"): stage}
+    second = mesh.start("r", token=8)
+    assert second is not first
+    assert mesh.host.start(a_stage("s"), 1, 9, {}, {}) == 7
+    assert second.asked[:2] == ["bind", "inherit"]
 
 
 # -- idle runners ------------------------------------------------------------------------------------------------------

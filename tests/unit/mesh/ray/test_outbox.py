@@ -14,7 +14,7 @@ def started(stage, node):
 
 
 def numbers(batches):
-    return [(stage, number) for stage, number, _, _ in batches]
+    return [(stage, number) for stage, number, *_ in batches]
 
 
 def test_messages_come_out_once_by_stage_and_in_order():
@@ -22,7 +22,7 @@ def test_messages_come_out_once_by_stage_and_in_order():
     first, other, last = started("s1", "a"), started("s2", "b"), StageEnded(stage="s1")
     for message in (first, other, last):
         box.put(message)
-    assert box.take(0) == [("s1", 1, [encode(first), encode(last)], {}), ("s2", 1, [encode(other)], {})]
+    assert box.take(0) == [("s1", 1, [encode(first), encode(last)], {}, []), ("s2", 1, [encode(other)], {}, [])]
     assert box.take(0) == []
 
 
@@ -31,6 +31,13 @@ def test_values_come_with_the_messages_that_name_them():
     box.put(started("s", "a"), {"00": b"x"})
     box.put(started("s", "b"), {"11": b"y"})
     assert box.take(0)[0][3] == {"00": b"x", "11": b"y"}
+
+
+def test_finished_nodes_come_with_their_messages():
+    box = Outbox()
+    box.put(started("s", "a"), finished=("r", "a", b"x"))
+    box.put(started("s", "b"), finished=("r", "b", None))
+    assert box.take(0)[0][4] == [("r", "a", b"x"), ("r", "b", None)]
 
 
 def test_nothing_comes_of_nothing():

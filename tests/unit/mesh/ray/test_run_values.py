@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mesh.core.ids import NodeId, RunId
+from mesh.core.values import Encoding, StoredValue
 from mesh.ray.stage_runner.run_values import RunValues
 
 RUN, OTHER, NODE = RunId("r"), RunId("s"), NodeId("a")
@@ -28,9 +29,20 @@ def test_what_was_lost_is_known_until_it_is_held_again(values: RunValues):
     assert (values.of(RUN)[NODE], values.has_lost(RUN, NODE)) == ("computed again", False)
 
 
+def test_an_inherited_value_waits_until_it_is_held(values: RunValues):
+    stored = StoredValue(sha256="0", size_bytes=1, encoding=Encoding.PICKLE)
+    values.inherit(RUN, {NodeId("b"): (stored, b"x"), NodeId("c"): None})
+    assert (values.inherited(RUN, NodeId("b")), values.inherited(RUN, NodeId("c"))) == ((stored, b"x"), None)
+    assert (values.has_lost(RUN, NodeId("b")), values.has_lost(RUN, NodeId("c"))) == (False, True)
+    values.hold(RUN, NodeId("b"), "imported")
+    assert values.inherited(RUN, NodeId("b")) is None
+
+
 def test_of_a_run_that_is_over_nothing_is_kept(values: RunValues):
     values.lose(RUN, NODE)
     values.hold(RUN, NodeId("b"), 1)
+    values.inherit(RUN, {NodeId("c"): (StoredValue(sha256="0", size_bytes=1, encoding=Encoding.PICKLE), b"x")})
     values.forget(RUN)
     values.forget(RUN)
+    assert values.inherited(RUN, NodeId("c")) is None
     assert (dict(values.of(RUN)), values.has_lost(RUN, NODE)) == ({}, False)

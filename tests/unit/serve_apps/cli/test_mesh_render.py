@@ -93,9 +93,17 @@ def test_silent_mesh_shows_its_last_heartbeat_and_process(width):
 
 
 def test_a_mesh_shows_what_keeps_work_away_from_it():
-    drained = a_mesh(cluster_answers=False, waiting_for_ray=2, draining=True, drain_reason="disks [red]", stable=False, stable_in_ms=4_200)
+    drained = a_mesh(
+        cluster_answers=False,
+        waiting_for_ray=2,
+        outside_group=3,
+        draining=True,
+        drain_reason="disks [red]",
+        stable=False,
+        stable_in_ms=4_200,
+    )
     lines = "\n".join(lines_on(160, drained))
-    for words in ("no answer from Ray", "2 wait for Ray", "draining: disks [red]", "on probation 4.2s"):
+    for words in ("no answer from Ray", "2 wait for Ray", "3 left their groups", "draining: disks [red]", "on probation 4.2s"):
         assert words in lines
     assert "alive" not in lines
 
