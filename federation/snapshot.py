@@ -25,6 +25,15 @@ class PoolRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PluginRecord:
+    """Plugin of a mesh, as its mesh reports it."""
+
+    plugin: str
+    hooks: tuple[str, ...] = ()  #: Hooks that the mesh calls.
+    fenced: dict[str, str] = field(default_factory=dict)  #: Hooks that are fenced off, each with its cause.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeshRecord:
     """Child mesh, as it describes itself at join and with each heartbeat."""
 
@@ -38,6 +47,7 @@ class MeshRecord:
     shared: bool = False  #: Several top-level tenants may share its Ray cluster: an operator declared that they trust each other.
     waiting_for_ray: int = 0  #: Stages that it runs, but that wait in Ray for resources.
     leases_full: bool = False  #: It holds as many leases as it may, all in use: it can get no lease for another tenant and flavor.
+    plugins: tuple[PluginRecord, ...] = ()  #: Plugins that its process has loaded.
     nodes: tuple[NodeSize, ...] = ()  #: Sizes of its Ray nodes, in the resources of its pools; empty: unknown.
 
 

@@ -20,7 +20,7 @@ from federation.child.lease_accounting import LeaseAccounting, LeaseKey, sum_of
 from mesh.core.ids import PoolName, StageId, TenantPath
 from mesh.core.pools import Pool, PoolSpec
 from mesh.core.resources import ResourceSet
-from mesh.preemption.stage_preemption import Occupant, harm_of, preemptor_of, select_victims, short_of
+from mesh.preemption.stage_preemption import Occupant, VictimScorer, harm_of, preemptor_of, select_victims, short_of
 from mesh.stages.admission import LACK_OF_ROOM, StageAdmission, Workload, WorkloadState
 from mesh.stages.admission_events import WorkloadOffered
 
@@ -48,6 +48,7 @@ class PreemptionPlanner:
         leaving: Stages that are already stopping.
         now_ms: On the clock of `Occupant.started_ms`.
         headroom: Units of each resource by which a lease could still grow after the ledger refused to let it grow by more.
+        scorer: Plugin's scorer of candidates.
     """
 
     admission: StageAdmission
@@ -56,6 +57,7 @@ class PreemptionPlanner:
     leaving: tuple[Occupant, ...]
     now_ms: int
     headroom: Mapping[LeaseKey, Mapping[str, int]] = field(default_factory=dict)
+    scorer: VictimScorer | None = None
 
     def waiting(self) -> Iterator[Workload]:
         """Yield the queued stages that could preempt others, the most urgent first, of equals the oldest."""
@@ -127,6 +129,7 @@ class PreemptionPlanner:
             quota=quota,
             min_run_ms=offer.preemption.min_run_ms,
             now_ms=self.now_ms,
+            scorer=self.scorer,
         )
 
     def _room_short(self, slot: ResourceSet, pool: Pool) -> dict[str, int]:

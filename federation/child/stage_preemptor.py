@@ -164,6 +164,7 @@ class StagePreemptor:
             leaving=tuple(self.child_state.leaving()),
             now_ms=self.clock.monotonic_ms(),
             headroom=self.lease_client.headroom,
+            scorer=self.child_state.plugins.victim_scorer,
         )
 
     def _promise(self, planned: StagePreemption) -> None:

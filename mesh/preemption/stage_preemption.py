@@ -8,12 +8,15 @@ The least urgent stage is stopped first. Among equals, the stage with the shorte
 saved state; then the one that started last. Either enough stages are stopped or none. Victims that turn out not to be needed
 are spared, the most urgent first. `mesh.preemption.rules` rules out candidates (equally urgent, too young), as for tasks.
 
+A plugin may score the candidates of lower priority: then the one with the highest score is stopped first. It makes no stage a candidate,
+so choices cannot cycle either.
+
 Source: ADR 0025; the order of `federation.quota.preemption.candidates`, and Kueue's filling back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mesh.core.ids import PoolName, StageId, TaskId, TenantPath
@@ -75,8 +78,20 @@ def short_of(slot: ResourceSet, room: Mapping[str, int]) -> dict[str, int]:
     return {name: units - room[name] for name, units in slot.items() if units > room[name]}
 
 
+#: `(preemptor, occupants, now_ms) -> scores`: one score for each occupant, all of lower priority; the highest is stopped first, and None
+#: spares the occupant. None instead of the scores: the usual order.
+VictimScorer = Callable[[Preemptor, Sequence[Occupant], int], Sequence[float | None] | None]
+
+
 def select_victims(
-    preemptor: Preemptor, occupants: Iterable[Occupant], *, room: Short, quota: Short, min_run_ms: int, now_ms: int
+    preemptor: Preemptor,
+    occupants: Iterable[Occupant],
+    *,
+    room: Short,
+    quota: Short,
+    min_run_ms: int,
+    now_ms: int,
+    scorer: VictimScorer | None = None,
 ) -> tuple[Occupant, ...]:
     """Return the victims to stop so that the preemptor can start, in stop order; empty when all candidates are too few.
 
@@ -87,10 +102,13 @@ def select_victims(
         room: Amounts that the preemptor's pool lacks; only stages in that pool help.
         quota: Amounts that the tenant's lease lacks; every stage that the lease pays for helps. The caller leaves out the others.
         now_ms: On the clock of `Occupant.started_ms`.
+        scorer: Plugin's scorer; it chooses among candidates and makes none.
     """
     own = [occupant for occupant in occupants if occupant.tenant == preemptor.tenant]
     judged = zip(own, evaluate_occupants(preemptor, own, min_run_ms=min_run_ms, now_ms=now_ms), strict=True)
     in_order = sorted((occupant for occupant, scored in judged if scored.is_eligible), key=lambda occupant: _rank(occupant, now_ms))
+    if scorer is not None:
+        in_order = _in_order_of(scorer, preemptor, in_order, now_ms)
     taken: list[Occupant] = []
     for occupant in in_order:
         if _is_covered(taken, preemptor.pool, room, quota):
@@ -108,6 +126,17 @@ def select_victims(
 def harm_of(victims: tuple[Occupant, ...], now_ms: int) -> tuple[int, int, int]:
     """Return a key to compare choices by, less is better: the highest priority stopped, the number stopped, their total run time."""
     return max(victim.priority for victim in victims), len(victims), sum(now_ms - victim.started_ms for victim in victims)
+
+
+def _in_order_of(scorer: VictimScorer, preemptor: Preemptor, candidates: list[Occupant], now_ms: int) -> list[Occupant]:
+    """Return the candidates by score; then those of the preemptor's own priority, which are newer. `candidates`: in the usual order."""
+    lower = [one for one in candidates if one.priority < preemptor.priority]
+    scores = scorer(preemptor, lower, now_ms) if lower else ()
+    if scores is None:
+        return candidates
+    scored = [(score, one) for score, one in zip(scores, lower, strict=True) if score is not None]
+    by_score = [one for _, one in sorted(scored, key=lambda each: -each[0])]
+    return [*by_score, *(one for one in candidates if one.priority >= preemptor.priority)]
 
 
 def _rank(occupant: Occupant, now_ms: int) -> tuple[int, int, int, str]:

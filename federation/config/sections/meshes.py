@@ -81,8 +81,8 @@ class PoolSection(Section):
     )
     policy: str = Field(
         default=DEFAULT_POLICY,
-        description="How nodes are chosen for the pool's work: a [node policy](plugins.md#the-built-in-node-policies), or a sum of some, "
-        "like `0.7*least_busy+0.3*binpack`.",
+        description="How nodes are chosen for the pool's work: a [node policy](plugins.md#the-built-in-node-policies), one of the mesh's "
+        "`plugins`, or a sum of some, like `0.7*least_busy+0.3*binpack`.",
     )
 
 
@@ -112,6 +112,11 @@ class MeshSection(Section):
         default=("*",), description="Tenants that may use the mesh: paths, each with all tenants below; `*` for all."
     )
     pools: dict[str, PoolSection] = Field(min_length=1, description="Capacity by pool name.")
+    plugins: dict[str, str] = Field(
+        default={},
+        description="[Policies of your own](plugins.md#in-a-federation) by name: `package.module:attribute`, or a `.wasm` or `.wat` file, "
+        "relative to this file. They run in the mesh's process. Plugins of installed packages are loaded too.",
+    )
     warm_runners: int = Field(
         default=1, ge=0, le=64, description="Stage runners that are started in advance, so that a stage need not wait for a process."
     )
