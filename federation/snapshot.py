@@ -50,6 +50,10 @@ class MeshRecord:
     plugins: tuple[PluginRecord, ...] = ()  #: Plugins that its process has loaded.
     nodes: tuple[NodeSize, ...] = ()  #: Sizes of its Ray nodes, in the resources of its pools; empty: unknown.
 
+    def has_hook(self, hook: str) -> bool:
+        """Return whether a plugin of the mesh answers this hook."""
+        return any(hook in one.hooks for one in self.plugins)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshView:

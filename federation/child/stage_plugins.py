@@ -63,7 +63,7 @@ class StagePlugins:
     @property
     def records(self) -> tuple[PluginRecord, ...]:
         """Return the plugins with the hooks in use and those that are fenced off, as the mesh reports them."""
-        off = {(one.plugin, one.hook): escaped(one.why).replace("\n", " ")[:_WHY_MAX] for one in self._plugins.fenced}
+        off = {(one.plugin, one.hook): " ".join(escaped(one.why).split())[:_WHY_MAX] for one in self._plugins.fenced}
         return tuple(
             PluginRecord(
                 plugin=name,

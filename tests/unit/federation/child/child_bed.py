@@ -6,6 +6,7 @@ import hashlib
 import json
 
 from federation.child.child_mesh import IDLE_HEARTBEATS, ChildMesh
+from federation.child.stage_plugins import StagePlugins
 from federation.dispatch import STAGE_MESSAGES
 from federation.errors import StoreUnavailable
 from federation.leases import Session
@@ -17,6 +18,7 @@ from mesh.core.resources import ResourceSet
 from mesh.core.seen_nodes import NodeSeen
 from mesh.core.values import Encoding, StoredValue
 from mesh.core.wire import decode
+from mesh.plugins import Plugins
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS
 from mesh.stages.simulated_host import SimulatedHost
 from mesh.stages.spec import StageSpec, TaskSpec
@@ -60,7 +62,7 @@ class Flaky:
 class Federation:
     """A store, one child mesh, and the root's view of both."""
 
-    def __init__(self, *pools, quota=4, tenants=("*",)):
+    def __init__(self, *pools, quota=4, tenants=("*",), plugins=()):
         self.clock = ManualClock(1_000_000)
         self.store = MemoryStore(clock=self.clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
         flavors = {"standard", *(pool.flavor for pool in pools)}
@@ -79,6 +81,7 @@ class Federation:
             host=self.host,
             clock=self.clock,
             heartbeat_ms=HEARTBEAT_MS,
+            plugins=StagePlugins(Plugins(plugins, now_ms=lambda: 0.0)),
         )
         self.messages = []
 
