@@ -61,7 +61,7 @@ class Candidates:
         self._labelled: BoolArray = np.zeros(0, dtype=bool)
         self._all_labelled = False
         self._is_stale = False  #: All scores must be recomputed for the same rows.
-        self._version = 0  #: Of the policy, see `Policy.version`.
+        self._version = 0  #: Version of the policy for which the scores are valid.
         self._needs: list[tuple[int, int]] = []  #: Column and amount of each wanted resource.
         self._seen = 0  #: Length of the table's log of touched rows that is already applied.
         self._shape_version = self._totals = -1

@@ -690,7 +690,7 @@ def test_a_mesh_that_joins_has_no_plugins_of_the_roots_machine():
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_the_file_of_a_plugin_is_looked_for_beside_the_federation_file(tmp_path, there):
+def test_a_plugins_file_is_beside_the_federation_file(tmp_path, there):
     file = tmp_path / "x.yaml"
     file.write_text(changed("meshes", "east", to=planned("packed", packed="p.wasm")))
     if there:

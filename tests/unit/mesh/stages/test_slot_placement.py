@@ -151,7 +151,7 @@ def test_a_plugin_that_a_pool_names_chooses_the_node():
     assert placed(made, most=2) == ("large", "large")
 
 
-def test_a_plugin_that_fails_between_two_slots_is_replaced_at_once():
+def test_a_plugin_that_fails_later_is_replaced_at_once():
     fails_later = lambda demand, view: 1 / 0 if view.busy.any() else largest(demand, view)  # noqa: E731
     plugins = Plugins([Plugin(name="mine", score=fails_later)], now_ms=lambda: 0.0)
     made = placement(node("small", 3), node("large", 5), policy="0.9*mine+0.1*spread", catalogue=Catalogue(plugins.policies))
