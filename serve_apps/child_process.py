@@ -28,7 +28,6 @@ from mesh.core.clock import EnduringClock
 from mesh.core.ids import MeshId
 from mesh.core.resources import NOTHING, ResourceSet, format_units
 from mesh.errors import MeshError
-from mesh.plugins import Plugins
 from mesh.ray.local.supervisor.node_watch import look_at_nodes
 from mesh.ray.plugins.plugin_loading import load_plugins
 from mesh.ray.stage_runner.host import RayStageHost
@@ -81,7 +80,7 @@ def run(settings: ChildSettings, notify: Callable[..., None] = report_ready) -> 
     Raises:
         RuntimeAdapterError: The Ray cluster cannot be entered.
         StoreUnavailable: The CA file cannot be read, or no node of the Redis cluster answers.
-        PluginError: A plugin cannot be loaded.
+        PluginError: A plugin cannot be loaded, or two of them conflict.
         UnknownPolicy: A pool's policy names none of the built-in policies and plugins.
     """
     plugins = plugins_of(settings)
@@ -125,7 +124,7 @@ def run(settings: ChildSettings, notify: Callable[..., None] = report_ready) -> 
 
 def plugins_of(settings: ChildSettings) -> StagePlugins:
     """Load the plugins that the mesh's operator has named, and those of installed packages. Raises as `run`."""
-    plugins = StagePlugins(Plugins(load_plugins(settings.plugins), now_ms=lambda: time.monotonic() * 1000))
+    plugins = StagePlugins(load_plugins(settings.plugins), now_ms=lambda: time.monotonic() * 1000)
     for pool in settings.record.pools:
         check_policy(pool.policy, plugins.catalogue)
     return plugins

@@ -11,22 +11,21 @@ Source: ADR 0046.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import structlog
 
 from federation.snapshot import PluginRecord
 from mesh.core.ids import MeshId, TaskId
 from mesh.core.printable import escaped
-from mesh.plugins import CandidateFacts, Plugins
+from mesh.plugins import CandidateFacts, Clock, Plugin, Plugins
 from mesh.policies.catalogue import Catalogue
 from mesh.preemption.rules import Preemptor
 from mesh.preemption.stage_preemption import Occupant, VictimScorer
 
 log = structlog.get_logger(__name__)
 
-#: Hooks that a federated mesh calls.
-HOOKS_USED = ("score", "preemption_policy")
 #: Length of the cause of a fence, as far as it is reported.
 _WHY_MAX = 200
 
@@ -35,14 +34,22 @@ class StagePlugins:
     """Plugins of one mesh.
 
     Args:
-        plugins: Loaded plugins, each hook behind its fence; None: no plugins.
+        plugins: Loaded plugins; each hook gets a fence.
+        now_ms: Clock of the hooks' time budget.
 
     Raises:
+        PluginError: Two plugins have one name, or both have `preemption_policy`.
         UnknownPolicy: A plugin has the name of a built-in policy.
     """
 
-    def __init__(self, plugins: Plugins | None = None) -> None:
-        self._plugins = plugins if plugins is not None else Plugins((), now_ms=lambda: 0.0)
+    def __init__(self, plugins: Iterable[Plugin] = (), *, now_ms: Clock = lambda: 0.0) -> None:
+        loaded = tuple(plugins)
+        self._plugins = Plugins([replace(one, priority=None) for one in loaded], now_ms=now_ms)
+        self.unused = tuple(
+            f"priority() of plugin {one.name} is not called: in a federation, the tenants' priorities order the queues"
+            for one in loaded
+            if one.priority is not None
+        )  #: A sentence for each hook that a federated mesh does not call.
         self.catalogue = Catalogue(self._plugins.policies)  #: Policies that pools may name.
 
     @property
@@ -51,23 +58,13 @@ class StagePlugins:
         return self._victim_scores if any("preemption_policy" in one.hooks for one in self.records) else None
 
     @property
-    def unused(self) -> tuple[str, ...]:
-        """Return a sentence for each hook that a plugin has and that a federated mesh does not call."""
-        return tuple(
-            f"{hook}() of plugin {name} is not called: in a federation, the tenants' priorities order the queues"
-            for name, hooks in self._plugins.hooks.items()
-            for hook in hooks
-            if hook not in HOOKS_USED
-        )
-
-    @property
     def records(self) -> tuple[PluginRecord, ...]:
         """Return the plugins with the hooks in use and those that are fenced off, as the mesh reports them."""
         off = {(one.plugin, one.hook): " ".join(escaped(one.why).split())[:_WHY_MAX] for one in self._plugins.fenced}
         return tuple(
             PluginRecord(
                 plugin=name,
-                hooks=tuple(hook for hook in hooks if hook in HOOKS_USED and (name, hook) not in off),
+                hooks=tuple(hook for hook in hooks if (name, hook) not in off),
                 fenced={hook: off[name, hook] for hook in hooks if (name, hook) in off},
             )
             for name, hooks in self._plugins.hooks.items()

@@ -19,7 +19,7 @@ from federation.config.sections.meshes import MeshLink
 from federation.errors import ConfigError
 from federation.file_problems import FileProblem, in_parts
 from mesh.core.counting import counted
-from mesh.plugins import WASM_SUFFIXES, PluginError, Plugins
+from mesh.plugins import WASM_SUFFIXES, PluginError
 from mesh.policies.catalogue import parts_of
 from mesh.ray.plugins.plugin_loading import load_plugin
 from serve_apps.cli.output import console_for, print_json
@@ -74,21 +74,21 @@ def _plugins_in(config: FederationConfig) -> tuple[tuple[FileProblem, ...], tupl
     """Load the WebAssembly plugins, which can do no harm; return problems and warnings. Python is imported by the mesh's process only."""
     problems, warnings = [], []
     for mesh, section in config.meshes.items():
-        files = {} if section.link is MeshLink.JOINS else section.plugins
-        for name, source in files.items():
-            place = ("meshes", mesh, "plugins", name)
-            if not source.endswith(WASM_SUFFIXES):
-                continue
+        loaded = []
+        for name, source in section.plugins.items() if section.link is not MeshLink.JOINS else ():
             try:
-                plugin = load_plugin(name, source)
+                loaded += [load_plugin(name, source)] if source.endswith(WASM_SUFFIXES) else []
             except PluginError as wrong:
-                problems.append(config.problem_at(place, str(wrong)))
-                continue
-            warnings += [config.problem_at(place, words) for words in StagePlugins(Plugins([plugin], now_ms=lambda: 0.0)).unused]
-            for pool, declared in section.pools.items() if plugin.score is None else ():
-                if any(part == name for _, part in parts_of(declared.policy)):
-                    text = f"plugin {name} has no score(); name a plugin that has one, or a built-in policy"
-                    problems.append(config.problem_at(("meshes", mesh, "pools", pool, "policy"), text))
+                problems.append(config.problem_at(("meshes", mesh, "plugins", name), str(wrong)))
+        try:
+            warnings += [config.problem_at(("meshes", mesh, "plugins"), words) for words in StagePlugins(loaded).unused]
+        except PluginError as wrong:
+            problems.append(config.problem_at(("meshes", mesh, "plugins"), str(wrong)))
+        without_score = {plugin.name for plugin in loaded if plugin.score is None}
+        for pool, declared in section.pools.items():
+            for name in sorted(without_score & {part for _, part in parts_of(declared.policy)}):
+                text = f"plugin {name} has no score(); name a plugin that has one, or a built-in policy"
+                problems.append(config.problem_at(("meshes", mesh, "pools", pool, "policy"), text))
     return tuple(problems), tuple(warnings)
 
 

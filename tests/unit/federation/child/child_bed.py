@@ -18,7 +18,6 @@ from mesh.core.resources import ResourceSet
 from mesh.core.seen_nodes import NodeSeen
 from mesh.core.values import Encoding, StoredValue
 from mesh.core.wire import decode
-from mesh.plugins import Plugins
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS
 from mesh.stages.simulated_host import SimulatedHost
 from mesh.stages.spec import StageSpec, TaskSpec
@@ -81,7 +80,7 @@ class Federation:
             host=self.host,
             clock=self.clock,
             heartbeat_ms=HEARTBEAT_MS,
-            plugins=StagePlugins(Plugins(plugins, now_ms=lambda: 0.0)),
+            plugins=StagePlugins(plugins),
         )
         self.messages = []
 

@@ -11,7 +11,7 @@ from child_bed import CPU, HEARTBEAT_MS, Federation, nodes, pool
 from federation.child.stage_plugins import StagePlugins
 from federation.snapshot import PluginRecord
 from mesh.core.resources import ResourceSet
-from mesh.plugins import Plugin, Plugins
+from mesh.plugins import Plugin, PluginError
 from mesh.policies.catalogue import UnknownPolicy
 from mesh.preemption.stage_preemption import PreemptionPolicy
 
@@ -96,11 +96,17 @@ def test_s13_a_failing_choice_of_victims_leaves_the_usual_one():
 
 
 def test_a_federated_mesh_names_the_hook_that_it_does_not_call():
-    plugins = StagePlugins(Plugins([Plugin(name="mine", score=largest, priority=raises)], now_ms=lambda: 0.0))
-    assert plugins.unused == ("priority() of plugin mine is not called: in a federation, the tenants' priorities order the queues",)
-    assert plugins.records == (PluginRecord(plugin="mine", hooks=("score",)),)
+    plugins = StagePlugins([Plugin(name="mine", score=largest, priority=raises), Plugin(name="other", score=largest, priority=raises)])
+    words = "is not called: in a federation, the tenants' priorities order the queues"
+    assert plugins.unused == (f"priority() of plugin mine {words}", f"priority() of plugin other {words}")
+    assert plugins.records == (PluginRecord(plugin="mine", hooks=("score",)), PluginRecord(plugin="other", hooks=("score",)))
+
+
+def test_one_plugin_of_a_mesh_chooses_victims():
+    with pytest.raises(PluginError, match=r"a and b both have preemption_policy\(\)"):
+        StagePlugins([Plugin(name=name, preemption_policy=raises) for name in "ab"])
 
 
 def test_a_plugin_may_not_have_a_taken_name():
     with pytest.raises(UnknownPolicy, match="choose another name"):
-        StagePlugins(Plugins([Plugin(name="binpack", score=largest)], now_ms=lambda: 0.0))
+        StagePlugins([Plugin(name="binpack", score=largest)])

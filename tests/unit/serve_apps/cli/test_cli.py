@@ -1014,7 +1014,7 @@ def test_keys_are_made_and_listed_as_json(monkeypatch, capsys):
         pytest.param('(func (export "prio"))', "hybrid", 1, "plugins.packed: plugin packed: {} exports none of score", id="no hook"),
         pytest.param("(", "hybrid", 1, "plugins.packed: plugin packed: {} is not a valid module", id="no module"),
         pytest.param(PRIORITY, "packed", 1, "pools.general.policy: plugin packed has no score()", id="no score"),
-        pytest.param(PRIORITY, "hybrid", 0, "plugins.packed: priority() of plugin packed is not called", id="an unused hook"),
+        pytest.param(PRIORITY, "hybrid", 0, "plugins: priority() of plugin packed is not called", id="an unused hook"),
     ],
 )
 def test_s13_validate_loads_webassembly_plugins(tmp_path, capsys, module, policy, code, words):
