@@ -28,6 +28,8 @@ from mesh.core.clock import EnduringClock
 from mesh.core.ids import MeshId
 from mesh.core.resources import NOTHING, ResourceSet, format_units
 from mesh.errors import MeshError
+from mesh.plugins import PluginError
+from mesh.policies.catalogue import UnknownPolicy
 from mesh.ray.local.supervisor.node_watch import look_at_nodes
 from mesh.ray.plugins.plugin_loading import load_plugins
 from mesh.ray.stage_runner.host import RayStageHost
@@ -68,7 +70,10 @@ def unbacked_pools(pools: Iterable[PoolRecord], nodes: Iterable[ResourceSet]) ->
 def main(settings_file: str) -> None:
     """Join, work until stopped, leave."""
     configure_logging()
-    run(ChildSettings.read(settings_file))
+    try:
+        run(ChildSettings.read(settings_file))
+    except (PluginError, UnknownPolicy) as wrong:
+        sys.exit(str(wrong))  # The operator's mistake, which no traceback explains better.
 
 
 def run(settings: ChildSettings, notify: Callable[..., None] = report_ready) -> None:

@@ -13,7 +13,7 @@ from federation.snapshot import MeshRecord, PluginRecord, PoolRecord
 from mesh.core.resources import ResourceSet
 from mesh.errors import MeshError, RuntimeAdapterError
 from mesh.plugins import Plugin
-from serve_apps.child_process import _leave, _read_notifications, plugins_of
+from serve_apps.child_process import _leave, _read_notifications, main, plugins_of
 from serve_apps.processes.settings import ChildSettings, LinkSettings
 
 LETTER = Notification(kind=NotificationKind.STAGE, subject="s")
@@ -108,3 +108,10 @@ def test_s13_plugins_come_from_the_operators_settings_alone():
     sent = {part.name for verb in VERBS for kind in (verb.answered, LinkTerms) if is_dataclass(kind) for part in fields(kind)}
     assert not [name for name in sent if "plugin" in name]
     assert [part.name for part in fields(PluginRecord)] == ["plugin", "hooks", "fenced"]
+
+
+def test_a_process_without_its_plugins_ends_with_one_sentence(tmp_path):
+    file = tmp_path / "mesh.json"
+    settings_with("hybrid", mine="nowhere:Mine").write(file)
+    with pytest.raises(SystemExit, match=r"^plugin mine: nowhere does not import"):
+        main(str(file))
