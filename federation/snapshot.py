@@ -26,6 +26,15 @@ class PoolRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PluginRecord:
+    """Plugin of a mesh, as its mesh reports it."""
+
+    plugin: str
+    hooks: tuple[str, ...] = ()  #: Hooks that the mesh calls.
+    fenced: dict[str, str] = field(default_factory=dict)  #: Hooks that are fenced off, each with its cause.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeshRecord:
     """Child mesh, as it describes itself at join and with each heartbeat."""
 
@@ -40,8 +49,13 @@ class MeshRecord:
     waiting_for_ray: int = 0  #: Stages that it runs, but that wait in Ray for resources.
     outside_group: int = 0  #: Nodes that failed with OUTSIDE_GROUP since its process began.
     leases_full: bool = False  #: It holds as many leases as it may, all in use: it can get no lease for another tenant and flavor.
+    plugins: tuple[PluginRecord, ...] = ()  #: Plugins that its process has loaded.
     nodes: tuple[NodeSize, ...] = ()  #: Sizes of its Ray nodes, in the resources of its pools; empty: unknown.
     settings: StageSettings = DEFAULT_SETTINGS  #: Settings that it follows now.
+
+    def has_hook(self, hook: str) -> bool:
+        """Return whether a plugin of the mesh answers this hook."""
+        return any(hook in one.hooks for one in self.plugins)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

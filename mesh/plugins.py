@@ -26,6 +26,10 @@ from mesh.policies.policy import Draw, FloatArray, NodeDemand, NodeScoringView, 
 
 #: Limit for one call of a hook; a longer call fences the hook off.
 BUDGET_MS = 50.0
+#: Hooks of a plugin.
+HOOKS = ("score", "priority", "preemption_policy")
+#: Suffixes of files with WebAssembly; any other source names Python.
+WASM_SUFFIXES = (".wasm", ".wat")
 #: `now_ms()`: a monotonic clock.
 Clock = Callable[[], float]
 
@@ -88,6 +92,17 @@ class Plugin:
     score: Score | None = None  #: Scores each row of the view [n]; -inf excludes the row. The best row is chosen.
     priority: Callable[[TaskFacts], float] | None = None  #: Replaces P_base; aging and P_label are added as usual.
     preemption_policy: Callable[[CandidateFacts], float | None] | None = None  #: Replaces the preempt score; None excludes the candidate.
+
+
+def check_source(name: str, source: str) -> None:
+    """Check the form of a plugin's source: `module:attribute`, or the path of a WebAssembly file.
+
+    Raises:
+        PluginError: It has another form.
+    """
+    module, colon, attribute = source.partition(":")
+    if not source.endswith(WASM_SUFFIXES) and not (module and colon and attribute):
+        raise PluginError(f"plugin {name}: {source!r} is neither module:attribute nor the path of a .wasm or .wat file")
 
 
 class Fenced(Generic[Answer]):
@@ -174,6 +189,11 @@ class Plugins:
         return self._judge_fence.ask(lambda: judge(facts), _number_or_none, lambda: usual)
 
     @property
+    def hooks(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the names of each plugin's hooks, fenced off or not."""
+        return {one.name: tuple(hook for hook in HOOKS if getattr(one, hook) is not None) for one in self._plugins}
+
+    @property
     def fenced(self) -> tuple[PluginFenced, ...]:
         """Return the hooks that are fenced off."""
         off = [(key, fence.why) for key, fence in self._fences.items() if fence.is_off]
@@ -217,7 +237,11 @@ class Plugins:
         def fenced_pick(scores: FloatArray, demand: NodeDemand, draw: Draw) -> int | None:
             return default.pick(scores, demand, draw) if fence.is_off else highest(scores, demand, draw)
 
-        return Policy(plugin.name, fenced_score, fenced_pick)
+        def fenced_summand(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
+            rows = len(view.total)  # Without the plugin, the other policies of the sum decide.
+            return fence.ask(lambda: score(demand, _locked(view)), lambda answer: _cut(_scores(answer, rows)), lambda: np.zeros(rows))
+
+        return Policy(plugin.name, fenced_score, fenced_pick, summand=fenced_summand, version=lambda: int(fence.is_off))
 
 
 def _locked(view: NodeScoringView) -> NodeScoringView:
@@ -238,6 +262,12 @@ def _scores(answer: object, rows: int) -> FloatArray:
     if np.isnan(scores).any() or (scores == np.inf).any():
         raise GarbageAnswer("answered NaN or infinity; a score is a number, or -inf to exclude a node")
     return scores
+
+
+def _cut(scores: FloatArray) -> FloatArray:
+    """Return the scores from 0 to 1; -inf stays."""
+    cut: FloatArray = np.where(scores == -np.inf, -np.inf, np.clip(scores, 0.0, 1.0))
+    return cut
 
 
 def _number(answer: object) -> float:

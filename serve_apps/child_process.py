@@ -10,6 +10,7 @@ import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ import ray
 import structlog
 
 from federation.child.child_mesh import ChildMesh
+from federation.child.stage_plugins import StagePlugins
 from federation.dispatch import Notification, StageQueue
 from federation.errors import StoreUnavailable
 from federation.link import LinkTerms
@@ -26,9 +28,13 @@ from mesh.core.clock import EnduringClock
 from mesh.core.ids import MeshId
 from mesh.core.resources import NOTHING, ResourceSet, format_units
 from mesh.errors import MeshError
+from mesh.plugins import PluginError
+from mesh.policies.catalogue import UnknownPolicy
 from mesh.ray.local.supervisor.node_watch import look_at_nodes
+from mesh.ray.plugins.plugin_loading import load_plugins
 from mesh.ray.stage_runner.host import RayStageHost
 from mesh.stages.hosting import HostReport
+from mesh.stages.slot_placement import check_policy
 from serve_apps.processes.process import configure_logging, report_ready, stop_on_signals
 from serve_apps.processes.ray_entry import cluster_id, enter
 from serve_apps.processes.settings import ChildSettings
@@ -64,7 +70,10 @@ def unbacked_pools(pools: Iterable[PoolRecord], nodes: Iterable[ResourceSet]) ->
 def main(settings_file: str) -> None:
     """Join, work until stopped, leave."""
     configure_logging()
-    run(ChildSettings.read(settings_file))
+    try:
+        run(ChildSettings.read(settings_file))
+    except (PluginError, UnknownPolicy) as wrong:
+        sys.exit(str(wrong))  # The operator's mistake, which no traceback explains better.
 
 
 def run(settings: ChildSettings, notify: Callable[..., None] = report_ready) -> None:
@@ -76,7 +85,10 @@ def run(settings: ChildSettings, notify: Callable[..., None] = report_ready) -> 
     Raises:
         RuntimeAdapterError: The Ray cluster cannot be entered.
         StoreUnavailable: The CA file cannot be read, or no node of the Redis cluster answers.
+        PluginError: A plugin cannot be loaded, or two of them conflict.
+        UnknownPolicy: A pool's policy names none of the built-in policies and plugins.
     """
+    plugins = plugins_of(settings)
     enter(settings.ray_address)
     cluster = ray.get_runtime_context().gcs_address
     record = replace(settings.record, cluster=cluster_id(), address=cluster)
@@ -102,17 +114,26 @@ def run(settings: ChildSettings, notify: Callable[..., None] = report_ready) -> 
         clock=EnduringClock(),
         heartbeat_ms=settings.heartbeat_ms,
         settings=ports.settings,
+        plugins=plugins,
     )
     threading.Thread(target=_read_notifications, args=(ports.queue, record.mesh, work.put, stop), name="notifications", daemon=True).start()
     child.heartbeat()
-    warnings = unbacked_pools(record.pools, (node.total for node in look_at_nodes(settings.node_labels)))
-    notify(mesh=record.mesh, cluster=record.cluster, pid=os.getpid(), warnings=warnings)
+    unbacked = unbacked_pools(record.pools, (node.total for node in look_at_nodes(settings.node_labels)))
+    notify(mesh=record.mesh, cluster=record.cluster, pid=os.getpid(), warnings=(*unbacked, *plugins.unused))
     while not stop.is_set() and ray.is_initialized():
         _work(child, work)
     # Only an intended end stops the work. After any other end the next process continues it, or the watchdogs end it.
     _leave(child)
     host.close()
     ray.shutdown()
+
+
+def plugins_of(settings: ChildSettings) -> StagePlugins:
+    """Load the plugins that the mesh's operator has named, and those of installed packages. Raises as `run`."""
+    plugins = StagePlugins(load_plugins(settings.plugins), now_ms=lambda: time.monotonic() * 1000)
+    for pool in settings.record.pools:
+        check_policy(pool.policy, plugins.catalogue)
+    return plugins
 
 
 def await_root(link: HttpLink, mesh: MeshId, stop: threading.Event) -> LinkTerms | None:

@@ -8,7 +8,7 @@
     preemption_planner  choice of victims within one tenant          stage_preemptor  preemption: stops victims, holds the freed room
     running_stage  a stage from its claim to its end, and its note  status_reporter  status reports on stages
     stage_recovery  recovery of an earlier process's work        sent_reports  recent reports, in case the store loses them
-    heartbeat_jitter  when the next heartbeat is due
+    heartbeat_jitter  when the next heartbeat is due            stage_plugins  plugins that choose nodes and victims
 
-Source: ADR 0019, 0024, 0025, 0028, 0030.
+Source: ADR 0019, 0024, 0025, 0028, 0030, 0046.
 """

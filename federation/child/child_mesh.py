@@ -40,6 +40,7 @@ from federation.child.guard import DONE_AT_ONCE, Guard, remedy_of, will_pass
 from federation.child.heartbeat_jitter import interval_ms, soonest_ms
 from federation.child.lease_client import LeaseClient
 from federation.child.running_stage import RunningStage
+from federation.child.stage_plugins import StagePlugins
 from federation.child.stage_preemptor import StagePreemptor
 from federation.child.stage_recovery import StageRecovery, offer_of, recovery_of, seen_in, workload_of
 from federation.child.status_reporter import StatusReporter
@@ -76,6 +77,7 @@ class ChildMesh:
         host: Has to report through `take_report`, on the thread that calls everything else.
         heartbeat_ms: Interval between calls of `heartbeat`, before jitter.
         settings: Settings that the root has published for the mesh; None: the mesh follows those of its record.
+        plugins: Plugins of the mesh; None: it has none.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class ChildMesh:
         clock: Clock,
         heartbeat_ms: int,
         settings: PublishedSettings | None = None,
+        plugins: StagePlugins | None = None,
     ) -> None:
         self._record = record
         self._ledger = ledger
@@ -104,7 +107,7 @@ class ChildMesh:
         self._is_comparing = False  #: The claims are to be reconciled with the store.
         self._first = 0  #: Index of the step with which the next heartbeat begins.
         self._child_session = child_session = ChildSession()
-        self._child_state = child_state = ChildState(record)
+        self._child_state = child_state = ChildState(record, plugins if plugins is not None else StagePlugins())
         self._guard = guard = Guard(mesh=record.mesh, child_session=child_session, clock=clock, lose=self._lose_session)
         self._reporter = StatusReporter(child_state=child_state, queue=queue, blobs=blobs, host=host, guard=guard)
         self._lease_client = LeaseClient(
@@ -159,6 +162,7 @@ class ChildMesh:
         self._child_state.can_start = self._host.is_ready()
         self._host.read_clock()
         self._child_state.note_nodes(self._host.nodes())
+        self._child_state.plugins.log_fenced(self._record.mesh)
         sent_ms = self._clock.monotonic_ms()
         self._child_session.due_ms = sent_ms + self._interval_ms()
         if (

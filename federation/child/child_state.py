@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from federation.child.lease_accounting import LeaseAccounting, LeaseKey
 from federation.child.quota_demand import OpenDemand, wanted
 from federation.child.running_stage import RunningStage
+from federation.child.stage_plugins import StagePlugins
 from federation.leases import LeaseUse
 from federation.snapshot import MeshRecord, PoolRecord, resources_of
 from mesh.core.ids import StageId
@@ -32,9 +33,11 @@ class ChildState:
 
     Args:
         record: Record of the mesh; admission hands out the capacity of its pools.
+        plugins: Plugins of the mesh; they outlive the session.
     """
 
     record: MeshRecord
+    plugins: StagePlugins = field(default_factory=StagePlugins)
     admission: StageAdmission = field(init=False)  #: Queued stages, and stages with room in a pool.
     accounting: LeaseAccounting = field(init=False)  #: Which lease pays for which stage.
     running: dict[StageId, RunningStage] = field(default_factory=dict)  #: Claimed stages, in the order of the claims.
@@ -48,7 +51,9 @@ class ChildState:
 
     def begin(self) -> None:
         """Forget everything. `admission` is a new object, so a caller that kept the old one can see the change."""
-        self.admission = StageAdmission(tuple(map(_spec_of, self.record.pools)), settings=self.record.settings)
+        self.admission = StageAdmission(
+            tuple(map(_spec_of, self.record.pools)), settings=self.record.settings, catalogue=self.plugins.catalogue
+        )
         self.admission.handle(NodesSeen(nodes=self._nodes))
         self.accounting = LeaseAccounting()
         self.running.clear()
@@ -77,13 +82,14 @@ class ChildState:
         return NodesSeen(nodes=self._nodes)
 
     def as_reported(self) -> MeshRecord:
-        """Return the mesh's record with its nodes, the pools' use, whether the mesh is at its lease limit, and the state of Ray."""
+        """Return the mesh's record with what changes: its nodes, the pools' use, its lease limit, the state of Ray and of its plugins."""
         pools = self.admission.ledger.pools
         used = tuple(replace(pool, used=pools[pool.pool].in_use) for pool in self.record.pools)
         return replace(
             self.record,
             pools=used,
             leases_full=self.accounting.is_full,
+            plugins=self.plugins.records,
             cluster_answers=self.can_start,
             nodes=self._sizes,
             outside_group=self.outside_group,

@@ -20,7 +20,16 @@ from federation.child.lease_accounting import LeaseAccounting, LeaseKey, sum_of
 from mesh.core.ids import PoolName, StageId, TenantPath
 from mesh.core.pools import Pool, PoolSpec
 from mesh.core.resources import ResourceSet
-from mesh.preemption.stage_preemption import NO_LIMITS, Occupant, PreemptionLimits, harm_of, preemptor_of, select_victims, short_of
+from mesh.preemption.stage_preemption import (
+    NO_LIMITS,
+    Occupant,
+    PreemptionLimits,
+    VictimScorer,
+    harm_of,
+    preemptor_of,
+    select_victims,
+    short_of,
+)
 from mesh.stages.admission import LACK_OF_ROOM, StageAdmission, Workload, WorkloadState
 from mesh.stages.admission_events import WorkloadOffered
 
@@ -49,6 +58,7 @@ class PreemptionPlanner:
         now_ms: On the clock of `Occupant.started_ms`.
         headroom: Units of each resource by which a lease could still grow after the ledger refused to let it grow by more.
         limits: Rules of the mesh; the caller follows `per_minute_max`.
+        scorer: Plugin's scorer of candidates.
     """
 
     admission: StageAdmission
@@ -58,6 +68,7 @@ class PreemptionPlanner:
     now_ms: int
     headroom: Mapping[LeaseKey, Mapping[str, int]] = field(default_factory=dict)
     limits: PreemptionLimits = NO_LIMITS
+    scorer: VictimScorer | None = None
 
     def waiting(self) -> Iterator[Workload]:
         """Yield the queued stages that could preempt others, the most urgent first, of equals the oldest."""
@@ -130,6 +141,7 @@ class PreemptionPlanner:
             min_run_ms=offer.preemption.min_run_ms,
             now_ms=self.now_ms,
             limits=self.limits,
+            scorer=self.scorer,
         )
 
     def _room_short(self, slot: ResourceSet, pool: Pool) -> dict[str, int]:

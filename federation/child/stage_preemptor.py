@@ -184,6 +184,7 @@ class StagePreemptor:
             now_ms=self.clock.monotonic_ms(),
             headroom=self.lease_client.headroom,
             limits=self._limits,
+            scorer=self.child_state.plugins.victim_scorer,
         )
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from urllib.parse import urlsplit
 
@@ -26,7 +26,8 @@ from mesh.core.ids import TenantPath
 from mesh.core.labels import mismatch, wishes_of
 from mesh.core.resources import AMOUNT_MAX, BYTE_RESOURCES, to_units
 from mesh.errors import AmountError, SelectorError
-from mesh.policies.catalogue import UnknownPolicy
+from mesh.plugins import PluginError, check_source
+from mesh.policies.catalogue import UnknownPolicy, is_free_name, parts_of, with_plugins
 from mesh.stages.slot_placement import check_policy
 from mesh.stages.stage_settings import ANY_TENANT
 
@@ -38,15 +39,19 @@ _RESOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 _RAY_NAMES = {"cpus": "cpu", "num_cpus": "cpu", "gpus": "gpu", "num_gpus": "gpu", "mem": "memory"}  #: Also `CPU`, `GPU`, by case.
 
 
-def problems_of(config: FederationConfig, placed: PlacedTenants, *, left_out: tuple[Path, ...] = ()) -> tuple[ConfigProblem, ...]:
+def problems_of(
+    config: FederationConfig, placed: PlacedTenants, *, left_out: tuple[Path, ...] = (), installed: Collection[str] = ()
+) -> tuple[ConfigProblem, ...]:
     """Return all problems that must be fixed.
 
     Args:
         left_out: Paths of wrong values with substitutes; problems that could follow from these are dropped.
+        installed: Names of the plugins of installed packages.
     """
     checks = CHECKS_ALONE if left_out else (*CHECKS_ALONE, *CHECKS_TOGETHER)
     is_made_up = any(tenant.path == STAND_IN for tenant in placed.tenants)  # The missing value may be in the substituted tenant.
     found = (*(() if is_made_up else placed.problems), *(problem for check in checks for problem in check(config, placed)))
+    found = (*found, *_policies(config, installed))
     with_paths = [(problem, (problem.path, *problem.because)) for problem in found]
     return tuple(problem for problem, paths in with_paths if not any(each[: len(path)] == path for each in paths for path in left_out))
 
@@ -56,6 +61,7 @@ def _ids(config: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProb
     for section in ("clusters", "flavors", "meshes"):
         named += [((section, name), name) for name in getattr(config, section)]
     named += [(("meshes", mesh, "pools", pool), pool) for mesh, section in config.meshes.items() for pool in section.pools]
+    named += [(("meshes", mesh, "plugins", plugin), plugin) for mesh, section in config.meshes.items() for plugin in section.plugins]
     named += [(tenant.place, part) for tenant in placed.tenants for part in _own_parts(tenant)]
     for place, name in named:
         if not _ID.fullmatch(name):
@@ -172,13 +178,32 @@ def _pools(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProblem
             for key in declared.node_labels:
                 if (wrong := _misread(declared.node_labels, key)) is not None:
                     yield ConfigProblem(path=(*place, "node_labels", key), text=wrong)
-            try:
-                check_policy(declared.policy)
-            except UnknownPolicy as unknown:
-                yield ConfigProblem(path=(*place, "policy"), text=str(unknown))
     for name, cluster in config.clusters.items():
         for index, node in enumerate(cluster.nodes or ()):
             yield from _amounts(node.resources, ("clusters", name, "nodes", index, "resources"))
+
+
+def _policies(config: FederationConfig, installed: Collection[str]) -> Iterator[ConfigProblem]:
+    """Check plugins and the policies that name them. A mesh that joins has no plugins but those that the file names."""
+    for mesh, section in config.meshes.items():
+        named: list[str] = []
+        for name, source in section.plugins.items():
+            if not _ID.fullmatch(name):
+                continue  # Reported with the other names.
+            try:
+                with_plugins((name,))
+                named.append(name)
+                check_source(name, source)
+            except (UnknownPolicy, PluginError) as wrong:
+                yield ConfigProblem(path=("meshes", mesh, "plugins", name), text=str(wrong))
+        here = () if section.link is MeshLink.JOINS else (name for name in installed if is_free_name(name))
+        catalogue = with_plugins((*named, *here))
+        for pool, declared in section.pools.items():
+            try:
+                check_policy(declared.policy, catalogue)
+            except UnknownPolicy as unknown:
+                because = tuple(("meshes", mesh, "plugins", part) for _, part in parts_of(declared.policy))
+                yield ConfigProblem(path=("meshes", mesh, "pools", pool, "policy"), text=str(unknown), because=because)
 
 
 def _offers(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProblem]:

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from federation.config.capacity_warnings import warnings_of
 from federation.config.checks import problems_of
 from federation.config.models import FederationConfig
-from federation.config.sections.meshes import MeshSection
+from federation.config.sections.meshes import MeshLink, MeshSection
 from federation.config.sections.quota import QuotaSection
 from federation.config.sections.values import micros_of
 from federation.config.shape import shape_of
@@ -25,6 +25,7 @@ from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import FlavorResource, Quota, Tenant
 from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.core.resources import ResourceSet, to_units
+from mesh.plugins import WASM_SUFFIXES
 from mesh.preemption.stage_preemption import PreemptionLimits
 from mesh.stages.stage_settings import NodeWeights, QueueRules, StageSettings
 
@@ -42,11 +43,20 @@ __all__ = [
 ]
 
 
-def load_config(text: str, *, source: str, is_folder: Callable[[str], bool] = lambda _path: True) -> FederationConfig:
+def load_config(
+    text: str,
+    *,
+    source: str,
+    is_folder: Callable[[str], bool] = lambda _path: True,
+    is_file: Callable[[str], bool] = lambda _path: True,
+    installed: Collection[str] = (),
+) -> FederationConfig:
     """Return the configuration in `text`. Messages begin with the name `source`.
 
     Args:
         is_folder: Whether a folder that the file names exists; the default skips this check.
+        is_file: The same for a file.
+        installed: Names of the plugins of installed packages.
 
     Raises:
         ConfigError: One line per problem, in the order of the file: `configs/x.yaml:12:5: tenants.acme: …`. Includes the warnings, unless
@@ -57,7 +67,10 @@ def load_config(text: str, *, source: str, is_folder: Callable[[str], bool] = la
     if config is None:
         raise ConfigError(located=document.in_order(shape.problems))
     placed = config.placed_tenants
-    problems = (*shape.problems, *problems_of(config, placed, left_out=shape.left_out), *_without_folder(config, is_folder))
+    problems = (
+        *(*shape.problems, *problems_of(config, placed, left_out=shape.left_out, installed=installed)),
+        *(*_without_folder(config, is_folder), *_without_file(config, is_file)),
+    )
     warnings = () if shape.left_out else document.in_order(warnings_of(config, placed), have_remedies=False)
     if problems:
         raise ConfigError(located=document.in_order(problems), warnings=warnings)
@@ -181,6 +194,15 @@ def _without_folder(config: FederationConfig, is_folder: Callable[[str], bool]) 
         if not is_folder(path):
             text = f"the folder {path} does not exist; paths are relative to the folder of this file"
             yield ConfigProblem(path=("import_paths", index), text=text)
+
+
+def _without_file(config: FederationConfig, is_file: Callable[[str], bool]) -> Iterator[ConfigProblem]:
+    """Check the files of plugins, except those of a mesh that joins: they are on its own machine."""
+    for mesh, section in config.meshes.items():
+        for name, path in section.plugins.items() if section.link is not MeshLink.JOINS else ():
+            if path.endswith(WASM_SUFFIXES) and not is_file(path):
+                text = f"the file {path} does not exist; paths are relative to the folder of this file"
+                yield ConfigProblem(path=("meshes", mesh, "plugins", name), text=text)
 
 
 def _tenant(placed: PlacedTenant) -> Tenant:

@@ -58,6 +58,10 @@ class FederationConfig(Section):
 
     def message_at(self, path: Path, text: str) -> str:
         """Return a message about a value that failed later, with its place: `configs/x.yaml:12:5: redis.url: …`."""
+        return str(self.problem_at(path, text))
+
+    def problem_at(self, path: Path, text: str) -> FileProblem:
+        """Return the problem of a value that failed later, with its place."""
         if self._document is None:
-            return f"{dotted(path)}: {text}"
-        return str(self._document.located(ConfigProblem(path=path, text=text)))
+            return FileProblem(source=dotted(path), message=text)
+        return self._document.located(ConfigProblem(path=path, text=text))

@@ -59,8 +59,7 @@ class TenantPreemption:
         if stop is None:
             return ()
         reason = Reason.PREEMPTED_WITHIN_TENANT
+        stages = () if view.record.has_hook("preemption_policy") else stop.stages  # Only the mesh can ask its plugin.
         return (
-            LeaseVictim(
-                mesh=pending.mesh, tenant=pending.tenant, flavor=stop.flavor, amounts=stop.amounts, reason=reason, stages=stop.stages
-            ),
+            LeaseVictim(mesh=pending.mesh, tenant=pending.tenant, flavor=stop.flavor, amounts=stop.amounts, reason=reason, stages=stages),
         )

@@ -61,6 +61,7 @@ class Candidates:
         self._labelled: BoolArray = np.zeros(0, dtype=bool)
         self._all_labelled = False
         self._is_stale = False  #: All scores must be recomputed for the same rows.
+        self._version = 0  #: Version of the policy for which the scores are valid.
         self._needs: list[tuple[int, int]] = []  #: Column and amount of each wanted resource.
         self._seen = 0  #: Length of the table's log of touched rows that is already applied.
         self._shape_version = self._totals = -1
@@ -104,6 +105,13 @@ class Candidates:
         return self._feasible
 
     def _refresh(self) -> None:
+        self._refresh_rows()
+        version = self._policy.version
+        while version is not None and version() != self._version:  # Some scores are of a plugin that is fenced off by now.
+            self._version = version()
+            self._score_all()
+
+    def _refresh_rows(self) -> None:
         table = self._table
         if self._shape_version != table.shape_version:
             self._start_again()

@@ -1,19 +1,21 @@
 """Catalogue of node policies: built-in ones, combinations of them, and users' own.
 
 A combination adds the scores of several policies: `least_busy+binpack`, or with weights, `0.7*least_busy+0.3*binpack`. Each score is
-first normalised to 0 to 1. Policies that do not pick the highest score (`hybrid`, `random`, `power_of_two`, `locality`, `node_affinity`)
-cannot be combined.
+first normalised to 0 to 1; the score of a plugin is cut to that. Policies that do not pick the highest score (`hybrid`, `random`,
+`power_of_two`, `locality`, `node_affinity`) cannot be combined.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
+import numpy as np
+
+from mesh.core.near_names import nearest
 from mesh.errors import MeshError
-from mesh.policies import weighted
 from mesh.policies.binpack import BINPACK
 from mesh.policies.gang import GANG
 from mesh.policies.hybrid import HYBRID
@@ -24,7 +26,7 @@ from mesh.policies.least_busy import LEAST_BUSY
 from mesh.policies.locality import LOCALITY
 from mesh.policies.min_fragment import MIN_FRAGMENT
 from mesh.policies.node_affinity import NODE_AFFINITY
-from mesh.policies.policy import FloatArray, NodeDemand, NodeScoringView, Policy, Score, highest
+from mesh.policies.policy import FloatArray, NodeDemand, NodeScoringView, Policy, highest
 from mesh.policies.power_of_two import POWER_OF_TWO
 from mesh.policies.priority import PRIORITY
 from mesh.policies.random_node import RANDOM
@@ -88,7 +90,7 @@ class Catalogue:
             UnknownPolicy: An added name is taken, or reads as a combination.
         """
         for name in added:
-            if name in POLICIES or name in ALIASES or not name or set(name) & set("+*"):
+            if not is_free_name(name):
                 raise UnknownPolicy(f"policy name {name!r} is empty, taken, or contains + or *; choose another name")
         self._policies = {**POLICIES, **added}
         self.policy: Callable[[str], Policy] = lru_cache(maxsize=256)(self._policy)  #: By name, alias or combination.
@@ -104,12 +106,14 @@ class Catalogue:
             return found
         if "+" in name or "*" in name:
             return self._combined(name)
-        raise UnknownPolicy(f"there is no policy {name!r}; policies: {', '.join(self.names)}, and sums like least_busy+binpack")
+        near = nearest(name, (*self._policies, *ALIASES))
+        raise UnknownPolicy(f"there is no policy {name!r}{near}; policies: {', '.join(self.names)}, and sums like least_busy+binpack")
 
     def _combined(self, name: str) -> Policy:
-        parts = [self._part(part.strip(), name) for part in name.split("+")]
+        parts = [self._part(*part, name) for part in parts_of(name)]
         total = sum(weight for weight, _ in parts)
-        scores = [(weight / total, score) for weight, score in parts]
+        scores = [(weight / total, policy.summand or policy.score) for weight, policy in parts]
+        versions = [policy.version for _, policy in parts if policy.version is not None]
 
         def score(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
             summed = scores[0][0] * scores[0][1](demand, view)
@@ -117,21 +121,49 @@ class Catalogue:
                 summed += weight * part(demand, view)
             return summed
 
-        return Policy(name, score)
+        return Policy(name, score, version=(lambda: sum(version() for version in versions)) if versions else None)
 
-    def _part(self, part: str, whole: str) -> tuple[float, Score]:
-        weight, star, name = part.rpartition("*")
-        found = self._policies.get(ALIASES.get(name.strip(), name.strip()))
-        if found is None or found.pick is not highest or found.settle is not None:
-            can = ", ".join(known for known in self.names if self._policies[known].pick is highest)
-            raise UnknownPolicy(f"{whole!r}: policy {name.strip()!r} cannot be combined; these can: {can}")
+    def _part(self, weight: str | None, name: str, whole: str) -> tuple[float, Policy]:
+        found = self._policies.get(ALIASES.get(name, name))
+        if found is None or not _is_summand(found):
+            able = [known for known in self.names if _is_summand(self._policies[known])]
+            near = nearest(name, able) if found is None else ""
+            raise UnknownPolicy(f"{whole!r}: policy {name!r} cannot be combined{near}; these can: {', '.join(able)}")
         try:
-            factor = float(weight) if star else 1.0
+            factor = float(weight) if weight is not None else 1.0
         except ValueError:
             factor = math.nan
         if not (0.0 < factor < math.inf):
             raise UnknownPolicy(f"{whole!r}: weight {weight!r} must be a positive number, as in 0.7*least_busy+0.3*binpack")
-        return factor, weighted.score_from_0_to_1 if found is WEIGHTED else found.score
+        return factor, found
+
+
+def _is_summand(policy: Policy) -> bool:
+    return policy.summand is not None or (policy.pick is highest and policy.settle is None)
+
+
+def parts_of(name: str) -> list[tuple[str | None, str]]:
+    """Return weight and name of each policy in a combination; a single policy is its only part."""
+    split = [part.rpartition("*") for part in name.split("+")]
+    return [(weight.strip() if star else None, policy.strip()) for weight, star, policy in split]
+
+
+def is_free_name(name: str) -> bool:
+    """Return whether a plugin may have this name."""
+    return bool(name) and name not in POLICIES and name not in ALIASES and not set(name) & set("+*")
+
+
+def with_plugins(names: Iterable[str]) -> Catalogue:
+    """Return a catalogue that knows these plugins by name only, to check policies before the plugins are loaded.
+
+    Raises:
+        UnknownPolicy: A name is taken, or reads as a combination.
+    """
+    return Catalogue({name: Policy(name, _flat, summand=_flat) for name in names})
+
+
+def _flat(_: NodeDemand, view: NodeScoringView) -> FloatArray:
+    return np.zeros(len(view.total))
 
 
 _USUAL = frozenset({HYBRID.name, WEIGHTED.name})

@@ -86,7 +86,9 @@ class Policy:
     """Named pair of score and pick."""
 
     name: str
-    score: Score  #: From 0 to 1 if the pick is `highest`, so that such policies can be combined.
+    score: Score  #: From 0 to 1 if the pick is `highest` and `summand` is None, so that such policies can be combined.
     pick: Pick = highest
     settle: Settle | None = None
     sees_common: bool = True  #: False: the score does not depend on `NodeDemand.common` and need not be recomputed when that changes.
+    summand: Score | None = None  #: Its score in a combination, from 0 to 1 or -inf, if `score` has another scale.
+    version: Callable[[], int] | None = None  #: Changes when another score takes over, so that earlier scores are void; None: never.

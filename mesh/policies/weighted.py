@@ -150,4 +150,4 @@ def _extreme(shares: FloatArray, of_two: np.ufunc) -> FloatArray:
     return extreme
 
 
-WEIGHTED = Policy("weighted", score)
+WEIGHTED = Policy("weighted", score, summand=score_from_0_to_1)

@@ -9,15 +9,16 @@ Either enough stages are stopped or none. Victims that turn out not to be needed
 `mesh.preemption.rules` rules out candidates (equally urgent, too young), as for tasks.
 
 A mesh may weigh unsaved work and set a threshold (`PreemptionLimits`). The score then chooses among the candidates that the strict order
-allows; it never adds one.
+allows; it never adds one. A plugin may score the candidates of lower priority instead: then the one with the highest score is
+stopped first. It adds none either.
 
-Source: ADR 0025, 0044; the order of `federation.quota.preemption.candidates`, and Kueue's filling back.
+Source: ADR 0025, 0044, 0046; the order of `federation.quota.preemption.candidates`, and Kueue's filling back.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mesh.core.ids import PoolName, StageId, TaskId, TenantPath
@@ -107,6 +108,11 @@ def short_of(slot: ResourceSet, room: Mapping[str, int]) -> dict[str, int]:
     return {name: units - room[name] for name, units in slot.items() if units > room[name]}
 
 
+#: `(preemptor, occupants, now_ms) -> scores`: one score for each occupant, all of lower priority; the highest is stopped first, and None
+#: spares the occupant. None instead of the scores: the usual order.
+VictimScorer = Callable[[Preemptor, Sequence[Occupant], int], Sequence[float | None] | None]
+
+
 def select_victims(
     preemptor: Preemptor,
     occupants: Iterable[Occupant],
@@ -116,6 +122,7 @@ def select_victims(
     min_run_ms: int,
     now_ms: int,
     limits: PreemptionLimits = NO_LIMITS,
+    scorer: VictimScorer | None = None,
 ) -> tuple[Occupant, ...]:
     """Return the victims to stop so that the preemptor can start, in stop order; empty when all candidates are too few.
 
@@ -127,11 +134,14 @@ def select_victims(
         quota: Amounts that the tenant's lease lacks; every stage that the lease pays for helps. The caller leaves out the others.
         now_ms: On the clock of `Occupant.started_ms`.
         limits: Rules of the mesh. `per_minute_max` is the caller's.
+        scorer: Plugin's scorer; it chooses among candidates and makes none.
     """
     own = [occupant for occupant in occupants if occupant.tenant == preemptor.tenant]
     judged = zip(own, evaluate_occupants(preemptor, own, min_run_ms=min_run_ms, now_ms=now_ms, limits=limits), strict=True)
     eligible = [(occupant, scored.score) for occupant, scored in judged if scored.is_eligible]
     in_order = [occupant for occupant, _ in sorted(eligible, key=lambda each: _rank(each[0], each[1], now_ms))]
+    if scorer is not None:
+        in_order = _in_order_of(scorer, preemptor, in_order, now_ms)
     taken: list[Occupant] = []
     for occupant in in_order:
         if _is_covered(taken, preemptor.pool, room, quota):
@@ -153,6 +163,17 @@ def harm_of(victims: tuple[Occupant, ...], now_ms: int) -> tuple[int, int, int]:
 
 def _rank(occupant: Occupant, score: float, now_ms: int) -> tuple[float, int, int, int, str]:
     return -score, occupant.priority, now_ms - occupant.started_ms, -occupant.token, occupant.stage
+
+
+def _in_order_of(scorer: VictimScorer, preemptor: Preemptor, candidates: list[Occupant], now_ms: int) -> list[Occupant]:
+    """Return the candidates by score; then those of the preemptor's own priority, which are newer. `candidates`: in the usual order."""
+    lower = [one for one in candidates if one.priority < preemptor.priority]
+    scores = scorer(preemptor, lower, now_ms) if lower else ()
+    if scores is None:
+        return candidates
+    scored = [(score, one) for score, one in zip(scores, lower, strict=True) if score is not None]
+    by_score = [one for _, one in sorted(scored, key=lambda each: -each[0])]
+    return [*by_score, *(one for one in candidates if one.priority >= preemptor.priority)]
 
 
 def _is_covered(taken: list[Occupant], pool: PoolName, room: Short, quota: Short) -> bool:

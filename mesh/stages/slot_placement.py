@@ -26,7 +26,7 @@ from mesh.core.resources import NOTHING, ResourceSet, format_units
 from mesh.core.seen_nodes import ForeignUse, NodeSeen
 from mesh.core.task_spec import TaskRequest, Weights
 from mesh.placement.candidates import Candidates
-from mesh.policies.catalogue import ALIASES, BUILT_INS, Catalogue, UnknownPolicy
+from mesh.policies.catalogue import ALIASES, BUILT_INS, Catalogue, UnknownPolicy, parts_of
 from mesh.tasks.queued_shapes import QueuedShapes
 from mesh.tasks.settings import SchedulerSettings
 
@@ -232,17 +232,16 @@ class SlotPlacement:
             yield f"nodes promise {self._table.load.tolist()}, expected {load.tolist()}"
 
 
-def check_policy(name: str) -> None:
+def check_policy(name: str, catalogue: Catalogue = BUILT_INS) -> None:
     """Check the name of a pool's node policy.
 
     Raises:
-        UnknownPolicy: No built-in policy has this name, or it places single tasks only.
+        UnknownPolicy: The catalogue has no policy of this name, or it places single tasks only.
     """
-    BUILT_INS.policy(name)
-    parts = (part.rpartition("*")[2].strip() for part in name.split("+"))
-    for part in parts:
+    catalogue.policy(name)
+    for _, part in parts_of(name):
         if ALIASES.get(part, part) in _OF_TASKS:
-            usable = ", ".join(known for known in BUILT_INS.names if known not in _OF_TASKS)
+            usable = ", ".join(known for known in catalogue.names if known not in _OF_TASKS)
             raise UnknownPolicy(f"the policy {part!r} places single tasks, not the slots of stages; use one of {usable}")
 
 

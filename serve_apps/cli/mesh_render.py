@@ -104,7 +104,7 @@ def _lines(mesh: MeshEntry, width: int) -> RenderableType:
 
 
 def _states(mesh: MeshEntry) -> list[tuple[str, str]]:
-    """Return whether the mesh is alive and what keeps work away from it, each with its colour."""
+    """Return whether the mesh is alive, what keeps work away from it, and its disabled plugins, each with its colour."""
     described: list[tuple[str, str]] = []
     if not mesh.alive:
         described.append(("unreachable", "red"))
@@ -122,7 +122,11 @@ def _states(mesh: MeshEntry) -> list[tuple[str, str]]:
         described.append((f"draining: {mesh.drain_reason}" if mesh.drain_reason else "draining", "yellow"))
     if not mesh.stable:
         described.append((f"on probation {duration(mesh.stable_in_ms)}", "yellow"))
-    return described or [("alive", "green")]
+    fences = [(one.plugin, hook, why) for one in mesh.plugins for hook, why in one.fenced.items()]
+    return [
+        *(described or [("alive", "green")]),
+        *((f"{hook}() of plugin {name} is disabled: {why}", "yellow") for name, hook, why in fences),
+    ]
 
 
 def _labels(mesh: MeshEntry) -> list[str]:

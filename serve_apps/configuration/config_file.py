@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from federation.config.loading import FederationConfig, load_config
 from federation.errors import ConfigError
 from federation.file_problems import FileProblem
+from mesh.plugins import WASM_SUFFIXES
+from mesh.ray.plugins.plugin_loading import installed_names
 
 
 def read_config(path: str | Path) -> FederationConfig:
-    """Read and validate the file; its `import_paths` and `token_file`s become absolute, relative to the file's folder.
+    """Read and validate the file; the paths in it become absolute, relative to the file's folder.
 
     Raises:
         ConfigError: The file cannot be read, or its content is wrong (one line per problem).
@@ -22,13 +25,24 @@ def read_config(path: str | Path) -> FederationConfig:
     except OSError as refused:
         raise ConfigError(located=(unread(path, refused),)) from None
     folder = Path(path).resolve().parent
-    config = load_config(text, source=str(path), is_folder=lambda entry: (folder / entry).is_dir())
+    config = load_config(
+        text,
+        source=str(path),
+        is_folder=lambda entry: (folder / entry).is_dir(),
+        is_file=lambda entry: (folder / entry).is_file(),
+        installed=installed_names(),
+    )
     clusters = {
         name: section if section.token_file is None else section.model_copy(update={"token_file": str(folder / section.token_file)})
         for name, section in config.clusters.items()
     }
     paths = tuple(str((folder / entry).resolve()) for entry in config.import_paths)
-    return config.model_copy(update={"import_paths": paths, "clusters": clusters})
+    meshes = {name: section.model_copy(update={"plugins": _located(section.plugins, folder)}) for name, section in config.meshes.items()}
+    return config.model_copy(update={"import_paths": paths, "clusters": clusters, "meshes": meshes})
+
+
+def _located(plugins: Mapping[str, str], folder: Path) -> dict[str, str]:
+    return {name: str(folder / source) if source.endswith(WASM_SUFFIXES) else source for name, source in plugins.items()}
 
 
 def unread(path: str | Path, refused: OSError) -> FileProblem:

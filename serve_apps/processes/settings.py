@@ -98,6 +98,7 @@ class ChildSettings(_Settings):
     node_labels: dict[str, str]  #: Ray node labels of the mesh's slice of the cluster.
     inline_limit_bytes: int
     warm_runners: int
+    plugins: dict[str, str] = {}  #: By name: `module:attribute`, or the absolute path of a WebAssembly file.
 
     @model_validator(mode="after")
     def _one_way(self) -> ChildSettings:

@@ -37,6 +37,14 @@ class NodeSizeView(View):
     total: dict[str, Quantity]
 
 
+class PluginView(View):
+    """A plugin that the mesh's process has loaded."""
+
+    plugin: str
+    hooks: list[str] = Field(description="Hooks that the mesh calls: `score`, `preemption_policy`.")
+    fenced: dict[str, str] = Field(default={}, description="Hooks that are fenced off, each with its cause; the default replaces them.")
+
+
 class MeshEntry(View):
     """A mesh."""
 
@@ -66,6 +74,7 @@ class MeshEntry(View):
     nodes: list[NodeSizeView] = Field(
         default=[], description="Sizes of its Ray nodes, in the resources of its pools: no task may be larger. Empty: not known yet."
     )
+    plugins: list[PluginView] = Field(default=[], description="Policies of the operator's own.")
     waiting: int = Field(description="Stages in the mesh's queue.")
     running: int = Field(description="Stages that the mesh runs.")
     waiting_for_ray: int = Field(

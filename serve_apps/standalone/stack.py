@@ -311,6 +311,7 @@ class Stack:
             node_labels=dict(section.node_labels),
             inline_limit_bytes=self._config.federation.inline_limit_bytes,
             warm_runners=section.warm_runners,
+            plugins=section.plugins,
         )
         self.children[mesh] = self._spawn(f"mesh-{mesh}", "serve_apps.child_process", settings, section.cluster)
         child_pids.note(self.folder, {name: child.pid for name, child in self.children.items()})

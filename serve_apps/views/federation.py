@@ -21,7 +21,7 @@ from federation.tenants import FlavorResource
 from mesh.core.ids import MeshId, TenantPath
 from mesh.core.resources import format_units, from_units
 from serve_apps.schemas.leases import LeaseEntry, LeasesView
-from serve_apps.schemas.meshes import AbsentEntry, MeshEntry, MeshesView, NodeSizeView, PoolView
+from serve_apps.schemas.meshes import AbsentEntry, MeshEntry, MeshesView, NodeSizeView, PluginView, PoolView
 from serve_apps.schemas.quantities import Quantity
 from serve_apps.schemas.stops import StopView
 from serve_apps.schemas.tenants import QuotaView, TenantsView, TenantView, WindowView
@@ -207,6 +207,7 @@ def _mesh_entry(view: MeshView, now_ms: int, ages: StageAges, warnings: tuple[st
         warnings=list(warnings),
         pools=[_pool_view(pool) for pool in record.pools],
         nodes=[NodeSizeView(nodes=size.nodes, total=quantities(size.total)) for size in record.nodes],
+        plugins=[PluginView(plugin=one.plugin, hooks=list(one.hooks), fenced=one.fenced) for one in record.plugins],
         waiting=view.waiting,
         running=view.claimed,
         waiting_for_ray=record.waiting_for_ray,

@@ -106,12 +106,13 @@ def test_limits_of_a_mesh_add_no_victim(rows, priority, room, quota, limits):
 class Mesh:
     """One pool and one lease that grows no more; a stopped stage is offered again with its old priority and creation time."""
 
-    def __init__(self, cpus, quota, takes_newer=False):
+    def __init__(self, cpus, quota, takes_newer=False, answers=()):
         self.rules = PreemptionPolicy(takes=True, takes_newer=takes_newer, min_run_ms=0)
         self.admission = StageAdmission((PoolSpec(pool="p", flavor="standard", capacity=ResourceSet({"cpu": cpus})),))
         self.accounting = LeaseAccounting()
         units = ResourceSet({"cpu": quota})
         self.accounting.apply(LedgerResponse(leases=(Lease(mesh="m", tenant="acme", flavor="standard", held=units, target=units),)))
+        self.answers = answers
         self.stopping = {}
         self.count = 0
         self.asks = 0
@@ -151,7 +152,12 @@ class Mesh:
 
     def preemption_planner(self):
         asked = tuple(self.occupant(name, kept) for name, kept in self.running().items())
-        return PreemptionPlanner(admission=self.admission, accounting=self.accounting, occupants=asked, leaving=(), now_ms=0)
+        scorer = self.scores if self.answers else None
+        return PreemptionPlanner(admission=self.admission, accounting=self.accounting, occupants=asked, leaving=(), now_ms=0, scorer=scorer)
+
+    def scores(self, preemptor, occupants, _now_ms):
+        """Answer as any plugin might."""
+        return [self.answers[(int(one.stage[1:]) + int(preemptor.task[1:])) % len(self.answers)] for one in occupants]
 
     def round(self):
         """Carry out one choice to its end; return False when nobody has to stop."""
@@ -186,9 +192,10 @@ def rises(before, after):
     quota=st.integers(2, 8),
     work=st.lists(st.tuples(sizes, priorities, ages), min_size=1, max_size=10),
     takes_newer=st.booleans(),
+    answers=st.lists(st.none() | st.floats(allow_nan=False), max_size=5),
 )
-def test_each_round_raises_what_runs_so_rounds_end(cpus, quota, work, takes_newer):
-    mesh = Mesh(cpus, quota, takes_newer)
+def test_each_round_raises_what_runs_so_rounds_end(cpus, quota, work, takes_newer, answers):
+    mesh = Mesh(cpus, quota, takes_newer, answers)
     for row in work:
         mesh.offer(*row)
     for _ in range(200):

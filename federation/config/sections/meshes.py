@@ -82,8 +82,8 @@ class PoolSection(Section):
     )
     policy: str = Field(
         default=DEFAULT_POLICY,
-        description="How nodes are chosen for the pool's work: a [node policy](plugins.md#the-built-in-node-policies), or a sum of some, "
-        "like `0.7*least_busy+0.3*binpack`.",
+        description="How nodes are chosen for the pool's work: a [node policy](plugins.md#the-built-in-node-policies), one of the mesh's "
+        "`plugins`, or a sum of some, like `0.7*least_busy+0.3*binpack`.",
     )
     protected: StrictBool = Field(
         default=False,
@@ -125,6 +125,11 @@ class MeshSection(Section):
         default={},
         description="Order among waiting stages, by tenant: for all tenants below it too, unless they have a queue of their own; `*`: for "
         "all other tenants. See [settings](mesh/settings.md#the-order-of-waiting-stages).",
+    )
+    plugins: dict[str, str] = Field(
+        default={},
+        description="[Policies of your own](plugins.md#in-a-federation) by name: `package.module:attribute`, or a `.wasm` or `.wat` file, "
+        "relative to this file. They run in the mesh's process. Plugins of installed packages are loaded too.",
     )
     warm_runners: int = Field(
         default=1, ge=0, le=64, description="Stage runners that are started in advance, so that a stage need not wait for a process."

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from mesh.core.task_spec import TaskRequest
-from mesh.plugins import CandidateFacts, Plugin, PluginFenced, Plugins, TaskFacts
+from mesh.plugins import CandidateFacts, PluginFenced, Plugins, TaskFacts
 from mesh.policies.catalogue import Catalogue
 from mesh.preemption.rules import Candidate, PreemptionRules, remaining_ms, score
 from mesh.ray.plugins.plugin_loading import load_plugins
@@ -40,12 +40,12 @@ class PluginHost:
     """
 
     def __init__(self, sources: Mapping[str, str] = NO_SOURCES) -> None:
-        loaded = load_plugins(sources)
         self.is_replaying = False
-        self.plugins = Plugins(loaded, now_ms=self._now_ms)
+        self.plugins = Plugins(load_plugins(sources), now_ms=self._now_ms)
         self.catalogue = Catalogue(self.plugins.policies)
-        self._orders = any(plugin.priority is not None for plugin in loaded)
-        self._scoring: dict[str, Any] = {"scorer": self._score} if _judges(loaded) else {}
+        hooks = {hook for some in self.plugins.hooks.values() for hook in some}
+        self._orders = "priority" in hooks
+        self._scoring: dict[str, Any] = {"scorer": self._score} if "preemption_policy" in hooks else {}
 
     def scheduler(self, settings: SchedulerSettings, seed: int) -> MeshScheduler:
         """Return a new scheduler with these plugins."""
@@ -110,7 +110,3 @@ class PluginHost:
         )
         own_score = self.plugins.preempt_score(facts, usual)
         return _NEVER if own_score is None else own_score
-
-
-def _judges(plugins: tuple[Plugin, ...]) -> bool:
-    return any(plugin.preemption_policy is not None for plugin in plugins)

@@ -8,13 +8,12 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from mesh.plugins import Plugin, PluginError
+from mesh.plugins import HOOKS, WASM_SUFFIXES, Plugin, PluginError, check_source
 from mesh.policies.policy import Policy, highest
-from mesh.ray.plugins.wasm import HOOKS, load_wasm
+from mesh.ray.plugins.wasm import load_wasm
 
 #: Entry point group of installed packages: `[project.entry-points."schedulemesh.policies"]`.
 GROUP = "schedulemesh.policies"
-_WASM_SUFFIXES = (".wasm", ".wat")
 
 
 def load_plugins(sources: Mapping[str, str], *, folder: Path | None = None) -> tuple[Plugin, ...]:
@@ -32,17 +31,21 @@ def load_plugins(sources: Mapping[str, str], *, folder: Path | None = None) -> t
     return (*configured, *installed)
 
 
+def installed_names() -> tuple[str, ...]:
+    """Return the names of the plugins of installed packages, sorted, without loading them."""
+    return tuple(sorted({entry.name for entry in entry_points(group=GROUP)}))
+
+
 def load_plugin(name: str, source: str, *, folder: Path | None = None) -> Plugin:
     """Load one plugin.
 
     Raises:
         PluginError: `source` names no plugin, or its import fails.
     """
-    if source.endswith(_WASM_SUFFIXES):
+    check_source(name, source)
+    if source.endswith(WASM_SUFFIXES):
         return load_wasm((folder or Path()) / source, name)
-    module, colon, attribute = source.partition(":")
-    if not (module and colon and attribute):
-        raise PluginError(f"plugin {name}: {source!r} is neither module:attribute nor the path of a .wasm or .wat file")
+    module, _, attribute = source.partition(":")
     return as_plugin(name, _attribute(name, module, attribute))
 
 
@@ -69,7 +72,7 @@ def as_plugin(name: str, found: Any) -> Plugin:
 
 
 def _from_entry_point(entry: EntryPoint) -> Plugin:
-    if entry.value.endswith(_WASM_SUFFIXES):
+    if entry.value.endswith(WASM_SUFFIXES):
         raise PluginError(f"plugin {entry.name}: an entry point names Python, not {entry.value}; name the file in the configuration")
     module, _, attribute = entry.value.partition(":")
     return as_plugin(entry.name, _attribute(entry.name, module, attribute))

@@ -38,8 +38,8 @@ FUEL_PER_CALL = 1_000_000  #: Instructions, about; a millisecond or less.
 FUEL_PER_NODE = 10_000
 MEMORY_BYTES_MAX = 16 * 2**20
 SOURCE_BYTES_MAX = 2**20
-#: Hooks, each with the number of its parameters.
-HOOKS = {"score": 12, "priority": 5, "preemption_policy": 7}
+#: Number of parameters of each hook.
+PARAMETERS = {"score": 12, "priority": 5, "preemption_policy": 7}
 _UNKNOWN = -1.0
 _SWEEP_ROWS = 1024  #: Nodes per call; their numbers and scores fit into the two pages of its memory.
 _SWEEP = f"""
@@ -173,16 +173,18 @@ class _Module:
             raise PluginError(
                 f"plugin {self._name}: {path} imports {', '.join(imported)}; a plugin may import nothing, so build it without WASI"
             )
-        functions = {entry.name: entry.type for entry in self._module.exports if entry.name in HOOKS}
+        functions = {entry.name: entry.type for entry in self._module.exports if entry.name in PARAMETERS}
         if not functions:
-            raise PluginError(f"plugin {self._name}: {path} exports none of {', '.join(HOOKS)}")
+            raise PluginError(f"plugin {self._name}: {path} exports none of {', '.join(PARAMETERS)}")
         f64 = str(self._wasmtime.ValType.f64())
         for hook, found in functions.items():
             is_function = isinstance(found, self._wasmtime.FuncType)
             taken = [str(kind) for kind in found.params] if is_function else []
             given = [str(kind) for kind in found.results] if is_function else []
-            if taken != [f64] * HOOKS[hook] or given != [f64]:
-                raise PluginError(f"plugin {self._name}: {hook} of {path} must take {HOOKS[hook]} f64 and give one; see docs/plugins.md")
+            if taken != [f64] * PARAMETERS[hook] or given != [f64]:
+                raise PluginError(
+                    f"plugin {self._name}: {hook} of {path} must take {PARAMETERS[hook]} f64 and give one; see docs/plugins.md"
+                )
         return frozenset(functions)
 
 
@@ -200,7 +202,7 @@ def _numbers(demand: NodeDemand, view: NodeScoringView) -> FloatArray:
     names = ("cpu", "gpu", "memory")
     nodes = [_wholes(view.resources, table, name) for name in names for table in (view.free, view.total)]
     wanted = [_wholes(view.resources, demand.wanted, name) for name in names]
-    numbers = np.empty((len(view.total), HOOKS["score"]), dtype="<f8")
+    numbers = np.empty((len(view.total), PARAMETERS["score"]), dtype="<f8")
     for place, values in enumerate((*nodes, *wanted, view.busy, view.of_job, view.local_bytes)):
         numbers[:, place] = values
     return numbers

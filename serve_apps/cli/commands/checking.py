@@ -13,9 +13,15 @@ import typer
 from dag.errors import SpecError
 from dag.spec.json_places import nearest, places_of
 from dag.spec.spec import parse
+from federation.child.stage_plugins import StagePlugins
+from federation.config.models import FederationConfig
+from federation.config.sections.meshes import MeshLink
 from federation.errors import ConfigError
 from federation.file_problems import FileProblem, in_parts
 from mesh.core.counting import counted
+from mesh.plugins import WASM_SUFFIXES, PluginError
+from mesh.policies.catalogue import parts_of
+from mesh.ray.plugins.plugin_loading import load_plugin
 from serve_apps.cli.output import console_for, print_json
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.spec_file import names_spec
@@ -59,8 +65,31 @@ def _check_config(file: Path) -> _Checked:
         config = read_config(file)
     except ConfigError as wrong:
         return _Checked(problems=wrong.located, warnings=wrong.warnings)
+    problems, unused = _plugins_in(config)
     described = (counted(len(config.clusters), "cluster"), counted(len(config.meshes), "mesh"), counted(len(config.flavors), "flavor"))
-    return _Checked(warnings=config.warnings, described=f"{file}: ok, {', '.join(described)}")
+    return _Checked(problems=problems, warnings=(*config.warnings, *unused), described=f"{file}: ok, {', '.join(described)}")
+
+
+def _plugins_in(config: FederationConfig) -> tuple[tuple[FileProblem, ...], tuple[FileProblem, ...]]:
+    """Load the WebAssembly plugins, which can do no harm; return problems and warnings. Python is imported by the mesh's process only."""
+    problems, warnings = [], []
+    for mesh, section in config.meshes.items():
+        loaded = []
+        for name, source in section.plugins.items() if section.link is not MeshLink.JOINS else ():
+            try:
+                loaded += [load_plugin(name, source)] if source.endswith(WASM_SUFFIXES) else []
+            except PluginError as wrong:
+                problems.append(config.problem_at(("meshes", mesh, "plugins", name), str(wrong)))
+        try:
+            warnings += [config.problem_at(("meshes", mesh, "plugins"), words) for words in StagePlugins(loaded).unused]
+        except PluginError as wrong:
+            problems.append(config.problem_at(("meshes", mesh, "plugins"), str(wrong)))
+        without_score = {plugin.name for plugin in loaded if plugin.score is None}
+        for pool, declared in section.pools.items():
+            for name in sorted(without_score & {part for _, part in parts_of(declared.policy)}):
+                text = f"plugin {name} has no score(); name a plugin that has one, or a built-in policy"
+                problems.append(config.problem_at(("meshes", mesh, "pools", pool, "policy"), text))
+    return tuple(problems), tuple(warnings)
 
 
 def _check_spec(file: Path) -> _Checked:

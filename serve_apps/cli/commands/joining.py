@@ -6,6 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from federation.link import LinkTerms
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.http_link import ask_terms
 from mesh.core.ids import FlavorName, MeshId, PoolName
+from mesh.core.near_names import nearest
 from mesh.core.resources import ResourceSet
 from mesh.errors import AmountError, MeshError
 from mesh.ray.cluster.cluster_token import MODE_VARIABLE
@@ -64,6 +66,14 @@ def join(
     warm_runners: Annotated[
         int, typer.Option("--warm-runners", min=0, max=64, help="With --pool: number of stage runners that are kept started.")
     ] = 1,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option("--policy", help="With --pool: node policy of a pool, POOL=POLICY, like general=binpack; may name a --plugin."),
+    ] = None,
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option("--plugin", help="With --pool: policy of your own, NAME=MODULE:ATTRIBUTE or NAME=FILE.wasm; runs in this process."),
+    ] = None,
     ca_file: Annotated[Path | None, typer.Option("--ca-file", help="CA certificates that sign the root's certificate.")] = None,
 ) -> None:
     """Run an existing Ray cluster as a mesh. Ctrl-C leaves the federation in good order."""
@@ -71,7 +81,8 @@ def join(
     if config is not None:
         offer = _offer_in(read_config(config), mesh)
     else:
-        offer = (_offer_of(mesh, pool or [], _pairs(label), tuple(tenant or ("*",))), _pairs(node_label), warm_runners)
+        record = _offer_of(mesh, pool or [], _pairs(label), tuple(tenant or ("*",)), _pairs(policy))
+        offer = (record, _pairs(node_label), warm_runners, _pairs(plugin))
     check_answers(ray, "--ray")
     terms = _terms(link, offer[0])
     _warn(mesh, (*terms.warnings, *open_words(ray)))
@@ -99,13 +110,13 @@ def _warn(mesh: str, warnings: tuple[str, ...]) -> None:
         console_for(stderr=True).print(f"warning: mesh {mesh}: {words}", style="yellow", soft_wrap=True)
 
 
-#: The offer of a mesh, the Ray labels of its nodes, and the number of runners that are kept started.
-Offer = tuple[MeshRecord, dict[str, str], int]
+#: The offer of a mesh, the Ray labels of its nodes, the number of runners that are kept started, and the sources of plugins.
+Offer = tuple[MeshRecord, dict[str, str], int, dict[str, str]]
 
 
 def settings_of(link: LinkSettings, offer: Offer, terms: LinkTerms, ray_address: str) -> ChildSettings:
     """Return the settings of the mesh's process: its own offer and the root's terms."""
-    record, node_labels, warm_runners = offer
+    record, node_labels, warm_runners, plugins = offer
     return ChildSettings(
         store=None,
         link=link,
@@ -116,6 +127,7 @@ def settings_of(link: LinkSettings, offer: Offer, terms: LinkTerms, ray_address:
         record=record,
         node_labels=node_labels,
         warm_runners=warm_runners,
+        plugins=plugins,
     )
 
 
@@ -160,20 +172,27 @@ def _terms(link: LinkSettings, record: MeshRecord) -> LinkTerms:
 def _offer_in(config: FederationConfig, mesh: str) -> Offer:
     record = mesh_record_of(config, mesh, cluster="")
     section = config.meshes[mesh]
-    return record, dict(section.node_labels), section.warm_runners
+    return record, dict(section.node_labels), section.warm_runners, dict(section.plugins)
 
 
-def _offer_of(mesh: str, pools: list[str], labels: Mapping[str, str], tenants: tuple[str, ...]) -> MeshRecord:
+def _offer_of(mesh: str, pools: list[str], labels: Mapping[str, str], tenants: tuple[str, ...], policies: Mapping[str, str]) -> MeshRecord:
     """Build the offer of the mesh from the command line.
 
     Raises:
-        JoinProblem: No pool is given, or a pool cannot be parsed.
+        JoinProblem: No pool is given, a pool cannot be parsed, or a policy is for an unknown pool.
     """
     if not pools:
         raise JoinProblem(
             "a mesh needs pools: give --config FILE with the mesh, or --pool NAME=FLAVOR:RESOURCE=AMOUNT, like general=standard:cpu=8"
         )
-    return MeshRecord(mesh=MeshId(mesh), labels=dict(labels), pools=tuple(map(_pool_of, pools)), cluster="", tenants=tenants)
+    offered = tuple(map(_pool_of, pools))
+    for name in policies.keys() - {pool.pool for pool in offered}:
+        known = [pool.pool for pool in offered]
+        raise JoinProblem(
+            f"--policy {name}={policies[name]}: no --pool is {name!r}{nearest(name, known) or '; pools: ' + ', '.join(known)}"
+        )
+    offered = tuple(replace(pool, policy=policies.get(pool.pool, pool.policy)) for pool in offered)
+    return MeshRecord(mesh=MeshId(mesh), labels=dict(labels), pools=offered, cluster="", tenants=tenants)
 
 
 def _pool_of(text: str) -> PoolRecord:

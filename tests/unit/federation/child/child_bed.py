@@ -6,6 +6,7 @@ import hashlib
 import json
 
 from federation.child.child_mesh import IDLE_HEARTBEATS, ChildMesh
+from federation.child.stage_plugins import StagePlugins
 from federation.dispatch import STAGE_MESSAGES, NotificationKind
 from federation.errors import StoreUnavailable
 from federation.leases import Session
@@ -62,7 +63,7 @@ class Flaky:
 class Federation:
     """A store, one child mesh, and the root's view of both."""
 
-    def __init__(self, *pools, quota=4, tenants=("*",)):
+    def __init__(self, *pools, quota=4, tenants=("*",), plugins=()):
         self.clock = ManualClock(1_000_000)
         self.store = MemoryStore(clock=self.clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
         flavors = {"standard", *(pool.flavor for pool in pools)}
@@ -83,6 +84,7 @@ class Federation:
             clock=self.clock,
             heartbeat_ms=HEARTBEAT_MS,
             settings=self.registry,
+            plugins=StagePlugins(plugins),
         )
         self.messages = []
 

@@ -62,6 +62,12 @@ def changed(*path: str | int, to: Any) -> str:
     return yaml.safe_dump(value, sort_keys=False)
 
 
+def planned(policy: str, **plugins: str) -> dict[str, Any]:
+    """Return a mesh with plugins, one pool and its policy."""
+    pool = {"flavor": "standard", "capacity": {"cpu": 1}, "policy": policy}
+    return {"cluster": "local", "labels": {"tier": "standard"}, "pools": {"general": pool}, "plugins": plugins}
+
+
 def test_the_least_file_fills_in_every_default():
     config = loaded(SMALL + TENANTS)
     assert config.warnings == ()
@@ -257,6 +263,22 @@ WRONG = {
     "a queue of an unknown tenant": (
         changed("meshes", "east", "queues", to={"acm": {}}),
         "meshes.east.queues.acm: unknown tenant 'acm'; did you mean acme?",
+    ),
+    "a policy that names no plugin": (
+        changed("meshes", "east", to=planned("0.5*mini+binpack", mine="my.module:Mine")),
+        "meshes.east.pools.general.policy: '0.5*mini+binpack': policy 'mini' cannot be combined; did you mean 'mine'?",
+    ),
+    "a plugin with a taken name": (
+        changed("meshes", "east", "plugins", to={"binpack": "my.module:Mine"}),
+        "meshes.east.plugins.binpack: policy name 'binpack' is empty, taken, or contains + or *; choose another name",
+    ),
+    "a plugin whose name reads as a sum": (
+        changed("meshes", "east", "plugins", to={"a+b": "my.module:Mine"}),
+        "meshes.east.plugins.a+b: invalid name 'a+b'",
+    ),
+    "a plugin that is no module and no file": (
+        changed("meshes", "east", "plugins", to={"mine": "my.module"}),
+        "meshes.east.plugins.mine: plugin mine: 'my.module' is neither module:attribute nor the path of a .wasm or .wat file",
     ),
     "a mesh for an unknown tenant": (
         changed("meshes", "east", "tenants", to=["acm"]),
@@ -693,3 +715,30 @@ def test_settings_of_a_mesh_become_whole_millionths():
     assert stage_settings_of(config) == {"east": settings}
     assert mesh_record_of(config, "east", cluster="c").settings == settings
     assert mesh_record_of(loaded(SMALL + TENANTS), "east", cluster="c").settings == DEFAULT_SETTINGS
+
+
+@pytest.mark.parametrize("policy", ["mine", "0.7*mine+0.3*binpack", "installed"])
+def test_a_policy_may_name_a_plugin(policy):
+    text = changed("meshes", "east", to=planned(policy, mine="my.module:Mine"))
+    config = load_config(text, source="x.yaml", installed=("installed", "binpack"))
+    assert config.meshes["east"].plugins == {"mine": "my.module:Mine"}
+
+
+def test_a_mesh_that_joins_has_no_plugins_of_the_roots_machine():
+    joins = {**planned("installed", packed="gone.wasm"), "link": "joins"}
+    with pytest.raises(ConfigError) as caught:
+        load_config(changed("meshes", "east", to=joins), source="x.yaml", is_file=lambda _: False, installed=("installed",))
+    assert "there is no policy 'installed'" in str(caught.value)
+    assert "gone.wasm" not in str(caught.value)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_plugins_file_is_beside_the_federation_file(tmp_path, there):
+    file = tmp_path / "x.yaml"
+    file.write_text(changed("meshes", "east", to=planned("packed", packed="p.wasm")))
+    if there:
+        (tmp_path / "p.wasm").touch()
+        assert read_config(file).meshes["east"].plugins == {"packed": str(tmp_path / "p.wasm")}
+        return
+    with pytest.raises(ConfigError, match=r"meshes\.east\.plugins\.packed: the file p\.wasm does not exist; paths are relative to"):
+        read_config(file)

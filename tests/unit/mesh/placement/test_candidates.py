@@ -97,3 +97,15 @@ def test_only_policies_that_use_common_shapes_score_again(sees_common: bool, sco
     kept.know(CommonShapes.of([[10_000]]))
     kept.scores()
     assert len(calls) == scored
+
+
+def test_scores_of_a_fenced_plugin_are_computed_again():
+    fences = [0]
+    policy = Policy("mine", lambda _, view: np.arange(len(view.total)) - 10.0 * fences[0], version=lambda: fences[0])
+    table = NodeTable()
+    for name in ("one", "two", "three"):
+        table.join(NodeName(name), ResourceSet.of({"cpu": 8}), {})
+    candidates = Candidates(table, PLAIN.resources, {}, policy, NodeDemand(wanted=table.vector(PLAIN.resources)))
+    assert candidates.scores().tolist() == [0.0, 1.0, 2.0]
+    fences[0] = 1
+    assert candidates.scores().tolist() == [-10.0, -9.0, -8.0]

@@ -192,3 +192,23 @@ def test_two_plugins_cannot_order_one_mesh():
 def test_two_plugins_cannot_have_one_name():
     with pytest.raises(PluginError, match="two plugins have one name"):
         plugins(Plugin(name="a", score=scores(0)), Plugin(name="a", score=scores(1)))
+
+
+def test_s13_in_a_sum_a_score_counts_from_0_to_1():
+    mine = Plugin(name="mine", score=lambda *_: [7.0, -np.inf, 0.5])
+    policy = Catalogue(plugins(mine).policies).policy("0.5*mine+0.5*binpack")
+    packed = BINPACK.score(demand(cpu=1), NODES)
+    assert policy.score(demand(cpu=1), NODES).tolist() == [(1.0 + packed[0]) / 2, -np.inf, (0.5 + packed[2]) / 2]
+
+
+def test_s13_a_sum_without_its_fenced_plugin_is_the_rest():
+    loaded = plugins(Plugin(name="bad", score=raises))
+    policy = Catalogue(loaded.policies).policy("0.75*bad+0.25*binpack")
+    assert policy.score(demand(cpu=1), NODES).tolist() == (0.25 * BINPACK.score(demand(cpu=1), NODES)).tolist()
+    assert policy.pick(policy.score(demand(cpu=1), NODES), demand(cpu=1), lambda _: 0) == 0
+    assert [one.why for one in loaded.take_fenced()] == ["raised RuntimeError: no"]
+
+
+def test_the_hooks_of_each_plugin_are_listed():
+    loaded = plugins(Plugin(name="a", score=scores(0)), Plugin(name="b", score=raises, priority=raises))
+    assert loaded.hooks == {"a": ("score",), "b": ("score", "priority")}

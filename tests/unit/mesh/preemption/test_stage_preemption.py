@@ -37,7 +37,7 @@ def occupant(name, priority=0, cpus=1, *, age_ms=10_000, pool="general", tenant=
     )
 
 
-def stopped(*occupants, room=0, quota=0, preemptor=PREEMPTOR, limits=NO_LIMITS):
+def stopped(*occupants, room=0, quota=0, preemptor=PREEMPTOR, limits=NO_LIMITS, scorer=None):
     found = select_victims(
         preemptor,
         occupants,
@@ -46,6 +46,7 @@ def stopped(*occupants, room=0, quota=0, preemptor=PREEMPTOR, limits=NO_LIMITS):
         min_run_ms=MIN_RUN_MS,
         now_ms=NOW_MS,
         limits=limits,
+        scorer=scorer,
     )
     return [victim.stage for victim in found]
 
@@ -133,3 +134,33 @@ def test_less_harm_is_less_urgent_then_fewer_then_shorter():
 def test_a_shortage_of_a_slot_is_listed_by_resource():
     slot = ResourceSet.of({"cpu": 2, "gpu": 1})
     assert short_of(slot, {"cpu": 20_000, "gpu": -5_000}) == {"gpu": 15_000}
+
+
+@pytest.mark.parametrize(
+    ("scores", "room", "victims"),
+    [
+        pytest.param({"a": 1.0, "b": 3.0, "c": 2.0}, 1, ["b"], id="the highest score first"),
+        pytest.param({"a": 1.0, "b": 3.0, "c": 2.0}, 2, ["b", "c"], id="as many as it takes"),
+        pytest.param({"a": 1.0, "b": None, "c": None}, 1, ["a"], id="none that the plugin spares"),
+        pytest.param({"a": 1.0, "b": None, "c": None}, 2, [], id="no victim when the others are too few"),
+        pytest.param({"a": 0.0, "b": 0.0, "c": 0.0}, 1, ["a"], id="of equal scores the usual order"),
+        pytest.param(None, 1, ["a"], id="the usual order without scores"),
+    ],
+)
+def test_s13_a_plugin_chooses_among_less_urgent_stages(scores, room, victims):
+    found = [occupant("a", 0), occupant("b", 4), occupant("c", 2)]
+    scorer = lambda _preemptor, lower, _now_ms: None if scores is None else [scores[one.stage] for one in lower]  # noqa: E731
+    assert stopped(*found, room=room, scorer=scorer) == victims
+
+
+def test_s13_a_plugin_sees_only_candidates_of_lower_priority():
+    seen = []
+
+    def scorer(preemptor, lower, now_ms):
+        seen.extend(one.stage for one in lower)
+        return [None for _ in lower]
+
+    preemptor = preemptor_of("urgent", "acme", 5, "general", newer_than_ms=100)
+    found = [occupant("lower", 4), occupant("as urgent", 5), occupant("newer", 5, created_ms=101), occupant("young", age_ms=1)]
+    assert stopped(*found, occupant("other", tenant="other"), room=1, preemptor=preemptor, scorer=scorer) == ["newer"]
+    assert seen == ["lower"]

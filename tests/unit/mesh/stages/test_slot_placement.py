@@ -8,7 +8,8 @@ from mesh.core.pools import PoolLedger, PoolSpec
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.seen_nodes import NodeSeen
-from mesh.policies.catalogue import UnknownPolicy
+from mesh.plugins import Plugin, Plugins
+from mesh.policies.catalogue import BUILT_INS, Catalogue, UnknownPolicy, with_plugins
 from mesh.stages.slot_placement import SlotPlacement, check_policy
 
 
@@ -23,8 +24,9 @@ def node(name, cpus, free=None, **labels):
     return NodeSeen(node=name, total=cpu(cpus), labels=labels, available=cpu(cpus if free is None else free))
 
 
-def placement(*nodes, capacity=8, policy="binpack", **selector):
-    made = SlotPlacement(PoolLedger((PoolSpec(pool="p", capacity=cpu(capacity), policy=policy, selector=selector),)))
+def placement(*nodes, capacity=8, policy="binpack", catalogue=BUILT_INS, **selector):
+    pools = PoolLedger((PoolSpec(pool="p", capacity=cpu(capacity), policy=policy, selector=selector),))
+    made = SlotPlacement(pools, catalogue=catalogue)
     made.see(nodes)
     return made
 
@@ -135,5 +137,30 @@ def test_policies_that_place_slots_are_accepted(policy):
 
 @pytest.mark.parametrize("policy", ["locality", "gang", "node_affinity", "0.5*job_affinity+0.5*binpack", "best"])
 def test_other_policies_are_refused_by_name(policy):
+    with pytest.raises(UnknownPolicy):
+        check_policy(policy)
+
+
+def largest(_demand, view):
+    return view.total[:, 0] / 50_000
+
+
+def test_a_plugin_that_a_pool_names_chooses_the_node():
+    plugins = Plugins([Plugin(name="largest", score=largest)], now_ms=lambda: 0.0)
+    made = placement(node("small", 3), node("large", 5), policy="largest", catalogue=Catalogue(plugins.policies))
+    assert placed(made, most=2) == ("large", "large")
+
+
+def test_a_plugin_that_fails_later_is_replaced_at_once():
+    fails_later = lambda demand, view: 1 / 0 if view.busy.any() else largest(demand, view)  # noqa: E731
+    plugins = Plugins([Plugin(name="mine", score=fails_later)], now_ms=lambda: 0.0)
+    made = placement(node("small", 3), node("large", 5), policy="0.9*mine+0.1*spread", catalogue=Catalogue(plugins.policies))
+    assert placed(made, most=4) == ("large", "small", "small", "large")
+    assert [one.hook for one in plugins.fenced] == ["score"]
+
+
+@pytest.mark.parametrize("policy", ["mine", "0.7*mine+0.3*binpack"])
+def test_policies_may_name_plugins(policy):
+    check_policy(policy, with_plugins(["mine"]))
     with pytest.raises(UnknownPolicy):
         check_policy(policy)

@@ -388,6 +388,21 @@ def test_validate_names_the_line_of_a_wrong_configuration(tmp_path, capsys):
     assert f"{file}:2" in capsys.readouterr().err
 
 
+WITH_PLUGIN = """
+federation: {{name: tests}}
+root: {{cluster: root}}
+clusters: {{local: {{nodes: [{{cpu: 4}}]}}, root: {{nodes: [{{cpu: 1}}]}}}}
+flavors: {{standard: {{}}}}
+meshes:
+  east:
+    cluster: local
+    pools: {{general: {{flavor: standard, capacity: {{cpu: 4}}, policy: {policy}}}}}
+    plugins: {{packed: packed.wat}}
+tenants: {{acme: {{quotas: {{standard: {{cpu: {{nominal: 4}}}}}}}}}}
+"""
+PRIORITY = '(func (export "priority") (param f64 f64 f64 f64 f64) (result f64) (local.get 0))'
+
+
 @pytest.mark.parametrize("heartbeat", ["1s", "5s"], ids=["and all is right", "and something is wrong"])
 def test_validate_shows_what_is_doubtful_after_what_is_wrong(tmp_path, capsys, heartbeat):
     file = tmp_path / "doubtful.yaml"
@@ -1035,3 +1050,21 @@ def test_keys_are_made_and_listed_as_json(monkeypatch, capsys):
     heads, row = capsys.readouterr().out.splitlines()
     assert heads.split() == ["id", "of", "user", "created", "revoked"]
     assert row.split()[4].endswith("Z")
+
+
+@pytest.mark.parametrize(
+    ("module", "policy", "code", "words"),
+    [
+        pytest.param('(func (export "prio"))', "hybrid", 1, "plugins.packed: plugin packed: {} exports none of score", id="no hook"),
+        pytest.param("(", "hybrid", 1, "plugins.packed: plugin packed: {} is not a valid module", id="no module"),
+        pytest.param(PRIORITY, "packed", 1, "pools.general.policy: plugin packed has no score()", id="no score"),
+        pytest.param(PRIORITY, "hybrid", 0, "plugins: priority() of plugin packed is not called", id="an unused hook"),
+    ],
+)
+def test_s13_validate_loads_webassembly_plugins(tmp_path, capsys, module, policy, code, words):
+    plugin, file = tmp_path / "packed.wat", tmp_path / "plugins.yaml"
+    plugin.write_text(f"(module {module})")
+    file.write_text(WITH_PLUGIN.format(policy=policy))
+    assert run_command(["validate", str(file)]) == code
+    said = capsys.readouterr()
+    assert f"meshes.east.{words.format(plugin)}" in said.err + said.out

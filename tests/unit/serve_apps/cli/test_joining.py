@@ -185,3 +185,24 @@ def test_file_without_the_mesh_is_reported(key_file, ran, tmp_path, capsys):
     (tmp_path / "federation.yaml").write_text(CONFIG)
     assert join(key_file, "--config", str(tmp_path / "federation.yaml"), mesh="other") == 1
     assert "no mesh 'other'" in capsys.readouterr().err
+
+
+def test_s13_a_mesh_loads_the_plugins_of_its_own_operator(key_file, ran):
+    pools = ["--pool", "general=standard:cpu=1", "--policy", "general=0.7*mine+0.3*binpack"]
+    assert join(key_file, *pools, "--plugin", "mine=my.module:Mine", "--plugin", "packed=p.wasm") == 0
+    (settings,) = ran
+    assert settings.plugins == {"mine": "my.module:Mine", "packed": "p.wasm"}
+    assert [pool.policy for pool in settings.record.pools] == ["0.7*mine+0.3*binpack"]
+
+
+def test_s13_a_file_of_the_operator_names_plugins(key_file, ran, tmp_path):
+    file = tmp_path / "lab.yaml"
+    file.write_text(CONFIG.replace("warm_runners: 3", "plugins: {mine: my.module:Mine, packed: p.wasm}"))
+    assert join(key_file, "--config", str(file)) == 0
+    assert ran[0].plugins == {"mine": "my.module:Mine", "packed": str(tmp_path / "p.wasm")}
+
+
+def test_a_policy_for_an_unknown_pool_is_refused(key_file, ran, capsys):
+    assert join(key_file, "--pool", "general=standard:cpu=1", "--policy", "genral=binpack") == 1
+    assert "--policy genral=binpack: no --pool is 'genral'; did you mean 'general'?" in " ".join(capsys.readouterr().err.split())
+    assert ran == []

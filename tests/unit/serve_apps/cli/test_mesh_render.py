@@ -7,7 +7,7 @@ from rich.console import Console
 
 from mesh.core.resources import format_units, to_units
 from serve_apps.cli.mesh_render import meshes_table
-from serve_apps.schemas.meshes import MeshEntry, MeshesView, PoolView
+from serve_apps.schemas.meshes import MeshEntry, MeshesView, PluginView, PoolView
 from serve_apps.schemas.quantities import Quantity
 
 AT_MS = 1_700_000_090_000
@@ -110,3 +110,10 @@ def test_a_mesh_shows_what_keeps_work_away_from_it():
 
 def test_without_meshes_it_says_so():
     assert lines_on(80) == ["no mesh that this key may use has joined"]
+
+
+def test_s13_a_disabled_plugin_is_named_with_its_cause():
+    plugins = [PluginView(plugin="mine", hooks=[], fenced={"score": "took 80 ms of 50"}), PluginView(plugin="fine", hooks=["score"])]
+    shown = " ".join(" ".join(lines_on(60, a_mesh(plugins=plugins))).split())
+    assert "alive; score() of plugin mine is disabled: took 80 ms of 50" in shown
+    assert "fine" not in shown
