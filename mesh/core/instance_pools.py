@@ -47,6 +47,15 @@ class InstancePool:
         self.held = self.held.plus(taken)
         return taken
 
+    def take(self, ids: ResourceIds) -> None:
+        """Acquire these very instances.
+
+        Raises:
+            LedgerError: They are not free.
+        """
+        self.free = self.free.minus(ids)
+        self.held = self.held.plus(ids)
+
     def release(self, ids: ResourceIds) -> None:
         """Release instances; they serve the backlog first.
 

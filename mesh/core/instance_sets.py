@@ -30,6 +30,9 @@ class TakenResources:
         both = {name: self.ids.get(name, _NO_IDS).plus(other.ids.get(name, _NO_IDS)) for name in names}
         return TakenResources(ids=both, bulk=self.bulk + other.bulk)
 
+    def __add__(self, other: TakenResources) -> TakenResources:
+        return self.plus(other)
+
 
 class ResourceIdSet:
     """Instances by resource name. Changes in place; a request that does not fit whole changes nothing."""
@@ -75,6 +78,18 @@ class ResourceIdSet:
         bulk = ResourceSet({name: units for name, units in wanted.items() if name in self._bulk_names})
         self._bulk_held = self._bulk_held + bulk
         return TakenResources(ids={name: taken for name, taken in ids.items() if taken is not None}, bulk=bulk)
+
+    def take(self, taken: TakenResources) -> TakenResources:
+        """Acquire these very instances and return them.
+
+        Raises:
+            LedgerError: Some are not free; then nothing is acquired.
+        """
+        for name, ids in taken.ids.items():
+            self.free_ids(name).minus(ids)
+        for name, ids in taken.ids.items():
+            self._pools[name].take(ids)
+        return taken
 
     def release(self, taken: TakenResources) -> None:
         """Release acquired resources.

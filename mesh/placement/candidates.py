@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from mesh.core.ids import JobId, NodeName
 from mesh.core.labels import matches
+from mesh.core.node_instances import is_possible
 from mesh.core.nodes import NodeTable, Units
 from mesh.core.resources import ResourceSet
 from mesh.placement.feasibility import label_rows
@@ -62,6 +63,7 @@ class Candidates:
         self._all_labelled = False
         self._is_stale = False  #: All scores must be recomputed for the same rows.
         self._needs: list[tuple[int, int]] = []  #: Column and amount of each wanted resource.
+        self._instance_needs: tuple[tuple[int, int], ...] = ()  #: Those of them that are counted by instance, as GPUs are.
         self._seen = 0  #: Length of the table's log of touched rows that is already applied.
         self._shape_version = self._totals = -1
         self._feasible: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
@@ -93,13 +95,31 @@ class Candidates:
         self._refresh()
         return self._scores
 
+    def in_parts(self) -> tuple[str, int, int] | None:
+        """Return the resource that some node has enough of in sum, but only in parts of several instances; None: no node has.
+
+        Returns:
+            Its name, the amount that one run asks for, and how many instances are free in part on those nodes.
+        """
+        self._refresh()
+        if not self._instance_needs:
+            return None
+        table, count = self._table, len(self._labelled)
+        rows = np.flatnonzero(self._labelled & (table.left[:count] >= self.vector).all(axis=1))
+        for column, units in self._instance_needs:
+            short = rows[~table.instances_fit(((column, units),), rows)]
+            if len(short):
+                return table.resources[column], units, table.partly_free(short.tolist(), column)
+        return None
+
     def feasible_rows(self) -> NDArray[np.intp]:
         """Return the rows with matching labels that could hold the shape when empty."""
         self._refresh()
         totals = self._table.totals_version
         if self._feasible_at != (self._shape_version, totals):
             total = self._table.total[: len(self._labelled)]
-            self._feasible = np.flatnonzero(self._labelled & (total >= self.vector).all(axis=1))
+            is_possible_anywhere = all(is_possible(units) for _, units in self._instance_needs)
+            self._feasible = np.flatnonzero(self._labelled & (total >= self.vector).all(axis=1) & is_possible_anywhere)
             self._feasible_at = (self._shape_version, totals)
         return self._feasible
 
@@ -139,12 +159,15 @@ class Candidates:
         for column, amount in self._needs:
             if left[column] < amount:
                 return False
+        if self._instance_needs and not self._table.instances_fit(self._instance_needs, slice(row, row + 1))[0]:
+            return False
         return bool(self._labelled[row])
 
     def _start_again(self) -> None:
         table = self._table
         self.vector = table.vector(self.wanted)  # First: the call may add a column.
         self._needs = [(column, amount) for column, amount in enumerate(self.vector.tolist()) if amount]
+        self._instance_needs = table.instance_needs(self.vector)
         self._labelled = label_rows(table, self._selector)
         self._all_labelled = bool(self._labelled.all())
         self._scores = np.full(len(table.names), -np.inf)
@@ -175,6 +198,8 @@ class Candidates:
         fits = np.logical_and.reduce(free >= self.vector, axis=1)
         if not self._all_labelled:
             fits &= self._labelled[rows]
+        if self._instance_needs:
+            fits &= self._table.instances_fit(self._instance_needs, rows)
         if not np.count_nonzero(fits):
             self._scores[rows] = -np.inf
             return
