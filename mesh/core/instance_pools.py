@@ -32,6 +32,8 @@ class InstancePool:
     def available(self) -> Amount:
         """Amount that can be acquired; zero while more is held than the capacity."""
         free = self.free.total
+        if not self.backlog:
+            return free
         return free - self.backlog if self.backlog < free else ZERO
 
     def contains(self, amount: Amount) -> bool:

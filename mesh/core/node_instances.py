@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mesh.core.amounts import Amount
 from mesh.core.instance_sets import ResourceIdSet, TakenResources
@@ -41,7 +42,7 @@ class _Held:
 
     @property
     def lacks(self) -> ResourceSet:
-        return self.wanted - _total(self.taken)
+        return self.wanted - _total(self.taken) if self.taken.ids else self.wanted
 
 
 class NodeInstances:
@@ -71,14 +72,15 @@ class NodeInstances:
 
     def whole(self, name: str) -> int:
         """Return the units of a resource on instances that are free entirely."""
-        free = len(self._ids.free_ids(name).whole) * UNITS_PER_WHOLE
-        return min(free, self._available(name) // UNITS_PER_WHOLE * UNITS_PER_WHOLE)
+        return self.whole_and_largest(name)[0]
 
     def largest(self, name: str) -> int:
         """Return the largest free part of one instance of a resource, in units."""
-        free = self._ids.free_ids(name)
-        most = UNITS_PER_WHOLE if free.whole else max((amount.units for _, amount in free.parts), default=0)
-        return min(most, self._available(name))
+        return self.whole_and_largest(name)[1]
+
+    def whole_and_largest(self, name: str) -> tuple[int, int]:
+        """Return `whole` and `largest`."""
+        return _whole_and_largest(self._ids.free_ids(name), self._ids.backlog(name))
 
     def usable(self, name: str, units: int) -> int:
         """Return how many units of a resource runs of this size can get together."""
@@ -127,7 +129,7 @@ class NodeInstances:
         in_parts = in_parts or not all(is_possible(units) for units in wanted.values())
         held = _Held(wanted=wanted, taken=_NOTHING_TAKEN, in_parts=in_parts)
         self._held.setdefault(holder, []).append(held)
-        if not self._take_remembered(holder, held):
+        if not self._remembered or not self._take_remembered(holder, held):
             self._take(held)
 
     def release(self, holder: str, wanted: ResourceSet) -> None:
@@ -137,7 +139,7 @@ class NodeInstances:
             LedgerError: It does not hold that much.
         """
         several = self._held.get(holder, [])
-        held = next((held for held in reversed(several) if held.wanted == wanted), None)
+        held = next((held for held in reversed(several) if held.wanted is wanted or held.wanted == wanted), None)
         if held is None:
             self._release_some(holder, wanted)
         else:
@@ -244,9 +246,18 @@ class NodeInstances:
             self._lacking.append(both)
 
     def _serve_lacking(self) -> None:
+        if not self._lacking:
+            return
         lacking, self._lacking = self._lacking, []
         for held in lacking:
             self._take(held)
+
+
+@lru_cache(4_096)
+def _whole_and_largest(free: ResourceIds, backlog: int) -> tuple[int, int]:
+    available = max(free.total.units - backlog, 0)
+    largest = UNITS_PER_WHOLE if free.whole else max((amount.units for _, amount in free.parts), default=0)
+    return min(len(free.whole), available // UNITS_PER_WHOLE) * UNITS_PER_WHOLE, min(largest, available)
 
 
 def is_possible(units: int) -> bool:

@@ -63,6 +63,7 @@ class NodeTable:
         self.left: Units = np.zeros((0, 0), dtype=np.int64)
         self._instances: dict[int, NodeInstances] = {}  #: By row; rows without unit-instance resources have none, and pay nothing.
         self._unit_columns: dict[int, str] = {}  #: Columns of unit-instance resources.
+        self._unit_parts: dict[tuple[tuple[int, int], ...], ResourceSet] = {}  #: Cache: amounts of unit-instance resources.
         self.whole_free: Units = np.zeros((0, 0), dtype=np.int64)  #: Units on entirely free instances; zero in other columns.
         self.largest_free: Units = np.zeros((0, 0), dtype=np.int64)  #: Largest free part of one instance; zero in other columns.
         self.busy: Units = np.zeros(0, dtype=np.int64)  #: Number of tasks that run on the node or are promised to it.
@@ -179,7 +180,8 @@ class NodeTable:
         left = self.left[row] - wanted
         if _has_negative(left) and (left[wanted > 0] < 0).any():
             raise LedgerError(f"node {self.names[row]} does not have {self.amounts(wanted)} free")
-        if row in self._instances and not in_parts and not self._has_instances(row, wanted):
+        needs = self.instance_needs(wanted) if self._unit_columns and not in_parts else ()
+        if needs and not self.has_instances(row, (need for need in needs if is_possible(need[1]))):
             raise LedgerError(f"node {self.names[row]} has {self.amounts(wanted)} free in sum only, in parts of several instances")
         self.queue_for(row, wanted, holder, in_parts=in_parts)
 
@@ -253,9 +255,17 @@ class NodeTable:
         fits: NDArray[np.bool_] = np.logical_and.reduce(parts)
         return fits
 
+    def has_instances(self, row: int, needs: Iterable[tuple[int, int]]) -> bool:
+        """Return whether one run finds its instances on the row; `instances_fit` for a single row."""
+        for column, units in needs:
+            free = self.largest_free if units < UNITS_PER_WHOLE else self.whole_free
+            if free[row, column] < units or not is_possible(units):
+                return False
+        return True
+
     def fits(self, row: int, wanted: Units) -> bool:
         """Return whether a run of this demand fits on the row now."""
-        return not (self.left[row][wanted > 0] < wanted[wanted > 0]).any() and self._has_instances(row, wanted)
+        return not (self.left[row] < wanted)[wanted > 0].any() and self.has_instances(row, self.instance_needs(wanted))
 
     def fits_without(self, row: int, wanted: Units, holders: Iterable[str]) -> bool:
         """Return whether a run would find its instances on the row if these holders released theirs; sums are not looked at."""
@@ -319,12 +329,6 @@ class NodeTable:
             return self.largest_free[:, column]
         return self.whole_free[:, column] if is_possible(units) else np.zeros(len(self.whole_free), dtype=np.int64)
 
-    def _has_instances(self, row: int, wanted: Units) -> bool:
-        node = self._instances.get(row)
-        return node is None or all(
-            not is_possible(units) or self._free_for_run(column, units)[row] >= units for column, units in self.instance_needs(wanted)
-        )
-
     def _hold(self, row: int, wanted: Units, holder: str, *, in_parts: bool) -> None:
         part = self._unit_part(wanted)
         if part:
@@ -338,12 +342,18 @@ class NodeTable:
             self._look_at_instances(row)
 
     def _unit_part(self, wanted: Units) -> ResourceSet:
-        return ResourceSet({self._unit_columns[column]: units for column, units in self.instance_needs(wanted)})
+        needs = self.instance_needs(wanted)
+        part = self._unit_parts.get(needs)
+        if part is None:
+            if len(self._unit_parts) >= _VECTORS_MAX:
+                self._unit_parts.clear()
+            part = self._unit_parts[needs] = ResourceSet({self._unit_columns[column]: units for column, units in needs})
+        return part
 
     def _look_at_instances(self, row: int) -> None:
         node = self._instances[row]
         for column, name in self._unit_columns.items():
-            self.whole_free[row, column], self.largest_free[row, column] = node.whole(name), node.largest(name)
+            self.whole_free[row, column], self.largest_free[row, column] = node.whole_and_largest(name)
 
     def _set_instances(self, row: int, total: Units) -> None:
         """Number the row's instances, if it has any."""

@@ -110,9 +110,10 @@ class Room:
     def free_for(self, *demands: Units) -> Units:
         """Return the free amounts that members of these sizes can use [n, r]: GPUs that are free in part are no use for a whole one."""
         columns = [column for column in self._units if any(wanted[column] >= UNITS_PER_WHOLE for wanted in demands)]
+        free: Units = self.free
         if not columns:
-            return self.free
-        free = self.free.copy()
+            return free
+        free = free.copy()
         free[:, columns] = np.minimum(free[:, columns], self._whole[:, columns])
         return free
 

@@ -64,6 +64,7 @@ class Candidates:
         self._is_stale = False  #: All scores must be recomputed for the same rows.
         self._needs: list[tuple[int, int]] = []  #: Column and amount of each wanted resource.
         self._instance_needs: tuple[tuple[int, int], ...] = ()  #: Those of them that are counted by instance, as GPUs are.
+        self._in_parts: set[int] = set()  #: Rows with enough in sum, but in parts of several instances.
         self._seen = 0  #: Length of the table's log of touched rows that is already applied.
         self._shape_version = self._totals = -1
         self._feasible: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
@@ -102,14 +103,11 @@ class Candidates:
             Its name, the amount that one run asks for, and how many instances are free in part on those nodes.
         """
         self._refresh()
-        if not self._instance_needs:
-            return None
-        table, count = self._table, len(self._labelled)
-        rows = np.flatnonzero(self._labelled & (table.left[:count] >= self.vector).all(axis=1))
-        for column, units in self._instance_needs:
-            short = rows[~table.instances_fit(((column, units),), rows)]
-            if len(short):
-                return table.resources[column], units, table.partly_free(short.tolist(), column)
+        table, rows = self._table, sorted(self._in_parts)
+        for column, units in self._instance_needs if rows else ():
+            short = [row for row in rows if not table.has_instances(row, ((column, units),))]
+            if short:
+                return table.resources[column], units, table.partly_free(short, column)
         return None
 
     def feasible_rows(self) -> NDArray[np.intp]:
@@ -144,6 +142,7 @@ class Candidates:
 
     def _score_singly(self, rows: list[int]) -> None:
         fitting = []
+        self._in_parts.difference_update(rows)
         for row in rows:
             if self._fits_on(row):
                 fitting.append(row)
@@ -159,7 +158,9 @@ class Candidates:
         for column, amount in self._needs:
             if left[column] < amount:
                 return False
-        if self._instance_needs and not self._table.instances_fit(self._instance_needs, slice(row, row + 1))[0]:
+        if self._instance_needs and not self._table.has_instances(row, self._instance_needs):
+            if self._labelled[row]:
+                self._in_parts.add(row)
             return False
         return bool(self._labelled[row])
 
@@ -199,12 +200,22 @@ class Candidates:
         if not self._all_labelled:
             fits &= self._labelled[rows]
         if self._instance_needs:
-            fits &= self._table.instances_fit(self._instance_needs, rows)
+            whole = self._table.instances_fit(self._instance_needs, rows)
+            self._note_in_parts(rows, fits & ~whole)
+            fits &= whole
         if not np.count_nonzero(fits):
             self._scores[rows] = -np.inf
             return
         scores = self._policy.score(self._demand, self._view(rows, free))
         self._scores[rows] = np.where(fits, scores, -np.inf)
+
+    def _note_in_parts(self, rows: NDArray[np.intp] | slice, are_in_parts: BoolArray) -> None:
+        """Keep the rows with enough in sum only. A slice is all rows."""
+        if isinstance(rows, slice):
+            self._in_parts = set(np.flatnonzero(are_in_parts).tolist())
+        else:
+            self._in_parts.difference_update(rows.tolist())
+            self._in_parts.update(rows[are_in_parts].tolist())
 
     def _view(self, rows: NDArray[np.intp] | slice, free: IntArray) -> NodeScoringView:
         table, count = self._table, len(free)
