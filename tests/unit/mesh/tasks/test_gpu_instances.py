@@ -99,7 +99,7 @@ def test_no_victim_stops_where_no_gpu_would_become_whole():
     assert mesh.state_of("urgent") is TaskState.PLACEABLE
 
 
-def test_halves_that_become_free_are_reserved_until_one_is_whole():
+def test_freed_halves_are_reserved_until_a_gpu_is_whole():
     mesh = halved(mesh_of(2, settings=SchedulerSettings(rules=RULES, reserve_after_ms=1)), preemptible=False)
     mesh.submit("whole", resources=gpus(1))
     mesh.now_ms += 10
