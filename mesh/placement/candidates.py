@@ -99,12 +99,15 @@ class Candidates:
     def in_parts(self) -> tuple[str, int, int] | None:
         """Return the resource that some node has enough of in sum, but only in parts of several instances; None: no node has.
 
+        It is about the nodes as the last `pick`, `scores` or `feasible_rows` saw them.
+
         Returns:
             Its name, the amount that one run asks for, and how many instances are free in part on those nodes.
         """
-        self._refresh()
+        if not self._in_parts:
+            return None
         table, rows = self._table, sorted(self._in_parts)
-        for column, units in self._instance_needs if rows else ():
+        for column, units in self._instance_needs:
             short = [row for row in rows if not table.has_instances(row, ((column, units),))]
             if short:
                 return table.resources[column], units, table.partly_free(short, column)
@@ -142,7 +145,8 @@ class Candidates:
 
     def _score_singly(self, rows: list[int]) -> None:
         fitting = []
-        self._in_parts.difference_update(rows)
+        if self._in_parts:
+            self._in_parts.difference_update(rows)
         for row in rows:
             if self._fits_on(row):
                 fitting.append(row)

@@ -37,20 +37,20 @@ class Placements:
     infeasible: tuple[TaskId, ...]  #: No node could hold them even when empty.
 
 
+_NO_ROWS: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+
+
 class Found(NamedTuple):
     """Result of both passes for one demand."""
 
     row: int | None  #: Row with capacity now, as the policy chose it.
-    feasible: NDArray[np.intp]  #: Rows that could hold the demand when empty; searched only when none has capacity now.
-
-
-_NO_ROWS: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+    feasible: NDArray[np.intp] = _NO_ROWS  #: Rows that could hold the demand when empty; searched only when none has capacity now.
 
 
 def find(candidates: Candidates, draw: Draw) -> Found:
     """Return a row with capacity now, or else the rows to wait for; none of both: the demand is infeasible."""
     row = candidates.pick(draw)
-    return Found(None, candidates.feasible_rows()) if row is None else Found(row, _NO_ROWS)
+    return Found(None, candidates.feasible_rows()) if row is None else Found(row)
 
 
 def is_feasible(candidates: Candidates, row: int | None = None) -> bool:

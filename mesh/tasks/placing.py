@@ -24,7 +24,7 @@ from mesh.core.resources import ResourceSet, format_units
 from mesh.core.shapes import GroupPoolSpec, GroupShape
 from mesh.placement.feasibility import in_parts
 from mesh.placement.groups import GroupRecord, GroupState, Layer
-from mesh.placement.two_pass import find
+from mesh.placement.two_pass import Found, find
 from mesh.tasks.decisions import CreateGroup, GiveGroup, StartTask
 from mesh.tasks.records import Bucket, BucketKey, TaskRecord
 from mesh.tasks.state import MeshState
@@ -54,11 +54,11 @@ def _on_node(state: MeshState, record: TaskRecord, bucket: Bucket, pool: Pool, a
     refusal = _short_of_quota(pool, bucket.amounts)
     if refusal is not None:
         return refusal
-    row = at[0] if at and _have_room(state, bucket, at) else find(bucket.candidates, state.random_stream.draw).row
-    if row is None:
+    found = Found(at[0]) if at and _have_room(state, bucket, at) else find(bucket.candidates, state.random_stream.draw)
+    if found.row is None:
         _evict_groups_on_a_node(state, bucket)
-        return _no_node(state, bucket)
-    state.bind_to_node(record, row, bucket.amounts)
+        return _no_node(bucket, len(found.feasible))
+    state.bind_to_node(record, found.row, bucket.amounts)
     order_start(state, record, Reason.PLACED)
     return None
 
@@ -82,7 +82,8 @@ def _on_group(state: MeshState, record: TaskRecord, bucket: Bucket, pool: Pool, 
     rows = at if at and _have_room(state, bucket, at) else rows_for(state, bucket)
     if rows is None:
         _evict_groups_on_a_node(state, bucket)
-        return _no_node(state, bucket)
+        single = len(bucket.key.shape.bundles) == 1
+        return _no_node(bucket, len(bucket.candidates.feasible_rows()) if single else _feasible_for_all(state, bucket))
     made = state.bind_to_new_group(record, bucket.key.shape, rows)
     state.order(CreateGroup(version=state.version, group=made.group, pool=made.pool, shape=made.shape, nodes=made.nodes))
     return None
@@ -194,12 +195,12 @@ def _short_of_quota(pool: Pool, amounts: ResourceSet) -> Refusal | None:
     )
 
 
-def _no_node(state: MeshState, bucket: Bucket) -> Refusal:
+def _no_node(bucket: Bucket, feasible: int) -> Refusal:
+    """Return why no node has the capacity now; `feasible` nodes could hold the task when empty."""
     wanted = bucket.candidates.wanted
     never = bucket.candidates.refused()
     if never is not None:
         return never.reason, never.detail
-    feasible = len(bucket.candidates.feasible_rows()) if len(bucket.key.shape.bundles) == 1 else _feasible_for_all(state, bucket)
     split = bucket.candidates.in_parts() if feasible and len(bucket.key.shape.bundles) == 1 else None
     if split is not None:
         return Reason.INSTANCES_FRAGMENTED, f"{in_parts(*split)} free on no node"

@@ -50,8 +50,11 @@ def find_problem(state: MeshState, request: TaskRequest) -> tuple[Reason, str] |
 
 def _impossible_amount(request: TaskRequest) -> str:
     """Return a message about a unit-instance resource of which no run can have that much; empty when there is none."""
-    asked = [each for amounts in (request.resources, *request.bundles) for each in amounts.items() if each[0] in UNIT_INSTANCE_RESOURCES]
-    return next((impossible(name, units) for name, units in asked if not is_possible(units)), "")
+    for amounts in (request.resources, *request.bundles):
+        for name, units in amounts.items():
+            if name in UNIT_INSTANCE_RESOURCES and not is_possible(units):
+                return impossible(name, units)
+    return ""
 
 
 def find_gang_problem(state: MeshState, request: TaskRequest) -> str:
