@@ -50,7 +50,7 @@ def expect_undivided(holdings: tuple[InstanceHolding, ...], runs: Mapping[str, R
 @settings(max_examples=examples(80))
 def test_s26_the_scheduler_glues_no_gpu_from_parts(data: st.DataObject):  # noqa: C901  a table of what can happen
     mesh, now_ms, running = MeshScheduler(EAGER, seed=data.draw(st.integers(0, 3))), 0, dict[str, StartTask]()
-    totals = {f"n{number}": data.draw(st.integers(1, 3)) for number in range(2)}
+    totals = {f"n{number}": data.draw(st.integers(1, 2)) for number in range(2)}
     pool = PoolName("p")
 
     def report(*happened: events.Event) -> None:
@@ -69,9 +69,9 @@ def test_s26_the_scheduler_glues_no_gpu_from_parts(data: st.DataObject):  # noqa
             at_ms=0, spec=PoolSpec(pool=pool, capacity=gpus(10), policy=data.draw(st.sampled_from(["binpack", "spread"])))
         )
     )
-    for number in range(data.draw(st.integers(1, 25))):
+    for number in range(data.draw(st.integers(8, 25))):
         now_ms += data.draw(st.integers(0, 4))
-        step = data.draw(st.sampled_from(["submit", "submit", "end", "foreign", "restore"]))
+        step = data.draw(st.sampled_from(["submit", "submit", "submit", "submit", "end", "foreign", "restore"]))
         if step == "submit":
             amount, priority = data.draw(AMOUNTS), data.draw(st.sampled_from([0.0, 5.0]))
             request = TaskRequest(task=TaskId(f"t{number}"), pool=pool, resources=gpus(amount), priority=priority)
