@@ -10,7 +10,7 @@ from mesh.conformance.fields import Fields
 from mesh.conformance.node_tables import read_table
 from mesh.core.ids import NodeName
 from mesh.core.nodes import NodeTable, Units
-from mesh.core.resources import ResourceSet, to_units
+from mesh.core.resources import ResourceSet, from_units, to_units
 
 
 def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -18,14 +18,29 @@ def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
     with Fields(case["given"], "given") as given:
         table = read_table(given.take("nodes"))
     answers = answer_all(_VERBS, table, case)
-    return {"answers": answers, "count": len(table), "nodes": {name: _result_of(table, name) for name in table.names if name is not None}}
+    names = [name for name in table.names if name is not None]
+    return {
+        "answers": answers,
+        "count": len(table),
+        "nodes": {name: _result_of(table, name) for name in names},
+        "instances": {name: _instances_of(table, name) for name in names},
+    }
 
 
-def _by_row(change: Callable[[NodeTable, int, Units], None]) -> Callable[[NodeTable, Any, Fields], str]:
-    """Return a verb for a change of the table that takes a row and amounts."""
+def _instances_of(table: NodeTable, node: NodeName) -> Mapping[str, Any]:
+    """Return the instances of each holder: resource to instance to amount."""
+    found: dict[str, dict[str, dict[str, int | float]]] = {}
+    for holding in table.holdings(table.row(node)):
+        for name, number, units in holding.parts:
+            found.setdefault(holding.holder, {}).setdefault(name, {})[str(number)] = from_units(name, units)
+    return found
+
+
+def _by_row(change: Callable[[NodeTable, int, Units, str], None]) -> Callable[[NodeTable, Any, Fields], str]:
+    """Return a verb for a change of the table that takes a row, amounts and their holder."""
 
     def step(table: NodeTable, amounts: Any, fields: Fields) -> str:
-        change(table, table.row(NodeName(fields.take("node"))), table.vector(ResourceSet.of(amounts)))
+        change(table, table.row(NodeName(fields.take("node"))), table.vector(ResourceSet.of(amounts)), fields.take("as", ""))
         return "done"
 
     return step
@@ -67,7 +82,7 @@ def _result_of(table: NodeTable, node: NodeName) -> Mapping[str, Any]:
 _VERBS: Verbs[NodeTable] = {
     "promise": _by_row(NodeTable.promise),
     "queue_for": _by_row(NodeTable.queue_for),
-    "start": _by_row(NodeTable.start),
+    "start": _by_row(lambda table, row, wanted, _: table.start(row, wanted)),
     "withdraw": _by_row(NodeTable.withdraw),
     "finish": _by_row(NodeTable.finish),
     "join": _join,

@@ -13,6 +13,7 @@ Quantities and capacity:
     instances       numbered instances: a GPU, or half of one
     instance_sets   all resources of a node by instance
     instance_pools  one resource of a node: free, held, backlog
+    node_instances  instances of a node by holder
 
 Work:
 

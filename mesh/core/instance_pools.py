@@ -32,6 +32,8 @@ class InstancePool:
     def available(self) -> Amount:
         """Amount that can be acquired; zero while more is held than the capacity."""
         free = self.free.total
+        if not self.backlog:
+            return free
         return free - self.backlog if self.backlog < free else ZERO
 
     def contains(self, amount: Amount) -> bool:
@@ -46,6 +48,15 @@ class InstancePool:
         taken, self.free = found
         self.held = self.held.plus(taken)
         return taken
+
+    def take(self, ids: ResourceIds) -> None:
+        """Acquire these very instances.
+
+        Raises:
+            LedgerError: They are not free.
+        """
+        self.free = self.free.minus(ids)
+        self.held = self.held.plus(ids)
 
     def release(self, ids: ResourceIds) -> None:
         """Release instances; they serve the backlog first.

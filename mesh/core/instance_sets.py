@@ -26,9 +26,14 @@ class TakenResources:
 
     def plus(self, other: TakenResources) -> TakenResources:
         """Return both together. Raises `LedgerError` when an instance would exceed 1."""
+        if not self.ids and not self.bulk:
+            return other
         names = sorted({*self.ids, *other.ids})
         both = {name: self.ids.get(name, _NO_IDS).plus(other.ids.get(name, _NO_IDS)) for name in names}
         return TakenResources(ids=both, bulk=self.bulk + other.bulk)
+
+    def __add__(self, other: TakenResources) -> TakenResources:
+        return self.plus(other)
 
 
 class ResourceIdSet:
@@ -72,9 +77,21 @@ class ResourceIdSet:
         if not self.contains(wanted):
             return None
         ids = {name: self._pools[name].acquire(Amount(units)) for name, units in wanted.items() if name not in self._bulk_names}
-        bulk = ResourceSet({name: units for name, units in wanted.items() if name in self._bulk_names})
-        self._bulk_held = self._bulk_held + bulk
+        bulk = ResourceSet({name: units for name, units in wanted.items() if name in self._bulk_names}) if self._bulk_names else NOTHING
+        self._bulk_held = self._bulk_held + bulk if bulk else self._bulk_held
         return TakenResources(ids={name: taken for name, taken in ids.items() if taken is not None}, bulk=bulk)
+
+    def take(self, taken: TakenResources) -> TakenResources:
+        """Acquire these very instances and return them.
+
+        Raises:
+            LedgerError: Some are not free; then nothing is acquired.
+        """
+        for name, ids in taken.ids.items():
+            self.free_ids(name).minus(ids)
+        for name, ids in taken.ids.items():
+            self._pools[name].take(ids)
+        return taken
 
     def release(self, taken: TakenResources) -> None:
         """Release acquired resources.
@@ -84,12 +101,12 @@ class ResourceIdSet:
         """
         for name, ids in taken.ids.items():
             self._held(name).minus(ids)
-        if not taken.bulk <= self._bulk_held:
+        if taken.bulk and not taken.bulk <= self._bulk_held:
             raise LedgerError(f"cannot release {taken.bulk}: only {self._bulk_held} is held")
         for name, ids in taken.ids.items():
             self._pools[name].release(ids)
             self._forget_if_gone(name)
-        self._bulk_held = self._bulk_held - taken.bulk
+        self._bulk_held = self._bulk_held - taken.bulk if taken.bulk else self._bulk_held
 
     def release_constrained(self, taken: TakenResources, total: ResourceSet) -> None:
         """Release acquired resources, but delete those that `total` no longer has: they were deleted from the node meanwhile.

@@ -5,6 +5,8 @@ GPU here and a quarter there run no program. A small amount is taken from the pa
 (best fit), so whole instances stay whole; a whole instance is split only when no part fits. Released parts merge, and a
 complete instance is whole again.
 
+Values are few and come again and again (nodes are alike), so results are cached.
+
 Source:
     Ray's `resource_instance_set.cc` for best fit.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mesh.core.amounts import ONE, ZERO, Amount
 from mesh.errors import AmountError, LedgerError
@@ -46,7 +49,7 @@ class ResourceIds:
     @property
     def total(self) -> Amount:
         """Sum over all instances."""
-        return sum((amount for _, amount in self.parts), start=Amount(ONE.units * len(self.whole)))
+        return _total(self)
 
     def contains(self, amount: Amount) -> bool:
         """Return whether the amount can be acquired: as whole instances from 1 on, else on one instance."""
@@ -56,12 +59,7 @@ class ResourceIds:
 
     def acquire(self, amount: Amount) -> tuple[ResourceIds, ResourceIds] | None:
         """Return the acquired and the remaining instances; None when `amount` is not available (see `contains`)."""
-        if not self.contains(amount):
-            return None
-        if amount < ONE:
-            return self._acquire_part(amount)
-        count = amount.wholes
-        return ResourceIds(whole=self.whole[:count]), ResourceIds(whole=self.whole[count:], parts=self.parts)
+        return _acquire(self, amount)
 
     def plus(self, other: ResourceIds) -> ResourceIds:
         """Return both together; complete parts of one instance merge to a whole one.
@@ -69,13 +67,7 @@ class ResourceIds:
         Raises:
             LedgerError: An instance would exceed 1.
         """
-        amounts = self.amounts()
-        for number, amount in other.amounts().items():
-            both = amounts.get(number, ZERO) + amount
-            if both > ONE:
-                raise LedgerError(f"instance {number} would have {both} of 1")
-            amounts[number] = both
-        return _from_amounts(amounts)
+        return _plus(self, other)
 
     def minus(self, other: ResourceIds) -> ResourceIds:
         """Return the instances without `other`.
@@ -83,31 +75,62 @@ class ResourceIds:
         Raises:
             LedgerError: A part of `other` is not here.
         """
-        amounts = self.amounts()
-        for number, amount in other.amounts().items():
-            has = amounts.get(number, ZERO)
-            if has < amount:
-                raise LedgerError(f"cannot take {amount} of instance {number}: only {has} is left")
-            amounts[number] = has - amount
-        return _from_amounts(amounts)
+        return _minus(self, other)
 
     def amounts(self) -> dict[int, Amount]:
         """Return the amount of each instance."""
         return {**dict.fromkeys(self.whole, ONE), **dict(self.parts)}
-
-    def _acquire_part(self, amount: Amount) -> tuple[ResourceIds, ResourceIds]:
-        if not amount:
-            return ResourceIds(), self
-        fits = [(has, number) for number, has in self.parts if amount <= has]
-        number = min(fits)[1] if fits else self.whole[0]
-        taken = ResourceIds(parts=((number, amount),))
-        return taken, self.minus(taken)
 
 
 def without_ids(ids: ResourceIds, numbers: Iterable[int]) -> ResourceIds:
     """Return `ids` without any part of these instances."""
     gone = set(numbers)
     return _from_amounts({number: amount for number, amount in ids.amounts().items() if number not in gone})
+
+
+_CACHED_MAX = 4_096
+
+
+@lru_cache(_CACHED_MAX)
+def _total(ids: ResourceIds) -> Amount:
+    return sum((amount for _, amount in ids.parts), start=Amount(ONE.units * len(ids.whole)))
+
+
+@lru_cache(_CACHED_MAX)
+def _acquire(ids: ResourceIds, amount: Amount) -> tuple[ResourceIds, ResourceIds] | None:
+    if not ids.contains(amount):
+        return None
+    if not amount:
+        return ResourceIds(), ids
+    count = amount.wholes
+    if count:
+        return ResourceIds(whole=ids.whole[:count]), ResourceIds(whole=ids.whole[count:], parts=ids.parts)
+    fits = [(has, number) for number, has in ids.parts if amount <= has]
+    number = min(fits)[1] if fits else ids.whole[0]
+    taken = ResourceIds(parts=((number, amount),))
+    return taken, ids.minus(taken)
+
+
+@lru_cache(_CACHED_MAX)
+def _plus(one: ResourceIds, other: ResourceIds) -> ResourceIds:
+    amounts = one.amounts()
+    for number, amount in other.amounts().items():
+        both = amounts.get(number, ZERO) + amount
+        if both > ONE:
+            raise LedgerError(f"instance {number} would have {both} of 1")
+        amounts[number] = both
+    return _from_amounts(amounts)
+
+
+@lru_cache(_CACHED_MAX)
+def _minus(one: ResourceIds, other: ResourceIds) -> ResourceIds:
+    amounts = one.amounts()
+    for number, amount in other.amounts().items():
+        has = amounts.get(number, ZERO)
+        if has < amount:
+            raise LedgerError(f"cannot take {amount} of instance {number}: only {has} is left")
+        amounts[number] = has - amount
+    return _from_amounts(amounts)
 
 
 def _from_amounts(amounts: Mapping[int, Amount]) -> ResourceIds:

@@ -3,11 +3,14 @@
 A row per node, a column per resource name. `available = total - used`. `load` is the part of it that is promised to tasks
 that have not started, so a new task may count on `free = available - load` (Ray's two-pass rule). Each change appends its
 row to `touched`, so readers that cache scores recompute those rows only.
+
+Unit-instance resources, such as GPUs, are also kept by instance (`mesh.core.node_instances`), for nodes that have some. Their amounts
+in `left` are sums; what one run can use of a sum is in `whole_free` and `largest_free`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TypeAlias
@@ -16,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mesh.core.ids import NodeName
-from mesh.core.resources import ResourceSet
+from mesh.core.node_instances import UNIT_INSTANCE_RESOURCES, InstanceHolding, NodeInstances, is_possible
+from mesh.core.resources import UNITS_PER_WHOLE, ResourceSet
 from mesh.errors import LedgerError
 
 Units: TypeAlias = NDArray[np.int64]
@@ -57,6 +61,11 @@ class NodeTable:
         self.load: Units = np.zeros((0, 0), dtype=np.int64)
         #: total - used - load, kept up to date with each change: every task reads it, and reading three tables costs three times as much.
         self.left: Units = np.zeros((0, 0), dtype=np.int64)
+        self._instances: dict[int, NodeInstances] = {}  #: By row; rows without unit-instance resources have none, and pay nothing.
+        self._unit_columns: dict[int, str] = {}  #: Columns of unit-instance resources.
+        self._unit_parts: dict[tuple[tuple[int, int], ...], ResourceSet] = {}  #: Cache: amounts of unit-instance resources.
+        self.whole_free: Units = np.zeros((0, 0), dtype=np.int64)  #: Units on entirely free instances; zero in other columns.
+        self.largest_free: Units = np.zeros((0, 0), dtype=np.int64)  #: Largest free part of one instance; zero in other columns.
         self.busy: Units = np.zeros(0, dtype=np.int64)  #: Number of tasks that run on the node or are promised to it.
 
     def __len__(self) -> int:
@@ -151,21 +160,35 @@ class NodeTable:
         self.foreign.pop(node, None)
         heappush(self._holes, row)
         self.names[row], self.labels[row] = None, {}
-        for table in (self.total, self.used, self.load, self.left):
+        self._instances.pop(row, None)
+        for table in (self.total, self.used, self.load, self.left, self.whole_free, self.largest_free):
             table[row] = 0
         self.busy[row] = 0
         self.shape_version += 1
         self.touched.append(row)
 
-    def promise(self, row: int, wanted: Units) -> None:
-        """Charge the load at once, so the next decision sees it. Raises `LedgerError` beyond what is free."""
+    def promise(self, row: int, wanted: Units, holder: str = "", *, in_parts: bool = False) -> None:
+        """Charge the load at once, so the next decision sees it.
+
+        Args:
+            holder: Holder of the instances; `withdraw` and `finish` name the same one.
+            in_parts: As for `NodeInstances.hold`.
+
+        Raises:
+            LedgerError: More than what is free, or a run would get one instance in two parts.
+        """
         left = self.left[row] - wanted
         if _has_negative(left) and (left[wanted > 0] < 0).any():
             raise LedgerError(f"node {self.names[row]} does not have {self.amounts(wanted)} free")
-        self.queue_for(row, wanted)
+        needs = self.instance_needs(wanted) if self._unit_columns and not in_parts else ()
+        if needs and not self.has_instances(row, (need for need in needs if is_possible(need[1]))):
+            raise LedgerError(f"node {self.names[row]} has {self.amounts(wanted)} free in sum only, in parts of several instances")
+        self.queue_for(row, wanted, holder, in_parts=in_parts)
 
-    def queue_for(self, row: int, wanted: Units) -> None:
+    def queue_for(self, row: int, wanted: Units, holder: str = "", *, in_parts: bool = False) -> None:
         """Charge the load of a task that waits for the node, beyond what is free: the second of Ray's two passes."""
+        if self._unit_columns:
+            self._hold(row, wanted, holder, in_parts=in_parts)
         load, left = self.load[row], self.left[row]  # Views: `self.load[row] += wanted` would write each row twice.
         load += wanted
         left -= wanted
@@ -178,16 +201,20 @@ class NodeTable:
         self.used[row] += wanted
         self.touched.append(row)
 
-    def withdraw(self, row: int, wanted: Units) -> None:
-        """Release a promise."""
+    def withdraw(self, row: int, wanted: Units, holder: str = "") -> None:
+        """Release a promise of the holder."""
         self._take(self.load, row, wanted)
+        if self._unit_columns:
+            self._release(row, wanted, holder)
         self.left[row] += wanted
         self.busy[row] -= 1
         self.touched.append(row)
 
-    def finish(self, row: int, wanted: Units) -> None:
-        """Release what was in use."""
+    def finish(self, row: int, wanted: Units, holder: str = "") -> None:
+        """Release what the holder used."""
         self._take(self.used, row, wanted)
+        if self._unit_columns:
+            self._release(row, wanted, holder)
         self.left[row] += wanted
         self.busy[row] -= 1
         self.touched.append(row)
@@ -200,6 +227,10 @@ class NodeTable:
         self.used[row] += more
         self.left[row] -= more
         self.foreign[node] = wanted
+        part = self._unit_part(wanted)
+        if part or row in self._instances:
+            self._instances.setdefault(row, NodeInstances()).set_foreign(part)
+            self._look_at_instances(row)
         self.touched.append(row)
 
     def free(self, rows: NDArray[np.intp] | slice) -> Units:
@@ -208,10 +239,139 @@ class NodeTable:
         free: Units = np.maximum(left, 0)
         return free
 
+    # -- unit-instance resources ---------------------------------------------------------------------------------------
+
+    def instance_needs(self, wanted: Units) -> tuple[tuple[int, int], ...]:
+        """Return column and amount of each unit-instance resource in the demand of one run."""
+        return tuple([(column, int(wanted[column])) for column in self._unit_columns if column < len(wanted) and wanted[column]])
+
+    def instances_fit(self, needs: Sequence[tuple[int, int]], rows: NDArray[np.intp] | slice) -> NDArray[np.bool_]:
+        """Return a mask of the rows where one run finds its instances: whole free ones, or its part on a single one [k].
+
+        Args:
+            needs: From `instance_needs`.
+        """
+        parts = [self._free_for_run(column, units)[rows] >= units for column, units in needs]
+        fits: NDArray[np.bool_] = np.logical_and.reduce(parts)
+        return fits
+
+    def has_instances(self, row: int, needs: Iterable[tuple[int, int]]) -> bool:
+        """Return whether one run finds its instances on the row; `instances_fit` for a single row."""
+        for column, units in needs:
+            free = self.largest_free if units < UNITS_PER_WHOLE else self.whole_free
+            if free[row, column] < units or not is_possible(units):
+                return False
+        return True
+
+    def fits(self, row: int, wanted: Units) -> bool:
+        """Return whether a run of this demand fits on the row now."""
+        return not (self.left[row] < wanted)[wanted > 0].any() and self.has_instances(row, self.instance_needs(wanted))
+
+    def fits_without(self, row: int, wanted: Units, holders: Iterable[str]) -> bool:
+        """Return whether a run would find its instances on the row if these holders released theirs; sums are not looked at."""
+        node = self._instances.get(row)
+        return node is None or node.fits_without(self._unit_part(wanted), [*holders])
+
+    def left_for(self, demands: Iterable[Units]) -> Units:
+        """Return what is left of each row that runs of these sizes can use [n, r]: GPUs in parts are no use to a run of a whole one.
+
+        For parts of several sizes it is what runs of the largest size can use.
+        """
+        left = self.left[: len(self.names)]
+        if not self._instances:
+            return left
+        needs: dict[int, int] = {}
+        for wanted in demands:
+            for column, units in self.instance_needs(wanted):
+                needs[column] = max(needs.get(column, 0), units)
+        if needs:
+            left = left.copy()
+            for row, node in self._instances.items():
+                for column, units in needs.items():
+                    left[row, column] = min(left[row, column], node.usable(self._unit_columns[column], units))
+        return left
+
+    def partly_free(self, rows: Iterable[int], column: int) -> int:
+        """Return how many instances of the column's resource are free in part on these rows."""
+        return sum(self._instances[row].partly_free(self._unit_columns[column]) for row in rows if row in self._instances)
+
+    def holdings(self, row: int) -> tuple[InstanceHolding, ...]:
+        """Return who holds which instances of the row."""
+        return self._instances[row].holdings() if row in self._instances else ()
+
+    def move_instances(self, row: int, holder: str, to: str) -> None:
+        """Give another holder the instances of this one."""
+        if row in self._instances:
+            self._instances[row].move(holder, to)
+
+    def remember(self, node: NodeName, holdings: Sequence[InstanceHolding]) -> None:
+        """Let the holders of a snapshot get the same instances again, until `forget_remembered`."""
+        if holdings:
+            self._instances.setdefault(self.row(node), NodeInstances()).remember(holdings)
+
+    def forget_remembered(self) -> None:
+        """End the restoration of a snapshot."""
+        for node in self._instances.values():
+            node.forget_remembered()
+
+    def check_instances(self) -> Iterator[str]:
+        """Yield a message per broken invariant between sums and instances."""
+        for row, node in self._instances.items():
+            yield from (f"node {self.names[row]}: {wrong}" for wrong in node.check())
+            held = sum((each.wanted for each in node.holdings()), start=ResourceSet())
+            charged = self._unit_part(self.used[row] + self.load[row])
+            if held != charged:
+                yield f"node {self.names[row]}: {held} is held by instance, {charged} in sum"
+
+    def _free_for_run(self, column: int, units: int) -> Units:
+        """Return the free amounts that count for a run's demand: of whole instances, or of the one with the largest free part."""
+        if units < UNITS_PER_WHOLE:
+            return self.largest_free[:, column]
+        return self.whole_free[:, column] if is_possible(units) else np.zeros(len(self.whole_free), dtype=np.int64)
+
+    def _hold(self, row: int, wanted: Units, holder: str, *, in_parts: bool) -> None:
+        part = self._unit_part(wanted)
+        if part:
+            self._instances.setdefault(row, NodeInstances()).hold(holder, part, in_parts=in_parts)
+            self._look_at_instances(row)
+
+    def _release(self, row: int, wanted: Units, holder: str) -> None:
+        part = self._unit_part(wanted)
+        if part:
+            self._instances[row].release(holder, part)
+            self._look_at_instances(row)
+
+    def _unit_part(self, wanted: Units) -> ResourceSet:
+        needs = self.instance_needs(wanted)
+        part = self._unit_parts.get(needs)
+        if part is None:
+            if len(self._unit_parts) >= _VECTORS_MAX:
+                self._unit_parts.clear()
+            part = self._unit_parts[needs] = ResourceSet({self._unit_columns[column]: units for column, units in needs})
+        return part
+
+    def _look_at_instances(self, row: int) -> None:
+        node = self._instances[row]
+        for column, name in self._unit_columns.items():
+            self.whole_free[row, column], self.largest_free[row, column] = node.whole_and_largest(name)
+
+    def _set_instances(self, row: int, total: Units) -> None:
+        """Number the row's instances, if it has any."""
+        if row not in self._instances and not any(total[column] for column in self._unit_columns):
+            return
+        node = self._instances.setdefault(row, NodeInstances())
+        for column, name in self._unit_columns.items():
+            node.set_total(name, int(total[column]))
+        self._look_at_instances(row)
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
     def _set_total(self, row: int, total: Units) -> None:
         self.left[row] += total - self.total[row]
         self.total[row] = total
         self.totals_version += 1
+        if self._unit_columns:
+            self._set_instances(row, total)
 
     def _take(self, table: Units, row: int, wanted: Units) -> None:
         left = table[row] - wanted
@@ -234,6 +394,8 @@ class NodeTable:
     def _add_column(self, name: str) -> None:
         self._vectors.clear()
         self._columns[name] = len(self.resources)
+        if name in UNIT_INSTANCE_RESOURCES:
+            self._unit_columns[len(self.resources)] = name
         self.resources = (*self.resources, name)
         self._pad(((0, 0), (0, 1)))
         self.foreign = {node: np.pad(seen, (0, 1)) for node, seen in self.foreign.items()}
@@ -242,6 +404,7 @@ class NodeTable:
     def _pad(self, by: tuple[tuple[int, int], tuple[int, int]]) -> None:
         """Append rows and columns of zeros to all tables."""
         self.total, self.used, self.load, self.left = (np.pad(table, by) for table in (self.total, self.used, self.load, self.left))
+        self.whole_free, self.largest_free = (np.pad(table, by) for table in (self.whole_free, self.largest_free))
 
 
 def _has_negative(row: Units) -> bool:

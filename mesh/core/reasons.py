@@ -86,6 +86,8 @@ class Reason(str, Enum):
     """The pool of the work, or each pool of the mesh, could not hold the work even when empty."""
     NODES_BUSY = "NODES_BUSY"
     """Nodes of the mesh could run the work, but are full now."""
+    INSTANCES_FRAGMENTED = "INSTANCES_FRAGMENTED"
+    """Nodes have enough of a resource such as GPUs in sum, but only in parts of several instances; a run gets one undivided."""
     NO_NODE_FITS = "NO_NODE_FITS"
     """No node has the labels and resources that the work requires, even when empty."""
     NAMED_NODE_GONE = "NAMED_NODE_GONE"
@@ -249,6 +251,7 @@ PASSING: frozenset[Reason] = frozenset(
         Reason.WAITING_FOR_INPUTS,
         Reason.WAITING_IN_QUEUE,
         Reason.NODES_BUSY,
+        Reason.INSTANCES_FRAGMENTED,
         Reason.GROUPS_AT_LIMIT,
         Reason.WAITING_FOR_GROUP,
         Reason.WAITING_FOR_VICTIMS,

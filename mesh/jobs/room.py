@@ -9,8 +9,9 @@ import numpy as np
 
 from mesh.core.ids import JobId, NodeName, PoolName
 from mesh.core.labels import matches
+from mesh.core.node_instances import UNIT_INSTANCE_RESOURCES
 from mesh.core.nodes import NodeTable, Units
-from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.resources import NOTHING, UNITS_PER_WHOLE, ResourceSet
 from mesh.policies.policy import BoolArray, IntArray, NodeScoringView
 
 
@@ -37,6 +38,8 @@ class Room:
         self._masks: dict[tuple[tuple[str, str], ...], BoolArray] = {}
         self.total = self._wide(table.total[rows], len(more))
         self.free = self._wide(table.free(rows), len(more))
+        self._whole = self._wide(table.whole_free[rows], len(more))  #: Units on entirely free instances.
+        self._units = [column for column, name in enumerate(self.resources) if name in UNIT_INSTANCE_RESOURCES]
         self._load = self._wide(table.load[rows], len(more))
         self._busy: IntArray = table.busy[rows].copy()
         self._of_job: dict[JobId, IntArray] = {}
@@ -101,8 +104,18 @@ class Room:
         left = self._pool_free.get(pool)
         if left is not None and (left < wanted).any():
             return np.zeros(len(self.names), dtype=np.bool_)
-        fitting: BoolArray = suits & (self.free >= wanted).all(axis=1)
+        fitting: BoolArray = suits & (self.free_for(wanted) >= wanted).all(axis=1)
         return fitting
+
+    def free_for(self, *demands: Units) -> Units:
+        """Return the free amounts that members of these sizes can use [n, r]: GPUs that are free in part are no use for a whole one."""
+        columns = [column for column in self._units if any(wanted[column] >= UNITS_PER_WHOLE for wanted in demands)]
+        free: Units = self.free
+        if not columns:
+            return free
+        free = free.copy()
+        free[:, columns] = np.minimum(free[:, columns], self._whole[:, columns])
+        return free
 
     def occupy(self, job: JobId, row: int) -> None:
         """Count a member of the job that the node table already includes."""
@@ -118,6 +131,8 @@ class Room:
 
     def _change(self, job: JobId, pool: PoolName, row: int, wanted: Units, sign: int) -> None:
         self.free[row] -= sign * wanted
+        for column in self._units:
+            self._whole[row, column] -= sign * (wanted[column] if wanted[column] >= UNITS_PER_WHOLE else 0)
         self._load[row] += sign * wanted
         self._busy[row] += sign
         self._of_job.setdefault(job, np.zeros(len(self.names), dtype=np.int64))[row] += sign

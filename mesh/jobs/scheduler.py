@@ -175,7 +175,7 @@ class _Round:
         if not self.room.knows(work.spec.pool):
             return work.refuse(Reason.POOL_UNKNOWN, f"there is no pool {work.spec.pool}")
         demands, limit = self._demands(work), self.room.pool_free(work.spec.pool)
-        short = shortage(demands, self.room.free, limit, self.room.resources)
+        short = shortage(demands, self._free_for(demands), limit, self.room.resources)
         if short is None and (self._follow_policy(work) or self._search(work, demands, limit)):
             work.lacks_minimum = False
             return True
@@ -202,9 +202,12 @@ class _Round:
 
     def _search(self, work: _Work, demands: Demands, limit: Units | None) -> bool:
         """Search another arrangement than the policy's."""
-        for role, row in pack(demands, self.room.free, limit, self.steps).places or ():
+        for role, row in pack(demands, self._free_for(demands), limit, self.steps).places or ():
             self._take(work, THE_LEADER if role == LEADER else work.waiting[role][-1], row)
         return THE_LEADER in work.new
+
+    def _free_for(self, demands: Demands) -> Units:
+        return self.room.free_for(demands.leader.wanted, *(part.wanted for part in demands.sets))
 
     def _why_not(self, work: _Work, demands: Demands, now: Shortage | None) -> tuple[Reason, str, bool]:
         """Return the reason, the message, and whether it is permanent.

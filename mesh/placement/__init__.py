@@ -4,7 +4,7 @@ Nodes:
 
     feasibility  feasible and available nodes, with reasons
     candidates   nodes scored for one shape
-    two_pass     Ray's two-pass schedule, with spill-over
+    two_pass     both passes for one demand; Ray's schedule of many
 
 Placement groups:
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from mesh.core.ids import JobId, NodeName
 from mesh.core.labels import matches
+from mesh.core.node_instances import is_possible
 from mesh.core.nodes import NodeTable, Units
 from mesh.core.resources import ResourceSet
 from mesh.placement.feasibility import label_rows
@@ -63,6 +64,8 @@ class Candidates:
         self._is_stale = False  #: All scores must be recomputed for the same rows.
         self._version = 0  #: Version of the policy for which the scores are valid.
         self._needs: list[tuple[int, int]] = []  #: Column and amount of each wanted resource.
+        self._instance_needs: tuple[tuple[int, int], ...] = ()  #: Those of them that are counted by instance, as GPUs are.
+        self._in_parts: set[int] = set()  #: Rows with enough in sum, but in parts of several instances.
         self._seen = 0  #: Length of the table's log of touched rows that is already applied.
         self._shape_version = self._totals = -1
         self._feasible: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
@@ -94,13 +97,31 @@ class Candidates:
         self._refresh()
         return self._scores
 
+    def in_parts(self) -> tuple[str, int, int] | None:
+        """Return the resource that some node has enough of in sum, but only in parts of several instances; None: no node has.
+
+        It is about the nodes as the last `pick`, `scores` or `feasible_rows` saw them.
+
+        Returns:
+            Its name, the amount that one run asks for, and how many instances are free in part on those nodes.
+        """
+        if not self._in_parts:
+            return None
+        table, rows = self._table, sorted(self._in_parts)
+        for column, units in self._instance_needs:
+            short = [row for row in rows if not table.has_instances(row, ((column, units),))]
+            if short:
+                return table.resources[column], units, table.partly_free(short, column)
+        return None
+
     def feasible_rows(self) -> NDArray[np.intp]:
         """Return the rows with matching labels that could hold the shape when empty."""
         self._refresh()
         totals = self._table.totals_version
         if self._feasible_at != (self._shape_version, totals):
             total = self._table.total[: len(self._labelled)]
-            self._feasible = np.flatnonzero(self._labelled & (total >= self.vector).all(axis=1))
+            is_possible_anywhere = all(is_possible(units) for _, units in self._instance_needs)
+            self._feasible = np.flatnonzero(self._labelled & (total >= self.vector).all(axis=1) & is_possible_anywhere)
             self._feasible_at = (self._shape_version, totals)
         return self._feasible
 
@@ -132,6 +153,8 @@ class Candidates:
 
     def _score_singly(self, rows: list[int]) -> None:
         fitting = []
+        if self._in_parts:
+            self._in_parts.difference_update(rows)
         for row in rows:
             if self._fits_on(row):
                 fitting.append(row)
@@ -147,12 +170,17 @@ class Candidates:
         for column, amount in self._needs:
             if left[column] < amount:
                 return False
+        if self._instance_needs and not self._table.has_instances(row, self._instance_needs):
+            if self._labelled[row]:
+                self._in_parts.add(row)
+            return False
         return bool(self._labelled[row])
 
     def _start_again(self) -> None:
         table = self._table
         self.vector = table.vector(self.wanted)  # First: the call may add a column.
         self._needs = [(column, amount) for column, amount in enumerate(self.vector.tolist()) if amount]
+        self._instance_needs = table.instance_needs(self.vector)
         self._labelled = label_rows(table, self._selector)
         self._all_labelled = bool(self._labelled.all())
         self._scores = np.full(len(table.names), -np.inf)
@@ -183,11 +211,23 @@ class Candidates:
         fits = np.logical_and.reduce(free >= self.vector, axis=1)
         if not self._all_labelled:
             fits &= self._labelled[rows]
+        if self._instance_needs:
+            whole = self._table.instances_fit(self._instance_needs, rows)
+            self._note_in_parts(rows, fits & ~whole)
+            fits &= whole
         if not np.count_nonzero(fits):
             self._scores[rows] = -np.inf
             return
         scores = self._policy.score(self._demand, self._view(rows, free))
         self._scores[rows] = np.where(fits, scores, -np.inf)
+
+    def _note_in_parts(self, rows: NDArray[np.intp] | slice, are_in_parts: BoolArray) -> None:
+        """Keep the rows with enough in sum only. A slice is all rows."""
+        if isinstance(rows, slice):
+            self._in_parts = set(np.flatnonzero(are_in_parts).tolist())
+        else:
+            self._in_parts.difference_update(rows.tolist())
+            self._in_parts.update(rows[are_in_parts].tolist())
 
     def _view(self, rows: NDArray[np.intp] | slice, free: IntArray) -> NodeScoringView:
         table, count = self._table, len(free)

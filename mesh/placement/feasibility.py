@@ -12,17 +12,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mesh.core.counting import counted
 from mesh.core.ids import NodeName
 from mesh.core.labels import meets, mismatch, wishes_of
+from mesh.core.node_instances import is_possible
 from mesh.core.nodes import NodeTable, Units
 from mesh.core.reasons import Reason
-from mesh.core.resources import ResourceSet, format_units
+from mesh.core.resources import UNITS_PER_WHOLE, ResourceSet, format_units
 from mesh.core.task_spec import NO_LABELS
 
 RowMask = NDArray[np.bool_]  #: Shape [rows], one per entry of `NodeTable.names`.
@@ -69,6 +71,8 @@ def feasible_rows(table: NodeTable, wanted: Units, selector: Mapping[str, str] =
     """
     columns = np.flatnonzero(wanted)
     covers = np.all(table.total[: len(table.names), columns] >= wanted[columns], axis=1)
+    if not all(is_possible(units) for _, units in table.instance_needs(wanted)):
+        covers[:] = False
     return np.logical_and(covers, label_rows(table, selector))
 
 
@@ -76,7 +80,9 @@ def available_rows(table: NodeTable, wanted: Units, feasible: RowMask) -> RowMas
     """Return a mask of the feasible nodes with enough capacity that is neither used nor promised."""
     columns, rows = np.flatnonzero(wanted), slice(0, len(table.names))
     free = table.total[rows, columns] - table.used[rows, columns] - table.load[rows, columns]
-    return np.logical_and(np.all(free >= wanted[columns], axis=1), feasible)
+    available = np.logical_and(np.all(free >= wanted[columns], axis=1), feasible)
+    needs = table.instance_needs(wanted)
+    return np.logical_and(available, table.instances_fit(needs, rows)) if needs else available
 
 
 def explain(
@@ -95,8 +101,9 @@ def explain(
     verdicts = []
     for row, name in enumerate(table.names):
         if name is not None:
-            unwanted = _unwanted(table, row, name, selector, node)
-            verdicts.append(unwanted or _by_room(name, [*zip(names, asked, free[row], total[row], strict=True)]))
+            rooms = [*zip(names, asked, free[row], total[row], strict=True)]
+            verdict = _unwanted(table, row, name, selector, node) or _by_room(name, rooms)
+            verdicts.append(_by_instance(table, row, verdict, vector))
     if node is not None and node not in table:
         words = f"there is no node {node}, which is named"
         verdicts.append(NodeVerdict(node=node, fit=NodeFit.INFEASIBLE, reason=Reason.NAMED_NODE_GONE, words=words))
@@ -117,14 +124,15 @@ def summarise(verdicts: Sequence[NodeVerdict], *, is_named: bool = False) -> tup
         return Reason.WAITING_IN_QUEUE, "a node has room now"
     first = {verdict.reason: verdict.words for verdict in reversed(asked)}
     counts = Counter(verdict.reason for verdict in asked)
-    kinds = sorted(counts, key=lambda reason: reason is not Reason.NODE_BUSY)
+    kinds = sorted(counts, key=lambda reason: reason not in (Reason.NODE_BUSY, Reason.INSTANCES_FRAGMENTED))
     reasons = [first[reason] if counts[reason] == 1 else f"{first[reason]} (and {counts[reason] - 1} more like it)" for reason in kinds]
     return _reason_for_all(asked, is_named), "; ".join(reasons)
 
 
 def _reason_for_all(asked: Sequence[NodeVerdict], is_named: bool) -> Reason:
     if any(verdict.fit is NodeFit.UNAVAILABLE for verdict in asked):
-        return Reason.NODES_BUSY
+        is_split = all(verdict.reason is Reason.INSTANCES_FRAGMENTED for verdict in asked if verdict.fit is NodeFit.UNAVAILABLE)
+        return Reason.INSTANCES_FRAGMENTED if is_split else Reason.NODES_BUSY
     if not is_named:
         return Reason.NO_NODE_FITS
     return Reason.NAMED_NODE_TOO_SMALL if asked[0].reason is Reason.NODE_TOO_SMALL else Reason.NAMED_NODE_GONE
@@ -137,6 +145,32 @@ def _unwanted(table: NodeTable, row: int, name: NodeName, selector: Mapping[str,
         return NodeVerdict(node=name, fit=NodeFit.INFEASIBLE, reason=Reason.NODE_NOT_NAMED, words=words)
     lacking = mismatch(selector, table.labels[row], f"node {name}")
     return None if lacking is None else NodeVerdict(node=name, fit=NodeFit.INFEASIBLE, reason=Reason.LABEL_MISMATCH, words=lacking)
+
+
+def _by_instance(table: NodeTable, row: int, verdict: NodeVerdict, wanted: Units) -> NodeVerdict:
+    """Return the verdict, corrected where the node has enough of a resource in sum only."""
+    for need in table.instance_needs(wanted) if verdict.fit is not NodeFit.INFEASIBLE else ():
+        resource, asked = table.resources[need[0]], need[1]
+        if not is_possible(asked):
+            return replace(verdict, fit=NodeFit.INFEASIBLE, reason=Reason.NODE_TOO_SMALL, words=impossible(resource, asked))
+        if verdict.fit is NodeFit.AVAILABLE and not table.instances_fit((need,), slice(row, row + 1))[0]:
+            count = table.partly_free((row,), need[0])
+            words = f"node {verdict.node}: {in_parts(resource, asked, count)} not free there"
+            return replace(verdict, fit=NodeFit.UNAVAILABLE, reason=Reason.INSTANCES_FRAGMENTED, words=words)
+    return verdict
+
+
+def in_parts(resource: str, asked: int, count: int) -> str:
+    """Return that `count` instances are free in part, and what one run asks for; the caller adds where that is not free."""
+    name = resource.upper() if resource == "gpu" else resource
+    lacking = "a whole one is" if asked == UNITS_PER_WHOLE else f"{format_units(resource, asked)} whole ones are"
+    lacking = f"{format_units(resource, asked)} of one is" if asked < UNITS_PER_WHOLE else lacking
+    return f"{counted(count, f'{name} is', f'{name}s are')} partly used; {lacking}"
+
+
+def impossible(resource: str, asked: int) -> str:
+    """Return why no node can ever provide the amount of a unit-instance resource."""
+    return f"{format_units(resource, asked)} {resource} requested; request a whole number, or less than 1 to share one"
 
 
 def _by_room(name: NodeName, rooms: list[tuple[str, int, int, int]]) -> NodeVerdict:

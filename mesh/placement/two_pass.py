@@ -1,11 +1,11 @@
 """Ray's two-pass schedule, and the spill-over when a node joins or grows.
 
-The first pass looks for nodes with capacity now: available less load. In the second pass a task without such a node takes one that could
-hold it when empty, and waits there. One of the nodes found is drawn at random: nodes decide on outdated views of each other, and if all
-chose the emptiest it would soon be the fullest. Each decision is charged as load at once, so that the next one sees it.
+`find` looks for nodes with capacity now: available less load. The second pass looks for those that could hold the task when empty; there
+it waits, or in the mesh's queue. Each decision is charged as load at once, so that the next one sees it.
 
-The mesh's own scheduler keeps waiting tasks in its queues instead of at nodes, and chooses by score (`mesh.tasks.scheduler`). This
-module is the plain rule for callers that need only that.
+The mesh's scheduler and the placement of stages' slots call `find` and `is_feasible` with the policy of a pool. They keep waiting tasks
+in queues instead of at nodes (ADR 0049). `schedule` and `spill_over` are Ray's whole rule for callers without queues: a node is drawn at
+random, since nodes that decide on outdated views of each other would all choose the emptiest.
 
 Source:
     Ray, `SchedulingPolicy::Schedule` and `SpillOver`.
@@ -15,15 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mesh.core.ids import NodeName, TaskId
-from mesh.core.labels import matches
 from mesh.core.nodes import NodeTable
 from mesh.core.task_spec import TaskRequest
-from mesh.placement.feasibility import available_rows, feasible_rows
-from mesh.policies.policy import Draw
+from mesh.placement.candidates import Candidates
+from mesh.policies.policy import Draw, NodeDemand
+from mesh.policies.random_node import RANDOM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,28 @@ class Placements:
     nodes: Mapping[TaskId, NodeName]  #: Tasks with a node, in the order they were considered.
     waiting: frozenset[TaskId]  #: Those of them that must wait at their node for capacity.
     infeasible: tuple[TaskId, ...]  #: No node could hold them even when empty.
+
+
+_NO_ROWS: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+
+
+class Found(NamedTuple):
+    """Result of both passes for one demand."""
+
+    row: int | None  #: Row with capacity now, as the policy chose it.
+    feasible: NDArray[np.intp] = _NO_ROWS  #: Rows that could hold the demand when empty; searched only when none has capacity now.
+
+
+def find(candidates: Candidates, draw: Draw) -> Found:
+    """Return a row with capacity now, or else the rows to wait for; none of both: the demand is infeasible."""
+    row = candidates.pick(draw)
+    return Found(None, candidates.feasible_rows()) if row is None else Found(row)
+
+
+def is_feasible(candidates: Candidates, row: int | None = None) -> bool:
+    """Return whether this row, or any, could hold the demand when empty."""
+    rows = candidates.feasible_rows()
+    return len(rows) > 0 if row is None else row in rows
 
 
 def schedule(tasks: Iterable[TaskRequest], table: NodeTable, draw: Draw) -> Placements:
@@ -50,17 +74,16 @@ def schedule(tasks: Iterable[TaskRequest], table: NodeTable, draw: Draw) -> Plac
     waiting: set[TaskId] = set()
     infeasible: list[TaskId] = []
     for request in tasks:
-        wanted = table.vector(request.resources)
-        feasible = feasible_rows(table, wanted, request.selector)
-        rows = np.flatnonzero(available_rows(table, wanted, feasible))
-        if rows.size == 0:
-            rows = np.flatnonzero(feasible)
-            if rows.size == 0:
-                infeasible.append(request.task)
-                continue
+        candidates = _candidates(table, request)
+        found = find(candidates, draw)
+        if found.row is None and not len(found.feasible):
+            infeasible.append(request.task)
+            continue
+        row = found.row
+        if row is None:
+            row = int(found.feasible[draw(len(found.feasible))])
             waiting.add(request.task)
-        row = int(rows[draw(rows.size)])
-        table.queue_for(row, wanted)
+        table.queue_for(row, candidates.vector, request.task)
         nodes[request.task] = table.name(row)
     return Placements(nodes=nodes, waiting=frozenset(waiting), infeasible=tuple(infeasible))
 
@@ -85,8 +108,12 @@ def spill_over(infeasible: Iterable[TaskRequest], ready: Iterable[TaskRequest], 
 
 
 def _charge_if_feasible(table: NodeTable, row: int, request: TaskRequest) -> bool:
-    wanted = table.vector(request.resources)
-    if (table.total[row] < wanted).any() or not matches(request.selector, table.labels[row]):
+    candidates = _candidates(table, request)
+    if not is_feasible(candidates, row):
         return False
-    table.queue_for(row, wanted)
+    table.queue_for(row, candidates.vector, request.task)
     return True
+
+
+def _candidates(table: NodeTable, request: TaskRequest) -> Candidates:
+    return Candidates(table, request.resources, request.selector, RANDOM, NodeDemand(wanted=table.vector(request.resources)))

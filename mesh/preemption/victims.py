@@ -8,7 +8,7 @@ is a multidimensional knapsack and not worth its time here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -64,6 +64,7 @@ def plan(
     rules: PreemptionRules,
     recent_preemptions: Mapping[LabelName, int] = NO_COUNTS,
     reusable: Collection[GroupId] = (),
+    finds_instances: Callable[[int, Sequence[Candidate]], bool] | None = None,
 ) -> PreemptionPlan | PreemptionRefused:
     """Return the cheapest minimal set of victims that lets the demand in, or why there is none.
 
@@ -74,6 +75,7 @@ def plan(
         free_by_row: Free amounts of each feasible node; an absent resource counts as zero.
         recent_preemptions: As for `evaluate`; all victims together stay within `rules.per_minute_max`.
         reusable: Placement groups that serve the demand unchanged.
+        finds_instances: Whether the demand finds its GPUs undivided on the row once these candidates are gone; None: it needs none.
     """
     return _Search(
         names=tuple(wanted),
@@ -85,6 +87,7 @@ def plan(
         per_minute_max=rules.per_minute_max,
         recent_preemptions=recent_preemptions,
         reusable=frozenset(reusable),
+        finds_instances=finds_instances,
     ).best(free_by_row, scored)
 
 
@@ -117,6 +120,7 @@ class _Search:
     per_minute_max: int | None
     recent_preemptions: Mapping[LabelName, int]
     reusable: frozenset[GroupId]
+    finds_instances: Callable[[int, Sequence[Candidate]], bool] | None = None
     by_row: dict[int, list[_Offer]] = field(default_factory=dict)
     of_pool: list[_Offer] = field(default_factory=list)  #: Offers with quota that is short, in the order of `_order`.
     own_of_pool: list[_Offer] = field(default_factory=list)  #: Those of the preemptor's label.
@@ -126,7 +130,7 @@ class _Search:
         """Return the plan, or why there is none."""
         self._sort_in([found for found in scored if found.verdict is Reason.ELIGIBLE])
         short_by_row = {row: self._short(free) for row, free in free_by_row.items()}
-        roomy = min((row for row, short in short_by_row.items() if not any(short)), default=None)
+        roomy = min((row for row, short in short_by_row.items() if not any(short) and self._finds(row)), default=None)
         chosen: _Choice | None = None
         for row, short in short_by_row.items():
             if chosen is not None and not self._could_outrank(chosen, row, short):
@@ -175,7 +179,7 @@ class _Search:
         """Yield ways to fit the demand on that row. Rows that lack only quota are all alike, so only the first is tried."""
         here = self.by_row.get(row, [])
         yield from (self._cover(row, short, [offer], [offer]) for offer in here if offer.candidate.group in self.reusable)
-        if not is_first and not (any(short) and here):
+        if not is_first and not (here and (any(short) or not self._finds(row))):
             return
         own = [offer for offer in here if not offer.crosses]
         from_own = self._cover(row, short, own, self.own_of_pool)
@@ -193,9 +197,10 @@ class _Search:
         counts: dict[LabelName, int] = {}
         for is_for_room, offers in ((True, here), (False, of_pool)):
             lacks = room if is_for_room else quota
-            for offer in offers if any(lacks) else ():
+            for offer in offers if any(lacks) or (is_for_room and not self._finds(row)) else ():
                 candidate = offer.candidate
-                if not _helps(offer.room if is_for_room else offer.quota, lacks) or candidate.task in taken:
+                helps = _helps(offer.room if is_for_room else offer.quota, lacks) or (is_for_room and not any(lacks) and any(offer.room))
+                if not helps or candidate.task in taken:
                     continue
                 if self._is_at_limit(candidate.label, counts):
                     continue
@@ -203,9 +208,9 @@ class _Search:
                 if candidate.row == row:
                     _lessen(room, offer.room)
                 _lessen(quota, offer.quota)
-                if not any(lacks):
+                if not any(lacks) and (not is_for_room or self._finds(row, taken.values())):
                     break
-        if any(room) or any(quota):
+        if any(room) or any(quota) or not self._finds(row, taken.values()):
             return None
         victims = list(taken.values())
         return self._choice(row, self._spare(row, short, victims) if len(victims) > 1 else victims)
@@ -225,13 +230,19 @@ class _Search:
                 kept = without
         return kept
 
-    def _suffices(self, row: int, short: tuple[int, ...], victims: Iterable[_Offer]) -> bool:
+    def _suffices(self, row: int, short: tuple[int, ...], victims: Sequence[_Offer]) -> bool:
         room, quota = list(short), list(self.quota)
         for offer in victims:
             if offer.candidate.row == row:
                 _lessen(room, offer.room)
             _lessen(quota, offer.quota)
-        return not any(room) and not any(quota)
+        return not any(room) and not any(quota) and self._finds(row, victims)
+
+    def _finds(self, row: int, victims: Iterable[_Offer] = ()) -> bool:
+        """Return whether the demand finds its instances on the row without the victims; amounts in sum are counted elsewhere."""
+        return self.finds_instances is None or self.finds_instances(
+            row, [offer.candidate for offer in victims if offer.candidate.row == row]
+        )
 
     def _choice(self, row: int, victims: list[_Offer]) -> _Choice:
         gain = REUSE_GAIN if self._reused(row, victims) is not None else 0.0
@@ -267,6 +278,8 @@ class _Search:
                 _lessen(room, offer.room)
             left_by_row.append((sum(lacks / amount for lacks, amount in zip(room, self.wanted, strict=True) if amount), row, room))
         share, _, room = min(left_by_row)
+        if not share and self.finds_instances is not None:
+            return "no instance would come free undivided"
         if not share:
             return f"at most {counted(self.per_minute_max or 0, 'task')} of a label may be preempted per minute, and more are needed"
         return f"the best node would still lack {_amounts(self.names, room)}"

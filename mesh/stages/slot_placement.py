@@ -17,6 +17,7 @@ from dataclasses import fields
 from mesh.core.counting import counted
 from mesh.core.ids import NodeName, PoolName, StageId, TaskId
 from mesh.core.labels import mismatch
+from mesh.core.node_instances import UNIT_INSTANCE_RESOURCES, copies_on_instances, is_possible
 from mesh.core.node_sizes import may_grow
 from mesh.core.nodes import NodeTable
 from mesh.core.pools import PoolLedger
@@ -26,6 +27,8 @@ from mesh.core.resources import NOTHING, ResourceSet, format_units
 from mesh.core.seen_nodes import ForeignUse, NodeSeen
 from mesh.core.task_spec import TaskRequest, Weights
 from mesh.placement.candidates import Candidates
+from mesh.placement.feasibility import impossible, in_parts
+from mesh.placement.two_pass import find
 from mesh.policies.catalogue import ALIASES, BUILT_INS, Catalogue, UnknownPolicy, parts_of
 from mesh.tasks.queued_shapes import QueuedShapes
 from mesh.tasks.settings import SchedulerSettings
@@ -98,10 +101,10 @@ class SlotPlacement:
     def _place_again(self, name: NodeName) -> None:
         """Charge a node that is listed again for the slots that were on it: Ray may have missed it for one look."""
         row = self._table.row(name)
-        for slot, nodes in self._held.values():
+        for stage, (slot, nodes) in self._held.items():
             for node in nodes:
                 if node == name:
-                    self._table.queue_for(row, self._table.vector(slot))
+                    self._table.queue_for(row, self._table.vector(slot), stage)
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
@@ -120,7 +123,7 @@ class SlotPlacement:
         if may_grow(slot, (each.spec.capacity for each in self._pools.pools.values()), self.totals):
             return None
         rows = self._candidates(pool, slot).feasible_rows().tolist()
-        return sum(slot.copies_in(self._nodes[self._table.name(row)].total) or 0 for row in rows)
+        return sum(_copies(slot, self._nodes[self._table.name(row)].total) for row in rows)
 
     def fits(self, pool: PoolName, slot: ResourceSet) -> bool:
         """Return whether a node of the pool has a slot free now."""
@@ -130,13 +133,20 @@ class SlotPlacement:
     def refusal(self, pool: PoolName, slot: ResourceSet) -> tuple[Reason, str]:
         """Return why no node of the pool has a slot free."""
         wanted = ", ".join(f"{format_units(name, units)} {name}" for name, units in slot.items())
-        count = len(self._candidates(pool, slot).feasible_rows())
+        candidates = self._candidates(pool, slot)
+        count = len(candidates.feasible_rows())
+        split = candidates.in_parts() if count else None
+        if split is not None:
+            return Reason.INSTANCES_FRAGMENTED, f"one slot takes {wanted}, and {in_parts(*split)} free on no node of the mesh"
         if count:
             words = f"one slot takes {wanted}, and {counted(count, 'node')} of the mesh would hold it when empty; none has that much free"
             return Reason.NODES_BUSY, words
         return Reason.NO_NODE_FITS, self._no_node(pool, slot, wanted)
 
     def _no_node(self, pool: PoolName, slot: ResourceSet, wanted: str) -> str:
+        split = next((name for name in slot if name in UNIT_INSTANCE_RESOURCES and not is_possible(slot[name])), None)
+        if split is not None:
+            return f"one slot takes {wanted}: {impossible(split, slot[split])}"
         selector = self._pools.pools[pool].spec.selector
         allowed = [node.total for node in self._nodes.values() if self._is_labelled(node, pool)]
         if not allowed:
@@ -161,8 +171,8 @@ class SlotPlacement:
         self._asked += 1
         self._shapes.count_demand(_request(pool, slot), self._asked)
         candidates, vector, chosen = self._candidates(pool, slot), self._table.vector(slot), list[NodeName]()
-        while len(chosen) < most and (row := candidates.pick(self._draw)) is not None:
-            self._table.promise(row, vector)
+        while len(chosen) < most and (row := find(candidates, self._draw).row) is not None:
+            self._table.promise(row, vector, stage)
             chosen.append(self._table.name(row))
         self._held[stage] = slot, (*self.nodes_of(stage), *chosen)
         if len(self._table.touched) > _TOUCHED_MAX:
@@ -180,20 +190,20 @@ class SlotPlacement:
             self._held[stage] = slot, tuple(nodes)
             for node in nodes:
                 if node in self._table:
-                    self._table.queue_for(self._table.row(node), self._table.vector(slot))
+                    self._table.queue_for(self._table.row(node), self._table.vector(slot), stage)
 
     def keep(self, stage: StageId, slots: int) -> None:
         """Release the stage's slots beyond the first `slots`."""
         slot, nodes = self._held.get(stage, (NOTHING, ()))
         if len(nodes) > slots:
-            self._withdraw(slot, nodes[slots:])
+            self._withdraw(stage, slot, nodes[slots:])
             self._held[stage] = slot, nodes[:slots]
 
     def withdraw(self, stage: StageId, nodes: Sequence[NodeName]) -> None:
         """Release one slot of the stage on each of these nodes, as far as it has one there."""
         slot, held = self._held.get(stage, (NOTHING, ()))
         gone = Counter(nodes) & Counter(held)
-        self._withdraw(slot, tuple(gone.elements()))
+        self._withdraw(stage, slot, tuple(gone.elements()))
         if stage in self._held:
             self._held[stage] = slot, tuple((Counter(held) - gone).elements())
 
@@ -202,10 +212,13 @@ class SlotPlacement:
         slot, nodes = self._held.pop(other, (NOTHING, ()))
         if nodes:
             self._held[stage] = slot, (*self.nodes_of(stage), *nodes)
+            for node in {*nodes}:
+                if node in self._table:
+                    self._table.move_instances(self._table.row(node), other, stage)
 
     def release(self, stage: StageId) -> None:
         """Release all slots of the stage. Harmless if it has none."""
-        self._withdraw(*self._held.pop(stage, (NOTHING, ())))
+        self._withdraw(stage, *self._held.pop(stage, (NOTHING, ())))
 
     def change_weights(self, weights: Weights) -> None:
         """Score nodes by these weights of the `weighted` policy from now on. Slots stay where they are."""
@@ -213,10 +226,10 @@ class SlotPlacement:
             self._shapes.change_settings({f"weights.{name.name}": getattr(weights, name.name) for name in fields(weights)})
             self._shapes.drop_buckets()
 
-    def _withdraw(self, slot: ResourceSet, nodes: Sequence[NodeName]) -> None:
+    def _withdraw(self, stage: StageId, slot: ResourceSet, nodes: Sequence[NodeName]) -> None:
         for node in nodes:
             if node in self._table:
-                self._table.withdraw(self._table.row(node), self._table.vector(slot))
+                self._table.withdraw(self._table.row(node), self._table.vector(slot), stage)
 
     def _candidates(self, pool: PoolName, slot: ResourceSet) -> Candidates:
         return self._shapes.bucket_for(_request(pool, slot)).candidates
@@ -230,6 +243,13 @@ class SlotPlacement:
                     load[self._table.row(node)] += self._table.vector(slot)
         if (load != self._table.load).any():
             yield f"nodes promise {self._table.load.tolist()}, expected {load.tolist()}"
+        yield from self._table.check_instances()
+
+
+def _copies(slot: ResourceSet, total: ResourceSet) -> int:
+    """Return how many slots an empty node holds."""
+    by_amount, by_instance = slot.copies_in(total) or 0, copies_on_instances(slot, total)
+    return by_amount if by_instance is None else min(by_amount, by_instance)
 
 
 def check_policy(name: str, catalogue: Catalogue = BUILT_INS) -> None:

@@ -12,6 +12,7 @@ from mesh.core.counting import counted
 from mesh.core.ids import TaskId
 from mesh.core.reasons import Reason
 from mesh.core.task_spec import TaskState
+from mesh.placement.two_pass import is_feasible
 from mesh.tasks.decisions import EndTask
 from mesh.tasks.evicting import evict_for
 from mesh.tasks.placing import Refusal, place
@@ -23,7 +24,9 @@ _NEVER = frozenset({Reason.POOL_TOO_SMALL, Reason.NO_NODE_FITS})
 #: Terminal refusals: the user's explicit wish cannot be met, so the task fails, as in Ray.
 _FATAL = frozenset({Reason.NAMED_NODE_GONE, Reason.NAMED_NODE_TOO_SMALL, Reason.REQUEST_INVALID})
 _NO_PLACES: Mapping[TaskId, tuple[int, ...]] = {}
-_CAN_PREEMPT = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY, Reason.GROUPS_AT_LIMIT, Reason.CAPACITY_RESERVED})
+_CAN_PREEMPT = frozenset(
+    {Reason.POOL_BUSY, Reason.NODES_BUSY, Reason.INSTANCES_FRAGMENTED, Reason.GROUPS_AT_LIMIT, Reason.CAPACITY_RESERVED}
+)
 
 
 def admit(state: MeshState) -> None:
@@ -169,7 +172,7 @@ def try_infeasible(state: MeshState) -> None:
         if id(bucket) not in fits:
             pool = state.pools.pools.get(bucket.key.pool)
             holds = pool is not None and bucket.amounts <= pool.capacity
-            fits[id(bucket)] = holds and (len(bucket.key.shape.bundles) > 1 or len(bucket.candidates.feasible_rows()) > 0)
+            fits[id(bucket)] = holds and (len(bucket.key.shape.bundles) > 1 or is_feasible(bucket.candidates))
         if fits[id(bucket)]:
             state.task_ledger.unpark(record)
     state.room_came()

@@ -5,13 +5,14 @@ A method either updates all three ledgers it concerns or raises before it change
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
 import numpy as np
 
 from mesh.core.ids import GroupId, JobId, NodeName, PoolName, TaskId
+from mesh.core.node_instances import InstanceHolding
 from mesh.core.nodes import NodeTable, Units
 from mesh.core.pools import PoolLedger, PoolSpec
 from mesh.core.resources import ResourceSet
@@ -24,6 +25,7 @@ from mesh.tasks.task_queues import SchedulingQueues
 
 #: Length at which the node table's log of touched rows is cut.
 _TOUCHED_MAX = 1 << 16
+_TRIAL = "trial"  #: Holder of the promises of a trial.
 
 
 class Holds(Protocol):
@@ -123,7 +125,7 @@ class CapacityLedger:
         """Promise the task quota and node resources."""
         task = record.request.task
         self.pools.reserve(record.request.pool, task, amounts)
-        self.table.promise(row, self.table.vector(record.request.resources))
+        self.table.promise(row, self.table.vector(record.request.resources), task)
         record.node, record.group = self.table.name(row), None
         self._count_for_job(record, 1)
 
@@ -206,7 +208,7 @@ class CapacityLedger:
         for bundle, node in zip(group.shape.bundles, group.nodes, strict=True):
             if node in self.table:
                 row, vector = self.table.row(node), self.table.vector(bundle)
-                (self.table.finish if was_created else self.table.withdraw)(row, vector)
+                (self.table.finish if was_created else self.table.withdraw)(row, vector, group.group)
         self.pools.release(_reserve_holder(group.group))
         self.groups.drop(group.group)
 
@@ -217,16 +219,24 @@ class CapacityLedger:
 
         def promise(row: int, amounts: ResourceSet) -> None:
             vector = self.table.vector(amounts)
-            self.table.promise(row, vector)
+            self.table.promise(row, vector, _TRIAL)
             promised.append((row, vector))
 
         try:
             yield promise
         finally:
             for row, vector in promised:
-                self.table.withdraw(row, self.table.widened(vector))
+                self.table.withdraw(row, self.table.widened(vector), _TRIAL)
 
     # -- a snapshot ----------------------------------------------------------------------------------------------------
+
+    def remember_instances(self, node: NodeName, holdings: Sequence[InstanceHolding]) -> None:
+        """Let the holders get the same instances of the node again."""
+        self.table.remember(node, holdings)
+
+    def forget_remembered(self) -> None:
+        """End the restoration: instances are taken by best fit from now on."""
+        self.table.forget_remembered()
 
     def restore_counter(self, groups_made: int) -> None:
         """Set the number of groups made so far."""
@@ -251,7 +261,7 @@ class CapacityLedger:
         for bundle, node in zip(group.shape.bundles, group.nodes, strict=True):
             if node in self.table:
                 row, vector = self.table.row(node), self.table.vector(bundle)
-                self.table.queue_for(row, vector)
+                self.table.queue_for(row, vector, group.group)
                 if was_created:
                     self.table.start(row, vector)
         if was_created:
@@ -263,7 +273,7 @@ class CapacityLedger:
         self._count_for_job(record, 1)
         if record.group is None and record.node is not None and record.node in self.table:
             row, vector = self.table.row(record.node), self.table.vector(record.request.resources)
-            self.table.queue_for(row, vector)
+            self.table.queue_for(row, vector, record.request.task)
             if is_at_work:
                 self.table.start(row, vector)
 
@@ -288,6 +298,7 @@ class CapacityLedger:
             yield f"nodes use {table.used.tolist()} and promise {table.load.tolist()}, expected {used.tolist()} and {load.tolist()}"
         if (table.left != table.total - table.used - table.load).any():
             yield f"nodes have {table.left.tolist()} left, expected total less used and promised"
+        yield from table.check_instances()
 
     def _shares(self, records: Mapping[TaskId, TaskRecord], holds: Iterable[Holds]) -> Iterator[tuple[bool, NodeName, Units]]:
         """Yield each share of a node: whether it is in use or promised, the node, and the amounts."""
@@ -319,10 +330,10 @@ class CapacityLedger:
 
     def _new_group(self, pool: PoolName, shape: GroupShape, rows: tuple[int, ...], layer: Layer, holder: TaskId | None) -> GroupRecord:
         """Add a placement group that Ray is to create on these rows, one per bundle."""
-        for bundle, row in zip(shape.bundles, rows, strict=True):
-            self.table.promise(row, self.table.vector(bundle))
         self.groups_made += 1
         group = GroupId(f"g{self.groups_made}")
+        for bundle, row in zip(shape.bundles, rows, strict=True):
+            self.table.promise(row, self.table.vector(bundle), group)
         self.groups.add(group, pool, shape, layer, tuple(map(self.table.name, rows)), holder)
         return self.groups.records[group]
 
@@ -339,9 +350,9 @@ class CapacityLedger:
             return
         row, vector = self.table.row(record.node), self.table.vector(record.request.resources)
         if self._tasks.state_of(record.request.task) in AT_WORK:
-            self.table.finish(row, vector)
+            self.table.finish(row, vector, record.request.task)
         else:
-            self.table.withdraw(row, vector)
+            self.table.withdraw(row, vector, record.request.task)
 
     def _count_for_job(self, record: TaskRecord, change: int) -> None:
         job, node = record.request.job, record.node

@@ -7,7 +7,7 @@ preemptor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from mesh.core.ids import GroupId, NodeName, PoolName, TaskId
@@ -118,7 +118,7 @@ def plan_together_for(
     limit = demand.groups + state.groups.dynamic_count(demand.pool) - (pool.spec.groups.max_dynamic if pool.spec.groups else 0)
     return plan_together(
         demand,
-        free=state.table.left[: len(state.table.names)],
+        free=state.table.left_for(unit.vector for unit in demand.placement_units),
         quota_short=pool.short_of(demand.quota),
         groups_short=max(0, limit) if pool.spec.groups is not None and demand.groups else 0,
         scored=scored,
@@ -160,11 +160,24 @@ def _plan(
         rules=state.settings.rules,
         recent_preemptions=state.evictions.recent_by_label(now_ms),
         reusable=frozenset(group.group for group in state.groups.of_pool(request.pool) if _serves(bucket, group)),
+        finds_instances=_finds_instances(state, bucket),
     )
     if must_stop is None or isinstance(found, PreemptionRefused) or found.victims:
         return found
     cost = -must_stop.score - (1.0 if _serves_group(state, bucket, must_stop.candidate.group) else 0.0)
     return replace(found, victims=(must_stop.candidate,), cost=cost)
+
+
+def _finds_instances(state: MeshState, bucket: Bucket) -> Callable[[int, Sequence[Candidate]], bool] | None:
+    """Return a test whether the bucket's demand finds its instances on a row once candidates are gone; None: it needs none."""
+    table, wanted = state.table, bucket.candidates.vector
+    if not table.instance_needs(wanted):
+        return None
+
+    def finds(row: int, victims: Sequence[Candidate]) -> bool:
+        return table.fits_without(row, wanted, [victim.group or victim.task for victim in victims if victim.resources])
+
+    return finds
 
 
 def _running_tasks(state: MeshState) -> list[Candidate]:

@@ -175,7 +175,7 @@ class EvictionLedger(Mapping[TaskId, Eviction]):
             self._pools.release(holder)
         for node, vector in eviction.rows:
             if node in self._table:
-                self._table.withdraw(self._table.row(node), self._table.widened(vector))
+                self._table.withdraw(self._table.row(node), self._table.widened(vector), _holder_of(eviction))
         return eviction
 
     def forget_node(self, node: NodeName) -> Sequence[TaskId]:
@@ -196,7 +196,7 @@ class EvictionLedger(Mapping[TaskId, Eviction]):
             self._preemptors[victim] = eviction.preemptor
         for node, vector in eviction.rows:
             if node in self._table:
-                self._table.queue_for(self._table.row(node), vector)
+                self._table.queue_for(self._table.row(node), vector, _holder_of(eviction), in_parts=True)
 
     def restore_recent(self, recent: Iterable[tuple[int, LabelName]]) -> None:
         """Set the preemptions of the last minute of a snapshot."""
@@ -233,5 +233,10 @@ class EvictionLedger(Mapping[TaskId, Eviction]):
             return
         row = self._table.row(node)
         vector = np.minimum(self._table.vector(amounts), self._table.free(slice(row, row + 1))[0])
-        self._table.promise(row, vector)
+        self._table.promise(row, vector, _holder_of(eviction), in_parts=True)
         eviction.rows.append((node, vector))
+
+
+def _holder_of(eviction: Eviction) -> str:
+    """Return the name under which node resources are held for the preemptor."""
+    return f"hold:{eviction.preemptor}:"

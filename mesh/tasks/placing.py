@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from mesh.core.counting import counted
 from mesh.core.ids import PoolName
 from mesh.core.labels import matches
@@ -20,7 +22,9 @@ from mesh.core.pools import Pool
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet, format_units
 from mesh.core.shapes import GroupPoolSpec, GroupShape
+from mesh.placement.feasibility import in_parts
 from mesh.placement.groups import GroupRecord, GroupState, Layer
+from mesh.placement.two_pass import Found, find
 from mesh.tasks.decisions import CreateGroup, GiveGroup, StartTask
 from mesh.tasks.records import Bucket, BucketKey, TaskRecord
 from mesh.tasks.state import MeshState
@@ -50,11 +54,11 @@ def _on_node(state: MeshState, record: TaskRecord, bucket: Bucket, pool: Pool, a
     refusal = _short_of_quota(pool, bucket.amounts)
     if refusal is not None:
         return refusal
-    row = at[0] if at and _have_room(state, bucket, at) else bucket.candidates.pick(state.random_stream.draw)
-    if row is None:
+    found = Found(at[0]) if at and _have_room(state, bucket, at) else find(bucket.candidates, state.random_stream.draw)
+    if found.row is None:
         _evict_groups_on_a_node(state, bucket)
-        return _no_node(state, bucket)
-    state.bind_to_node(record, row, bucket.amounts)
+        return _no_node(bucket, len(found.feasible))
+    state.bind_to_node(record, found.row, bucket.amounts)
     order_start(state, record, Reason.PLACED)
     return None
 
@@ -78,7 +82,8 @@ def _on_group(state: MeshState, record: TaskRecord, bucket: Bucket, pool: Pool, 
     rows = at if at and _have_room(state, bucket, at) else rows_for(state, bucket)
     if rows is None:
         _evict_groups_on_a_node(state, bucket)
-        return _no_node(state, bucket)
+        single = len(bucket.key.shape.bundles) == 1
+        return _no_node(bucket, len(bucket.candidates.feasible_rows()) if single else _feasible_for_all(state, bucket))
     made = state.bind_to_new_group(record, bucket.key.shape, rows)
     state.order(CreateGroup(version=state.version, group=made.group, pool=made.pool, shape=made.shape, nodes=made.nodes))
     return None
@@ -131,7 +136,10 @@ def may_stand_on(state: MeshState, key: BucketKey, selector: Mapping[str, str], 
 
 def _have_room(state: MeshState, bucket: Bucket, at: tuple[int, ...]) -> bool:
     """Return whether each row has enough free now for its bundle."""
-    free = {row: state.table.left[row].copy() for row in at}
+    if len(at) == 1:
+        return state.table.fits(at[0], state.table.vector(bucket.key.shape.bundles[0]))
+    left = state.table.left_for(map(state.table.vector, bucket.key.shape.bundles))
+    free = {row: left[row].copy() for row in at}
     for wanted, row in zip(bucket.key.shape.bundles, at, strict=True):
         vector = state.table.vector(wanted)
         free[row] -= vector
@@ -144,7 +152,7 @@ def rows_for(state: MeshState, bucket: Bucket) -> tuple[int, ...] | None:
     """Return a row for each bundle of the shape, free now; None when a greedy search finds none."""
     shape = bucket.key.shape
     if len(shape.bundles) == 1:
-        row = bucket.candidates.pick(state.random_stream.draw)
+        row = find(bucket.candidates, state.random_stream.draw).row
         return None if row is None else (row,)
     rows: list[int] = []
     with state.capacity.trial() as promise:
@@ -187,12 +195,15 @@ def _short_of_quota(pool: Pool, amounts: ResourceSet) -> Refusal | None:
     )
 
 
-def _no_node(state: MeshState, bucket: Bucket) -> Refusal:
+def _no_node(bucket: Bucket, feasible: int) -> Refusal:
+    """Return why no node has the capacity now; `feasible` nodes could hold the task when empty."""
     wanted = bucket.candidates.wanted
     never = bucket.candidates.refused()
     if never is not None:
         return never.reason, never.detail
-    feasible = len(bucket.candidates.feasible_rows()) if len(bucket.key.shape.bundles) == 1 else _feasible_for_all(state, bucket)
+    split = bucket.candidates.in_parts() if feasible and len(bucket.key.shape.bundles) == 1 else None
+    if split is not None:
+        return Reason.INSTANCES_FRAGMENTED, f"{in_parts(*split)} free on no node"
     if feasible and bucket.refused is not None and bucket.refused[0] is Reason.NODES_BUSY:
         return bucket.refused  # Same message; building it would cost more often than it is read.
     if not feasible:
@@ -228,7 +239,8 @@ def _evict_groups_on_a_node(state: MeshState, bucket: Bucket) -> None:
     for row in rows:
         if row not in feasible:
             continue
-        short = _beyond(wanted, state.table.amounts(state.table.free(slice(row, row + 1))[0]))
+        free = np.maximum(state.table.left_for((bucket.candidates.vector,))[row], 0)
+        short = _beyond(wanted, state.table.amounts(free))
         groups = state.groups.in_the_way(None, short, state.table.name(row))
         if groups:
             for group in groups:

@@ -7,11 +7,13 @@ from dataclasses import fields
 
 from mesh.core.labels import check_selector
 from mesh.core.near_names import near_resource
+from mesh.core.node_instances import UNIT_INSTANCE_RESOURCES, is_possible
 from mesh.core.pools import PoolSpec
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.core.task_spec import TaskRequest, TaskState, Weights
 from mesh.errors import MeshError
+from mesh.placement.feasibility import impossible
 from mesh.tasks.events import LabelConfigured
 from mesh.tasks.settings import SettingError
 from mesh.tasks.state import MeshState
@@ -35,8 +37,8 @@ def find_problem(state: MeshState, request: TaskRequest) -> tuple[Reason, str] |
     if request.task in request.after:
         return Reason.REQUEST_INVALID, f"{request.task} depends on itself; remove it from `after`"
     wrong_gang = f"gang {request.gang} has no size; set gang_size to its number of tasks" if request.gang and request.gang_size < 1 else ""
-    if wrong_gang or (wrong_gang := find_gang_problem(state, request)):
-        return Reason.REQUEST_INVALID, wrong_gang
+    if wrong := wrong_gang or find_gang_problem(state, request) or _impossible_amount(request):
+        return Reason.REQUEST_INVALID, wrong
     try:
         check_selector(request.selector)
         if request.policy:
@@ -44,6 +46,15 @@ def find_problem(state: MeshState, request: TaskRequest) -> tuple[Reason, str] |
     except MeshError as wrong:
         return Reason.REQUEST_INVALID, str(wrong)
     return None
+
+
+def _impossible_amount(request: TaskRequest) -> str:
+    """Return a message about a unit-instance resource of which no run can have that much; empty when there is none."""
+    for amounts in (request.resources, *request.bundles):
+        for name, units in amounts.items():
+            if name in UNIT_INSTANCE_RESOURCES and not is_possible(units):
+                return impossible(name, units)
+    return ""
 
 
 def find_gang_problem(state: MeshState, request: TaskRequest) -> str:

@@ -47,7 +47,7 @@ class ReservationLedger(Mapping[PoolName, NodeReservation]):
         for reservation in self._reservations.values():
             for node, vector in reservation.rows:
                 if node in self._table:
-                    self._table.withdraw(self._table.row(node), self._table.widened(vector))
+                    self._table.withdraw(self._table.row(node), self._table.widened(vector), _holder_of(reservation))
             self._pools.release(_holder_of(reservation))
         self._opened, self._reservations = self._reservations, {}
         return tuple(self._opened.values())
@@ -69,9 +69,9 @@ class ReservationLedger(Mapping[PoolName, NodeReservation]):
         lacking, free = 0, self._pools.pool(pool).free
         for row, vector in places:
             held = np.minimum(vector, self._table.free(slice(row, row + 1))[0])
-            lacking += bool((held < vector).any())
+            lacking += not self._table.fits(row, vector)
             if held.any():
-                self._table.promise(row, held)
+                self._table.promise(row, held, _holder_of(reservation), in_parts=True)
                 reservation.rows.append((self._table.name(row), held))
         for row, vector in places:
             name = self._table.name(row)
@@ -87,13 +87,13 @@ class ReservationLedger(Mapping[PoolName, NodeReservation]):
         kept = []
         for node, held in reservation.rows:
             if node == name:
-                self._table.withdraw(row, self._table.widened(held))
+                self._table.withdraw(row, self._table.widened(held), _holder_of(reservation))
             else:
                 kept.append((node, held))
         free = self._table.free(slice(row, row + 1))[0]
         held = np.maximum(np.minimum(self._table.vector(reservation.needs.get(name, NOTHING)), free - wanted), 0)
         if held.any():
-            self._table.promise(row, held)
+            self._table.promise(row, held, _holder_of(reservation), in_parts=True)
             kept.append((name, held))
         reservation.rows = kept
         self._pools.release(_holder_of(reservation))
@@ -112,7 +112,7 @@ class ReservationLedger(Mapping[PoolName, NodeReservation]):
         self._reservations[reservation.pool] = reservation
         for node, vector in reservation.rows:
             if node in self._table:
-                self._table.queue_for(self._table.row(node), vector)
+                self._table.queue_for(self._table.row(node), vector, _holder_of(reservation), in_parts=True)
 
     def held_rows(self) -> Iterator[tuple[NodeName, Units]]:
         """Yield the promises of node resources."""
@@ -205,7 +205,7 @@ class JobReservationLedger(Mapping[JobId, JobReservation]):
         """Add the reservation of a snapshot, with its promises; the pools restore its quota."""
         self._reservations[kept.job] = kept
         for place in kept.kept:
-            self._table.queue_for(self._table.row(place.node), self._table.vector(place.resources))
+            self._table.queue_for(self._table.row(place.node), self._table.vector(place.resources), _place_holder(kept.job, place))
 
     def held_rows(self) -> Iterator[tuple[NodeName, Units]]:
         """Yield the promises of node resources."""
@@ -222,16 +222,16 @@ class JobReservationLedger(Mapping[JobId, JobReservation]):
         if pool is None or place.node not in self._table or not pool.fits(place.resources):
             return False
         row, vector = self._table.row(place.node), self._table.vector(place.resources)
-        if (self._table.left[row] < vector)[vector > 0].any():
+        if not self._table.fits(row, vector):
             return False
         self._pools.reserve(kept.pool, _place_holder(kept.job, place), place.resources)
-        self._table.promise(row, vector)
+        self._table.promise(row, vector, _place_holder(kept.job, place))
         return True
 
     def _release(self, job: JobId, place: ReservedPlacement) -> None:
         self._pools.release(_place_holder(job, place))
         if place.node in self._table:
-            self._table.withdraw(self._table.row(place.node), self._table.vector(place.resources))
+            self._table.withdraw(self._table.row(place.node), self._table.vector(place.resources), _place_holder(job, place))
 
 
 def _holder_of(reservation: NodeReservation) -> str:

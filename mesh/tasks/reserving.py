@@ -25,10 +25,10 @@ from mesh.tasks.records import Bucket, NodeReservation, TaskRecord
 from mesh.tasks.state import MeshState
 
 #: Refusals that reserved capacity can help against.
-HELPED_BY_ROOM = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY, Reason.CAPACITY_RESERVED})
+HELPED_BY_ROOM = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY, Reason.INSTANCES_FRAGMENTED, Reason.CAPACITY_RESERVED})
 #: Number of tasks per bucket checked for one that ends soon enough.
 _LOOKED_AT_MAX = 16
-_PASSED_OVER = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY})
+_PASSED_OVER = frozenset({Reason.POOL_BUSY, Reason.NODES_BUSY, Reason.INSTANCES_FRAGMENTED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +83,11 @@ def set_aside(state: MeshState, record: TaskRecord, together: Sequence[TaskRecor
     if demand is None or not demand.placement_units or not demand.quota <= state.pools.pool(pool).capacity:
         return None
     count = len(state.table.names)
-    rows = nearest(demand.placement_units, state.table.left[:count], state.table.total[:count])
+    left = state.table.left_for(unit.vector for unit in demand.placement_units)
+    rows = nearest(demand.placement_units, left, state.table.total[:count])
     if rows is None:
         return None
-    if state.pools.pool(pool).fits(demand.quota) and has_units(demand.placement_units, rows, state.table.left[:count]):
+    if state.pools.pool(pool).fits(demand.quota) and has_units(demand.placement_units, rows, left):
         return SetAside(refusal=_words(demand, 0), places=demand.by_task(rows))
     since_ms = state.reservations.opened[pool].since_ms if is_same else state.now_ms
     places = [(row, unit.vector) for unit, row in zip(demand.placement_units, rows, strict=True)]

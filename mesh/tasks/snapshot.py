@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from mesh.core.ids import AgentId, GroupId, LabelName, NodeName, PoolName, TaskId
+from mesh.core.node_instances import InstanceHolding
 from mesh.core.pools import PoolSpec
 from mesh.core.random_stream import RandomStream
 from mesh.core.reasons import Reason
@@ -30,6 +31,7 @@ class NodeSnapshot:
     total: ResourceSet
     labels: Mapping[str, str]
     foreign: ResourceSet
+    instances: tuple[InstanceHolding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +150,7 @@ def take(state: MeshState) -> MeshSnapshot:
                 total=table.amounts(table.total[row]),
                 labels=dict(table.labels[row]),
                 foreign=table.amounts(table.foreign[name]) if name in table.foreign else ResourceSet(),
+                instances=table.holdings(row),
             )
             for row, name in enumerate(table.names)
             if name is not None
@@ -188,6 +191,7 @@ def restore(kept: MeshSnapshot, catalogue: Catalogue, scorer: Scorer) -> MeshSta
         _restore_reservation(state, reservation)
     for places in kept.job_reservations:
         state.job_reservations.restore(replace(places))
+    state.capacity.forget_remembered()
     return state
 
 
@@ -257,6 +261,7 @@ def _reservation(state: MeshState, kept: NodeReservation) -> ReservationSnapshot
 
 def _restore_node(state: MeshState, kept: NodeSnapshot) -> None:
     state.capacity.add_node(kept.node, kept.total, kept.labels)
+    state.capacity.remember_instances(kept.node, kept.instances)
     if kept.foreign:
         state.capacity.set_foreign_use(kept.node, kept.foreign)
 

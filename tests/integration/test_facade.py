@@ -54,6 +54,13 @@ class Dies:
         os._exit(1)
 
 
+class GpuUser:
+    """Class that knows its GPUs, as Ray numbers them."""
+
+    def gpus(self):
+        return [int(number) for number in ray.get_gpu_ids()]
+
+
 class Script:
     """Context that begins and ends as a script does."""
 
@@ -458,6 +465,21 @@ def test_a_resource_that_a_pool_counts_waits_for_its_node(running, pool):
     running.resize_pool(pool, {"cpu": 4, "lamp": 1})
     status = running.submit_task(Counter, pool=pool, resources={"lamp": 1}).status()
     assert (status.state, status.reason) == (TaskState.INFEASIBLE, Reason.NO_NODE_FITS)
+
+
+def test_s26_a_whole_gpu_waits_while_both_are_shared(running, pool):
+    running.resize_pool(pool, {"cpu": 4, "gpu": 2})
+    halves = []
+    for number in (0, 0, 1):  # One after another: Ray gives GPUs to processes in the order in which they start.
+        halves.append(running.submit_task(GpuUser, pool=pool, resources={"gpu": 0.5}))
+        assert halves[-1].call("gpus") == [number]
+    halves[0].cancel()
+    halves[0].wait(60)
+    whole = running.submit_task(GpuUser, pool=pool, resources={"gpu": 1})
+    eventually(lambda: whole.status().reason is Reason.INSTANCES_FRAGMENTED)
+    assert "2 GPUs are partly used; a whole one is free on no node" in whole.why()
+    halves[1].cancel()
+    assert whole.call("gpus") == [0]  # Ray agrees on which GPU is whole.
 
 
 def test_a_task_may_begin_and_end_as_a_script_does(running, pool):

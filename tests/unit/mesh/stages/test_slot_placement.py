@@ -164,3 +164,46 @@ def test_policies_may_name_plugins(policy):
     check_policy(policy, with_plugins(["mine"]))
     with pytest.raises(UnknownPolicy):
         check_policy(policy)
+
+
+# -- GPUs by instance --------------------------------------------------------------------------------------------------
+
+
+def gpu(count):
+    return ResourceSet.of({"gpu": count})
+
+
+def gpu_placement(*gpus_of_nodes):
+    made = SlotPlacement(PoolLedger((PoolSpec(pool="p", capacity=gpu(sum(gpus_of_nodes)), policy="binpack"),)))
+    made.see([NodeSeen(node=f"n{number}", total=gpu(n), labels={}, available=gpu(n)) for number, n in enumerate(gpus_of_nodes)])
+    return made
+
+
+@pytest.mark.parametrize(("size", "copies"), [(0.6, 3), (0.5, 6), (1, 3), (2, 1), (1.5, 0)])
+def test_slots_with_gpus_are_counted_by_instance(size, copies):
+    made = gpu_placement(2, 1)
+    assert made.copies("p", gpu(size)) == copies
+    assert len(placed(made, slot=gpu(size))) == copies
+
+
+def test_gpus_in_parts_are_named_as_the_reason():
+    made = gpu_placement(2)
+    for stage in "abc":
+        placed(made, stage, gpu(0.5), 1)
+    made.release("a")
+    words = "one slot takes 1 gpu, and 2 GPUs are partly used; a whole one is free on no node of the mesh"
+    assert made.refusal("p", gpu(1)) == (Reason.INSTANCES_FRAGMENTED, words)
+    assert not made.fits("p", gpu(1))
+    made.release("c")
+    assert placed(made, "d", gpu(1), 2) == ("n0",)
+
+
+def test_slots_that_join_a_stage_keep_their_gpus():
+    made = gpu_placement(2)
+    placed(made, "s", gpu(0.6), 1)
+    placed(made, "s+", gpu(0.6), 1)
+    made.join("s", "s+")
+    assert list(made.check()) == []
+    made.release("s")
+    assert list(made.check()) == []
+    assert len(placed(made, "t", gpu(1))) == 2
