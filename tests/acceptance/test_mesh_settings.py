@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from federation_bed import CONFIG, LIMIT_S, TENANT, eventually, submit
+from federation_bed import CONFIG, LIMIT_S, eventually, submit
 
 import dag
-from dag.client.tasks import Node
-from dag.store.remote import Client
+from dag.store.remote import Client, Run
 from mesh.core.ids import MeshId
+from mesh.preemption.stage_preemption import MICROS, PreemptionLimits
 from mesh.stages.stage_settings import DEFAULT_SETTINGS, QueueRules, StageSettings
 from serve_apps.cli.app import run_command
 from serve_apps.processes.stores import Stores
@@ -20,8 +20,9 @@ from serve_apps.processes.stores import Stores
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("nothing_left")]
 
 WEST = MeshId("west")
-NLP = "acme/research/nlp"
-ORDERED = CONFIG.replace("labels: {zone: west}", f"labels: {{zone: west}}\n    queues: {{{NLP}: {{priority: 5}}}}")
+#: A stage gains 100 points a second, and may preempt only stages that are less urgent by more than a point.
+AGED = CONFIG.replace("labels: {zone: west}", 'labels: {zone: west}\n    queues: {"*": {aging_per_s: 100}}\n    preemption: {threshold: 1}')
+FOLLOWED = StageSettings(preemption=PreemptionLimits(threshold=MICROS), queues={"*": QueueRules(aging_per_s=100 * MICROS)})
 
 
 def hold(folder: str, name: str) -> str:
@@ -53,31 +54,34 @@ def follows(stores: Stores, settings: StageSettings) -> None:
     assert reported[WEST] == settings
 
 
-def test_applied_queue_orders_the_stages_of_a_running_mesh(
+def test_a_running_mesh_follows_applied_queues_and_limits(
     client: Client, stores: Stores, apply: Callable[[str], str], tmp_path: Path
 ) -> None:
-    def submitted(name: str, tenant: str = TENANT) -> dag.Run:
-        node: Node = dag.task(hold, labels={"zone": "west"}, num_cpus=1).bind(str(tmp_path), name)
-        return submit(client, node, tenant=tenant)
+    def submitted(name: str, priority: int) -> Run:
+        return submit(client, dag.task(hold, labels={"zone": "west"}, num_cpus=1, priority=priority).bind(str(tmp_path), name))
 
     def begun(*names: str) -> None:
         assert {path.name for path in tmp_path.iterdir() if path.suffix not in (".go", ".yaml")} == set(names)
 
-    def waiting(*runs: dag.Run) -> None:
+    def waiting(*runs: Run) -> None:
         listed = sorted(client.ask("/v1/queues/acme")["waiting"], key=lambda line: line["position"])
         assert [(line["run"], line["position"]) for line in listed] == [(run.id, number) for number, run in enumerate(runs, 1)]
 
-    full = [submitted("first"), submitted("second")]
+    full = [submitted("first", 5), submitted("second", 5)]
     eventually(lambda: begun("first", "second"))
-    earlier = submitted("earlier")
+    earlier = submitted("earlier", 0)
     eventually(lambda: waiting(earlier))
-    later = submitted("later", NLP)
-    eventually(lambda: waiting(earlier, later))
-    assert f"mesh west: queues.{NLP}.priority: not set → 5\n" in apply(ORDERED)
-    eventually(lambda: follows(stores, StageSettings(queues={NLP: QueueRules(priority=5)})))
+    later = submitted("later", 1)
     eventually(lambda: waiting(later, earlier))
+    output = apply(AGED)
+    assert "mesh west: preemption.threshold: not set → 1\n" in output
+    assert "mesh west: queues.*.aging_per_s: not set → 100\n" in output
+    eventually(lambda: follows(stores, FOLLOWED))
+    eventually(lambda: waiting(earlier, later))
     (tmp_path / "first.go").touch()
-    eventually(lambda: begun("first", "second", "later"))
-    for name in ("second", "earlier", "later"):
+    eventually(lambda: begun("first", "second", "earlier"))
+    (tmp_path / "second.go").touch()
+    eventually(lambda: begun("first", "second", "earlier", "later"))
+    for name in ("earlier", "later"):
         (tmp_path / f"{name}.go").touch()
     assert [run.result(LIMIT_S) for run in (*full, earlier, later)] == ["first", "second", "earlier", "later"]
