@@ -132,8 +132,8 @@ class Idle:
     def ready(self) -> bool:
         return True
 
-    def take_a_group(self) -> str:
-        self.group = placement_group([{"CPU": 1}])
+    def take_a_group(self, resource: str = "CPU", amount: int = 1) -> str:
+        self.group = placement_group([{resource: amount}])
         assert self.group.wait(60)
         return str(self.group.id.hex())
 
@@ -171,8 +171,9 @@ def make_small_groups(path: str) -> None:
     def make() -> str:
         return str(placement_group([{"memory": 1_000}]).id.hex())
 
-    make_a_group(f"{path} of an actor")
-    write(path, f"{Path(f'{path} of an actor').read_text()} {ray.get(ray.remote(num_cpus=0)(make).remote())}")
+    maker = ray.remote(num_cpus=0, lifetime="detached", name=path)(Idle).remote()
+    own = ray.get(maker.take_a_group.remote("memory", 1_000))
+    write(path, f"{own} {ray.get(ray.remote(num_cpus=0)(make).remote())}")
 
 
 def make_actors() -> str:

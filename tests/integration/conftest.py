@@ -73,7 +73,7 @@ class RunnerLog:
             found = next((message for message in self.messages.get(stage, []) if wanted(message)), None)
             if found is not None:
                 return found
-            for stage_id, _, messages, blobs in ray.get(self.actor.next_batch.remote(1.0)):
+            for stage_id, _, messages, blobs, _ in ray.get(self.actor.next_batch.remote(1.0)):
                 self.messages.setdefault(stage_id, []).extend(decode(STAGE_MESSAGE, message) for message in messages)
                 self.blobs.update(blobs)
         raise AssertionError(f"it did not come; of {stage} came: {self.messages.get(stage)}")

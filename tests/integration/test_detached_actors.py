@@ -77,7 +77,7 @@ def start(runner: Any, storage: Path, task: Callable[..., TaskSpec], note: bytes
 def hear_the_end(runner: Any, listener: int) -> list[Any]:
     """Return all batches up to the end of the stage, none of them acked."""
     heard: list[Any] = []
-    while not any(isinstance(decode(STAGE_MESSAGE, message), StageEnded) for _, _, messages, _ in heard for message in messages):
+    while not any(isinstance(decode(STAGE_MESSAGE, message), StageEnded) for _, _, messages, *_ in heard for message in messages):
         heard += ray.get(runner.next_batch.remote(5.0, listener))
     return heard
 

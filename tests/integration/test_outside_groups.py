@@ -56,9 +56,9 @@ class Mesh:
             node_labels={},
             warm_runners=0,
         )
-        self.beat()
+        self.heartbeat()
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         self.host.read_clock()
         self.host.extend_deadline(1, 600_000, 600_000, 1)
 
@@ -84,7 +84,7 @@ class Mesh:
             try:
                 report = self._reports.get(timeout=HEARTBEAT_S)
             except queue.Empty:
-                self.beat()
+                self.heartbeat()
                 continue
             self.messages += report.messages
             self.host.confirm(report.stage, report.number)

@@ -22,6 +22,7 @@ The runner of a tenant:
     checkpoints  the newest checkpoint of each node, and its rate of reports
     watch       reports awaited one by one or in bulk
     outcomes    reason for which a task did not return
+    kept_values  small values of finished nodes, for the runner after this one
     run_values  values held for runs, and values that Ray lost
     exporting   values out of a mesh, and into another
     outbox      messages, kept until they are confirmed

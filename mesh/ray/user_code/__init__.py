@@ -11,5 +11,6 @@ Ray resources that a stage's code creates are removed with the stage:
     sweep        one pass that finds and removes these resources
     collector    runs sweeps on its own thread, which may wait for Ray, until nothing is left
     ray_tables   Ray's tables of actors, placement groups and tasks
+    outside      finds and ends work that holds resources outside the placement group of its stage
     room         names the holders of the resources that a stage waits for
 """

@@ -34,7 +34,8 @@ def pickled_if_small(value: Any, bytes_max: int) -> bytes | None:
 
     Large arrays are noticed before they are pickled: some classes copy themselves for it.
     """
-    if type(value) in _PLAIN or (type(value) in (str, bytes) and len(value) <= bytes_max):
+    kind = type(value)
+    if kind in _PLAIN or (kind in (str, bytes) and len(value) <= bytes_max) or (kind is int and value.bit_length() <= bytes_max):
         data = pickle.dumps(value, protocol=_PROTOCOL)
         return data if len(data) <= bytes_max else None
     sink = _BoundedSink(bytes_max)
