@@ -19,6 +19,7 @@ from federation.leases import Lease, Session
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
+from mesh.core.shapes import Gang
 from mesh.core.values import StoredValue
 from mesh.core.wire import encode
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
@@ -53,6 +54,7 @@ class QueuedStage:
     created_ms: int = 0  #: See `StageSpec.created_ms`.
     reason: Reason = Reason.WAITING_IN_QUEUE
     preemption: PreemptionPolicy = NEVER_PREEMPTS
+    gang: Gang | None = None  #: See `StageSpec.gang`.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,6 +87,7 @@ def offer_of(stage: QueuedStage | StageSpec, since_ms: int = 0) -> WorkloadOffer
         created_ms=stage.created_ms,
         preemption=stage.preemption,
         since_ms=since_ms,
+        gang=stage.gang,
     )
 
 

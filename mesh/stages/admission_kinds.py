@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from mesh.core.ids import PoolName, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
+from mesh.core.shapes import SlotShape
 
-#: Tenant, slot, and the pool in which running workloads of the kind grow; empty: they are queued.
-KindKey = tuple[TenantPath, ResourceSet, PoolName]
+#: Tenant, shape of the slot, and the pool in which running workloads of the kind grow; empty: they are queued.
+KindKey = tuple[TenantPath, SlotShape, PoolName]
 NO_POOL = PoolName("")
 #: Priority, negated; arrival; name: the least goes first.
 Turn = tuple[int, int, StageId]
@@ -25,6 +26,7 @@ class Kind:
     """One kind, kept while a workload of it is queued, could grow, or requests its lease."""
 
     slot: ResourceSet
+    shape: SlotShape  #: What the slot takes of nodes.
     queue: list[Turn] = field(default_factory=list)  #: Sorted.
     refused_by: dict[PoolName, tuple[Reason, str]] = field(default_factory=dict)  #: Since room last came; these pools are not tried.
     crowded: set[PoolName] = field(default_factory=set)  #: The refusing pools without room; the others refused the lease.
@@ -48,9 +50,9 @@ class Kind:
         self.refused_by[pool] = refusal
         self.crowded.discard(pool)
 
-    def lift(self, has_room: Callable[[PoolName, ResourceSet], bool]) -> bool:
+    def lift(self, has_room: Callable[[Kind, PoolName], bool]) -> bool:
         """Lift the refusals of pools that have room by now; return whether there is such a pool."""
-        roomy = [pool for pool in self.crowded if has_room(pool, self.slot)]
+        roomy = [pool for pool in self.crowded if has_room(self, pool)]
         for pool in roomy:
             del self.refused_by[pool]
             self.crowded.remove(pool)

@@ -9,6 +9,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from mesh.core.pools import PoolSpec
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.seen_nodes import NodeSeen
+from mesh.core.shapes import Gang
 from mesh.preemption.stage_preemption import PreemptionPolicy
 from mesh.stages.admission import StageAdmission, WorkloadState
 from mesh.stages.admission_decisions import AcquireLease, ExplainWaiting, GrowWorkload, ReleaseLease, StartWorkload
@@ -16,6 +18,7 @@ from mesh.stages.admission_events import (
     LeaseCameFree,
     LeaseGranted,
     LeaseRefused,
+    NodesSeen,
     PromiseEnded,
     RoomMayHaveCome,
     RoomPromised,
@@ -28,7 +31,18 @@ from mesh.stages.admission_events import (
 from mesh.stages.admission_invariants import violations
 
 REFUSALS = [Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL, Reason.LEDGER_UNREACHABLE]
+gangs = st.builds(
+    lambda size, cpu, strategy: Gang(size=size, bundle=ResourceSet({"cpu": cpu}), strategy=strategy),
+    st.integers(1, 4),
+    st.integers(1, 2),
+    st.sampled_from(["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]),
+)
 slots = st.builds(lambda cpu, gpu: ResourceSet({"cpu": cpu, "gpu": gpu}), st.integers(0, 4), st.integers(0, 2))
+
+
+def node_of(number, cpu):
+    amounts = ResourceSet({"cpu": cpu, "gpu": 2})
+    return NodeSeen(node=f"n{number}", total=amounts, labels={}, available=amounts)
 
 
 class AnyInterleaving(RuleBasedStateMachine):
@@ -71,9 +85,12 @@ class AnyInterleaving(RuleBasedStateMachine):
 
     @rule(target=names, slot=slots, width=st.integers(1, 5), priority=st.integers(-1, 1))
     def offer(self, slot, width, priority):
+        return self.offered(slot=slot, width=width, priority=priority)
+
+    def offered(self, **about):
         self.count += 1
         name = f"w{self.count}"
-        self.report(WorkloadOffered(workload=name, tenant="acme", slot=slot, width=width, priority=priority, preemption=self.preemption))
+        self.report(WorkloadOffered(workload=name, tenant="acme", preemption=self.preemption, **about))
         return name
 
     @rule(name=names, slot=slots)
@@ -227,6 +244,26 @@ class InOrder(AnyInterleaving):
                 assert kept.reported[0] is Reason.BEHIND_HEAD
 
 
+class OfGangs(AnyInterleaving):
+    """The same with gangs on nodes that come and go: `violations` finds parts of gangs."""
+
+    @rule(cpus=st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    def see_nodes(self, cpus):
+        self.report(NodesSeen(nodes=tuple(node_of(number, cpu) for number, cpu in enumerate(cpus))))
+
+    @rule(target=AnyInterleaving.names, gang=gangs, width=st.integers(1, 3), priority=st.integers(-1, 1))
+    def offer_gangs(self, gang, width, priority):
+        return self.offered(slot=gang.slot, gang=gang, width=width, priority=priority)
+
+    @invariant()
+    def decisions_name_whole_gangs(self):
+        for name, started in self.running.items():
+            gang = self.scheduler.workloads[name].offer.gang
+            assert gang is None or len(started.nodes) in (0, started.slots * gang.size)
+
+
+TestOfGangs = OfGangs.TestCase
+TestOfGangs.settings = settings(max_examples=60, stateful_step_count=30)
 TestInOrder = InOrder.TestCase
 TestInOrder.settings = settings(max_examples=30, stateful_step_count=25)
 TestAnyInterleaving = AnyInterleaving.TestCase
