@@ -26,7 +26,7 @@ class Kind:
     """One kind, kept while a workload of it is queued, could grow, or requests its lease."""
 
     slot: ResourceSet
-    shape: SlotShape  #: What the slot takes of nodes.
+    shape: SlotShape  #: Room that the slot takes of nodes.
     queue: list[Turn] = field(default_factory=list)  #: Sorted.
     refused_by: dict[PoolName, tuple[Reason, str]] = field(default_factory=dict)  #: Since room last came; these pools are not tried.
     crowded: set[PoolName] = field(default_factory=set)  #: The refusing pools without room; the others refused the lease.
