@@ -24,14 +24,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dag.client.tasks import Node, Options, Task, bind, task
+    from dag.client.tasks import Node, Options, Task, bind, gang, task
     from dag.store.remote import Client, Run, connect, get_run, submit
 
-__all__ = ["Client", "Node", "Options", "Run", "Task", "bind", "connect", "get_run", "submit", "task"]
+__all__ = ["Client", "Node", "Options", "Run", "Task", "bind", "connect", "gang", "get_run", "submit", "task"]
 
 #: Module to the names that it defines.
 _HOMES = {
-    "dag.client.tasks": ("Node", "Options", "Task", "bind", "task"),
+    "dag.client.tasks": ("Node", "Options", "Task", "bind", "gang", "task"),
     "dag.store.remote": ("Client", "Run", "connect", "get_run", "submit"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

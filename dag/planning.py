@@ -99,7 +99,8 @@ def _in_parts(run: Unplaced, placements: dict[NodeId, Placement], asked: _Asked)
     """
     slots: dict[MeshId, dict[ResourceSet, int]] = {}
     for node, placed in placements.items():
-        slots.setdefault(placed.mesh, {})[run.plans[node].task.resources] = 0
+        if run.plans[node].task.gang is None:
+            slots.setdefault(placed.mesh, {})[run.plans[node].task.resources] = 0
     for mesh, part_of in slots.items():
         parts: list[ResourceSet] = []
         together = reduce(ResourceSet.join, part_of)
@@ -110,7 +111,7 @@ def _in_parts(run: Unplaced, placements: dict[NodeId, Placement], asked: _Asked)
             parts[found:] = [parts[found].join(slot) if found < len(parts) else slot, *parts[found + 1 :]]
             part_of[slot] = found
     return {
-        node: replace(placed, part=part) if (part := slots[placed.mesh][run.plans[node].task.resources]) else placed
+        node: replace(placed, part=slots[placed.mesh][task.resources]) if (task := run.plans[node].task).gang is None else placed
         for node, placed in placements.items()
     }
 
@@ -134,7 +135,8 @@ def never_placed(
     headroom = Headroom(snapshot)
     found = []
     for kind, nodes in nodes_by_kind(spec).items():
-        request = RoutingRequest(tenant=tenant, slot=kind.resources, labels=dict(kind.labels), mesh=kind.mesh, settings=settings)
+        labels = dict(kind.labels)
+        request = RoutingRequest(tenant=tenant, slot=kind.resources, gang=kind.gang, labels=labels, mesh=kind.mesh, settings=settings)
         answer = choose(survey(request, snapshot, rules, headroom), {})
         if isinstance(answer, RouteRefused) and answer.reason not in PASSING:
             found.append(NeverPlaced(tuple(nodes), answer))
@@ -180,7 +182,7 @@ def _inputs_at(run: Unplaced, plan: NodePlan, where: Mapping[NodeId, MeshId]) ->
 
 
 def _kind(plan: NodePlan) -> tuple[object, ...]:
-    return plan.task.resources, tuple(sorted(plan.labels.items()))
+    return plan.task.resources, plan.task.gang, tuple(sorted(plan.labels.items()))
 
 
 def _alike(run: Unplaced, waiting: Iterable[NodeId]) -> dict[NodeId, int]:
@@ -232,7 +234,12 @@ class _Asked:
         key = (*kind, mesh)
         if key not in self._surveys:
             request = RoutingRequest(
-                tenant=self._tenant, slot=plan.task.resources, labels=dict(plan.labels), mesh=mesh, settings=self._settings
+                tenant=self._tenant,
+                slot=plan.task.resources,
+                gang=plan.task.gang,
+                labels=dict(plan.labels),
+                mesh=mesh,
+                settings=self._settings,
             )
             self._surveys[key] = survey(request, self._snapshot, self._rules, self._headroom)
         return self._surveys[key]

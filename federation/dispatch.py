@@ -19,6 +19,7 @@ from federation.leases import Lease, Session
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
+from mesh.core.shapes import Gang
 from mesh.core.values import StoredValue
 from mesh.core.wire import encode
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
@@ -54,6 +55,7 @@ class QueuedStage:
     reason: Reason = Reason.WAITING_IN_QUEUE
     preemption: PreemptionPolicy = NEVER_PREEMPTS
     queued_ms: int = 0  #: When it was queued at its mesh, since the epoch, on the store's clock; the store sets it.
+    gang: Gang | None = None  #: See `StageSpec.gang`.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ SHARED = {
     "tests/acceptance/test_reparenting.py": "federation",
     "tests/acceptance/test_reclaim.py": "federation",
     "tests/acceptance/test_two_clusters.py": "federation",
+    "tests/acceptance/test_gangs_on_nodes.py": "three_nodes",
     "tests/acceptance/test_mesh_faults.py": "three_nodes",
     "tests/acceptance/test_mesh_placing.py": "three_nodes",
     "tests/acceptance/test_mesh_preemption.py": "two_nodes",

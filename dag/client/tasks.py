@@ -81,6 +81,7 @@ class Options:
     max_retries: int | None = None  #: Ray's retries inside the mesh, after the death of a worker.
     retry_exceptions: bool | tuple[type[Exception], ...] | None = None  #: Errors that `retries` apply to; None: all.
     max_calls: int | None = None  #: Ray's limit on calls of the function per worker.
+    gang: Mapping[str, Any] | None = None  #: `size` and `strategy` of a gang, see `gang`; the amounts are then those of each bundle.
 
     def changed(self, options: Mapping[str, Any], function: object = None) -> Options:
         """Return a copy with these options; None resets an option to its default.
@@ -95,7 +96,7 @@ class Options:
             SpecError: A value is of the wrong type, or an amount is negative or too fine.
         """
         whose = name_of(function) if callable(function) else "…"
-        options = without_refused(options, whose)
+        options = self._with_gang(without_refused(options, whose), whose)
         accelerator_type = options.pop("accelerator_type", None)
         known = {each.name: each for each in fields(self)}
         for name in options:
@@ -119,6 +120,17 @@ class Options:
         if not isinstance(given.get("runtime_env", {}), Mapping):
             raise GraphTypeError(f"task {whose}: runtime_env must be a dict, not {given['runtime_env']!r}")
         return replace(self, **{**given, **self._retries_as_ray_means_them(given, whose)})
+
+    def _with_gang(self, options: Mapping[str, Any], whose: str) -> dict[str, Any]:
+        """Return the options with `size` and `strategy` in `gang`. Raises GraphTypeError if the node is no gang."""
+        shape = {name: options[name] for name in ("size", "strategy") if options.get(name) is not None}
+        rest = {name: value for name, value in options.items() if name not in ("size", "strategy")}
+        if not shape:
+            return rest
+        if self.gang is None:
+            name, value = next(iter(shape.items()))
+            raise GraphTypeError(f"task {whose}: {name}={value!r} is an option of a gang; make one: dag.gang({whose}, size=…)")
+        return {**rest, "gang": {**self.gang, **shape}}
 
     def _retries_as_ray_means_them(self, given: Mapping[str, Any], whose: str) -> dict[str, int]:
         """Return `retries` as Ray's option names define them. Raises SpecError if the options contradict each other."""
@@ -301,6 +313,23 @@ def task(function: Any = None, /, **options: Any) -> Any:
     if function is None:
         return lambda wrapped: Task(*_plain(wrapped, options))
     return Task(*_plain(function, options))
+
+
+def gang(function: Any = None, /, *, size: int, strategy: str = "PACK", **options: Any) -> Any:
+    """Wrap a function as `task` does; its nodes run with a placement group of their own, which is admitted whole or not at all.
+
+    The group is `ray.util.get_current_placement_group()` inside. Tasks and actors that the function starts run in it. The function itself
+    takes none of it.
+
+    Args:
+        size: Number of bundles. `num_cpus`, `num_gpus`, `memory` and `resources` are the amounts of each.
+        strategy: Ray's: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD.
+        options: As for `task`.
+
+    Raises:
+        GraphTypeError, SpecError: As for `task`; or there is no such strategy.
+    """
+    return task(function, gang={"size": size, "strategy": strategy}, **options)
 
 
 def bind(function: Any, /, *args: Any, **kwargs: Any) -> Node:

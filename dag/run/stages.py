@@ -4,7 +4,8 @@ With a mesh for every node, L(v) is the largest L(u) + [mesh(u) ≠ mesh(v)] ove
 form a stage. Along an edge L never falls, and it rises whenever the mesh changes. So an edge between two stages always leads to a
 higher level, stages form no circle, and each node has as few borders before it as its placement allows. O(V + E).
 
-A mesh may have parts, where one slot for all of its nodes would fit nowhere. The parts count as meshes of their own.
+A mesh may have parts, where one slot for all of its nodes would fit nowhere. The parts count as meshes of their own, and so do the gangs
+of each shape: a slot of their stage is one gang.
 
 Source: ADR 0007, 0038.
 """
@@ -12,7 +13,7 @@ Source: ADR 0007, 0038.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from dag.run.runs import StageRecord
 from mesh.core.ids import MeshId, NodeId, StageId
@@ -23,7 +24,7 @@ def split(
     edges: Iterable[tuple[NodeId, NodeId]],
     mesh_of: Mapping[NodeId, MeshId],
     names: Iterable[StageId],
-    part_of: Mapping[NodeId, int] | None = None,
+    part_of: Mapping[NodeId, Hashable] | None = None,
 ) -> tuple[StageRecord, ...]:
     """Return the stages of the nodes in `order`, lowest level first, then in the order of their first node.
 
@@ -46,7 +47,7 @@ def split(
     level: dict[NodeId, int] = {}
     depth: dict[NodeId, int] = {}
     place_of = {node: (mesh_of[node], part_of[node] if part_of is not None else 0) for node in order}
-    members: dict[tuple[int, tuple[MeshId, int]], list[NodeId]] = {}
+    members: dict[tuple[int, tuple[MeshId, Hashable]], list[NodeId]] = {}
     for node in order:
         place = place_of[node]
         level[node] = max((level[need] + (place_of[need] != place) for need in needs[node]), default=0)

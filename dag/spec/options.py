@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from difflib import get_close_matches
+from typing import Annotated, Any, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 
 from dag.errors import SpecError
 from mesh.core.ids import is_fit_name
 from mesh.core.labels import wishes_of
 from mesh.core.printable import check_printable
 from mesh.core.resources import ResourceSet, to_units
+from mesh.core.shapes import Gang, Strategy
 from mesh.errors import AmountError, SelectorError
 from mesh.stages.spec import PRIORITY_MAX
 
@@ -22,6 +24,8 @@ _MISSPELT = frozenset({"cpus", "gpus", "num_cpu", "num_cpus", "num_gpu", "num_gp
 _NAME_MAX = 200
 #: Limit on the retries of a node after its own errors.
 RETRIES_MAX = 100
+#: Limit on the bundles of a gang.
+GANG_SIZE_MAX = 1_000
 #: Validation context for graphs that were accepted earlier: later rules must not make them unreadable.
 KEPT = {"kept": True}
 
@@ -84,6 +88,27 @@ def _wishes(labels: dict[str, str] | None) -> dict[str, str] | None:
     return labels
 
 
+def _strategy(name: Any) -> Any:
+    strategies = get_args(Strategy)
+    if name not in strategies:
+        near = get_close_matches(str(name).upper(), strategies, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(strategies)}"
+        raise ValueError(f"there is no strategy {name!r}; {hint}")
+    return name
+
+
+class GangOptions(BaseModel):
+    """The placement group of a gang node: so many bundles, each of the node's `num_cpus`, `num_gpus`, `memory` and `resources`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    size: int = Field(ge=1, le=GANG_SIZE_MAX, description="Number of bundles.")
+    strategy: Annotated[Strategy, BeforeValidator(_strategy)] = Field(
+        default="PACK",
+        description="`PACK`: few nodes; `SPREAD`: different nodes if possible; `STRICT_PACK`: one node; `STRICT_SPREAD`: all different.",
+    )
+
+
 class NodeOptions(BaseModel):
     """Options of a node; null, or left out: the default. A node's option replaces the same option of the spec's `defaults` whole."""
 
@@ -112,17 +137,27 @@ class NodeOptions(BaseModel):
         default=None, ge=0, le=1_000_000, description="Ray's own limit on calls of the function per worker; 0: no limit."
     )
     label_selector: dict[_Printable, _Printable] | None = Field(default=None, description="Ray's own: labels of nodes within the mesh.")
+    gang: GangOptions | None = Field(
+        default=None, description="Placement group of the node's own, for what its code starts; the amounts are those of each bundle."
+    )
 
     def given(self) -> dict[str, Any]:
         """Return the options that were given."""
-        return self.model_dump(exclude_none=True)
+        return {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
 
     def over(self, defaults: NodeOptions) -> NodeOptions:
         """Return these options, completed with those of `defaults`."""
         return NodeOptions.model_construct(**{**defaults.given(), **self.given()})
 
     def needs(self) -> ResourceSet:
-        """Return the resources that the task holds while it runs."""
+        """Return the resources that the task holds while it runs: those of all bundles of a gang."""
+        return self._amounts().times(self.gang.size) if self.gang is not None else self._amounts()
+
+    def as_gang(self) -> Gang | None:
+        """Return the gang that the node is; None: a task on one node."""
+        return None if self.gang is None else Gang(size=self.gang.size, bundle=self._amounts(), strategy=self.gang.strategy)
+
+    def _amounts(self) -> ResourceSet:
         amounts = {"cpu": 1.0 if self.num_cpus is None else self.num_cpus, "gpu": self.num_gpus or 0, "memory": self.memory or 0}
         return ResourceSet.of({**amounts, **(self.resources or {})})
 

@@ -15,6 +15,7 @@ from dag.spec.strict_json import pointer
 from mesh.core.ids import MeshId, NodeId
 from mesh.core.near_names import NO_MESH_HAS, near_resource, unheld
 from mesh.core.resources import ResourceSet
+from mesh.core.shapes import Gang
 from mesh.stages.spec import TaskSpec, blobs_of
 
 
@@ -44,15 +45,15 @@ def plans_of(spec: DagSpec) -> dict[NodeId, NodePlan]:
     """
     params = {name: escaped(value) for name, value in spec.params.items()}
     outputs = {output.node for output in spec.outputs.values()}
-    settled: dict[str, tuple[NodeOptions, ResourceSet]] = {}  #: Resolved options: most nodes of a graph share them.
+    settled: dict[str, tuple[NodeOptions, ResourceSet, Gang | None]] = {}  #: Resolved options: most nodes of a graph share them.
     plans: dict[NodeId, NodePlan] = {}
     for node in topological_order(spec.graph()):
         described = spec.nodes[node]
         key = described.options.model_dump_json()
         if key not in settled:
             options = described.options.over(spec.defaults)
-            settled[key] = (options, options.needs())
-        options, resources = settled[key]
+            settled[key] = (options, options.needs(), options.as_gang())
+        options, resources, gang = settled[key]
         inputs, after = spec.needs_of(node)
         task = TaskSpec(
             node=node,
@@ -64,6 +65,7 @@ def plans_of(spec: DagSpec) -> dict[NodeId, NodePlan]:
             after=after,
             resources=resources,
             ray_options=options.for_ray(),
+            gang=gang,
         )
         plans[node] = NodePlan(
             task=task,
@@ -83,6 +85,7 @@ class NodeKind(NamedTuple):
     resources: ResourceSet
     labels: tuple[tuple[str, str], ...]
     mesh: MeshId | None
+    gang: Gang | None
 
 
 def nodes_by_kind(spec: DagSpec) -> dict[NodeKind, list[str]]:
@@ -91,14 +94,27 @@ def nodes_by_kind(spec: DagSpec) -> dict[NodeKind, list[str]]:
     for node, described in spec.nodes.items():
         asked = described.options
         custom, labels = (tuple(sorted((part or {}).items())) for part in (asked.resources, asked.labels))
-        key = (asked.num_cpus, asked.num_gpus, asked.memory, asked.mesh, asked.resources is None, custom, asked.labels is None, labels)
+        amounts = (asked.num_cpus, asked.num_gpus, asked.memory, asked.resources is None, custom, asked.gang)
+        key = (*amounts, asked.mesh, asked.labels is None, labels)
         of_options.setdefault(key, []).append(node)
     kinds: dict[NodeKind, list[str]] = {}
     for nodes in of_options.values():
         options = spec.nodes[nodes[0]].options.over(spec.defaults)
         mesh = MeshId(options.mesh) if options.mesh is not None else None
-        kinds.setdefault(NodeKind(options.needs(), tuple(sorted((options.labels or {}).items())), mesh), []).extend(nodes)
+        kind = NodeKind(options.needs(), tuple(sorted((options.labels or {}).items())), mesh, options.as_gang())
+        kinds.setdefault(kind, []).extend(nodes)
     return kinds
+
+
+def empty_gangs(spec: DagSpec) -> tuple[tuple[str, str], ...]:
+    """Return the gangs whose bundles take nothing, as (place, problem): Ray places no empty bundle."""
+    problems = []
+    for name, node in spec.nodes.items():
+        gang = node.options.over(spec.defaults).as_gang() if node.options.gang or spec.defaults.gang else None
+        if gang is not None and not gang.bundle:
+            place = f"{pointer('/nodes', name)}/options/gang"
+            problems.append((place, "each bundle takes nothing; give num_cpus, num_gpus, memory or resources, above 0"))
+    return tuple(problems[:PROBLEMS_MAX])
 
 
 def misspelt_resources(spec: DagSpec, known: frozenset[str]) -> tuple[tuple[str, str], ...]:

@@ -26,7 +26,7 @@ from dag.errors import CycleError, SpecError
 from dag.spec.checks import Problem, SpecChecks, similar_to
 from dag.spec.forms import SHA256
 from dag.spec.graph import Graph
-from dag.spec.options import KEPT, NodeOptions, at_submission, words_of
+from dag.spec.options import KEPT, GangOptions, NodeOptions, at_submission, words_of
 from dag.spec.strict_json import pointer, read_with_doubles
 from mesh.core.counting import counted
 from mesh.core.ids import NodeId
@@ -223,6 +223,8 @@ def _unknown(steps: tuple[str | int, ...]) -> str:
     name, above = str(steps[-1]), steps[-2] if len(steps) > 1 else None
     if above in ("options", "defaults") and len(steps) in (2, 4):
         return f"unknown option{similar_to(name, NodeOptions.model_fields)}"
+    if above == "gang" and len(steps) in (3, 5):
+        return f"unknown key{similar_to(name, GangOptions.model_fields)}"
     if steps[0] == "nodes" and len(steps) == _AT_NODE:
         return f"`{name}` is not supported yet" if name in _NOT_YET else f"unknown key{similar_to(name, NodeSpec.model_fields)}"
     if len(steps) == 1:

@@ -23,6 +23,7 @@ from federation.mesh_access import may_use
 from mesh.core.clock import Clock
 from mesh.core.ids import NodeId, NodeName, PoolName, StageId
 from mesh.core.reasons import Reason
+from mesh.core.shapes import bundles_in
 from mesh.core.values import StoredValue
 from mesh.errors import MeshError
 from mesh.stages import admission_events as events
@@ -86,6 +87,7 @@ class Claims:
             tenant=claimed.spec.tenant,
             slot=claimed.spec.slot,
             nodes=decision.nodes,
+            bundles=bundles_in(claimed.spec.gang),
         )
         running = self.child_state.running[name] = RunningStage.of(claimed, note, self.clock.monotonic_ms(), paid_by=payer)
         running.delivered.update(claimed.inputs)

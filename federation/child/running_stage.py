@@ -5,7 +5,6 @@ A preempted stage is stopped though no user cancelled it. The mesh reports its e
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +14,7 @@ from federation.leases import Lease
 from mesh.core.ids import FlavorName, NodeId, NodeName, PoolName, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.shapes import without_slots
 from mesh.core.wire import encode
 from mesh.stages.hosting import PARTS_MAX, HeldStage, Places, StageHost
 from mesh.stages.messages import (
@@ -42,7 +42,8 @@ class StageNote:
     token: int  #: Token of the lease that pays; 0 for a stage that takes nothing.
     tenant: TenantPath  #: Tenant whose lease pays.
     slot: ResourceSet
-    nodes: tuple[NodeName, ...] = ()  #: Node of each slot; empty: Ray has placed them.
+    nodes: tuple[NodeName, ...] = ()  #: Node of each slot, or of each bundle, gang after gang; empty: Ray has placed them.
+    bundles: int = 1  #: Number of nodes of one slot: the size of a gang.
     retired: int = 0  #: Slots that the stage has given back, and that `slots` no longer counts.
 
     @property
@@ -201,10 +202,10 @@ class RunningStage:
         fewer = resized.retired - self.note.retired
         if fewer <= 0:
             return 0
-        slots, left = self.note.slots - fewer, Counter(self.note.nodes) - Counter(resized.gone)
+        slots, left = self.note.slots - fewer, without_slots(self.note.nodes, resized.gone, self.note.bundles)
         self.retiring = max(0, self.retiring - fewer)
         self.is_hurried = self.is_hurried and self.retiring > 0
-        self.note = replace(self.note, slots=slots, retired=resized.retired, nodes=tuple(left.elements())[:slots])
+        self.note = replace(self.note, slots=slots, retired=resized.retired, nodes=left[: slots * self.note.bundles])
         host.grow(self.claim.stage, 0, self.note.encoded())
         return fewer
 

@@ -88,6 +88,7 @@ def offer_of(stage: QueuedStage | StageSpec, since_ms: int = 0) -> WorkloadOffer
         preemption=stage.preemption,
         since_ms=since_ms,
         queued_ms=stage.queued_ms if isinstance(stage, QueuedStage) else 0,
+        gang=stage.gang,
     )
 
 

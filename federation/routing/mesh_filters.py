@@ -11,6 +11,7 @@ from mesh.core.labels import mismatch
 from mesh.core.node_sizes import may_grow
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
+from mesh.core.shapes import Gang
 
 #: Node sizes that an explanation names; more are only counted.
 SIZES_SHOWN = 4
@@ -61,18 +62,23 @@ def words_of_pools(slot: ResourceSet, record: MeshRecord) -> str:
     return f"needs {slot!r}, more than any pool holds when empty ({sizes})"
 
 
-def words_of_nodes(slot: ResourceSet, record: MeshRecord) -> str | None:
+def words_of_nodes(slot: ResourceSet, record: MeshRecord, gang: Gang | None = None) -> str | None:
     """Explain that no node of the mesh could hold the slot, even when empty; None if one could, or if that is unknown.
+
+    The nodes together must hold the bundles of a gang.
 
     It is unknown while the mesh has not listed its nodes, and while its pools declare more of a resource than its nodes have: an
     autoscaler may then add nodes of any size.
     """
-    if not slot or not record.nodes or any(slot <= size.total for size in record.nodes):
+    sizes_there = [(size.total, size.nodes) for size in record.nodes]
+    if not slot or not record.nodes or (gang.copies_in(sizes_there) if gang else any(slot <= total for total, _ in sizes_there)):
         return None
     if may_grow(slot, (pool.capacity for pool in record.pools), (size.total.times(size.nodes) for size in record.nodes)):
         return None
     sizes = ", ".join(f"{size.nodes} of {_only(slot, size.total)!r}" for size in record.nodes[:SIZES_SHOWN])
     more = f", and {counted(len(record.nodes) - SIZES_SHOWN, 'other size')}" if len(record.nodes) > SIZES_SHOWN else ""
+    if gang is not None:
+        return f"needs {gang.words()}, and its nodes hold {gang.places_in(sizes_there)} of them when empty ({sizes}{more})"
     return f"needs {slot!r} on one node, more than any of its nodes has when empty ({sizes}{more})"
 
 

@@ -145,7 +145,7 @@ class _Asking:
         holding = [pool for pool in pools if request.slot <= pool.capacity]
         if not holding:
             return MeshVerdict(mesh=mesh, reason=Reason.POOL_TOO_SMALL, detail=words_of_pools(request.slot, view.record)), ()
-        too_large = words_of_nodes(request.slot, view.record)
+        too_large = words_of_nodes(request.slot, view.record, request.gang)
         if too_large is not None:
             return MeshVerdict(mesh=mesh, reason=Reason.NO_NODE_FITS, detail=too_large), ()
         judged = [(*self._judge(view, pool, pace), pool) for pool in holding]

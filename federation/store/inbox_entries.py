@@ -20,6 +20,7 @@ def head_of(spec: StageSpec) -> QueuedStage:
         priority=spec.priority,
         created_ms=spec.created_ms,
         preemption=spec.preemption,
+        gang=spec.gang,
     )
 
 

@@ -20,6 +20,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 
 from mesh.core.ids import NodeName
 from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.shapes import Gang
 from mesh.core.task_spec import NO_LABELS
 from mesh.stages.hosting import PARTS_MAX
 from mesh.stages.idle_groups import IdleGroups
@@ -44,6 +45,18 @@ class StageGroupShape:
     slots: int
     node: NodeName = ANY_NODE  #: Preferred node, by Ray's id; empty: none.
     labels: tuple[tuple[str, str], ...] = ()  #: Selector on the labels of its nodes, besides the mesh's.
+    gang: Gang | None = None  #: Gang that the only slot is; None: each slot is one bundle.
+    bundle_nodes: tuple[NodeName, ...] = ()  #: Node of each bundle of the gang, by Ray's id; empty: any.
+
+    @property
+    def amounts(self) -> ResourceSet:
+        """Return the sum over all bundles."""
+        return self.slot.times(self.slots)
+
+    @property
+    def bundles(self) -> tuple[ResourceSet, ...]:
+        """Return what each bundle takes."""
+        return (self.slot,) * self.slots if self.gang is None else (self.gang.bundle,) * self.gang.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +67,12 @@ class SlotGroup:
     slots: int
     node: NodeName = ANY_NODE  #: Node that was preferred for its slots; empty: none.
     is_placed: bool = False  #: Ray has placed the group; False: not known.
+    bundle_nodes: tuple[NodeName, ...] = ()  #: Node of each bundle of a gang; empty: any, or the group is no gang.
+
+    @property
+    def nodes(self) -> tuple[NodeName, ...]:
+        """Return the nodes that its slots were given, as `Places` names them; none: any."""
+        return self.bundle_nodes or ((self.node,) * self.slots if self.node else ())
 
     @property
     def hex_id(self) -> str:
@@ -89,6 +108,22 @@ class PlacementPool:
             groups = self._take(shapes)
         return tuple(SlotGroup(group, shape.slots, shape.node) for shape, group in zip(shapes, groups, strict=True))
 
+    def take_gangs(
+        self, gang: Gang, slots: int, nodes: Sequence[NodeName] = (), labels: Mapping[str, str] = NO_LABELS
+    ) -> tuple[SlotGroup, ...]:
+        """Return a group for each of `slots` gangs, of all its bundles: kept ones, else new ones. Does not wait for Ray to place them.
+
+        Args:
+            nodes: Node of each bundle, gang after gang, by Ray's id; none: any. Ray places a bundle on no other node.
+            labels: As for `take_slots`.
+        """
+        size, selector = gang.size, tuple(sorted(labels.items()))
+        places = [tuple(sorted(nodes[slot * size : (slot + 1) * size])) for slot in range(slots)]
+        shapes = [StageGroupShape(gang.slot, 1, labels=selector, gang=gang, bundle_nodes=place) for place in places]
+        with self._guard:
+            groups = self._take(shapes)
+        return tuple(SlotGroup(group, 1, bundle_nodes=place) for place, group in zip(places, groups, strict=True))
+
     def take(self, slot: ResourceSet, slots: int, node: NodeName = ANY_NODE) -> PlacementGroup:
         """Return one group of `slots` bundles of `slot`: a kept one, else a new one. Does not wait for Ray to place it.
 
@@ -102,7 +137,7 @@ class PlacementPool:
         found = [(shape, group) for shape, group in zip(shapes, kept, strict=True) if group is not None]
         self._taken.update({group.id.hex(): (shape, group) for shape, group in found})  # Before room is made: they use room.
         if len(found) < len(shapes):
-            missing = (shape.slot.times(shape.slots) for shape, group in zip(shapes, kept, strict=True) if group is None)
+            missing = (shape.amounts for shape, group in zip(shapes, kept, strict=True) if group is None)
             self._make_room(sum(missing, NOTHING))
         groups = [group or self._create(shape) for shape, group in zip(shapes, kept, strict=True)]
         self._taken.update({group.id.hex(): (shape, group) for shape, group in zip(shapes, groups, strict=True)})
@@ -152,11 +187,13 @@ class PlacementPool:
                 remove_placement_group(group)
 
     def _create(self, shape: StageGroupShape) -> PlacementGroup:
-        selector = {**self._node_labels, **dict(shape.labels)}
+        common = {**self._node_labels, **dict(shape.labels)}
+        selectors = [common | {NODE_LABEL: node} for node in shape.bundle_nodes] or [common] * len(shape.bundles)
+        usual = "STRICT_PACK" if shape.node else "PACK"
         group: PlacementGroup = placement_group(
-            [bundle_of(shape.slot)] * shape.slots,
-            strategy="STRICT_PACK" if shape.node else "PACK",
-            bundle_label_selector=[selector] * shape.slots if selector else None,
+            [bundle_of(amounts) for amounts in shape.bundles],
+            strategy=usual if shape.gang is None else shape.gang.strategy,
+            bundle_label_selector=selectors if any(selectors) else None,
             # A preference: others may have taken the room since the mesh looked.
             _soft_target_node_id=shape.node or None,
         )
@@ -166,8 +203,8 @@ class PlacementPool:
         """Remove kept groups whose room the new group needs, as far as this pool can see."""
         if not self._idle:
             return
-        used = [shape.slot.times(shape.slots) for shape, _ in self._taken.values()]
-        for group in self._idle.in_the_way(wanted, used=used, total=self._total(), amount_of=lambda shape: shape.slot.times(shape.slots)):
+        used = [shape.amounts for shape, _ in self._taken.values()]
+        for group in self._idle.in_the_way(wanted, used=used, total=self._total(), amount_of=lambda shape: shape.amounts):
             remove_placement_group(group)
 
     def _total(self) -> ResourceSet:

@@ -2,10 +2,10 @@
 
 Queued workloads are tried by priority, then by arrival. A mesh may add priority to the workloads of a tenant, and more with each second
 of their wait (`stage_settings`): then by that sum. Each tries the pools in its tenant's order of flavors, then in the order of the
-mesh. A pool and one of its nodes must have room for one slot. Then room for all useful slots is reserved, on the nodes that the pool's
-policy chooses (`slot_placement`). Then a lease is requested. A refused lease releases the room, and the next pool is tried. A workload
-that does not fit does not block those behind it. Under `strict_order` it does: the tenant's other workloads are not tried before the
-first one has started.
+mesh. A pool must have room for one slot, and so must one of its nodes, or several for the bundles of a gang. Then room for all useful
+slots is reserved, on the nodes that the pool's policy chooses (`slot_placement`). Then a lease is requested. A refused lease releases the
+room, and the next pool is tried. A workload that does not fit does not block those behind it. Under `strict_order` it does: the tenant's
+other workloads are not tried before the first one has started.
 
 Workloads of one tenant with the same slot are one kind. A refusal holds for the whole kind, so only kinds with a change are tried again.
 A long queue of one tenant therefore costs other tenants nothing.
@@ -31,6 +31,7 @@ from mesh.core.ids import PoolName, StageId, TenantPath
 from mesh.core.pools import Pool, PoolLedger, PoolSpec
 from mesh.core.reasons import PASSING, Reason
 from mesh.core.resources import NOTHING, ResourceSet, format_units
+from mesh.core.shapes import SlotShape
 from mesh.errors import IllegalTransition
 from mesh.policies.catalogue import BUILT_INS, Catalogue
 from mesh.stages.admission_decisions import (
@@ -115,12 +116,12 @@ class Workload:
     @property
     def key(self) -> KindKey:
         """Key of its kind."""
-        return self.offer.tenant, self.offer.slot, NO_POOL
+        return self.offer.tenant, self.offer.shape, NO_POOL
 
     @property
     def growth_key(self) -> KindKey:
         """Key of the kind in which it grows."""
-        return self.offer.tenant, self.offer.slot, self.pool or NO_POOL
+        return self.offer.tenant, self.offer.shape, self.pool or NO_POOL
 
     @property
     def growth_turn(self) -> Turn:
@@ -157,7 +158,7 @@ class StageAdmission:
         self._gathering: dict[StageId, None] = {}
         self._strict_queues = StrictQueues()
         #: Refusals for want of room, shared by all kinds with this slot until the next reservation.
-        self._refusals: dict[tuple[ResourceSet, PoolName], tuple[Reason, str]] = {}
+        self._refusals: dict[tuple[SlotShape, PoolName], tuple[Reason, str]] = {}
 
     def is_behind(self, workload: Workload) -> bool:
         """Does `strict_order` make it wait for others of its tenant?"""
@@ -229,7 +230,7 @@ class StageAdmission:
         name, amounts = event.offer.workload, event.offer.slot.times(event.slots)
         self.ledger.reserve(event.pool, name, amounts)
         self.ledger.commit(event.pool, name, amounts)
-        self.placement.find(name, event.offer.slot, event.nodes)
+        self.placement.find(name, event.offer.shape, event.nodes)
         workload = self._add(event.offer)
         workload.state, workload.pool = WorkloadState.RUNNING, event.pool
         workload.slots = workload.useful = event.slots
@@ -237,7 +238,7 @@ class StageAdmission:
     def _add(self, offer: WorkloadOffered) -> Workload:
         self._arrivals += 1
         rules = self._settings.queue_of(offer.tenant)
-        kind = self._kinds.get((offer.tenant, offer.slot, NO_POOL)) or Kind(slot=offer.slot, rules=rules)
+        kind = self._kinds.get((offer.tenant, offer.shape, NO_POOL)) or Kind(slot=offer.slot, shape=offer.shape, rules=rules)
         workload = self.workloads[offer.workload] = Workload(offer=offer, arrival=self._arrivals, kind=kind, rules=rules)
         return workload
 
@@ -340,7 +341,7 @@ class StageAdmission:
         self._leave_growth(workload)
         if workload.slots < workload.useful and workload.offer.slot and not workload.asked:
             key = workload.growth_key
-            workload.growth = self._kinds.setdefault(key, Kind(slot=workload.offer.slot))
+            workload.growth = self._kinds.setdefault(key, Kind(slot=workload.offer.slot, shape=workload.offer.shape))
             workload.growth.add(workload.growth_turn)
             self._open.add(key)
 
@@ -461,9 +462,9 @@ class StageAdmission:
         """
         self._open.update(key for key, kind in self._kinds.items() if kind.lift(self._has_room))
 
-    def _has_room(self, pool: PoolName, slot: ResourceSet) -> bool:
-        """Return whether the pool and one of its nodes have room for a slot."""
-        return self.ledger.pools[pool].fits(slot) and self.placement.fits(pool, slot)
+    def _has_room(self, kind: Kind, pool: PoolName) -> bool:
+        """Return whether the pool and its nodes have room for a slot."""
+        return self.ledger.pools[pool].fits(kind.slot) and self.placement.fits(pool, kind.shape)
 
     def _release(self, stage: StageId) -> bool:
         """Release what the stage holds of pools and nodes; return whether a pool has room because of it."""
@@ -505,13 +506,13 @@ class StageAdmission:
         holder, slot = workload.offer.workload, workload.offer.slot
         room = pool.free + pool.reservations[holder]
         self._release(holder)
-        has_node = self.placement.fits(pool.spec.pool, slot)
+        has_node = self.placement.fits(pool.spec.pool, workload.offer.shape)
         if slot <= room and has_node and self.workloads.keys().isdisjoint(workload.victims):
             del self._gathering[holder]
             return [self._reserve(workload, pool)]
         self.ledger.reserve(pool.spec.pool, holder, ResourceSet({name: min(units, room[name]) for name, units in slot.items()}))
         if has_node:
-            self.placement.place(holder, pool.spec.pool, slot, 1)
+            self.placement.place(holder, pool.spec.pool, workload.offer.shape, 1)
         return []
 
     def _try_to_start(self, workload: Workload) -> Pool | None:
@@ -530,14 +531,14 @@ class StageAdmission:
             name = pool.spec.pool
             if name in kind.refused_by:
                 continue
-            has_room, has_node = kind.slot.copies_in(pool.free) != 0, self.placement.fits(name, kind.slot)
+            has_room, has_node = kind.slot.copies_in(pool.free) != 0, self.placement.fits(name, kind.shape)
             if has_room and has_node:
                 return pool
-            refusal = self._refusals.get((kind.slot, name))
+            refusal = self._refusals.get((kind.shape, name))
             if refusal is None:
-                is_for_nodes = self.placement.copies(name, kind.slot) == 0 if not has_room else not has_node
-                on_nodes = self.placement.refusal(name, kind.slot) if is_for_nodes else None
-                refusal = self._refusals[kind.slot, name] = on_nodes or _no_room(workload, pool, self._set_aside(name))
+                is_for_nodes = self.placement.copies(name, kind.shape) == 0 if not has_room else not has_node
+                on_nodes = self.placement.refusal(name, kind.shape) if is_for_nodes else None
+                refusal = self._refusals[kind.shape, name] = on_nodes or _no_room(workload, pool, self._set_aside(name))
             kind.refuse_room(name, refusal)
         return None
 
@@ -553,7 +554,7 @@ class StageAdmission:
         """Reserve as many useful slots as fit; the pool has room for one at least."""
         offer, name = workload.offer, pool.spec.pool
         copies = offer.slot.copies_in(pool.free)
-        demand = self.placement.place(offer.workload, name, offer.slot, offer.width if copies is None else min(offer.width, copies))
+        demand = self.placement.place(offer.workload, name, offer.shape, offer.width if copies is None else min(offer.width, copies))
         self.ledger.reserve(name, offer.workload, offer.slot.times(demand))
         workload.state, workload.pool = WorkloadState.RESERVED, name
         workload.kind.asking += 1
@@ -565,7 +566,7 @@ class StageAdmission:
         """Reserve as many further slots as fit; the pool has room for one at least."""
         offer, name = workload.offer, pool.spec.pool
         more = min(workload.useful - workload.slots, offer.slot.copies_in(pool.free) or 0)
-        demand = workload.asked = self.placement.place(_growth_of(offer.workload), name, offer.slot, more)
+        demand = workload.asked = self.placement.place(_growth_of(offer.workload), name, offer.shape, more)
         self.ledger.reserve(name, _growth_of(offer.workload), offer.slot.times(demand))
         if workload.growth is not None:
             workload.growth.asking += 1
@@ -628,5 +629,7 @@ def _no_room(workload: Workload, pool: Pool, set_aside: ResourceSet) -> tuple[Re
     room = pool.free if ever else pool.spec.capacity
     short = next(name for name in slot if slot[name] > room[name])
     has = f"{format_units(short, room[short])} {short} {'free' if ever else 'in all'}"
-    words = f"pool {pool.spec.pool} has {has}, one slot takes {format_units(short, slot[short])}"
+    gang = workload.offer.gang
+    one = "one slot" if gang is None else f"one gang of {gang.words()}"
+    words = f"pool {pool.spec.pool} has {has}, {one} takes {format_units(short, slot[short])}"
     return (Reason.POOL_BUSY if ever else Reason.POOL_TOO_SMALL, words)

@@ -29,7 +29,7 @@ class StartWorkload:
     slot: ResourceSet
     slots: int
     token: int
-    nodes: tuple[NodeName, ...] = ()  #: Node of each slot; empty: Ray places them.
+    nodes: tuple[NodeName, ...] = ()  #: Node of each slot, or of each bundle, gang after gang; empty: Ray places them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class GrowWorkload:
     workload: StageId
     slots: int
     token: int
-    nodes: tuple[NodeName, ...] = ()  #: Node of each of these slots; empty: Ray places them.
+    nodes: tuple[NodeName, ...] = ()  #: Nodes of these slots, as for `StartWorkload`.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from mesh.core.ids import NodeName, PoolName, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.core.seen_nodes import NodeSeen
+from mesh.core.shapes import Gang, SlotShape
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
 from mesh.stages.stage_settings import StageSettings
 
@@ -23,6 +24,12 @@ class WorkloadOffered:
     preemption: PreemptionPolicy = NEVER_PREEMPTS  #: Which stages of its tenant it may preempt.
     since_ms: int = 0  #: Begin of its wait here, on the mesh's own clock; no decision here reads it.
     queued_ms: int = 0  #: Begin of its wait here, since the epoch, on the store's clock: aging counts from it.
+    gang: Gang | None = None  #: Gang that each slot is; None: a slot lies on one node.
+
+    @property
+    def shape(self) -> SlotShape:
+        """Return what a slot takes of nodes."""
+        return self.gang or self.slot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +39,7 @@ class WorkloadFound:
     offer: WorkloadOffered
     pool: PoolName
     slots: int
-    nodes: tuple[NodeName, ...] = ()  #: Node of each slot; empty: Ray has placed them.
+    nodes: tuple[NodeName, ...] = ()  #: Node of each slot, or of each bundle, gang after gang; empty: Ray has placed them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +81,7 @@ class SlotsRetired:
 
     workload: StageId
     slots: int
-    gone: tuple[NodeName, ...] = ()  #: Nodes of the slots that it gave back; empty: unknown.
+    gone: tuple[NodeName, ...] = ()  #: Nodes of the slots that it gave back, gang after gang; empty: unknown.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

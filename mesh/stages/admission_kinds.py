@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from mesh.core.ids import PoolName, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
+from mesh.core.shapes import SlotShape
 from mesh.stages.stage_settings import NO_QUEUE, QueueRules
 
-#: Tenant, slot, and the pool in which running workloads of the kind grow; empty: they are queued.
-KindKey = tuple[TenantPath, ResourceSet, PoolName]
+#: Tenant, shape of the slot, and the pool in which running workloads of the kind grow; empty: they are queued.
+KindKey = tuple[TenantPath, SlotShape, PoolName]
 NO_POOL = PoolName("")
 #: Key of `QueueRules.key`; arrival; name: the least goes first. Turns of one kind never change; those of two kinds are compared by
 #: `Kind.first_at`.
@@ -27,6 +28,7 @@ class Kind:
     """One kind, kept while a workload of it is queued, could grow, or requests its lease."""
 
     slot: ResourceSet
+    shape: SlotShape  #: Room that the slot takes of nodes.
     rules: QueueRules = NO_QUEUE  #: Aging of its workloads; workloads that grow do not age.
     queue: list[Turn] = field(default_factory=list)  #: Sorted.
     refused_by: dict[PoolName, tuple[Reason, str]] = field(default_factory=dict)  #: Since room last came; these pools are not tried.
@@ -55,9 +57,9 @@ class Kind:
         self.refused_by[pool] = refusal
         self.crowded.discard(pool)
 
-    def lift(self, has_room: Callable[[PoolName, ResourceSet], bool]) -> bool:
+    def lift(self, has_room: Callable[[Kind, PoolName], bool]) -> bool:
         """Lift the refusals of pools that have room by now; return whether there is such a pool."""
-        roomy = [pool for pool in self.crowded if has_room(pool, self.slot)]
+        roomy = [pool for pool in self.crowded if has_room(self, pool)]
         for pool in roomy:
             del self.refused_by[pool]
             self.crowded.remove(pool)

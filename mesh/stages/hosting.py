@@ -27,7 +27,7 @@ LAST_WORD = 2**31
 class Places:
     """Nodes for the slots of a stage."""
 
-    nodes: tuple[NodeName, ...] = ()  #: Preferred node of each slot; empty: any.
+    nodes: tuple[NodeName, ...] = ()  #: Preferred node of each slot, or of each bundle, gang after gang; empty: any.
     labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)  #: Selector on the labels that each node must have.
 
 

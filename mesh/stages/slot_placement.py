@@ -3,6 +3,9 @@
 Each slot lies on one node. The placement knows what the mesh's own stages hold there, and what others use. Candidates and policies are
 those of tasks (`mesh.tasks.queued_shapes`): scores are kept per slot size and pool, and a placement changes one row.
 
+Or each slot is a gang: bundles on several nodes, which are found all together or not at all. They are equal, so best fit by the gang's
+strategy (`mesh.tasks.gang_placement`) finds places for all of them whenever there are any.
+
 Placement is left to Ray, and slots have no node, while the nodes are unknown, and where a mesh may grow: an autoscaler adds nodes only
 for work that waits in Ray. See `mesh.core.node_sizes.may_grow`.
 """
@@ -12,24 +15,28 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
+
+import numpy as np
 
 from mesh.core.counting import counted
 from mesh.core.ids import NodeName, PoolName, StageId, TaskId
 from mesh.core.labels import mismatch
 from mesh.core.node_instances import UNIT_INSTANCE_RESOURCES, copies_on_instances, is_possible
 from mesh.core.node_sizes import may_grow
-from mesh.core.nodes import NodeTable
+from mesh.core.nodes import NodeTable, Units
 from mesh.core.pools import PoolLedger
 from mesh.core.random_stream import RandomStream
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet, format_units
 from mesh.core.seen_nodes import ForeignUse, NodeSeen
+from mesh.core.shapes import Gang, SlotShape, bundles_in, without_slots
 from mesh.core.task_spec import TaskRequest, Weights
 from mesh.placement.candidates import Candidates
 from mesh.placement.feasibility import impossible, in_parts
 from mesh.placement.two_pass import find
 from mesh.policies.catalogue import ALIASES, BUILT_INS, Catalogue, UnknownPolicy, parts_of
+from mesh.tasks.gang_placement import PlacementUnit, arrange
 from mesh.tasks.queued_shapes import QueuedShapes
 from mesh.tasks.settings import SchedulerSettings
 
@@ -58,8 +65,8 @@ class SlotPlacement:
         self._draw = RandomStream(seed).draw
         self._foreign = ForeignUse()
         self._nodes: dict[NodeName, NodeSeen] = {}
-        self._held: dict[StageId, tuple[ResourceSet, tuple[NodeName, ...]]] = {}
-        self._copies: dict[tuple[PoolName, ResourceSet], int | None] = {}  #: Cache of `copies` until the nodes change.
+        self._held: dict[StageId, tuple[SlotShape, tuple[NodeName, ...]]] = {}  #: The node of each slot, or of each bundle of each gang.
+        self._copies: dict[tuple[PoolName, SlotShape], int | None] = {}  #: Cache of `copies` until the nodes change.
         self._asked = 0  #: Number of placements, for the census of slot sizes.
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
@@ -104,11 +111,11 @@ class SlotPlacement:
         for stage, (slot, nodes) in self._held.items():
             for node in nodes:
                 if node == name:
-                    self._table.queue_for(row, self._table.vector(slot), stage)
+                    self._table.queue_for(row, self._piece(slot), stage)
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
-    def copies(self, pool: PoolName, slot: ResourceSet) -> int | None:
+    def copies(self, pool: PoolName, slot: SlotShape) -> int | None:
         """Return how many slots the pool's nodes hold when empty; None: any number, or Ray places them."""
         key = pool, slot
         if key not in self._copies:
@@ -117,21 +124,58 @@ class SlotPlacement:
             self._copies[key] = self._count(pool, slot)
         return self._copies[key]
 
-    def _count(self, pool: PoolName, slot: ResourceSet) -> int | None:
-        if not slot or not self._nodes:
+    def _count(self, pool: PoolName, slot: SlotShape) -> int | None:
+        amounts = slot.slot if isinstance(slot, Gang) else slot
+        if not amounts or not self._nodes:
             return None
-        if may_grow(slot, (each.spec.capacity for each in self._pools.pools.values()), self.totals):
+        if may_grow(amounts, (each.spec.capacity for each in self._pools.pools.values()), self.totals):
             return None
+        if isinstance(slot, Gang):
+            return slot.copies_in(self._empty(pool))
         rows = self._candidates(pool, slot).feasible_rows().tolist()
         return sum(_copies(slot, self._nodes[self._table.name(row)].total) for row in rows)
 
-    def fits(self, pool: PoolName, slot: ResourceSet) -> bool:
-        """Return whether a node of the pool has a slot free now."""
+    def _empty(self, pool: PoolName) -> list[tuple[ResourceSet, int]]:
+        """Return the totals of the pool's nodes."""
+        return [(node.total, 1) for node in self._nodes.values() if self._is_labelled(node, pool)]
+
+    def fits(self, pool: PoolName, slot: SlotShape) -> bool:
+        """Return whether the nodes of the pool have a slot free now."""
         copies = self.copies(pool, slot)
+        if isinstance(slot, Gang):
+            return copies is None or (copies > 0 and self._free_bundles(pool, slot) == slot.size)
         return copies is None or (copies > 0 and bool((self._candidates(pool, slot).scores() > -math.inf).any()))
 
-    def refusal(self, pool: PoolName, slot: ResourceSet) -> tuple[Reason, str]:
+    def _free_bundles(self, pool: PoolName, gang: Gang) -> int:
+        """Return how many bundles of one gang have a node now."""
+        (unit, *_) = self._units(pool, gang)
+        columns = np.flatnonzero(unit.vector)
+        copies = (self._free_for(gang)[unit.rows][:, columns] // unit.vector[columns]).min(axis=1, initial=gang.size)
+        found = int(np.minimum(copies, 1).sum() if gang.strategy == "STRICT_SPREAD" else copies.sum())
+        return min(gang.size, found * unit.bundles)
+
+    def _free_for(self, gang: Gang) -> Units:
+        """Return what bundles of this size can use of each node: GPUs in parts are no use to a bundle of a whole one."""
+        free: Units = np.maximum(self._table.left_for((self._table.vector(gang.bundle),)), 0)
+        return free
+
+    def _units(self, pool: PoolName, gang: Gang) -> tuple[PlacementUnit, ...]:
+        """Return the places that a gang needs."""
+        wanted, count = gang.places
+        vector, rows = self._table.vector(wanted), self._candidates(pool, gang.bundle).feasible_rows()
+        unit = PlacementUnit(
+            task=TaskId(""),
+            vector=vector,
+            rows=rows[(self._table.total[rows] >= vector).all(axis=1)],
+            strategy=gang.strategy if count > 1 else "",
+            bundles=gang.size // count,
+        )
+        return (unit,) * count
+
+    def refusal(self, pool: PoolName, slot: SlotShape) -> tuple[Reason, str]:
         """Return why no node of the pool has a slot free."""
+        if isinstance(slot, Gang):
+            return self._refusal_of_gang(pool, slot)
         wanted = ", ".join(f"{format_units(name, units)} {name}" for name, units in slot.items())
         candidates = self._candidates(pool, slot)
         count = len(candidates.feasible_rows())
@@ -142,6 +186,13 @@ class SlotPlacement:
             words = f"one slot takes {wanted}, and {counted(count, 'node')} of the mesh would hold it when empty; none has that much free"
             return Reason.NODES_BUSY, words
         return Reason.NO_NODE_FITS, self._no_node(pool, slot, wanted)
+
+    def _refusal_of_gang(self, pool: PoolName, gang: Gang) -> tuple[Reason, str]:
+        if self.copies(pool, gang) == 0:
+            empty = gang.places_in(self._empty(pool))
+            return Reason.NO_NODE_FITS, f"{gang.words()}, {empty} would have a node of pool {pool} when all are empty"
+        has = "has a node" if (found := self._free_bundles(pool, gang)) == 1 else "have a node"
+        return Reason.NODES_BUSY, f"{gang.words()}, {found} {has}; the gang starts when all have one"
 
     def _no_node(self, pool: PoolName, slot: ResourceSet, wanted: str) -> str:
         split = next((name for name in slot if name in UNIT_INSTANCE_RESOURCES and not is_possible(slot[name])), None)
@@ -164,48 +215,74 @@ class SlotPlacement:
 
     # -- slots of stages -----------------------------------------------------------------------------------------------
 
-    def place(self, stage: StageId, pool: PoolName, slot: ResourceSet, most: int) -> int:
+    def place(self, stage: StageId, pool: PoolName, slot: SlotShape, most: int) -> int:
         """Hold up to `most` more slots for the stage; return how many. Those beyond `nodes_of` are placed by Ray."""
         if self.copies(pool, slot) is None:
             return most
         self._asked += 1
+        if isinstance(slot, Gang):
+            chosen = self._choose_gangs(stage, pool, slot, most)
+        else:
+            chosen = self._choose(stage, pool, slot, most)
+        self._held[stage] = slot, (*self.nodes_of(stage), *chosen)
+        if len(self._table.touched) > _TOUCHED_MAX:
+            self._table.touched.clear()
+            self._table.shape_version += 1
+        return len(chosen) // _bundles_of(slot)
+
+    def _choose(self, stage: StageId, pool: PoolName, slot: ResourceSet, most: int) -> list[NodeName]:
         self._shapes.count_demand(_request(pool, slot), self._asked)
         candidates, vector, chosen = self._candidates(pool, slot), self._table.vector(slot), list[NodeName]()
         while len(chosen) < most and (row := find(candidates, self._draw).row) is not None:
             self._table.promise(row, vector, stage)
             chosen.append(self._table.name(row))
-        self._held[stage] = slot, (*self.nodes_of(stage), *chosen)
-        if len(self._table.touched) > _TOUCHED_MAX:
-            self._table.touched.clear()
-            self._table.shape_version += 1
-        return len(chosen)
+        return chosen
+
+    def _choose_gangs(self, stage: StageId, pool: PoolName, gang: Gang, most: int) -> list[NodeName]:
+        """Hold whole gangs: the nodes of all bundles are found before the first is charged."""
+        vector, chosen = self._table.vector(gang.bundle), list[NodeName]()
+        while len(chosen) < most * gang.size and (rows := self._arrange(pool, gang)) is not None:
+            for row in rows:
+                self._table.promise(row, vector, stage)
+                chosen.append(self._table.name(row))
+        return chosen
+
+    def _arrange(self, pool: PoolName, gang: Gang) -> list[int] | None:
+        """Return a row for each bundle. Under PACK, one node for all of them comes first."""
+        tried = (replace(gang, strategy="STRICT_PACK"), gang) if gang.strategy == "PACK" else (gang,)
+        for units in (self._units(pool, each) for each in tried):
+            rows = arrange(units, self._free_for(gang))
+            if rows is not None:
+                return [row for unit, row in zip(units, rows, strict=True) for _ in range(unit.bundles)]
+        return None
 
     def nodes_of(self, stage: StageId) -> tuple[NodeName, ...]:
-        """Return the node of each slot of the stage; empty: Ray places the slots."""
+        """Return the node of each slot of the stage, or of each bundle, gang after gang; empty: Ray places the slots."""
         return self._held[stage][1] if stage in self._held else ()
 
-    def find(self, stage: StageId, slot: ResourceSet, nodes: Sequence[NodeName]) -> None:
+    def find(self, stage: StageId, slot: SlotShape, nodes: Sequence[NodeName]) -> None:
         """Charge the nodes for a stage that an earlier process of the mesh has placed."""
         if nodes:
             self._held[stage] = slot, tuple(nodes)
             for node in nodes:
                 if node in self._table:
-                    self._table.queue_for(self._table.row(node), self._table.vector(slot), stage)
+                    self._table.queue_for(self._table.row(node), self._piece(slot), stage)
 
     def keep(self, stage: StageId, slots: int) -> None:
         """Release the stage's slots beyond the first `slots`."""
         slot, nodes = self._held.get(stage, (NOTHING, ()))
-        if len(nodes) > slots:
-            self._withdraw(stage, slot, nodes[slots:])
-            self._held[stage] = slot, nodes[:slots]
+        kept = slots * _bundles_of(slot)
+        if len(nodes) > kept:
+            self._withdraw(stage, slot, nodes[kept:])
+            self._held[stage] = slot, nodes[:kept]
 
     def withdraw(self, stage: StageId, nodes: Sequence[NodeName]) -> None:
-        """Release one slot of the stage on each of these nodes, as far as it has one there."""
+        """Release one slot of the stage on each of these nodes, or each gang on them, as far as the stage has them."""
         slot, held = self._held.get(stage, (NOTHING, ()))
-        gone = Counter(nodes) & Counter(held)
-        self._withdraw(stage, slot, tuple(gone.elements()))
+        left = without_slots(held, nodes, _bundles_of(slot))
+        self._withdraw(stage, slot, tuple((Counter(held) - Counter(left)).elements()))
         if stage in self._held:
-            self._held[stage] = slot, tuple((Counter(held) - gone).elements())
+            self._held[stage] = slot, left
 
     def join(self, stage: StageId, other: StageId) -> None:
         """Add the slots that are held under another name to those of the stage."""
@@ -226,21 +303,27 @@ class SlotPlacement:
             self._shapes.change_settings({f"weights.{name.name}": getattr(weights, name.name) for name in fields(weights)})
             self._shapes.drop_buckets()
 
-    def _withdraw(self, stage: StageId, slot: ResourceSet, nodes: Sequence[NodeName]) -> None:
+    def _withdraw(self, stage: StageId, slot: SlotShape, nodes: Sequence[NodeName]) -> None:
         for node in nodes:
             if node in self._table:
-                self._table.withdraw(self._table.row(node), self._table.vector(slot), stage)
+                self._table.withdraw(self._table.row(node), self._piece(slot), stage)
+
+    def _piece(self, slot: SlotShape) -> Units:
+        """Return what a slot, or each bundle of a gang, takes of its node."""
+        return self._table.vector(slot.bundle if isinstance(slot, Gang) else slot)
 
     def _candidates(self, pool: PoolName, slot: ResourceSet) -> Candidates:
         return self._shapes.bucket_for(_request(pool, slot)).candidates
 
     def check(self) -> Iterator[str]:
-        """Yield a message per broken invariant: each node's load is the sum of the slots on it."""
+        """Yield a message per broken invariant: each node's load is the sum of the slots on it, and gangs are whole."""
         load = self._table.load * 0
-        for slot, nodes in self._held.values():
+        for stage, (slot, nodes) in self._held.items():
             for node in nodes:
                 if node in self._table:
-                    load[self._table.row(node)] += self._table.vector(slot)
+                    load[self._table.row(node)] += self._piece(slot)
+            if isinstance(slot, Gang):
+                yield from _wrong_gangs(stage, slot, nodes)
         if (load != self._table.load).any():
             yield f"nodes promise {self._table.load.tolist()}, expected {load.tolist()}"
         yield from self._table.check_instances()
@@ -263,6 +346,18 @@ def check_policy(name: str, catalogue: Catalogue = BUILT_INS) -> None:
         if ALIASES.get(part, part) in _OF_TASKS:
             usable = ", ".join(known for known in catalogue.names if known not in _OF_TASKS)
             raise UnknownPolicy(f"the policy {part!r} places single tasks, not the slots of stages; use one of {usable}")
+
+
+def _bundles_of(slot: SlotShape) -> int:
+    return bundles_in(slot if isinstance(slot, Gang) else None)
+
+
+def _wrong_gangs(stage: StageId, gang: Gang, nodes: Sequence[NodeName]) -> Iterator[str]:
+    for first in range(0, len(nodes), gang.size):
+        held = nodes[first : first + gang.size]
+        distinct = {"STRICT_PACK": 1, "STRICT_SPREAD": gang.size}.get(gang.strategy, len(set(held)))
+        if len(held) != gang.size or len(set(held)) != distinct:
+            yield f"{stage} holds {', '.join(held)} for a gang of {gang.words()}"
 
 
 def _request(pool: PoolName, slot: ResourceSet) -> TaskRequest:

@@ -14,6 +14,7 @@ from typing import Any
 
 from mesh.core.ids import NodeId, RunId, StageId, TenantPath
 from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.shapes import Gang
 from mesh.core.values import StoredValue
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
 
@@ -38,6 +39,7 @@ class TaskSpec:
     ray_options: dict[str, Any] = field(default_factory=dict)  #: Passed to Ray unchanged: `max_retries`, `label_selector`, …
     export: bool = False  #: Whether the value leaves the mesh: another mesh or the user reads it.
     checkpoint: StoredValue | None = None  #: The last one that an earlier attempt saved.
+    gang: Gang | None = None  #: Its placement group, for what its code starts: the task itself takes nothing. `resources` is the sum.
 
     def blobs(self) -> Iterator[str]:
         """Yield the hashes of the pickled bytes that the task names: its function, arguments that JSON cannot carry, its checkpoint."""
@@ -64,6 +66,11 @@ class StageSpec:
     created_ms: int = 0  #: When its run was submitted, since the epoch. A stage that runs again after a preemption keeps it.
     preemption: PreemptionPolicy = NEVER_PREEMPTS  #: Whether it preempts less urgent stages of its tenant.
     deadline_ms: int | None = None  #: Time from its claim until it is withdrawn from the mesh; None: no limit.
+
+    @property
+    def gang(self) -> Gang | None:
+        """Return the gang that each slot is; tasks with different gangs share no stage."""
+        return self.tasks[0].gang if self.tasks else None
 
     def blobs(self) -> frozenset[str]:
         """Return the hashes of all pickled bytes that the stage's tasks name."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from dag.errors import SpecError
 from dag.planning import NeverPlaced, never_placed
 from dag.run.runs import NodeRecord, RunRecord
-from dag.spec.plans import misspelt_resources, refused_functions, refused_priorities
+from dag.spec.plans import empty_gangs, misspelt_resources, refused_functions, refused_priorities
 from dag.spec.spec import DagSpec, digest, kept_form, parse
 from dag.spec.strict_json import pointer
 from federation.configured_meshes import ConfiguredMeshes
@@ -99,7 +99,7 @@ def check_against(
     """Check the spec against what the tenant may run and ask for, and what meshes have, including those that only the root's file names.
 
     Raises:
-        SpecError: The spec holds what the tenant may not run, too high a priority, or a misspelt resource.
+        SpecError: The spec holds what the tenant may not run, too high a priority, a misspelt resource, or a gang of nothing.
         UnknownTenant: There is no such tenant.
     """
     allowed = snapshot.tree.tenant(tenant)
@@ -108,6 +108,7 @@ def check_against(
         *refused_functions(spec, allowed.functions, allowed.pickled_code),
         *refused_priorities(spec, tenant, tenant_policies.settings_of(tenant).priority_max),
         *misspelt_resources(spec, resources),
+        *empty_gangs(spec),
     )
     if problems:
         raise SpecError(problems)

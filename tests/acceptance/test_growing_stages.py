@@ -6,11 +6,14 @@ import time
 from pathlib import Path
 
 import pytest
+import ray
 from federation_bed import LIMIT_S, eventually, submit, wait_for
 
 import dag
 from dag.client.tasks import Node
+from dag.errors import ApiError
 from dag.store.remote import Client
+from mesh.core.reasons import Reason
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("nothing_left")]
 
@@ -47,3 +50,35 @@ def test_s41_a_stage_grows_and_gives_its_slots_back(client: Client, tmp_path: Pa
         let_go(name)
     assert fan.result(LIMIT_S) == {"a": "a", "b": "b"}
     assert (first.result(LIMIT_S), later.result(LIMIT_S)) == ("first", "later")
+
+
+def look_around() -> tuple[int, bool]:
+    """Return the number of bundles of this node's group, and whether the tasks that it starts run in the group."""
+    group = ray.util.get_current_placement_group()
+    assert group is not None
+    inside = ray.get([ray.remote(ray.util.get_current_placement_group).remote() for _ in range(2)])
+    return group.bundle_count, inside == [group, group]
+
+
+def test_s41_a_gang_starts_whole_or_waits_whole(client: Client, tmp_path: Path) -> None:
+    single = submit(client, dag.task(hold, labels={"zone": "west"}).bind(str(tmp_path), "single"))
+    eventually(lambda: _is_there(tmp_path / "single"))
+    gang = submit(client, dag.gang(look_around, size=2, strategy="STRICT_PACK", labels={"zone": "west"}).bind())
+    waits = wait_for(gang, lambda event: "2 bundles of 1 cpu each" in event.detail)
+    assert waits.reason is Reason.POOL_BUSY
+    (tmp_path / "single.go").touch()
+    assert gang.result(LIMIT_S) == (2, True)
+    assert single.result(LIMIT_S) == "single"
+
+
+def test_s41_a_gang_that_no_mesh_can_hold_is_refused(client: Client) -> None:
+    apart = dag.gang(look_around, size=2, strategy="STRICT_SPREAD", num_cpus=0.5).bind()
+    with pytest.raises(ApiError) as refused:
+        submit(client, apart)
+    assert refused.value.code == "no_mesh_fits"
+    words = "needs 2 bundles of 0.5 cpu each on nodes of their own, and its nodes hold 1 of them when empty"
+    assert [words in problem for _, problem in refused.value.problems[:2]] == [True, True]
+
+
+def _is_there(path: Path) -> None:
+    assert path.exists()

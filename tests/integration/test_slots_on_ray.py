@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import queue
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,11 +23,12 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from mesh.core.ids import MeshId, NodeId, NodeName, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
+from mesh.core.shapes import Gang
 from mesh.ray.placement import NODE_LABEL, PlacementPool
 from mesh.ray.stage_runner import detached_actors
 from mesh.ray.stage_runner.host import RayStageHost
 from mesh.ray.user_code import ray_tables
-from mesh.stages.hosting import HostReport
+from mesh.stages.hosting import ANYWHERE, HostReport, Places
 from mesh.stages.messages import NodeFailed, NodeSucceeded, StageEnded, StageMessage, StageResized
 from mesh.stages.spec import StageSpec, TaskSpec
 
@@ -50,6 +53,35 @@ def wait_for(folder: str, name: str) -> None:
 
 def add(*numbers: int) -> int:
     return 1 + sum(numbers)
+
+
+def look_around(folder: str, name: str) -> None:
+    """Leave the task's placement group, the nodes of its bundles, and the groups of two tasks that run beside each other."""
+    group = ray.util.get_current_placement_group()
+    assert group is not None
+    meeting = GangMeeting.options(num_cpus=0).remote(2)
+    children = [ray.remote(num_cpus=0.5)(met).remote(meeting) for _ in range(2)]
+    inside = ray.get(children)
+    nodes = list(ray.util.placement_group_table(group)["bundles_to_node_id"].values())
+    Path(folder, name).write_text(json.dumps([group.id.hex(), nodes, inside]))
+
+
+class Meeting:
+    """Lets all go when so many have come."""
+
+    def __init__(self, count: int) -> None:
+        self._barrier = threading.Barrier(count)
+
+    def wait(self) -> None:
+        self._barrier.wait()
+
+
+GangMeeting: Any = ray.remote(max_concurrency=2)(Meeting)
+
+
+def met(meeting: Any) -> str:
+    ray.get(meeting.wait.remote())
+    return str(ray.util.get_current_placement_group().id.hex())  # type: ignore[union-attr]  # it runs in a group
 
 
 class Mesh:
@@ -88,11 +120,11 @@ class Mesh:
         (held,) = found.stages
         return held.note
 
-    def start(self, function: Callable[..., Any], *tasks: TaskSpec, slots: int) -> None:
+    def start(self, function: Callable[..., Any], *tasks: TaskSpec, slots: int, places: Places = ANYWHERE) -> None:
         code = cloudpickle.dumps(function, protocol=5)
         sha256 = hashlib.sha256(code).hexdigest()
-        spec = StageSpec(stage=STAGE, run=RunId("r"), tenant=TenantPath("acme"), tasks=tasks, slot=SLOT, width=4)
-        self.host.start(spec, slots, 7, {sha256: code}, {}, b"first")
+        spec = StageSpec(stage=STAGE, run=RunId("r"), tenant=TenantPath("acme"), tasks=tasks, slot=tasks[0].resources, width=4)
+        self.host.start(spec, slots, 7, {sha256: code}, {}, b"first", places)
 
     def start_waiting(self, names: str, slots: int) -> None:
         """Start a stage of tasks that wait for `let_go`."""
@@ -194,6 +226,24 @@ def test_a_task_behind_a_long_one_goes_to_another_slot(mesh: Mesh, shrinks: bool
     mesh.let_go("b")
     assert mesh.succeeded() == Counter("abcdef")
     assert {name: (mesh.folder / name).read_text() for name in "abcdef"} == dict.fromkeys("abcdef", "begun\n")
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["on their nodes", "elsewhere if these are gone"])
+def test_gangs_have_groups_of_their_own(mesh: Mesh, is_there: bool) -> None:
+    (node,) = (each["NodeID"] for each in ray.nodes())
+    chosen = NodeName(node if is_there else "f" * len(node))
+    function = f"blob:{hashlib.sha256(cloudpickle.dumps(look_around, protocol=5)).hexdigest()}"
+    gang = Gang(size=2, bundle=SLOT, strategy="SPREAD")
+    tasks = (
+        TaskSpec(node=NodeId(name), attempt=1, function=function, args=(str(mesh.folder), name), resources=gang.slot, gang=gang)
+        for name in "ab"
+    )
+    mesh.start(look_around, *tasks, slots=2, places=Places(nodes=(chosen,) * 4))
+    assert mesh.succeeded() == Counter("ab")
+    found = {name: json.loads((mesh.folder / name).read_text()) for name in "ab"}
+    assert {len({group, *inside}) for group, _, inside in found.values()} == {1}
+    assert found["a"][0] != found["b"][0]
+    assert [nodes for _, nodes, _ in found.values()] == [[node, node]] * 2
 
 
 @pytest.mark.usefixtures("blocker")

@@ -11,6 +11,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from mesh.core.pools import PoolSpec
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.seen_nodes import NodeSeen
+from mesh.core.shapes import Gang
 from mesh.preemption.stage_preemption import PreemptionPolicy
 from mesh.stages.admission import StageAdmission, WorkloadState
 from mesh.stages.admission_decisions import AcquireLease, ExplainWaiting, GrowWorkload, ReleaseLease, StartWorkload
@@ -19,6 +21,7 @@ from mesh.stages.admission_events import (
     LeaseCameFree,
     LeaseGranted,
     LeaseRefused,
+    NodesSeen,
     PreemptionDelayed,
     PromiseEnded,
     RoomMayHaveCome,
@@ -38,7 +41,18 @@ queues = st.dictionaries(
     st.sampled_from(["acme", "other", "*"]),
     st.builds(QueueRules, priority=st.integers(-2, 2), aging_per_s=st.sampled_from([0, 10**5, 10**6])),
 )
+gangs = st.builds(
+    lambda size, cpu, strategy: Gang(size=size, bundle=ResourceSet({"cpu": cpu}), strategy=strategy),
+    st.integers(1, 4),
+    st.integers(1, 2),
+    st.sampled_from(["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]),
+)
 slots = st.builds(lambda cpu, gpu: ResourceSet({"cpu": cpu, "gpu": gpu}), st.integers(0, 4), st.integers(0, 2))
+
+
+def node_of(number, cpu):
+    amounts = ResourceSet({"cpu": cpu, "gpu": 2})
+    return NodeSeen(node=f"n{number}", total=amounts, labels={}, available=amounts)
 
 
 class AnyInterleaving(RuleBasedStateMachine):
@@ -81,9 +95,12 @@ class AnyInterleaving(RuleBasedStateMachine):
 
     @rule(target=names, slot=slots, width=st.integers(1, 5), priority=st.integers(-1, 1))
     def offer(self, slot, width, priority):
+        return self.offered(slot=slot, width=width, priority=priority)
+
+    def offered(self, **about):
         self.count += 1
         name = f"w{self.count}"
-        offered = WorkloadOffered(workload=name, tenant="acme", slot=slot, width=width, priority=priority, preemption=self.preemption)
+        offered = WorkloadOffered(workload=name, tenant="acme", preemption=self.preemption, **about)
         self.report(replace(offered, queued_ms=1_000 * self.count))
         return name
 
@@ -250,6 +267,26 @@ class InOrder(AnyInterleaving):
                 assert kept.reported[0] is Reason.BEHIND_HEAD
 
 
+class OfGangs(AnyInterleaving):
+    """The same with gangs on nodes that come and go: `violations` finds parts of gangs."""
+
+    @rule(cpus=st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    def see_nodes(self, cpus):
+        self.report(NodesSeen(nodes=tuple(node_of(number, cpu) for number, cpu in enumerate(cpus))))
+
+    @rule(target=AnyInterleaving.names, gang=gangs, width=st.integers(1, 3), priority=st.integers(-1, 1))
+    def offer_gangs(self, gang, width, priority):
+        return self.offered(slot=gang.slot, gang=gang, width=width, priority=priority)
+
+    @invariant()
+    def decisions_name_whole_gangs(self):
+        for name, started in self.running.items():
+            gang = self.scheduler.workloads[name].offer.gang
+            assert gang is None or len(started.nodes) in (0, started.slots * gang.size)
+
+
+TestOfGangs = OfGangs.TestCase
+TestOfGangs.settings = settings(max_examples=60, stateful_step_count=30)
 TestInOrder = InOrder.TestCase
 TestInOrder.settings = settings(max_examples=30, stateful_step_count=25)
 TestAnyInterleaving = AnyInterleaving.TestCase

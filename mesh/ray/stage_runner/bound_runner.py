@@ -7,6 +7,7 @@ from typing import Any
 
 from mesh.core.ids import RunId, StageId, TenantPath
 from mesh.core.resources import ResourceSet
+from mesh.core.shapes import Gang
 from mesh.ray.stage_runner.held_groups import Groups
 from mesh.ray.stage_runner.kept_values import KeptValues
 
@@ -19,6 +20,7 @@ class HostedStage:
 
     slot: ResourceSet
     groups: Groups = ()  #: Placement groups of its slots.
+    gang: Gang | None = None  #: Gang that each slot is.
     growths: int = 0  #: Growths that wait for their placement groups.
 
 

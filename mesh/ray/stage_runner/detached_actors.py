@@ -18,7 +18,7 @@ import structlog
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayError
 
 from mesh.core.ids import MeshId, NodeName
-from mesh.core.resources import ResourceSet
+from mesh.core.shapes import Gang, SlotShape
 from mesh.core.task_spec import NO_LABELS
 from mesh.ray.placement import PlacementPool
 from mesh.ray.stage_runner.held_groups import Groups
@@ -34,6 +34,8 @@ ANSWER_S = 10.0
 LOOK_S = 0.2
 #: Pause between two looks whether Ray has placed new groups, in seconds, and number of looks: if it has room, it takes milliseconds.
 LOOK_PLACED_S, LOOKS_PLACED = 0.003, 8
+#: The same for gangs, whose bundles Ray reserves on several nodes.
+LOOKS_PLACED_GANG = 80
 _KEEPER, _RUNNER = "keeper", "runner"
 
 
@@ -60,17 +62,22 @@ class Keeper:
         """Return the session that pays, and the first session that it continues."""
         return self._session
 
-    def take(self, slot: ResourceSet, slots: int, nodes: Sequence[NodeName] = (), labels: Mapping[str, str] = NO_LABELS) -> Groups:
+    def take(self, slot: SlotShape, slots: int, nodes: Sequence[NodeName] = (), labels: Mapping[str, str] = NO_LABELS) -> Groups:
         """Return groups with so many slots in all: see `PlacementPool.take_slots`."""
+        if isinstance(slot, Gang):
+            return self._take_gangs(slot, slots, nodes, labels)
         groups = self._pool.take_slots(slot, slots, nodes, labels)
         if len(groups) == 1:  # A stage may use its only group before it is placed, and the look at Ray's table takes a call.
             return groups
-        for pause_s in (*(LOOK_PLACED_S,) * (LOOKS_PLACED - 1), 0.0):
-            placed = {row.id for row in ray_tables.groups() if row.is_placed}
-            if placed.issuperset(group.hex_id for group in groups):
-                break
-            time.sleep(pause_s)
-        return tuple(replace(group, is_placed=group.hex_id in placed) for group in groups)
+        return _looked_at(groups, LOOKS_PLACED)
+
+    def _take_gangs(self, gang: Gang, slots: int, nodes: Sequence[NodeName], labels: Mapping[str, str]) -> Groups:
+        """Return a group for each gang. Gangs that Ray cannot place on their nodes, which others may have taken meanwhile, go anywhere."""
+        groups = _looked_at(self._pool.take_gangs(gang, slots, nodes, labels), LOOKS_PLACED_GANG)
+        elsewhere = tuple(group for group in groups if group.bundle_nodes and not group.is_placed)
+        self.give_back(elsewhere, reuse=False)
+        more = self._pool.take_gangs(gang, len(elsewhere), (), labels) if elsewhere else ()
+        return (*(group for group in groups if group not in elsewhere), *more)
 
     def give_back(self, groups: Groups, reuse: bool) -> None:
         for held in groups:
@@ -94,6 +101,16 @@ class Keeper:
                 self._is_idle.clear()
                 if self._pool.has_idle():  # Returned between the two lines above.
                     self._is_idle.set()
+
+
+def _looked_at(groups: Groups, looks: int) -> Groups:
+    """Return the groups with what Ray's table shows, after at most so many looks for all to be placed."""
+    for pause_s in (*(LOOK_PLACED_S,) * (looks - 1), 0.0):
+        placed = {row.id for row in ray_tables.groups() if row.is_placed}
+        if placed.issuperset(group.hex_id for group in groups):
+            break
+        time.sleep(pause_s)
+    return tuple(replace(group, is_placed=group.hex_id in placed) for group in groups)
 
 
 #: The actor class, typed as Any: Ray's types do not know the results of calls on an actor's handle.

@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 FORCE_EVERY_S = 1.0
 #: Time for Ray to report the outcome of the tasks of a removed group; seconds.
 GROUP_LOST_GRACE_S = 2.0
-GROUP_LOST = "its placement group was removed while it ran"
+GROUP_LOST = "its placement group, or a node of it, was lost while it ran"
 
 #: In place of groups: tasks run anywhere in the cluster.
 ANYWHERE = SlotGroup(None, slots=32, is_placed=True)
@@ -90,6 +90,7 @@ class StageEngine:
         self._room = RoomWatch(
             lambda stage, words: self._events.put(partial(self._report_waiting, stage, words)),
             lambda stage, group: self._events.put(partial(self._open_group, stage, group)),
+            self.lose_group,
         )
         threading.Thread(target=self._work, name="engine", daemon=True).start()
 
@@ -221,7 +222,8 @@ class StageEngine:
         # The first group is fed at once: its tasks wait in Ray until it is placed. Tasks in another could wait while a slot is idle.
         stage.add_groups(groups or (ANYWHERE,))
         unplaced = [group.hex_id for group in groups if not group.is_placed]
-        self._room.add(spec.stage, unplaced, can_begin=len(unplaced) < len(groups))
+        gangs = [group.hex_id for group in groups] if spec.gang is not None else ()
+        self._room.add(spec.stage, unplaced, can_begin=len(unplaced) < len(groups), gangs=gangs)
         values = self._values.of(spec.run)
         outside = stage.machine.externals
         stage.machine.begin(sorted(outside & values.keys()))
@@ -259,7 +261,8 @@ class StageEngine:
         stage.add_groups(groups)
         unplaced = [group.hex_id for group in groups if not group.is_placed]
         stage.growing.update(unplaced)
-        self._room.add(stage_id, unplaced, can_begin=False)
+        gangs = [group.hex_id for group in groups] if stage.spec.gang is not None else ()
+        self._room.add(stage_id, unplaced, can_begin=False, gangs=gangs)
         stage.retired += missing
         if missing or len(unplaced) < len(groups):
             self._report_slots(stage)

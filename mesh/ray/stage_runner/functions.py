@@ -13,6 +13,7 @@ from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from mesh.core.ids import MeshId
+from mesh.core.resources import NOTHING
 from mesh.ray.stage_runner.execution import task_of
 from mesh.stages.spec import TaskSpec
 
@@ -61,7 +62,7 @@ class FunctionShelf:
             plain = self._put(key, task, code)
         self._plain.move_to_end(key)
         options = json.dumps(task.ray_options, sort_keys=True) if task.ray_options else ""
-        wanted = task.resources, options, group.id if group is not None else None
+        wanted = task.resources, task.gang is None, options, group.id if group is not None else None
         forms = self._configured[key]
         if wanted not in forms:
             if len(forms) >= FORMS_MAX:
@@ -88,7 +89,7 @@ def _key(task: TaskSpec) -> str:
 
 
 def _options(task: TaskSpec, group: PlacementGroup | None) -> dict[str, Any]:
-    amounts = task.resources.in_ray_units()
+    amounts = (task.resources if task.gang is None else NOTHING).in_ray_units()  # A gang's bundles are for what its task starts.
     # Ray's own retries are off by default: the run machine counts attempts, and every attempt is an event.
     given = {name: value for name, value in task.ray_options.items() if name != "max_calls"}
     options: dict[str, Any] = {"max_retries": 0, **given, "num_returns": 2, "num_cpus": amounts.pop("cpu", 0)}

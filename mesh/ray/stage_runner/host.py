@@ -187,7 +187,7 @@ class RayStageHost:
                 if before is not None:
                     self._orders.put(partial(self._pass_values, runner, runner.values.inheritance()))
                 self._listen_to(key, runner)
-            hosted = runner.stages[spec.stage] = HostedStage(spec.slot)
+            hosted = runner.stages[spec.stage] = HostedStage(spec.slot, gang=spec.gang)
             runner.runs.setdefault(spec.run, spec.stage)  # Keeps the first stage: a store that loses writes forgets the new ones.
             runner.idle_since_s = None
             self._of_stage[spec.stage] = key
@@ -195,7 +195,9 @@ class RayStageHost:
             unstarted = self._unstarted[spec.stage] = _Unstarted()
         start = partial(self._start, runner, unstarted, hosted, spec, blobs, inputs, note)
         # Tasks without resource requests need no bundle each: any number of them runs in one.
-        self._groups.take(spec.slot, slots if spec.slot else 1, places, lambda groups: self._orders.put(partial(start, groups)))
+        self._groups.take(
+            spec.gang or spec.slot, slots if spec.slot else 1, places, lambda groups: self._orders.put(partial(start, groups))
+        )
         return runner.holder
 
     def grow(self, stage: StageId, slots: int, note: bytes, places: Places = ANYWHERE) -> None:
@@ -209,7 +211,7 @@ class RayStageHost:
             hosted.growths += 1
         grow = partial(self._grow, runner, hosted, stage, note)
         if slots and hosted.slot:
-            self._groups.take(hosted.slot, slots, places, lambda groups: self._orders.put(partial(grow, slots, groups)))
+            self._groups.take(hosted.gang or hosted.slot, slots, places, lambda groups: self._orders.put(partial(grow, slots, groups)))
         else:  # Any number of tasks without resource requests runs in one bundle.
             self._groups.after(lambda: self._orders.put(partial(grow, 0, ())))
 
@@ -365,7 +367,9 @@ class RayStageHost:
         else:
             with self._guard:
                 stages = {
-                    held.stage: HostedStage(inventory.slots.get(held.stage, NOTHING), inventory.groups.get(held.stage, ()))
+                    held.stage: HostedStage(
+                        inventory.slots.get(held.stage, NOTHING), inventory.groups.get(held.stage, ()), inventory.gangs.get(held.stage)
+                    )
                     for held in inventory.stages
                 }
                 runner = BoundRunner(

@@ -61,7 +61,7 @@ class OpenStage:
             group = self.groups.pop(name)
             self.growing.discard(name)
             self.retired += group.slots
-            self.gone += [group.node] * group.slots if group.node else []
+            self.gone += group.nodes
         return free
 
     def place(self, task: TaskSpec, expected_ms: float | None) -> SlotGroup | None:
@@ -72,7 +72,8 @@ class OpenStage:
         Args:
             expected_ms: See `RunTimes`.
         """
-        may_wait = self.machine.ready > self.window.slots
+        # A gang has its group to itself: its task takes nothing in Ray, so another would not wait behind it there.
+        may_wait = task.gang is None and self.machine.ready > self.window.slots
         group = self.window.place(task.node, share_of(task.resources, self.spec.slot), expected_ms, may_wait=may_wait)
         return None if group is None else self.groups[group]
 

@@ -19,6 +19,7 @@ import ray
 
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.resources import ResourceSet
+from mesh.core.shapes import Gang
 from mesh.core.values import StoredValue
 from mesh.core.wire import decode
 from mesh.ray.stage_runner.checkpoints import Saved, Saving
@@ -44,6 +45,7 @@ class Inventory:
     groups: Mapping[StageId, Groups]  #: Placement groups of these stages; none for a stage whose tasks have ended.
     runs: Mapping[RunId, StageId]  #: Runs whose values it may hold, each with a stage that it got.
     slots: Mapping[StageId, ResourceSet] = field(default_factory=dict)  #: The slot of each of these stages.
+    gangs: Mapping[StageId, Gang | None] = field(default_factory=dict)  #: The gang that each slot of these stages is.
 
 
 class Runner:
@@ -64,6 +66,7 @@ class Runner:
         self._holder = 0
         self._notes: dict[StageId, bytes] = {}  #: Notes of the stages whose end is not confirmed.
         self._slots: dict[StageId, ResourceSet] = {}  #: The slot of each of these stages.
+        self._gangs: dict[StageId, Gang | None] = {}  #: The gang that each slot of these stages is.
         self._groups = HeldGroups()  #: Placement groups of these stages.
         self._cancelled: set[StageId] = set()  #: Cancelled ones of these stages.
         self._runs: dict[RunId, StageId] = {}
@@ -109,7 +112,7 @@ class Runner:
             raise ValueError(
                 f"stage {spec.stage} belongs to tenant {spec.tenant}, but this runner is bound to {self._tenant or 'no tenant yet'}"
             )
-        self._notes[spec.stage], self._slots[spec.stage] = note, spec.slot
+        self._notes[spec.stage], self._slots[spec.stage], self._gangs[spec.stage] = note, spec.slot, spec.gang
         self._groups.drop(spec.stage)
         self._groups.add(spec.stage, groups)
         self._cancelled.discard(spec.stage)
@@ -193,6 +196,7 @@ class Runner:
         for stage in self._outbox.confirm(heard or {}):
             self._notes.pop(stage, None)
             self._slots.pop(stage, None)
+            self._gangs.pop(stage, None)
             self._groups.drop(stage)
             self._cancelled.discard(stage)
         return self._outbox.take(wait_s, listener)
@@ -213,6 +217,7 @@ class Runner:
             groups=self._groups.used(),
             runs=dict(self._runs),
             slots=dict(self._slots),
+            gangs=dict(self._gangs),
         )
 
 

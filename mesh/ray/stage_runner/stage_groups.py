@@ -16,7 +16,7 @@ import structlog
 from ray.exceptions import ActorDiedError, RayActorError
 
 from mesh.core.ids import MeshId
-from mesh.core.resources import ResourceSet
+from mesh.core.shapes import SlotShape
 from mesh.ray.stage_runner.actor_calls import ActorCalls
 from mesh.ray.stage_runner.detached_actors import DetachedActors
 from mesh.ray.stage_runner.held_groups import Groups
@@ -57,7 +57,7 @@ class StageGroups:
         keeper = self._keeper
         return keeper._actor_id.hex() if keeper is not None else ""  # noqa: SLF001  a handle has no public id
 
-    def take(self, slot: ResourceSet, slots: int, places: Places, then: Callable[[Groups], None]) -> None:
+    def take(self, slot: SlotShape, slots: int, places: Places, then: Callable[[Groups], None]) -> None:
         """Take groups with `slots` slots in all. `then` gets them from another thread; none: neither keeper nor Ray gave any.
 
         Args:
@@ -112,14 +112,14 @@ class StageGroups:
             except Exception:  # without this thread the mesh would go on accepting stages and run none
                 log.exception("a request for placement groups failed", mesh=self._mesh)
 
-    def _take(self, slot: ResourceSet, slots: int, places: Places, then: Callable[[Groups], None]) -> None:
+    def _take(self, slot: SlotShape, slots: int, places: Places, then: Callable[[Groups], None]) -> None:
         groups: Groups = ()
         try:
             groups = self._ask(slot, slots, places)
         finally:
             then(groups)
 
-    def _ask(self, slot: ResourceSet, slots: int, places: Places) -> Groups:
+    def _ask(self, slot: SlotShape, slots: int, places: Places) -> Groups:
         keeper = self._housekeeper()
         if keeper is None:
             return ()  # All work was stopped.
@@ -129,7 +129,7 @@ class StageGroups:
             keeper = self._replace(keeper, str(death))
             return self._taken_from(keeper, slot, slots, places) if keeper is not None else ()
 
-    def _taken_from(self, keeper: Any, slot: ResourceSet, slots: int, places: Places) -> Groups:
+    def _taken_from(self, keeper: Any, slot: SlotShape, slots: int, places: Places) -> Groups:
         groups: Groups = self._calls.result(keeper.take.remote(slot, slots, places.nodes, dict(places.labels)))
         return groups
 

@@ -1,4 +1,4 @@
-"""Detection of stage placement groups that Ray has placed, and of the holders of the resources that others wait for."""
+"""Detection of stage placement groups that Ray has placed, or placed and lost a node of, and of the holders of what others wait for."""
 
 from __future__ import annotations
 
@@ -61,11 +61,16 @@ class RoomWatch:
     Args:
         waits: Called from a thread of the watch with a waiting stage and the description, whenever the description changes.
         placed: Called from a thread of the watch with a stage and a placed group of it, by Ray's id.
+        broken: Called from a thread of the watch with a stage of which a gang has lost a node.
     """
 
-    def __init__(self, waits: Callable[[StageId, str], None], placed: Callable[[StageId, str], None]) -> None:
+    def __init__(
+        self, waits: Callable[[StageId, str], None], placed: Callable[[StageId, str], None], broken: Callable[[StageId], None]
+    ) -> None:
         self._waits = waits
         self._placed = placed
+        self._broken = broken
+        self._gangs: dict[StageId, dict[str, bool]] = {}  #: Groups that must stay whole: whether Ray had placed them at the last look.
         self._groups: dict[StageId, dict[str, None]] = {}  #: Groups that are not placed.
         self._silent: set[StageId] = set()  #: Stages with a placed group: they can begin.
         self._reported: dict[StageId, str] = {}
@@ -73,19 +78,22 @@ class RoomWatch:
         self._added = threading.Event()  #: A group was added: look soon.
         self._looks = False
 
-    def add(self, stage: StageId, groups: Collection[str], *, can_begin: bool) -> None:
+    def add(self, stage: StageId, groups: Collection[str], *, can_begin: bool, gangs: Collection[str] = ()) -> None:
         """Watch groups of the stage until they are placed.
 
         Args:
             groups: Ray's ids.
             can_begin: Another group of the stage is known to be placed.
+            gangs: Groups of the stage that are watched until it ends: Ray takes a group apart when one of its nodes is lost.
         """
         with self._guard:
             if can_begin:
                 self._silent.add(stage)
-            if not groups:
+            if not groups and not gangs:
                 return
             self._groups.setdefault(stage, {}).update(dict.fromkeys(groups))
+            if gangs:
+                self._gangs.setdefault(stage, {}).update({group: group not in groups for group in gangs})
             self._added.set()
             if not self._looks:
                 self._looks = True
@@ -95,6 +103,7 @@ class RoomWatch:
         """Stop watching the stage: it has ended. Harmless when repeated."""
         with self._guard:
             self._groups.pop(stage, None)
+            self._gangs.pop(stage, None)
             self._reported.pop(stage, None)
             self._silent.discard(stage)
 
@@ -107,7 +116,7 @@ class RoomWatch:
                 threading.Event().wait(pause_s)  # Ray takes some milliseconds to place a group.
             with self._guard:
                 watched = {stage: tuple(groups) for stage, groups in self._groups.items() if groups}
-                if not watched:
+                if not watched and not self._gangs:
                     self._looks = False
                     return
             try:
@@ -118,6 +127,8 @@ class RoomWatch:
 
     def _look(self, watched: Mapping[StageId, Sequence[str]], groups: Sequence[GroupRow], *, is_late: bool) -> None:
         placed = {row.id: row.is_placed for row in groups}
+        for stage in self._take_broken(placed):
+            self._broken(stage)
         for stage, group in [(stage, group) for stage, its_groups in watched.items() for group in its_groups]:
             if placed.get(group) is False:
                 continue
@@ -136,3 +147,17 @@ class RoomWatch:
                     continue
                 self._reported[stage] = words
             self._waits(stage, words)
+
+    def _take_broken(self, placed: Mapping[str, bool]) -> list[StageId]:
+        """Return the stages with a gang that was placed and is placed no more, once. A removed group is reported by its tasks."""
+        with self._guard:
+            broken = [
+                stage
+                for stage, gangs in self._gangs.items()
+                if any(was_placed and placed.get(group) is False for group, was_placed in gangs.items())
+            ]
+            for stage in broken:
+                del self._gangs[stage]
+            for gangs in self._gangs.values():
+                gangs.update({group: placed.get(group, False) for group in gangs})
+        return broken

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dag.errors import CycleError, SpecError
+from dag.spec.plans import empty_gangs
 from dag.spec.spec import PROBLEMS_MAX, DagSpec, digest, kept_form, load, parse
 
 CODE = b"pickled code"
@@ -122,6 +123,21 @@ def test_text_that_is_not_one_clear_value_is_refused(text, place, words):
         pytest.param(with_node(call="a:f.__globals__"), ("/nodes/more/call", "leads to Python's internals"), id="the inside of a function"),
         pytest.param(
             with_node(call="a:b", map={}), ("/nodes/more/map", "`map` is not supported yet"), id="a part of the format that is to come"
+        ),
+        pytest.param(
+            with_node(call="a:b", options={"gang": {"size": 2, "stategy": "PACK"}}),
+            ("/nodes/more/options/gang/stategy", "unknown key; did you mean strategy?"),
+            id="a misspelt key of a gang",
+        ),
+        pytest.param(
+            with_node(call="a:b", options={"gang": {"size": 2, "strategy": "STRICTPACK"}}),
+            ("/nodes/more/options/gang/strategy", "there is no strategy 'STRICTPACK'; did you mean STRICT_PACK?"),
+            id="a misspelt strategy of a gang",
+        ),
+        pytest.param(
+            with_node(call="a:b", options={"gang": {"size": 0}}),
+            ("/nodes/more/options/gang/size", "must be greater than or equal to 1"),
+            id="a gang of none",
         ),
         pytest.param(with_node(call="a:b", arg=[]), ("/nodes/more/arg", "unknown key; did you mean args?"), id="a misspelt key of a node"),
         pytest.param(
@@ -338,3 +354,10 @@ DIFFERENT = [
 @pytest.mark.parametrize("document", DIFFERENT)
 def test_another_graph_has_another_digest(document):
     assert digest(parse(body_of(document))) != digest(parse(body_of(graph())))
+
+
+def test_a_gang_of_empty_bundles_is_found():
+    spec = parse(body_of({**with_node(call="m:f", options={"num_cpus": 0}), "defaults": {"gang": {"size": 2}}}))
+    assert ("/nodes/more/options/gang", "each bundle takes nothing; give num_cpus, num_gpus, memory or resources, above 0") in empty_gangs(
+        spec
+    )

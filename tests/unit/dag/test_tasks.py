@@ -20,8 +20,8 @@ import pytest
 
 import dag
 from dag.client.compiling import compile_graph
-from dag.client.tasks import Node, Options, Task, nodes_of_after, task
-from dag.errors import GraphTypeError
+from dag.client.tasks import Node, Options, Task, gang, nodes_of_after, task
+from dag.errors import GraphTypeError, SpecError
 
 
 def add(a, b=0):
@@ -69,7 +69,7 @@ def test_a_task_of_a_task_keeps_its_options():
     ("options", "words"),
     [
         pytest.param({"num_gpu": 1}, "did you mean 'num_gpus'", id="a misspelt option names the nearest"),
-        pytest.param({"frobnicate": 1}, "known are after, label_selector", id="an unlike one lists the known"),
+        pytest.param({"frobnicate": 1}, "known are after, gang, label_selector", id="an unlike one lists the known"),
         pytest.param({"after": 3}, "after takes nodes", id="after takes nodes only"),
         pytest.param({"after": [1]}, "after takes nodes", id="after takes lists of nodes only"),
         pytest.param({"name": 3}, "name must be text", id="a name is text"),
@@ -351,3 +351,15 @@ def test_public_names_are_sorted_and_there():
     assert sorted(dag.__all__) == dag.__all__
     assert all(hasattr(dag, name) for name in dag.__all__)
     assert isinstance(dag.task(add).bind(1), Node)
+
+
+def test_a_gang_is_written_with_the_amounts_of_each_bundle():
+    node = gang(size=4, num_cpus=2, retries=1)(add).options(size=3, strategy="SPREAD").bind(1, 2)
+    assert node.settings.on_the_wire() == {"num_cpus": 2, "retries": 1, "gang": {"size": 3, "strategy": "SPREAD"}}
+
+
+def test_only_gangs_have_a_size_and_known_strategies():
+    with pytest.raises(GraphTypeError, match=r"task add: size=2 is an option of a gang; make one: dag.gang\(add, size=…\)"):
+        task(add, size=2)
+    with pytest.raises(SpecError, match="there is no strategy 'spred'; did you mean SPREAD"):
+        gang(add, size=2, strategy="spred")

@@ -17,6 +17,7 @@ from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.core.node_sizes import sizes_of
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
+from mesh.core.shapes import Gang
 
 LAB = TenantPath("acme/lab")
 STANDARD = FlavorName("standard")
@@ -81,6 +82,12 @@ def a_request(**asked: object) -> RoutingRequest:
             a_mesh("east", nodes=sizes_of([ResourceSet.of({"cpu": 2})] * 2)),
             Reason.NO_NODE_FITS,
             id="the work is larger than any node",
+        ),
+        pytest.param(
+            a_request(slot=ResourceSet.of({"cpu": 3}), gang=Gang(size=3, bundle=ONE_CPU, strategy="STRICT_SPREAD")),
+            a_mesh("east", nodes=sizes_of([ResourceSet.of({"cpu": 2})] * 2)),
+            Reason.NO_NODE_FITS,
+            id="the nodes hold no whole gang",
         ),
         pytest.param(
             a_request(slot=ResourceSet.of({"cpu": 5})),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.core.ids import NodeId, RunId, StageId, TenantPath
+from mesh.core.ids import NodeId, NodeName, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
-from mesh.core.resources import NOTHING
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.shapes import Gang
+from mesh.ray.placement import SlotGroup
 from mesh.ray.stage_runner.open_stage import BLOB_INLINE_BYTES_MAX, Missing, OpenStage
 from mesh.stages.spec import StageSpec, TaskSpec
 from mesh.stages.stage_machine import StageMachine
@@ -37,3 +39,15 @@ def test_what_did_not_come_with_the_stage_is_named(absent: str, reason: Reason):
     with pytest.raises(Missing, match="of a did not come") as missing:
         (stage.code_of if absent == "code" else stage.arguments_of)(TASK)
     assert missing.value.reason is reason
+
+
+def test_each_gang_runs_one_task_at_a_time():
+    gang = Gang(size=2, bundle=ResourceSet.of({"cpu": 1}))
+    tasks = tuple(TaskSpec(node=NodeId(name), attempt=1, function="call:m:f", resources=gang.slot, gang=gang) for name in "abc")
+    spec = StageSpec(stage=StageId("r.1"), run=RunId("r"), tenant=TenantPath("t"), tasks=tasks, slot=gang.slot, width=3)
+    stage = OpenStage(spec=spec, machine=StageMachine(spec), blobs={})
+    stage.machine.begin(())
+    stage.add_groups([SlotGroup(None, 1, is_placed=True, bundle_nodes=(NodeName("n1"), NodeName("n2")))])
+    assert [stage.place(task, 0.0) is not None for task in tasks] == [True, False, False]
+    stage.window.remove(NodeId("a"))
+    assert stage.place(tasks[1], 0.0) is not None

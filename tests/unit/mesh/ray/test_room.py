@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import queue
+
+import pytest
+
+from mesh.core.ids import StageId
 from mesh.ray.user_code.ray_tables import ActorRow, GroupRow
-from mesh.ray.user_code.room import why_not_placed
+from mesh.ray.user_code.room import RoomWatch, why_not_placed
 
 
 def group(name: str, *, cpu: float, is_placed: bool = True, creator: str = "") -> GroupRow:
@@ -50,3 +55,15 @@ def test_many_holders_are_counted() -> None:
 def test_nobody_who_is_known_holds_it() -> None:
     words = why_not_placed(WANTED.id, [WANTED], [])
     assert words == "Ray has no room for its placement group of 2 CPU; no actor and no placement group holds it"
+
+
+def test_a_gang_that_loses_a_node_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = [[group("g", cpu=2, is_placed=placed)] for placed in (False, True, True, False, False)]
+    broken, opened = queue.SimpleQueue[str](), queue.SimpleQueue[str]()
+    monkeypatch.setattr("mesh.ray.user_code.ray_tables.groups", lambda: looks.pop(0) if looks else [])
+    watch = RoomWatch(lambda *_: None, lambda _, name: opened.put(name), broken.put)
+    watch.add(StageId("s"), ["g-hex-of-ray"], can_begin=True, gangs=["g-hex-of-ray"])
+    assert opened.get(timeout=60) == "g-hex-of-ray"
+    assert broken.get(timeout=60) == "s"
+    watch.drop(StageId("s"))
+    assert broken.empty()

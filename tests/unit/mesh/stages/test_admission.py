@@ -8,6 +8,7 @@ from mesh.core.pools import Pool, PoolSpec
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.seen_nodes import NodeSeen
+from mesh.core.shapes import Gang
 from mesh.errors import IllegalTransition
 from mesh.stages.admission import StageAdmission, WorkloadState
 from mesh.stages.admission_decisions import AcquireLease, ExplainWaiting, ReleaseLease, StartWorkload
@@ -19,6 +20,7 @@ from mesh.stages.admission_events import (
     PromiseEnded,
     RoomMayHaveCome,
     RoomPromised,
+    SlotsRetired,
     WorkloadEnded,
     WorkloadOffered,
     WorkloadWithdrawn,
@@ -482,3 +484,23 @@ def test_promises_about_what_does_not_wait_change_nothing(event):
     scheduler = running(mesh(), "a")
     assert scheduler.handle(event) == []
     assert scheduler.workloads["a"].state is WorkloadState.RUNNING
+
+
+def test_a_gang_waits_for_all_its_nodes_and_grows_whole():
+    scheduler = Checked((pool("p", 4),))
+    gang = Gang(size=2, bundle=cpu(1), strategy="STRICT_SPREAD")
+    scheduler.handle(nodes(2, 2), offer("single", slot=cpu(2)))
+    scheduler.handle(granted("single"))
+    offered = WorkloadOffered(workload="gangs", tenant="acme", slot=gang.slot, gang=gang, width=3, priority=0)
+    (waits,) = scheduler.handle(offered)
+    words = "2 bundles of 1 cpu each on nodes of their own, 1 has a node; the gang starts when all have one"
+    assert (waits.reason, waits.detail) == (Reason.NODES_BUSY, words)
+    assert asked(scheduler.handle(ended("single"))) == [("gangs", "p", 2)]
+    (started, *_) = scheduler.handle(granted("gangs", slots=1))
+    assert (started.slots, sorted(started.nodes)) == (1, ["n0", "n1"])
+    assert asked(scheduler.handle(RoomMayHaveCome())) == [("gangs", "p", 1)]
+    (grown,) = scheduler.handle(granted("gangs", slots=1))
+    assert sorted(grown.nodes) == ["n0", "n1"]
+    scheduler.handle(SlotsRetired(workload="gangs", slots=1, gone=grown.nodes))
+    assert sorted(scheduler.placement.nodes_of("gangs")) == ["n0", "n1"]
+    assert violations(scheduler) == []

@@ -8,6 +8,7 @@ from mesh.core.pools import PoolLedger, PoolSpec
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.seen_nodes import NodeSeen
+from mesh.core.shapes import Gang
 from mesh.plugins import Plugin, Plugins
 from mesh.policies.catalogue import BUILT_INS, Catalogue, UnknownPolicy, with_plugins
 from mesh.stages.slot_placement import SlotPlacement, check_policy
@@ -207,3 +208,47 @@ def test_slots_that_join_a_stage_keep_their_gpus():
     made.release("s")
     assert list(made.check()) == []
     assert len(placed(made, "t", gpu(1))) == 2
+
+
+THREE = (node("a", 2), node("b", 3), node("c", 4))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "size", "gangs", "distinct"),
+    [("PACK", 4, 2, 1), ("SPREAD", 3, 3, 3), ("STRICT_PACK", 3, 2, 1), ("STRICT_SPREAD", 3, 2, 3)],
+    ids=["pack", "spread", "strict pack", "strict spread"],
+)
+def test_gangs_are_placed_by_their_strategy(strategy, size, gangs, distinct):
+    made, gang = placement(*THREE, capacity=9), Gang(size=size, bundle=ONE, strategy=strategy)
+    nodes = placed(made, slot=gang)
+    assert (len(nodes) // size, made.copies("p", gang)) == (gangs, gangs)
+    assert len(set(nodes[:size])) == distinct
+    assert not made.fits("p", gang)
+
+
+def test_a_gang_holds_the_nodes_of_all_bundles_or_none():
+    made, gang = placement(node("a", 2), node("b", 2), capacity=4), Gang(size=3, bundle=ONE)
+    placed(made, "s", cpu(2), 1)
+    assert placed(made, "t", gang) == ()
+    words = "3 bundles of 1 cpu each, 2 have a node; the gang starts when all have one"
+    assert made.refusal("p", gang) == (Reason.NODES_BUSY, words)
+    made.release("s")
+    assert len(placed(made, "t", gang)) == 3
+
+
+def test_bundles_that_no_nodes_hold_together_are_counted():
+    gang = Gang(size=3, bundle=ONE, strategy="STRICT_SPREAD")
+    words = "3 bundles of 1 cpu each on nodes of their own, 2 would have a node of pool p when all are empty"
+    assert placement(node("a", 4), node("b", 4)).refusal("p", gang) == (Reason.NO_NODE_FITS, words)
+
+
+def test_gangs_go_back_whole():
+    made, gang = placement(*THREE, capacity=9), Gang(size=2, bundle=ONE, strategy="STRICT_SPREAD")
+    nodes = placed(made, slot=gang, most=3)
+    made.withdraw("s", tuple(reversed(nodes[2:4])))
+    assert made.nodes_of("s") == (*nodes[:2], *nodes[4:])
+    made.keep("s", 1)
+    assert made.nodes_of("s") == nodes[:2]
+    made.withdraw("s", ("a", "nowhere"))
+    assert made.nodes_of("s") == nodes[:2]
+    assert list(made.check()) == []
