@@ -220,10 +220,7 @@ class SlotPlacement:
         if self.copies(pool, slot) is None:
             return most
         self._asked += 1
-        if isinstance(slot, Gang):
-            chosen = self._choose_gangs(stage, pool, slot, most)
-        else:
-            chosen = self._choose(stage, pool, slot, most)
+        chosen = self._choose_gangs(stage, pool, slot, most) if isinstance(slot, Gang) else self._choose(stage, pool, slot, most)
         self._held[stage] = slot, (*self.nodes_of(stage), *chosen)
         if len(self._table.touched) > _TOUCHED_MAX:
             self._table.touched.clear()
