@@ -41,7 +41,7 @@ for pickling in (cloudpickle, ray.cloudpickle):  # Workers cannot import this fi
 
 pytestmark = pytest.mark.ray
 
-near_full_gpu = NearFullGpu().score  # Of the hook `preemption_policy`, which the other example has too, a mesh takes one.
+near_full_gpu = NearFullGpu().score  # Its score alone: both examples have `preemption_policy`, and a mesh takes one.
 PLUGINS = {
     "near_full_gpu": f"{__name__}:near_full_gpu",
     "gpu_last": str(Path(__file__).parents[2] / "examples" / "plugins" / "gpu_last.wat"),
