@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from federation.auditing import mismatches
-from federation.dispatch import CONTESTED, STAGE_MESSAGES, Claim, ClaimedStage, HeldClaim, digest_of
+from federation.dispatch import CONTESTED, STAGE_MESSAGES, Claim, ClaimedStage, HeldClaim, QueuedStage, digest_of
 from federation.errors import QuotaExceeded, SessionLost
 from federation.leases import HeartbeatReport, LeaseTerms, LeaseUse, QuotaDemand, Session, TargetUpdate
 from federation.manual_mesh import ManualMesh
@@ -108,6 +108,8 @@ def comparable(reply):
         return type(reply)
     if isinstance(reply, ClaimedStage):
         return replace(reply, claim=replace(reply.claim, token=0, incarnation=0))
+    if isinstance(reply, QueuedStage):
+        return replace(reply, queued_ms=reply.queued_ms > 0)
     if isinstance(reply, tuple):
         return tuple(map(comparable, reply))
     if hasattr(reply, "response"):
