@@ -15,8 +15,8 @@ SHARED = {
     "tests/acceptance/test_two_clusters.py": "federation",
     "tests/acceptance/test_growing_stages.py": "federation",
     "tests/acceptance/test_reparenting.py": "federation",
-    "tests/acceptance/test_reclaim.py": "federation",
     "tests/acceptance/test_node_checkpoints.py": "federation",
+    "tests/acceptance/test_reclaim.py": "federation",
     "tests/acceptance/test_faults.py": "federation",  # Last: after its restart of Redis nothing is granted for a while.
     "tests/integration/test_http_mesh.py": "http_stack",
     "tests/integration/test_waiting_for_capacity.py": "http_stack",
