@@ -26,12 +26,16 @@ settings.load_profile("same")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let files that share something follow each other, at the place of the first of them."""
+    """Let files that share something follow each other in the order of `SHARED`, at the place of the first of them."""
+    places = {file: place for place, file in enumerate(SHARED)}
     groups: dict[str, list[pytest.Item]] = {}
     for item in items:
-        file = item.nodeid.partition("::")[0]
-        groups.setdefault(SHARED.get(file, file), []).append(item)
-    items[:] = [item for group in groups.values() for item in group]
+        groups.setdefault(SHARED.get(_file_of(item), _file_of(item)), []).append(item)
+    items[:] = [item for group in groups.values() for item in sorted(group, key=lambda item: places.get(_file_of(item), 0))]
+
+
+def _file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -389,8 +389,8 @@ def test_names_of_tests_are_short():
     found = [
         f"{file}:{node.lineno}: {node.name}"
         for file in files_below(("tests",))
-        for node in ast.walk(source(file))
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test_") and len(node.name) > NAME_CHARS_MAX
+        for _, node in public_definitions(source(file).body)
+        if node.name.startswith("test_") and len(node.name) > NAME_CHARS_MAX
     ]
     expect_none(found, f"use at most {NAME_CHARS_MAX} characters")
 

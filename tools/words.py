@@ -15,6 +15,7 @@ import tokenize
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -112,11 +113,12 @@ def parts_of(name: str) -> list[str]:
     return [part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
 
 
-def private_parts(name: str) -> Iterator[tuple[str, str]]:
-    """Yield the private words of a name, each with what to use instead."""
+@cache  # Few of a program's names are distinct.
+def private_parts(name: str) -> tuple[tuple[str, str], ...]:
+    """Return the private words of a name, each with what to use instead."""
     parts = parts_of(name)
-    yield from ((part, NAME_PARTS[part]) for part in parts if part in NAME_PARTS)
-    yield from ((" ".join(pair), NAME_PAIRS[pair]) for pair in pairwise(parts) if pair in NAME_PAIRS)
+    words = [(part, NAME_PARTS[part]) for part in parts if part in NAME_PARTS]
+    return (*words, *((" ".join(pair), NAME_PAIRS[pair]) for pair in pairwise(parts) if pair in NAME_PAIRS))
 
 
 def in_prose(file: str, text: str, first_line: int = 1) -> Iterator[Finding]:

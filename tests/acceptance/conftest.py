@@ -26,6 +26,7 @@ from mesh.core.ids import TenantPath
 from mesh.ray.cluster.own_cluster import OwnCluster
 from serve_apps.processes.stores import Stores
 from serve_apps.requests.auth import issue
+from serve_apps.standalone.restarts import Restarts
 from serve_apps.standalone.stack import Stack
 from serve_apps.standalone.stack_folder import StackFolder
 
@@ -131,6 +132,7 @@ def sharers(stack: Stack, stores: Stores) -> Iterator[Client]:
 def nothing_left(stack: Stack, stores: Stores, client: Client, folder: Path) -> Iterator[None]:
     """Check after every test: no lease, no queued or claimed stage, no intermediate file."""
     assert client is not None
+    stack.restarts = Restarts()  # Deaths in earlier tests delay no restart in this one.
     yield
     eventually(lambda: _assert_clean(stores, folder))
 

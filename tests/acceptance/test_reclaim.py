@@ -65,6 +65,12 @@ def cpus_of(stores: Stores, tenant: str) -> int:
     )
 
 
+def incarnation_of(stores: Stores, mesh: str) -> int:
+    views = [view for view in stores.ledger.snapshot().meshes if view.record.mesh == mesh]
+    assert [view.alive for view in views] == [True]
+    return views[0].incarnation
+
+
 def test_quota_borrowed_on_one_cluster_is_reclaimed_on_another(sharers: Client, stores: Stores, tmp_path: Path) -> None:
     runs = [gated(sharers, tmp_path, "first", EAST), gated(sharers, tmp_path, "second", WEST), gated(sharers, tmp_path, "third", WEST)]
     assert (cpus_of(stores, GUEST), cpus_of(stores, OWNER)) == (3, 0)  # All quota is lent.
@@ -110,6 +116,7 @@ def test_quota_of_a_killed_cluster_returns_and_work_moves(stack: Stack, sharers:
     eventually(lambda: _assert_full(stores, "east"))
     run = submit(sharers, dag.task(wait_for_gate, name="moved").bind(str(folder), "moved"), tenant=GUEST)
     eventually(lambda: _assert_attempts(folder, "moved", 1))
+    before = incarnation_of(stores, "west")
     stack.clusters["second"].kill()
     (full / "gate").touch()
     eventually(lambda: _assert_attempts(folder, "moved", 2))
@@ -119,6 +126,7 @@ def test_quota_of_a_killed_cluster_returns_and_work_moves(stack: Stack, sharers:
     assert attempts(folder, "moved") == 2
     assert {mesh for mesh, _ in losses(run)} <= {"west"}  # Runner, mesh and ledger may each notice first; a node's own loss ends no stage.
     eventually(lambda: _assert_nothing_held(stores))
+    eventually(lambda: _assert_joined_again(stores, "west", before))  # The files that follow use it.
 
 
 def _assert_full(stores: Stores, mesh: str) -> None:
@@ -128,3 +136,7 @@ def _assert_full(stores: Stores, mesh: str) -> None:
 
 def _assert_nothing_held(stores: Stores) -> None:
     assert cpus_of(stores, GUEST) == 0
+
+
+def _assert_joined_again(stores: Stores, mesh: str, before: int) -> None:
+    assert incarnation_of(stores, mesh) > before

@@ -12,6 +12,8 @@ from typing import Any
 import cloudpickle
 import pytest
 import ray
+from http_federation import running_stack
+from sharing import SHARING
 
 from mesh.core.ids import NodeId, RunId, StageId, TenantPath
 from mesh.core.resources import ResourceSet
@@ -21,6 +23,7 @@ from mesh.ray.placement import SlotGroup
 from mesh.ray.stage_runner.runner import StageRunner
 from mesh.stages.messages import STAGE_MESSAGE, StageEnded, StageMessage, StageResized, StageWaiting
 from mesh.stages.spec import StageSpec, TaskSpec
+from serve_apps.standalone.stack import Stack
 
 #: Longer than a runner, a group's keeper and a task take to start one after the other on a busy machine.
 EVENT_S_MAX = 120.0
@@ -84,6 +87,12 @@ class RunnerLog:
         messages = self.messages[stage]
         assert isinstance(messages[-1], StageEnded), "something came after the end"
         return {message.node: message for message in messages[:-1] if not isinstance(message, StageWaiting | StageResized)}
+
+
+@pytest.fixture(scope="module")
+def http_stack(tmp_path_factory: pytest.TempPathFactory) -> Stack:
+    """A running federation with meshes `east`, over HTTP, and `west`; files that follow each other share it."""
+    return SHARING.get("http_stack", "over HTTP", lambda: running_stack(tmp_path_factory.mktemp("state")))
 
 
 @pytest.fixture(scope="module")

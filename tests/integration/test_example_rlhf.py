@@ -17,6 +17,7 @@ import pytest
 from patience import gone
 
 from examples.rlhf.roles import ANSWERS, PROMPTS, Judge, Trainer, softmax, untrained
+from mesh.ray.cluster.cluster_token import token_environment
 
 REPOSITORY = Path(__file__).parents[2]
 RUN_S_MAX = 240.0
@@ -58,9 +59,11 @@ def test_a_step_along_the_gradient_makes_the_policy_worth_more():
 
 
 @pytest.mark.ray
-def test_rollouts_are_preempted_for_training_and_resume(tmp_path):
+def test_rollouts_are_preempted_for_training_and_resume(two_nodes, tmp_path):
+    token = token_environment(two_nodes.token_file)
     # Rollouts so long that none ends before the trainer starts, even if the last of them starts seconds after the first.
-    with started("--rounds", "2", "--rollout-steps", "300", HOME=str(tmp_path), XDG_STATE_HOME="") as example:
+    options = ("--address", two_nodes.address, "--rounds", "2", "--rollout-steps", "300")
+    with started(*options, XDG_STATE_HOME=str(tmp_path), **token) as example:
         done, complaints = communicate(example)
     assert example.returncode == 0, complaints
     worth = [float(value) for value in re.findall(r"the policy is worth ([+-][\d.]+)", done)]
@@ -69,14 +72,14 @@ def test_rollouts_are_preempted_for_training_and_resume(tmp_path):
     went_on = [int(step) for step in re.findall(r"was preempted, continued at step (\d+)", done)]
     assert max(went_on) > 0, done
     assert f"{len(went_on)} rollouts were preempted (label role:rollout); the audit found nothing" in done
-    assert list(tmp_path.iterdir()) == [], "an example writes nothing into the home of its user"
+    assert list((tmp_path / "schedulemesh" / "meshes").iterdir()) == []
 
 
 @pytest.mark.faults
 @pytest.mark.slow
 @pytest.mark.ray
-def test_ctrl_c_stops_all_of_it():
-    with started("--rounds", "100") as example, killed_at_last(example):
+def test_ctrl_c_stops_all_of_it(tmp_path):
+    with started("--rounds", "100", HOME=str(tmp_path), XDG_STATE_HOME="") as example, killed_at_last(example):
         assert "started a Ray cluster" in example.stdout.readline()
         processes = psutil.Process(example.pid).children(recursive=True)
         assert processes
@@ -87,3 +90,4 @@ def test_ctrl_c_stops_all_of_it():
     assert "interrupted; everything is stopped" in complaints
     assert "Traceback" not in complaints
     gone(lambda: [process for process in processes if lives(process)])
+    assert list(tmp_path.iterdir()) == [], "an example writes nothing into the home of its user"

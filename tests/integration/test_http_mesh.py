@@ -22,43 +22,18 @@ import dag
 from dag.errors import RunFailed
 from dag.store.client_access import Access
 from dag.store.remote import Client
-from federation.config.loading import load_config
 from federation.store.redis.key_ring import RedisKeyRing
 from mesh.core.ids import MeshId
 from mesh.ray.cluster.cluster_token import token_environment
 from serve_apps.processes.stores import Stores
 from serve_apps.requests.auth import issue_for_mesh
 from serve_apps.standalone.stack import Stack
-from serve_apps.standalone.stack_folder import StackFolder
 
 pytestmark = pytest.mark.ray
 
 T = TypeVar("T")
 REPOSITORY = Path(__file__).parents[2]
 LIMIT_S = 90.0
-CONFIG = f"""
-federation: {{name: tests, lease_ttl: 20s, heartbeat: 500ms, lease_grace: 1s, inline_limit: 4KiB}}
-root: {{cluster: local, port: 18100}}
-import_paths: ["{REPOSITORY}"]
-clusters:
-  local: {{shared: true, nodes: [{{cpu: 4}}], object_store: 120MiB}}  # Room for the group that an idle mesh keeps, and for the other's.
-flavors: {{standard: {{}}}}
-meshes:
-  east:
-    cluster: local
-    link: http
-    labels: {{zone: east}}
-    pools: {{general: {{flavor: standard, capacity: {{cpu: 2}}}}}}
-  guest:
-    link: joins
-    labels: {{zone: far}}
-    preemption: {{per_minute_max: 7}}
-    pools: {{general: {{flavor: standard, capacity: {{cpu: 1}}}}}}
-tenants:
-  acme:
-    quotas: {{standard: {{cpu: {{nominal: 3}}}}}}
-    pickled_code: true
-"""
 
 
 def eventually(check: Callable[[], T], limit_s: float = LIMIT_S) -> T:
@@ -71,12 +46,8 @@ def eventually(check: Callable[[], T], limit_s: float = LIMIT_S) -> T:
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with StackFolder(tmp_path_factory.mktemp("state")) as owned:
-        stack = Stack(load_config(CONFIG, source="tests/integration/test_http_mesh.py"), owned, say=lambda _: None)
-        stack.start()
-        yield stack
-        stack.stop()
+def stack(http_stack: Stack) -> Stack:
+    return http_stack
 
 
 @pytest.fixture
@@ -144,13 +115,13 @@ def test_a_mesh_without_a_key_to_the_store_runs_a_stage(stack: Stack, client: Cl
     assert json.loads(settings)["store"] is None
     assert stack.redis_url not in settings
     assert run_in(client, "east") == 10_003
-    eventually(lambda: _only_east_and_no_lease(stack))
+    eventually(lambda: _no_guest_and_no_lease(stack))
 
 
-def _only_east_and_no_lease(stack: Stack) -> None:
+def _no_guest_and_no_lease(stack: Stack) -> None:
     snapshot = stack.stores().ledger.snapshot()
     assert snapshot.leases == ()
-    assert [(view.record.mesh, view.alive) for view in snapshot.meshes] == [("east", True)]
+    assert [(view.record.mesh, view.alive) for view in snapshot.meshes] == [("east", True), ("west", True)]
 
 
 def test_a_killed_mesh_recovers_over_http(stack: Stack, client: Client) -> None:
@@ -197,7 +168,7 @@ def _guest_follows_the_roots_file(stores: Stores) -> None:
 
 def _guest_has_left(stores: Stores) -> None:
     views = {view.record.mesh: view.alive for view in stores.ledger.snapshot().meshes}
-    assert {mesh for mesh, is_alive in views.items() if is_alive} == {"east"}
+    assert {mesh for mesh, is_alive in views.items() if is_alive} == {"east", "west"}
 
 
 REFUSED = ({"UNAUTHENTICATED"}, {"HTTP 401"})

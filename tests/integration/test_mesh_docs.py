@@ -30,6 +30,12 @@ def program_of_the_pages() -> str:
     return "\n".join(re.findall(r"^```python\n([\s\S]*?)^```", text, flags=re.MULTILINE))
 
 
+def hurrying(program: str) -> str:
+    """Let the steps of the pages pause in a first attempt alone: what follows a preemption has nobody to wait for."""
+    assert program.count("time.sleep(self.pause_s)") == 1
+    return program.replace("time.sleep(self.pause_s)", "time.sleep(self.pause_s if task.attempt == 1 else 0)")
+
+
 def with_steps(program: str, few: int, many: int) -> str:
     """Give the preempted task more steps, so that it is still running when it is preempted on a busy machine."""
     assert program.count(f"({few},)") == 1
@@ -66,7 +72,7 @@ def test_the_example_of_a_preemption_leaves_nothing(two_nodes, tmp_path):
 
 
 def test_the_program_of_the_pages_runs_and_leaves_nothing(two_nodes, tmp_path):
-    text = output_of(with_steps(program_of_the_pages(), 250, 800), tmp_path, two_nodes)
+    text = output_of(hurrying(with_steps(program_of_the_pages(), 250, 800)), tmp_path, two_nodes)
     assert re.match(r"(RESERVED_LAYER|GROUP_CREATED) \[\{'CPU': 1.0\}\]\n", text)
     assert "POOL_TOO_SMALL: pool main has 3 cpu in total, 4 requested." in text
     assert re.search(r"low went on at step \d+, in attempt 2", text)

@@ -51,13 +51,29 @@ class Task:
         return os.getpid(), mesh.current_task().task, mesh.current_task().attempt
 
 
-@pytest.fixture
-def running(two_nodes, tmp_path):
-    with mesh.running_mesh("reused", state_dir=tmp_path / "mesh", node_labels={"zone": "east"}, driver=KEPT) as started:
+@pytest.fixture(scope="module")
+def shared(two_nodes, tmp_path_factory):
+    """A mesh for all tests of this file that want no settings of their own."""
+    folder = tmp_path_factory.mktemp("mesh")
+    with mesh.running_mesh("reused", state_dir=folder / "mesh", node_labels={"zone": "east"}, driver=KEPT) as started:
         started.create_pool("main", capacity={"cpu": 2})
         yield started
     left = [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
     assert not [name for name in left if name.startswith("schedulemesh:reused")]
+
+
+@pytest.fixture
+def running(shared):
+    """The mesh with its first pool alone and without idle processes, so the first task of a test gets a new one."""
+    for pool in shared.list_pools():
+        if pool.pool != "main":
+            shared.delete_pool(pool.pool)
+    idle = processes(shared)
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        if actor["name"] in idle:
+            ray.kill(ray.get_actor(**actor))
+    eventually(lambda: not shared.list_agents() and len(shared.list_pools()) == 1)
+    return shared
 
 
 def run(running, method="pid", **options):

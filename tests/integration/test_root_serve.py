@@ -73,12 +73,16 @@ def answer(port):
     return httpx.get(f"http://{HERE}:{port}/", timeout=ANSWER_S).text
 
 
-def test_a_proxy_without_a_root_says_when_to_come_again(port):
-    """Before the routes are known, and after they were deleted."""
+def test_a_root_follows_a_killed_one_on_one_cluster(port):
+    """Serve starts again for another port and no other; without a root, the proxy says when to come again."""
+    start_serve(HERE, promise_ports(1)[0], ours=OURS)
+    deploy(OURS[0])
     start_serve(HERE, port, ours=OURS)
-    asked(port, 503)
+    asked(port, 503)  # Before the routes are known.
     deploy(OURS[0])
     asked(port, 200)
+    start_serve(HERE, port, ours=OURS)
+    assert answer(port) == "good day"
     end_serve(ours=OURS, cluster_stays=False)
     asked(port, 503)
 
@@ -105,38 +109,18 @@ def test_the_next_root_serves_on_its_own_port_after_an_end(port):
     assert answer(port) == "good day"
 
 
-def test_the_next_root_serves_on_its_own_port_after_a_kill(port):
-    start_serve(HERE, promise_ports(1)[0], ours=OURS)
-    deploy(OURS[0])
-    start_serve(HERE, port, ours=OURS)
-    deploy(OURS[0])
-    assert answer(port) == "good day"
-
-
-def test_a_root_back_on_the_same_port_finds_its_applications(port):
-    start_serve(HERE, port, ours=OURS)
-    deploy(OURS[0])
-    start_serve(HERE, port, ours=OURS)
-    assert answer(port) == "good day"
-
-
-@pytest.mark.parametrize(
-    ("theirs", "where"),
-    [
-        pytest.param("their own", "here", id="a stranger-here"),
-        pytest.param(THEIRS[0], "elsewhere", id="another federation-elsewhere"),
-        pytest.param("their own", "elsewhere", id="a stranger-elsewhere", marks=[pytest.mark.faults, pytest.mark.slow]),
-        pytest.param(THEIRS[0], "here", id="another federation-here", marks=[pytest.mark.faults, pytest.mark.slow]),
-    ],
-)
-def test_a_serve_that_others_use_is_left_as_it_is(port, theirs, where):
+def test_a_serve_that_others_use_is_left_as_it_is(port):
     serve.start(http_options={"host": HERE, "port": port})
-    deploy(theirs)
-    wanted = port if where == "here" else promise_ports(1)[0]
-    with pytest.raises(RuntimeAdapterError, match=rf"listens on {HERE}:{port}, for {theirs}.*name another cluster in `root\.cluster`"):
-        start_serve(HERE, wanted, ours=OURS)
-    end_serve(ours=OURS, cluster_stays=True)
-    assert answer(port) == "good day"
+    for theirs in ("a stranger's", THEIRS[0]):
+        deploy(theirs)
+        for wanted in (port, promise_ports(1)[0]):
+            with pytest.raises(
+                RuntimeAdapterError, match=rf"listens on {HERE}:{port}, for {theirs}.*name another cluster in `root\.cluster`"
+            ):
+                start_serve(HERE, wanted, ours=OURS)
+        end_serve(ours=OURS, cluster_stays=True)
+        assert answer(port) == "good day"
+        serve.delete(theirs)
 
 
 @pytest.mark.slow

@@ -17,48 +17,16 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 from dag.run.states import RunState
 from dag.store.client_access import Access
 from dag.store.remote import Client
-from federation.config.loading import load_config
 from federation.store.redis.key_ring import RedisKeyRing
 from mesh.core.ids import MeshId
 from mesh.ray.cluster.cluster_token import token_environment
 from serve_apps.requests.auth import issue_for_mesh
 from serve_apps.standalone.stack import Stack
-from serve_apps.standalone.stack_folder import StackFolder
 
 pytestmark = pytest.mark.ray
 
 REPOSITORY = Path(__file__).parents[2]
 LIMIT_S = 120.0
-#: `east` has 4 CPUs on two nodes of 2, over HTTP; `west` has one node of 2. No mesh of the file uses the node of 3.
-CONFIG = f"""
-federation: {{name: tests, lease_ttl: 20s, heartbeat: 500ms, lease_grace: 1s}}
-root: {{cluster: local, port: 18200}}
-import_paths: ["{REPOSITORY}"]
-clusters:
-  local:
-    shared: true
-    object_store: 120MiB
-    nodes:
-      - {{cpu: 2, labels: {{zone: east}}}}
-      - {{cpu: 2, labels: {{zone: east}}}}
-      - {{cpu: 2, labels: {{zone: west}}}}
-      - {{cpu: 3, labels: {{zone: far}}}}
-flavors: {{standard: {{}}}}
-meshes:
-  east:
-    cluster: local
-    link: http
-    node_labels: {{zone: east}}
-    pools: {{general: {{flavor: standard, capacity: {{cpu: 4}}}}}}
-  west:
-    cluster: local
-    node_labels: {{zone: west}}
-    pools: {{general: {{flavor: standard, capacity: {{cpu: 2}}}}}}
-tenants:
-  acme:
-    quotas: {{standard: {{cpu: {{nominal: 8}}}}}}
-    functions: ["examples.*:*"]
-"""
 SPEC = {
     "spec": "dag/1",
     "id": "big",
@@ -66,15 +34,6 @@ SPEC = {
     "nodes": {"train": {"call": "examples.hello.hello:greet", "args": ["world"], "options": {"num_cpus": 3}}},
     "outputs": {"said": {"$ref": "train"}},
 }
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with StackFolder(tmp_path_factory.mktemp("state")) as owned:
-        stack = Stack(load_config(CONFIG, source="tests/integration/test_waiting_for_capacity.py"), owned, say=lambda _: None)
-        stack.start()
-        yield stack
-        stack.stop()
 
 
 def command(*arguments: str) -> list[str]:
@@ -98,7 +57,8 @@ def eventually(client: Client, state: str, reason: str) -> None:
             assert_state(client, state, reason)
 
 
-def test_task_larger_than_any_node_is_refused_or_waits(stack: Stack, tmp_path: Path) -> None:
+def test_task_larger_than_any_node_is_refused_or_waits(http_stack: Stack, tmp_path: Path) -> None:
+    stack = http_stack
     file = tmp_path / "big.json"
     file.write_text(json.dumps(SPEC))
     sentences = [

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import httpx
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from slow_requests import CLIENTS, closed_in_the_end, head, slow
 
 from federation.link import BLOB_BYTES_MAX, LINK_PATH
@@ -77,7 +79,7 @@ def broken_record(root: Root, method: str) -> int:
 
 
 def no_store(root: Root, method: str) -> int:
-    gone = redis.Redis(unix_socket_path="/nonexistent/redis.sock")
+    gone = redis.Redis(unix_socket_path="/nonexistent/redis.sock", retry=Retry(NoBackoff(), 0))
     return root.ask(method, ports=replace(root.ports, keys=RedisKeyRing(gone, KEYS)))
 
 
