@@ -16,12 +16,11 @@ from rich.console import Console, RenderableType
 
 from benchmarks import (
     acquire_granted,
-    choose,
-    collective,
     core_decisions,
     demo,
     fan_out,
     fragmentation,
+    group_calls,
     lease_ledger,
     local_tasks,
     one_node,
@@ -32,6 +31,7 @@ from benchmarks import (
     reclaiming,
     report,
     routing,
+    stage_placement,
     urgent_start,
 )
 from benchmarks.bed import Bed, let_sigterm_interrupt, open_bed
@@ -41,15 +41,16 @@ from benchmarks.mesh_bed import MeshBed, open_mesh_bed
 #: Benchmarks on the federation bed, with their default number of turns.
 ON_THE_BED: dict[str, tuple[Callable[[Bed, int], Result], int]] = {
     "fan_out": (fan_out.measure, 9),
+    "chain": (fan_out.measure_chain, 9),
     "one_node": (one_node.measure, 100),
     "after_pause": (one_node.measure_after_pause, 7),
     "acquire_granted": (acquire_granted.measure_direct, 300),
     "acquire_granted_http": (acquire_granted.measure_http, 300),
-    "choose": (choose.measure_waiting, 100),
-    "choose_burst": (choose.measure_burst, 60),
-    "all": (collective.measure_all, 200),
-    "shard": (collective.measure_shard, 200),
-    "broadcast": (collective.measure_broadcast, 15),
+    "choose": (group_calls.measure_waiting, 100),
+    "choose_burst": (group_calls.measure_burst, 60),
+    "all": (group_calls.measure_all, 200),
+    "shard": (group_calls.measure_shard, 200),
+    "broadcast": (group_calls.measure_broadcast, 15),
 }
 #: Benchmarks on a mesh without a federation, with their default number of turns.
 ON_THE_MESH_BED: dict[str, tuple[Callable[[MeshBed, int], Result], int]] = {
@@ -76,6 +77,9 @@ ON_THEIR_OWN: dict[str, OnItsOwn] = {
     "queue_memory": OnItsOwn(measure=lambda _: queue_memory.measure(), turns=0, table=queue_memory.table, as_json=queue_memory.as_json),
     "core_decisions": OnItsOwn(
         measure=core_decisions.measure, turns=core_decisions.TURNS, table=core_decisions.table, as_json=core_decisions.as_json
+    ),
+    "stage_placement": OnItsOwn(
+        measure=stage_placement.measure, turns=stage_placement.TURNS, table=stage_placement.table, as_json=stage_placement.as_json
     ),
     "routing": OnItsOwn(measure=routing.measure, turns=routing.TURNS, table=routing.table, as_json=routing.as_json),
     "lease_ledger": OnItsOwn(

@@ -213,7 +213,7 @@ class _Asked:
     def answer(self, plan: NodePlan, near: Counter[MeshId], pinned: MeshId | None, alike: int) -> tuple[Routed | RouteRefused, str]:
         """Return where the node goes, or why no mesh takes it, with the decision in one line."""
         kind = _kind(plan)
-        key = (*kind, plan.mesh, pinned, alike, tuple(sorted(near.items())))
+        key = (*kind, plan.priority, plan.mesh, pinned, alike, tuple(sorted(near.items())))
         if key not in self._answers:
             answer = choose(self._survey(kind, plan, plan.mesh or pinned), near, alike=alike)
             if isinstance(answer, RouteRefused) and pinned is not None and plan.mesh is None:
@@ -231,11 +231,12 @@ class _Asked:
         return self._fits[slot, mesh]
 
     def _survey(self, kind: tuple[object, ...], plan: NodePlan, mesh: MeshId | None) -> Survey:
-        key = (*kind, mesh)
+        key = (*kind, plan.priority, mesh)
         if key not in self._surveys:
             request = RoutingRequest(
                 tenant=self._tenant,
                 slot=plan.task.resources,
+                priority=plan.priority,
                 gang=plan.task.gang,
                 labels=dict(plan.labels),
                 mesh=mesh,

@@ -70,9 +70,13 @@ class MeshRegistry(Protocol):
 def enrolled(
     snapshot: FederationSnapshot, conditions: MeshConditions, configured_meshes: ConfiguredMeshes = NO_CONFIGURED_MESHES
 ) -> FederationSnapshot:
-    """Return the snapshot with each mesh's stored condition, and with known meshes that have no session."""
+    """Return the snapshot with each mesh's stored condition, and with known meshes that have no session.
+
+    Settings alone make no mesh known: `apply` publishes those of a mesh that only the next `up` starts.
+    """
+    known = {mesh for mesh, kept in conditions.meshes.items() if replace(kept, settings=None) != NEWCOMER}
     views = tuple(replace(view, condition=conditions.meshes.get(view.record.mesh, NEWCOMER)) for view in snapshot.meshes)
-    away = (configured_meshes.meshes.keys() | conditions.meshes.keys()) - {view.record.mesh for view in snapshot.meshes}
+    away = (configured_meshes.meshes.keys() | known) - {view.record.mesh for view in snapshot.meshes}
     absent = tuple(_absent(mesh, conditions.meshes.get(mesh, NEWCOMER), configured_meshes) for mesh in sorted(away))
     return replace(snapshot, meshes=views, absent=absent)
 

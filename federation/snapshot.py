@@ -10,6 +10,8 @@ from mesh.core.ids import FlavorName, MeshId, PoolName, StageId, TenantPath
 from mesh.core.node_sizes import NodeSize
 from mesh.core.pools import DEFAULT_POLICY
 from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.shapes import GroupPoolSpec
+from mesh.stages.reserved_groups import NO_GROUPS, GroupCounts
 from mesh.stages.stage_settings import DEFAULT_SETTINGS, StageSettings
 
 
@@ -23,6 +25,18 @@ class PoolRecord:
     used: ResourceSet = NOTHING
     node_labels: dict[str, str] = field(default_factory=dict)  #: Selector on the labels of the nodes that the pool may use.
     policy: str = DEFAULT_POLICY  #: Node policy that places its slots.
+    groups: GroupPoolSpec | None = None  #: Its layers of placement groups; None: idle ones are kept by default rules.
+    reserved_idle: ResourceSet = NOTHING  #: Room of reserved groups that no stage uses; not in `used`.
+    group_counts: GroupCounts = NO_GROUPS
+
+    def free(self, resource: str, priority: int | None = None) -> int:
+        """Return the free units, never below zero. Room of reserved groups counts as free for work that may take them.
+
+        Args:
+            priority: Priority of the work; None: any.
+        """
+        is_urgent = priority is None or self.groups is None or priority >= self.groups.reserved_priority
+        return max(0, self.capacity[resource] - self.used[resource] - (0 if is_urgent else self.reserved_idle[resource]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

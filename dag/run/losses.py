@@ -42,7 +42,7 @@ class Losses:
                 self._lose_with_stage(node, stage, reason)
             if self._completion.drop_if_stopping([other for other in left if self._run_status.is_left(stage, other.node)]):
                 return  # The node reached its limit of losses, and the run stops.
-        self.lose_values(held, reason if reason in PREEMPTED_COUNT else Reason.VALUE_LOST)
+        self.lose_values(held, reason if reason in PREEMPTED_COUNT else Reason.VALUE_LOST, with_inputs=True)
 
     def _lose_with_stage(self, node: NodeRecord, stage: StageRecord, reason: Reason) -> None:
         """Count a dead worker against a node that was running; a node that waited cannot have killed the worker."""
@@ -56,7 +56,8 @@ class Losses:
     def lose_input(self, stage: StageRecord, node: NodeId) -> None:
         """Handle an input that the stage's runner does not have: deliver the stored value, or recompute the value.
 
-        A stored value that was already delivered is recomputed too: its file is gone or damaged.
+        A stored value that was already delivered is recomputed too: its file is gone or damaged. The runner may still have the inputs
+        of the value; it reports those that it lacks.
         """
         kept = self._record.nodes.get(node)
         if kept is None:
@@ -71,11 +72,12 @@ class Losses:
             self._writer.touch(kept)
         self.lose_values([node])
 
-    def lose_values(self, nodes: Iterable[NodeId], reason: Reason = Reason.VALUE_LOST) -> None:
-        """Recompute lost values that a reader still needs, and the lost inputs of these values.
+    def lose_values(self, nodes: Iterable[NodeId], reason: Reason = Reason.VALUE_LOST, *, with_inputs: bool = False) -> None:
+        """Recompute lost values that a reader still needs.
 
         Args:
             reason: Why they are lost; a preemption does not count as a loss of their nodes.
+            with_inputs: The holder is gone, so the inputs that it held are lost too.
         """
         pending = list(nodes)
         while pending and not self._run_status.is_winding_down():
@@ -84,8 +86,9 @@ class Losses:
                 continue
             holder = (kept.mesh, kept.incarnation)
             self._attempts.lose(kept, reason, f"the value was lost with a runner of mesh {kept.mesh}")
-            needed = (self._record.nodes[need] for need in self._run_status.plans[kept.node].task.inputs)
-            pending.extend(need.node for need in needed if need.stored is None and (need.mesh, need.incarnation) == holder)
+            if with_inputs:
+                needed = (self._record.nodes[need] for need in self._run_status.plans[kept.node].task.inputs)
+                pending.extend(need.node for need in needed if need.stored is None and (need.mesh, need.incarnation) == holder)
 
 
 def _is_held_by(kept: NodeRecord, stage: StageRecord) -> bool:

@@ -147,7 +147,7 @@ class Reports:
                     self._deliveries.deliver(stage, kept)
                 else:
                     gone.append(need)
-        self._losses.lose_values(gone)
+        self._losses.lose_values(gone, with_inputs=True)
 
     def _succeed(self, node: NodeRecord, message: NodeSucceeded) -> None:
         stage = self._run_status.stage_of(node)

@@ -223,7 +223,7 @@ def _unknown(steps: tuple[str | int, ...]) -> str:
     name, above = str(steps[-1]), steps[-2] if len(steps) > 1 else None
     if above in ("options", "defaults") and len(steps) in (2, 4):
         return f"unknown option{similar_to(name, NodeOptions.model_fields)}"
-    if above == "gang" and len(steps) in (3, 5):
+    if above == "gang" and len(steps) in (3, 5) and steps[-3] in ("options", "defaults"):
         return f"unknown key{similar_to(name, GangOptions.model_fields)}"
     if steps[0] == "nodes" and len(steps) == _AT_NODE:
         return f"`{name}` is not supported yet" if name in _NOT_YET else f"unknown key{similar_to(name, NodeSpec.model_fields)}"

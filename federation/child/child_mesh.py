@@ -206,6 +206,7 @@ class ChildMesh:
             self._read_settings,
             self._look,
             self._fit_slots,
+            self._keep_groups,
             self._decision_queue.explain,
             self._give_back_idle,
             self._claims.bring_inputs,
@@ -222,13 +223,16 @@ class ChildMesh:
         if changes:
             self._decision_queue.take(*changes)
 
+    def _keep_groups(self) -> None:
+        self._host.keep_groups(self._child_state.admission.reserved.layers())
+
     def _read_settings(self) -> None:
-        """Follow the settings that the root has published for the mesh, if they have changed."""
+        """Follow the settings that the root has published for the mesh, else those of its own record, if they have changed."""
         if self._settings is None or not self._reads_settings:
             return
         published = self._settings.settings_of(self._record.mesh)
         self._reads_settings = False
-        changed = self._child_state.change_settings(published) if published is not None else None
+        changed = self._child_state.change_settings(published if published is not None else self._record.settings)
         if changed is not None:
             log.info("settings changed", mesh=self._record.mesh, settings=changed.settings)
             self._decision_queue.take(changed)
@@ -396,7 +400,7 @@ class ChildMesh:
         for message in report.messages:
             if isinstance(message, StageResized) and (fewer := running.note_retired(message, self._host)):
                 self._child_session.hurry()  # Others may wait for the quota.
-                self._reporter.then(partial(self._decision_queue.retire, running, fewer, message.gone))
+                self._reporter.then(partial(self._decision_queue.retire, running, fewer, message))
         if over:
             del self._child_state.running[report.stage]
             self._reporter.then(partial(self._decision_queue.end, report.stage))

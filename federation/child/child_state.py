@@ -84,7 +84,16 @@ class ChildState:
     def as_reported(self) -> MeshRecord:
         """Return the mesh's record with what changes: its nodes, the pools' use, its lease limit, the state of Ray and of its plugins."""
         pools = self.admission.ledger.pools
-        used = tuple(replace(pool, used=pools[pool.pool].in_use) for pool in self.record.pools)
+        reserved = self.admission.reserved
+        used = tuple(
+            replace(
+                pool,
+                used=pools[pool.pool].in_use,
+                reserved_idle=reserved.idle_amounts(pool.pool),
+                group_counts=reserved.counts(pool.pool),
+            )
+            for pool in self.record.pools
+        )
         return replace(
             self.record,
             pools=used,
@@ -161,4 +170,11 @@ class ChildState:
 
 
 def _spec_of(pool: PoolRecord) -> PoolSpec:
-    return PoolSpec(pool=pool.pool, flavor=pool.flavor, capacity=pool.capacity, selector=pool.node_labels, policy=pool.policy)
+    return PoolSpec(
+        pool=pool.pool,
+        flavor=pool.flavor,
+        capacity=pool.capacity,
+        selector=pool.node_labels,
+        policy=pool.policy,
+        groups=pool.groups,
+    )

@@ -21,7 +21,7 @@ from federation.dispatch import HEADS_MAX, StageQueue
 from federation.errors import SessionLost
 from federation.mesh_access import may_use
 from mesh.core.clock import Clock
-from mesh.core.ids import NodeId, NodeName, PoolName, StageId
+from mesh.core.ids import NodeId, PoolName, StageId
 from mesh.core.reasons import Reason
 from mesh.core.shapes import bundles_in
 from mesh.core.values import StoredValue
@@ -87,13 +87,14 @@ class Claims:
             tenant=claimed.spec.tenant,
             slot=claimed.spec.slot,
             nodes=decision.nodes,
+            groups=decision.groups,
             bundles=bundles_in(claimed.spec.gang),
         )
         running = self.child_state.running[name] = RunningStage.of(claimed, note, self.clock.monotonic_ms(), paid_by=payer)
         running.delivered.update(claimed.inputs)
         inputs = {node: _delivered(value, blobs) for node, value in claimed.inputs.items()}
         try:
-            places = self._places(decision.pool, decision.nodes)
+            places = self._places(decision.pool, decision)
             running.holder = self.host.start(claimed.spec, decision.slots, claimed.claim.token, blobs, inputs, note.encoded(), places)
         except MeshError:  # Nothing runs, so the host will never report an end.
             log.exception("a stage could not be started", mesh=self.child_state.record.mesh, stage=name)
@@ -111,10 +112,11 @@ class Claims:
         """Give a running stage the slots that its lease pays for. No effect if the stage has ended."""
         running = self.child_state.running.get(decision.workload)
         if running is not None:
-            running.grow(self.host, decision.slots, self._places(running.note.pool, decision.nodes))
+            running.grow(self.host, decision.slots, self._places(running.note.pool, decision))
 
-    def _places(self, pool: PoolName, nodes: tuple[NodeName, ...]) -> Places:
-        return Places(nodes=nodes, labels=self.child_state.admission.ledger.pools[pool].spec.selector)
+    def _places(self, pool: PoolName, decision: StartWorkload | GrowWorkload) -> Places:
+        selector = self.child_state.admission.ledger.pools[pool].spec.selector
+        return Places(nodes=decision.nodes, labels=selector, pool=pool, groups=decision.groups)
 
     def fit_slots(self) -> tuple[events.UsefulSlotsKnown, ...]:
         """Ask for the slots back that no task of a running stage can use. Return what admission must know of useful slots."""

@@ -21,7 +21,7 @@ from federation.child.lease_client import LeaseClient
 from federation.child.running_stage import RunningStage
 from federation.dispatch import EXPLAINED_MAX, StageQueue
 from federation.leases import ROWS_MAX
-from mesh.core.ids import NodeName, StageId
+from mesh.core.ids import StageId
 from mesh.core.reasons import Reason
 from mesh.stages import admission_events as events
 from mesh.stages.admission_decisions import (
@@ -33,6 +33,7 @@ from mesh.stages.admission_decisions import (
     StartWorkload,
 )
 from mesh.stages.admission_events import AdmissionEvent
+from mesh.stages.messages import StageResized
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,15 +93,15 @@ class DecisionQueue:
         elif self.lease_client.put_back(stage):
             self.take(events.RoomMayHaveCome())
 
-    def retire(self, running: RunningStage, slots: int, gone: tuple[NodeName, ...]) -> None:
-        """Release the room and quota of slots that a running stage has given back; `gone`: their nodes, if they are known."""
+    def retire(self, running: RunningStage, slots: int, resized: StageResized) -> None:
+        """Release the room and quota of slots that a running stage has given back."""
         stage = running.claim.stage
         workload = self.child_state.admission.workloads.get(stage)
         if workload is not None:
             left = workload.slots - slots
             came_free = self.lease_client.shrink(stage, workload.offer.slot.times(left))
             known = events.UsefulSlotsKnown(workload=stage, slots=running.useful)
-            retired = events.SlotsRetired(workload=stage, slots=left, gone=gone)
+            retired = events.SlotsRetired(workload=stage, slots=left, gone=resized.gone, groups=resized.groups)
             self.take(known, retired, *([came_free] if came_free is not None else []))
 
     def go_on(self) -> None:

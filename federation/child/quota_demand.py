@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from federation.child.lease_accounting import LeaseAccounting, LeaseKey
 from federation.leases import ROWS_SENT_MAX, QuotaDemand
-from mesh.core.ids import FlavorName, TenantPath
+from mesh.core.ids import FlavorName
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.stages.admission import StageAdmission, Workload, WorkloadState
@@ -37,9 +37,10 @@ class OpenDemand:
 
 @dataclass(slots=True)
 class _Alike:
-    """Stages of one tenant, slot and priority: the same pools refuse them for the same reasons."""
+    """Stages of one tenant, slot and priority that wait for the same lease, whatever the shape of the slot: one row in the ledger."""
 
     first: Workload  #: The first found; it stands for all.
+    reason: Reason  #: Refusal of the first.
     slots: int = 0
     since_ms: int = 2**63
     created_ms: int = 2**63
@@ -52,16 +53,20 @@ class _Alike:
 
 def wanted(admission: StageAdmission, accounting: LeaseAccounting) -> tuple[OpenDemand, ...]:
     """Return the demands that one heartbeat may carry: first each lease's most urgent one, then each lease's next."""
-    found: dict[tuple[TenantPath, ResourceSet, int], _Alike] = {}
+    found: dict[tuple[LeaseKey, ResourceSet, int], _Alike] = {}
+    waits: dict[int, tuple[LeaseKey, Reason] | None] = {}  #: By `id` of the kind.
     for workload in admission.workloads.values():
-        if _is_next(workload, admission):
-            offer = workload.offer
-            found.setdefault((offer.tenant, offer.slot, offer.priority), _Alike(workload)).add(workload)
-    by_lease: dict[LeaseKey, list[OpenDemand]] = {}
-    for _, alike in sorted(found.items(), key=lambda each: (-each[0][2], each[1].since_ms, each[0][0], str(each[0][1]))):
-        lacks = _waits_for(alike.first, admission)
+        if not _is_next(workload, admission):
+            continue
+        kind, offer = id(workload.kind), workload.offer
+        if kind not in waits:
+            waits[kind] = _waits_for(workload, admission)
+        lacks = waits[kind]
         if lacks is not None:
-            by_lease.setdefault(lacks[0], []).extend(_demands(alike, *lacks, admission, accounting))
+            found.setdefault((lacks[0], offer.slot, offer.priority), _Alike(workload, lacks[1])).add(workload)
+    by_lease: dict[LeaseKey, list[OpenDemand]] = {}
+    for (key, _, _), alike in sorted(found.items(), key=lambda each: (-each[0][2], each[1].since_ms, each[0][0], str(each[0][1]))):
+        by_lease.setdefault(key, []).extend(_demands(alike, key, admission, accounting))
     return tuple(_within_row_limit(by_lease))
 
 
@@ -77,7 +82,7 @@ def _is_next(workload: Workload, admission: StageAdmission) -> bool:
     return workload.state is WorkloadState.QUEUED and bool(workload.offer.slot) and not admission.is_behind(workload)
 
 
-def _demands(alike: _Alike, key: LeaseKey, reason: Reason, admission: StageAdmission, accounting: LeaseAccounting) -> Iterator[OpenDemand]:
+def _demands(alike: _Alike, key: LeaseKey, admission: StageAdmission, accounting: LeaseAccounting) -> Iterator[OpenDemand]:
     """Yield the demand for one group of stages.
 
     Without quota the demand is only what is missing, since a part of the first slot may be idle. On a full mesh the demand is whole
@@ -85,7 +90,7 @@ def _demands(alike: _Alike, key: LeaseKey, reason: Reason, admission: StageAdmis
     """
     offer = alike.first.offer
     slots = min(alike.slots, _slots_of(admission, key[1], offer.slot))
-    missing = offer.slot if reason is Reason.POOL_BUSY else accounting.missing(key, offer.slot, offer.workload)
+    missing = offer.slot if alike.reason is Reason.POOL_BUSY else accounting.missing(key, offer.slot, offer.workload)
     parts = ((offer.slot, slots),) if missing == offer.slot else ((missing, min(1, slots)), (offer.slot, slots - 1))
     beyond = alike.slots - slots
     for slot, some in parts:

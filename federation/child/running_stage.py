@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from federation.child.lease_accounting import LeaseKey, sum_of
 from federation.dispatch import Claim, ClaimedStage, digest_of
 from federation.leases import Lease
-from mesh.core.ids import FlavorName, NodeId, NodeName, PoolName, RunId, StageId, TenantPath
+from mesh.core.ids import FlavorName, GroupId, NodeId, NodeName, PoolName, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.shapes import without_slots
@@ -42,7 +42,8 @@ class StageNote:
     token: int  #: Token of the lease that pays; 0 for a stage that takes nothing.
     tenant: TenantPath  #: Tenant whose lease pays.
     slot: ResourceSet
-    nodes: tuple[NodeName, ...] = ()  #: Node of each slot, or of each bundle, gang after gang; empty: Ray has placed them.
+    nodes: tuple[NodeName, ...] = ()  #: Node of each slot in no reserved group, or of each bundle, gang after gang; empty: Ray placed them.
+    groups: Mapping[GroupId, NodeName] = field(default_factory=dict)  #: Reserved groups, a slot each, with their nodes.
     bundles: int = 1  #: Number of nodes of one slot: the size of a gang.
     retired: int = 0  #: Slots that the stage has given back, and that `slots` no longer counts.
 
@@ -178,7 +179,8 @@ class RunningStage:
 
     def grow(self, host: StageHost, slots: int, places: Places) -> None:
         """Give the stage more slots."""
-        self.note = replace(self.note, slots=self.note.slots + slots, nodes=(*self.note.nodes, *places.nodes))
+        nodes, groups = (*self.note.nodes, *places.nodes), {**self.note.groups, **places.groups}
+        self.note = replace(self.note, slots=self.note.slots + slots, nodes=nodes, groups=groups)
         host.grow(self.claim.stage, slots, self.note.encoded(), places)
 
     @property
@@ -205,7 +207,8 @@ class RunningStage:
         slots, left = self.note.slots - fewer, without_slots(self.note.nodes, resized.gone, self.note.bundles)
         self.retiring = max(0, self.retiring - fewer)
         self.is_hurried = self.is_hurried and self.retiring > 0
-        self.note = replace(self.note, slots=slots, retired=resized.retired, nodes=left[: slots * self.note.bundles])
+        groups = {group: node for group, node in self.note.groups.items() if group not in resized.groups}
+        self.note = replace(self.note, slots=slots, retired=resized.retired, nodes=left[: slots * self.note.bundles], groups=groups)
         host.grow(self.claim.stage, 0, self.note.encoded())
         return fewer
 

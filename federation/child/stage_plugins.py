@@ -82,7 +82,7 @@ class StagePlugins:
 
 
 def _facts_of(occupant: Occupant, preemptor: Preemptor, now_ms: int) -> CandidateFacts:
-    ran_ms = max(0, now_ms - occupant.started_ms)
+    kept_ms = occupant.started_ms if occupant.saved_ms is None else occupant.saved_ms
     return CandidateFacts(
         task=TaskId(occupant.stage),
         pool=occupant.pool,
@@ -90,6 +90,6 @@ def _facts_of(occupant: Occupant, preemptor: Preemptor, now_ms: int) -> Candidat
         priority=occupant.priority,
         priority_delta=preemptor.priority - occupant.priority,
         resources=occupant.amounts,
-        ran_ms=ran_ms,
-        lost_ms=ran_ms,
+        ran_ms=max(0, now_ms - occupant.started_ms),
+        lost_ms=max(0, now_ms - kept_ms),
     )

@@ -30,13 +30,13 @@ from federation.child.preemption_planner import PreemptionPlanner, StagePreempti
 from federation.child.running_stage import RunningStage, beyond_limit
 from mesh.core.clock import Clock
 from mesh.core.counting import counted
-from mesh.core.ids import PoolName, StageId, TenantPath
+from mesh.core.ids import PoolName, StageId
 from mesh.core.reasons import Reason
-from mesh.core.resources import ResourceSet
 from mesh.preemption.rules import MINUTE_MS
 from mesh.preemption.stage_preemption import PreemptionLimits
 from mesh.stages import admission_events as events
 from mesh.stages.admission import LACK_OF_QUOTA, WorkloadState
+from mesh.stages.admission_kinds import KindKey
 from mesh.stages.hosting import StageHost
 
 log = structlog.get_logger(__name__)
@@ -153,13 +153,13 @@ class StagePreemptor:
         if not is_wanted or self.child_session.permission(self.clock.monotonic_ms()) is not Permission.PROVED:
             return not is_wanted
         preemption_planner = self._preemption_planner()
-        #: A stage with the same need that is less urgent, or newer, has only fewer candidates.
-        in_vain: set[tuple[TenantPath, ResourceSet, bool]] = set()
+        #: A stage of the same kind that is less urgent, or newer, has only fewer candidates.
+        in_vain: set[tuple[KindKey, bool]] = set()
         ways = tried = 0
         for workload in tuple(preemption_planner.waiting()):
             if ways == WAYS_PER_LOOK or self.decision_queue.guard.has_to_stop(tried):
                 return False
-            need = (workload.offer.tenant, workload.offer.slot, workload.offer.preemption.takes_newer)
+            need = workload.key, workload.offer.preemption.takes_newer
             if need in in_vain or workload.state is not WorkloadState.QUEUED:
                 continue
             tried += 1

@@ -73,7 +73,7 @@ def recovery_of(
 
 def workload_of(claimed: ClaimedStage, note: StageNote) -> WorkloadFound:
     """Return the event that puts a recovered stage back into admission."""
-    return WorkloadFound(offer=offer_of(claimed.spec), pool=note.pool, slots=note.slots, nodes=note.nodes)
+    return WorkloadFound(offer=offer_of(claimed.spec), pool=note.pool, slots=note.slots, nodes=note.nodes, groups=note.groups)
 
 
 def offer_of(stage: QueuedStage | StageSpec, since_ms: int = 0) -> WorkloadOffered:

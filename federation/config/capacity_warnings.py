@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from federation.config.checks import Check, carries, each_quota, units_of
 from federation.config.models import FederationConfig
+from federation.config.sections.meshes import NodeSection
 from federation.config.tenant_paths import PlacedTenants
 from federation.config.trust import root_among_tenants
 from federation.config.yaml_source import ConfigProblem, Path
@@ -47,6 +48,37 @@ def _oversold(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProb
                 promised = format_units(resource, sum(units for units, _ in parts))
                 text = f"the pools of {name} declare {promised} {resource}, its nodes have {has}; work beyond the nodes would wait in Ray"
                 yield ConfigProblem(path=place, text=text)
+
+
+def _overreserved(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProblem]:
+    """Find reserved groups that the pool cannot hold together, or no started node alone: they would never be made."""
+    for name, mesh in config.meshes.items():
+        cluster = config.clusters.get(mesh.cluster)
+        nodes = [node for node in (cluster.nodes if cluster else None) or () if carries(node.labels, mesh.node_labels)]
+        for label, pool in mesh.pools.items():
+            place: Path = ("meshes", name, "pools", label, "groups", "reserved")
+            total: Counter[str] = Counter()
+            for number, entry in enumerate(pool.groups.reserved if pool.groups is not None else ()):
+                amounts = {resource: units_of(resource, amount) for resource, amount in entry.amounts.items()}
+                total.update({resource: units * entry.count for resource, units in amounts.items()})
+                if nodes and not any(_holds(node, amounts) for node in nodes):
+                    text = "no node of the mesh holds such a group; make it smaller, or a node larger"
+                    yield ConfigProblem(path=(*place, number), text=text)
+            for resource, units in total.items():
+                has = units_of(resource, pool.capacity.get(resource, 0))
+                if units > has:
+                    taken, there = format_units(resource, units), format_units(resource, has)
+                    text = f"the groups take {taken} {resource} together, the pool has {there}; groups beyond it are never made"
+                    yield ConfigProblem(path=place, text=text)
+
+
+def _holds(node: NodeSection, amounts: Mapping[str, int]) -> bool:
+    """Return whether the node holds these CPUs, GPUs and custom resources when it is empty."""
+    has = {"cpu": to_units("cpu", node.cpu), "gpu": to_units("gpu", node.gpu)}
+    has |= {resource: units_of(resource, amount) for resource, amount in node.resources.items()}
+    if node.memory_bytes is not None:
+        has["memory"] = node.memory_bytes
+    return all(units <= has.get(resource, units if resource == "memory" else 0) for resource, units in amounts.items())
 
 
 def _unbacked(config: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProblem]:
@@ -126,4 +158,4 @@ def _closed(_: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProble
             yield ConfigProblem(path=tenant.place, text=text)
 
 
-WARNINGS: tuple[Check, ...] = (_unoffered, _oversold, _unbacked, _unheld, _lent_beyond, _closed, root_among_tenants)
+WARNINGS: tuple[Check, ...] = (_unoffered, _oversold, _overreserved, _unbacked, _unheld, _lent_beyond, _closed, root_among_tenants)

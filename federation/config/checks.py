@@ -175,6 +175,8 @@ def _pools(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProblem
             if _is_unknown(declared.flavor, config.flavors):
                 yield ConfigProblem(path=(*place, "flavor"), text=_unknown("flavor", declared.flavor, config.flavors))
             yield from _amounts(declared.capacity, (*place, "capacity"))
+            for number, entry in enumerate(declared.groups.reserved if declared.groups is not None else ()):
+                yield from _reserved(entry.amounts, declared.capacity, (*place, "groups", "reserved", number))
             for key in declared.node_labels:
                 if (wrong := _misread(declared.node_labels, key)) is not None:
                     yield ConfigProblem(path=(*place, "node_labels", key), text=wrong)
@@ -331,6 +333,16 @@ def _amounts(amounts: Mapping[str, Amount], place: Path) -> Iterator[ConfigProbl
         yield from _resource_name(resource, (*place, resource))
         if (wrong := _wrong(resource, amount)) is not None:
             yield ConfigProblem(path=(*place, resource), text=wrong)
+
+
+def _reserved(amounts: Mapping[str, Amount], capacity: Mapping[str, Amount], place: Path) -> Iterator[ConfigProblem]:
+    """Find wrong amounts of a reserved group; a resource that the pool lacks is most likely a misspelt key."""
+    for resource in amounts:
+        if resource not in capacity:
+            near = get_close_matches(resource.lower(), (*capacity, "count"), n=1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            yield ConfigProblem(path=(*place, resource), text=f"the pool has no {resource}{meant} (it has {', '.join(capacity)})")
+    yield from _amounts({resource: amount for resource, amount in amounts.items() if resource in capacity}, place)
 
 
 def _resource_name(resource: str, place: Path) -> Iterator[ConfigProblem]:

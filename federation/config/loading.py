@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from federation.config.capacity_warnings import warnings_of
 from federation.config.checks import problems_of
 from federation.config.models import FederationConfig
-from federation.config.sections.meshes import MeshLink, MeshSection
+from federation.config.sections.meshes import GroupsSection, MeshLink, MeshSection
 from federation.config.sections.quota import QuotaSection
 from federation.config.sections.values import micros_of
 from federation.config.shape import shape_of
@@ -25,6 +25,7 @@ from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import FlavorResource, Quota, Tenant
 from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.core.resources import ResourceSet, to_units
+from mesh.core.shapes import UNBOUNDED, GroupPoolSpec, GroupShape
 from mesh.plugins import WASM_SUFFIXES
 from mesh.preemption.stage_preemption import PreemptionLimits
 from mesh.stages.stage_settings import NodeWeights, QueueRules, StageSettings
@@ -122,6 +123,7 @@ def mesh_record_of(config: FederationConfig, mesh: str, *, cluster: str, address
             capacity=ResourceSet.of(pool.capacity),
             node_labels=dict(pool.node_labels),
             policy=pool.policy,
+            groups=_groups_of(pool.groups),
         )
         for name, pool in section.pools.items()
     )
@@ -194,6 +196,20 @@ def _without_folder(config: FederationConfig, is_folder: Callable[[str], bool]) 
         if not is_folder(path):
             text = f"the folder {path} does not exist; paths are relative to the folder of this file"
             yield ConfigProblem(path=("import_paths", index), text=text)
+
+
+def _groups_of(section: GroupsSection | None) -> GroupPoolSpec | None:
+    if section is None:
+        return None
+    shapes = (GroupShape((ResourceSet.of(entry.amounts),)) for entry in section.reserved for _ in range(entry.count))
+    return GroupPoolSpec(
+        reserved=tuple(shapes),
+        max_dynamic=UNBOUNDED if section.dynamic_max is None else section.dynamic_max,
+        min_idle=section.idle_min,
+        idle_ms=section.idle_ms,
+        reserved_priority=section.reserved_priority,
+        warm_agents=False,
+    )
 
 
 def _without_file(config: FederationConfig, is_file: Callable[[str], bool]) -> Iterator[ConfigProblem]:

@@ -30,16 +30,17 @@ from federation.quota.explain import WorkloadExplanation
 from federation.quota.forest import QuotaForest
 from federation.quota.limits import Gate
 from federation.quota.tenant_policies import PoliciesInForce
-from federation.snapshot import FederationSnapshot, MeshView, PoolRecord
+from federation.snapshot import FederationSnapshot, MeshView
 from mesh.core.ids import MeshId, TenantPath
 from mesh.core.reasons import Reason
-from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.resources import ResourceSet
 
 _QUOTA_LACKS = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL, Reason.FLAVOR_CLOSED})
-#: Reasons of a mesh that knows only its own part: its room, its leases, or not even that. The quota tree and the plans may know more.
-PARTIAL_REASONS = frozenset({Reason.POOL_BUSY, Reason.QUOTA_EXHAUSTED, Reason.QUOTA_CONTESTED, Reason.WAITING_IN_QUEUE})
 #: Reasons that only a planned grant may replace: the quota tree knows no more.
-_LEDGER_REASONS = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_CONTESTED})
+_BELOW_GRANTS = frozenset({Reason.QUOTA_EXHAUSTED, Reason.QUOTA_CONTESTED, Reason.PREEMPTION_LIMIT})
+#: Reasons of a mesh that knows only its own part: its room, its leases, its limits, or not even that. The quota tree and the plans may
+#: know more.
+PARTIAL_REASONS = _BELOW_GRANTS | {Reason.POOL_BUSY, Reason.WAITING_IN_QUEUE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,19 +73,14 @@ class MeshWaits:
         if view is None or not pending.slot:
             return MeshWait()
         pools = [pool for pool in view.record.pools if pool.flavor in self._reach.of(pending)]
-        free = [_slots(pool, pending.slot, used=pool.used) for pool in pools]
-        taken = sum(_slots(pool, pending.slot) for pool in pools) - sum(free)
+        free = [min(pool.free(name, pending.priority) // units for name, units in pending.slot.items()) for pool in pools]
+        taken = sum(min(pool.capacity[name] // units for name, units in pending.slot.items()) for pool in pools) - sum(free)
         room, run_ms, age_ms = max(free, default=0), self._times.run_ms(pending.mesh), self._times.age_ms(pending.mesh)
         return MeshWait(
             is_wait=ahead + 1 > room,
             wait_ms=wait_ms(waiting=ahead, room=room, running=min(taken, view.claimed), run_ms=run_ms, age_ms=age_ms),
             overdue_ms=overdue_ms(waiting=ahead, room=room, run_ms=run_ms, age_ms=age_ms),
         )
-
-
-def _slots(pool: PoolRecord, slot: ResourceSet, *, used: ResourceSet = NOTHING) -> int:
-    """Return how many slots fit into the unused part of the pool."""
-    return min(max(0, pool.capacity[name] - used[name]) // units for name, units in slot.items())
 
 
 class Forecasts:
@@ -153,7 +149,7 @@ class Forecasts:
         if pending is None:
             return None
         reported = self._reported[stage]
-        if reported not in PARTIAL_REASONS or (reported in _LEDGER_REASONS and self._planned_grants.to(pending) is None):
+        if reported not in PARTIAL_REASONS or (reported in _BELOW_GRANTS and self._planned_grants.to(pending) is None):
             return WaitReason(reason=reported)
         line = self._precedence.line_before(pending)
         alike = (pending.mesh, pending.tenant, pending.slot, pending.priority, bool(line))

@@ -29,6 +29,7 @@ class StartedStage:
     priority: int
     started_ms: int  #: Since the epoch.
     created_ms: int = 0  #: See `StageSpec.created_ms`.
+    saved_ms: int | None = None  #: When a node of it last saved a checkpoint, since the epoch; None: none has since its start.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +70,7 @@ def preview_preemption(
     for pool in pools:
         alike = [occupant for occupant in occupants if flavors[occupant.pool] == pool.flavor]
         spent = sum_of(occupant.amounts for occupant in alike)
-        room = short_of(pending.slot, {name: pool.capacity[name] - pool.used[name] for name in pending.slot})
+        room = short_of(pending.slot, {name: pool.free(name, pending.priority) for name in pending.slot})
         lease = held.get(pool.flavor, NOTHING)
         quota = {} if is_quota_free else short_of(pending.slot, {name: lease[name] - spent[name] for name in pending.slot})
         if not room:
@@ -99,4 +100,5 @@ def _occupant(one: StartedStage, pools: Sequence[PoolRecord]) -> Occupant | None
         amounts=amounts,
         started_ms=one.started_ms,
         created_ms=one.created_ms,
+        saved_ms=one.saved_ms,
     )

@@ -104,17 +104,17 @@ def free_room(snapshot: FederationSnapshot) -> FreeRoom:
     return free
 
 
-def has_room(free: FreeRoom, mesh: MeshId, flavor: FlavorName, slot: Mapping[str, int]) -> bool:
+def has_room(free: FreeRoom, mesh: MeshId, flavor: FlavorName, slot: Mapping[str, int], priority: int) -> bool:
     """Return whether one slot would fit into a pool of the mesh, by the mesh's last report."""
     pools = free.pools.get((mesh, flavor), ())
-    return any(all(units <= pool.capacity[name] - pool.used[name] for name, units in slot.items()) for pool in pools)
+    return any(all(units <= pool.free(name, priority) for name, units in slot.items()) for pool in pools)
 
 
-def left_over(free: FreeRoom, mesh: MeshId, flavor: FlavorName, slot: Mapping[str, int]) -> dict[str, int]:
+def left_over(free: FreeRoom, mesh: MeshId, flavor: FlavorName, slot: Mapping[str, int], priority: int) -> dict[str, int]:
     """Return the free part of a slot that does not fit: in the pool that comes nearest, less the room promised on the mesh."""
     needed = {name: units for name, units in slot.items() if units}
     pools = [
-        {name: pool.capacity[name] - pool.used[name] for name in needed}
+        {name: pool.free(name, priority) for name in needed}
         for pool in free.pools.get((mesh, flavor), ())
         if all(units <= pool.capacity[name] for name, units in needed.items())
     ]
@@ -186,7 +186,7 @@ def _parts(view: DemandView, slots: int, at_ms: int, free: FreeRoom, left: _Left
     """
     key = view.mesh, view.flavor
     room = free.room.get(key, {})
-    with_room = min(slots, _slots_in_pools(free, *key, view.slot))
+    with_room = min(slots, _slots_in_pools(free, *key, view.slot, view.priority))
     if with_room > 0:
         with_room = _take_slots(left.setdefault((*key, view.tenant), dict(room)), view.slot, with_room)
     for some, is_crowded in ((with_room, False), (slots - with_room, True)):
@@ -203,22 +203,19 @@ def _parts(view: DemandView, slots: int, at_ms: int, free: FreeRoom, left: _Left
                 created_ms=view.created_ms,
                 is_crowded=is_crowded,
                 is_limited=view.mesh in free.limited,
-                free=left_over(free, *key, view.slot) if is_crowded else {},
+                free=left_over(free, *key, view.slot, view.priority) if is_crowded else {},
                 room=None if is_crowded else room,
             )
 
 
-def _slots_in_pools(free: FreeRoom, mesh: MeshId, flavor: FlavorName, slot: Mapping[str, int]) -> int:
+def _slots_in_pools(free: FreeRoom, mesh: MeshId, flavor: FlavorName, slot: Mapping[str, int], priority: int) -> int:
     """Return the number of slots that would fit into the pools of the mesh, by its last report."""
     pools = free.pools.get((mesh, flavor), ())
-    return sum(
-        max(0, min(((pool.capacity[name] - pool.used[name]) // units for name, units in slot.items() if units), default=0))
-        for pool in pools
-    )
+    return sum(min((pool.free(name, priority) // units for name, units in slot.items() if units), default=0) for pool in pools)
 
 
 def _all_room(free: FreeRoom, mesh: MeshId, flavor: FlavorName) -> dict[str, int]:
     pools = free.pools[mesh, flavor]
     names = {name for pool in pools for name in pool.capacity}
-    room = {name: sum(max(0, pool.capacity[name] - pool.used[name]) for pool in pools) for name in names}
+    room = {name: sum(pool.free(name) for pool in pools) for name in names}
     return {name: units - max(0, free.promised.get((mesh, flavor, name), 0)) for name, units in room.items()}

@@ -15,6 +15,7 @@ class RoutingRequest:
 
     tenant: TenantPath
     slot: ResourceSet  #: The least that must be granted at once for the work to start.
+    priority: int = 0  #: Priority of the work; work at the threshold of a pool or above may take its reserved groups.
     gang: Gang | None = None  #: Bundles that the slot consists of; None: it lies on one node.
     labels: Mapping[str, str] = field(default_factory=dict)  #: Required labels, as in `mesh.core.labels.mismatch`.
     mesh: MeshId | None = None  #: If set, the only mesh allowed.

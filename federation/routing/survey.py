@@ -191,7 +191,7 @@ class _Asking:
             words = f"it is at its lease limit, with all leases in use and none of {tenant} for flavor {flavor}"
             return MeshVerdict(mesh=mesh, reason=Reason.LEASES_AT_LIMIT, detail=words), WORST
         # After a loss of nodes a mesh may report more use than capacity; that is no room, not an error.
-        free = {name: max(0, pool.capacity[name] - pool.used[name]) for name in slot}
+        free = {name: pool.free(name, self.request.priority) for name in slot}
         available = {name: quota.available for name, quota in grantable.items()}
         borrowing = self._borrowing(flavor)
         reason, words = _wait(self.request, pool, available, free, borrowing)

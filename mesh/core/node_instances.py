@@ -265,6 +265,14 @@ def is_possible(units: int) -> bool:
     return units < UNITS_PER_WHOLE or units % UNITS_PER_WHOLE == 0
 
 
+def copies_on_node(slot: ResourceSet, total: ResourceSet) -> int:
+    """Return how many runs of this size an empty node holds, by amounts and by instances; 0: it asks for nothing, or no run may ask so."""
+    if not all(is_possible(units) for name, units in slot.items() if name in UNIT_INSTANCE_RESOURCES):
+        return 0
+    by_amount, by_instance = slot.copies_in(total) or 0, copies_on_instances(slot, total)
+    return by_amount if by_instance is None else min(by_amount, by_instance)
+
+
 def copies_on_instances(slot: Mapping[str, int], total: Mapping[str, int]) -> int | None:
     """Return how many runs of this size the instances of an empty node hold; None: it asks for none."""
     counts = [

@@ -185,6 +185,45 @@ class NodeTable:
             raise LedgerError(f"node {self.names[row]} has {self.amounts(wanted)} free in sum only, in parts of several instances")
         self.queue_for(row, wanted, holder, in_parts=in_parts)
 
+    def promise_each(self, rows: Sequence[int], wanted: Units, holder: str = "") -> None:
+        """Charge the load once for each of the rows, which may repeat.
+
+        Args:
+            holder: As for `promise`.
+
+        Raises:
+            LedgerError: As by `promise`. Demands of unit-instance resources are charged one by one, those before the wrong one too.
+        """
+        if self.instance_needs(wanted):
+            for row in rows:
+                self.promise(row, wanted, holder)
+            return
+        distinct, counts = np.unique(np.asarray(rows, dtype=np.intp), return_counts=True)
+        amounts = counts[:, np.newaxis] * wanted
+        left = self.left[distinct] - amounts
+        if ((left < 0) & (wanted > 0)).any():
+            raise LedgerError(f"the nodes do not have {self.amounts(wanted)} free for each of {len(rows)} promises")
+        self._charge(distinct, counts, amounts)
+
+    def withdraw_each(self, rows: Sequence[int], wanted: Units, holder: str = "") -> None:
+        """Release a promise of the holder for each of the rows, which may repeat. Raises `LedgerError` beyond what is promised."""
+        if self.instance_needs(wanted):
+            for row in rows:
+                self.withdraw(row, wanted, holder)
+            return
+        distinct, counts = np.unique(np.asarray(rows, dtype=np.intp), return_counts=True)
+        amounts = counts[:, np.newaxis] * wanted
+        if (self.load[distinct] < amounts).any():
+            raise LedgerError(f"the nodes cannot release {self.amounts(wanted)} for each of {len(rows)} promises, which they do not hold")
+        self._charge(distinct, -counts, -amounts)
+
+    def _charge(self, rows: NDArray[np.intp], counts: Units, amounts: Units) -> None:
+        """Add to the load of distinct rows."""
+        self.load[rows] += amounts
+        self.left[rows] -= amounts
+        self.busy[rows] += counts
+        self.touched.extend(rows.tolist())
+
     def queue_for(self, row: int, wanted: Units, holder: str = "", *, in_parts: bool = False) -> None:
         """Charge the load of a task that waits for the node, beyond what is free: the second of Ray's two passes."""
         if self._unit_columns:

@@ -55,7 +55,7 @@ class Reason(str, Enum):
     BEHIND_HEAD = "BEHIND_HEAD"
     """Earlier work in the same queue still waits, and goes first."""
     CAPACITY_RESERVED = "CAPACITY_RESERVED"
-    """The free room is reserved: for big work that has waited for long, or for a preemptor whose victims stop."""
+    """The free room is reserved: for big work that has waited for long, a preemptor whose victims stop, or urgent work."""
     RESERVATION_EXPIRED = "RESERVATION_EXPIRED"
     """The room reserved for the work did not become free in time."""
     TENANT_DRAINED = "TENANT_DRAINED"

@@ -8,10 +8,14 @@ from typing import Literal
 
 from mesh.core.counting import counted
 from mesh.core.ids import NodeName
+from mesh.core.node_instances import copies_on_node
 from mesh.core.resources import NOTHING, ResourceSet, format_units
 
 #: Ray's strategies: few nodes, different nodes, one node, all nodes different.
 Strategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
+
+#: `max_dynamic` without a limit.
+UNBOUNDED = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +55,8 @@ class Gang:
         Args:
             nodes: Amounts of some nodes that are alike, and the number of these nodes.
         """
-        wanted, count = self.places
-        copies = [(wanted.copies_in(amounts) or 0, number) for amounts, number in nodes]
+        _, count = self.places
+        copies = self._copies_on(nodes)
         most = sum(each * number for each, number in copies) // count
         if self.strategy != "STRICT_SPREAD":
             return most
@@ -60,10 +64,15 @@ class Gang:
 
     def places_in(self, nodes: Iterable[tuple[ResourceSet, int]]) -> int:
         """Return how many bundles of one gang fit on nodes together. `nodes`: as for `copies_in`."""
-        wanted, count = self.places
-        copies = [(wanted.copies_in(amounts) or 0, number) for amounts, number in nodes]
+        _, count = self.places
+        copies = self._copies_on(nodes)
         found = _spread_over(copies, 1) if self.strategy == "STRICT_SPREAD" else sum(each * number for each, number in copies)
         return min(count, found) * (self.size // count)
+
+    def _copies_on(self, nodes: Iterable[tuple[ResourceSet, int]]) -> list[tuple[int, int]]:
+        """Return how many places one node of each kind has, and the number of such nodes. A bundle has a part of one GPU, or whole GPUs."""
+        bundles = self.size // self.places[1]
+        return [(copies_on_node(self.bundle, amounts) // bundles, number) for amounts, number in nodes]
 
     def words(self) -> str:
         """Describe the bundles."""
@@ -74,6 +83,11 @@ class Gang:
 
 #: Room that a slot takes of nodes: amounts on one node, or a gang.
 SlotShape = ResourceSet | Gang
+
+
+def amounts_of(shape: SlotShape) -> ResourceSet:
+    """Return the sum of what a slot takes."""
+    return shape.slot if isinstance(shape, Gang) else shape
 
 
 def _spread_over(copies: Iterable[tuple[int, int]], gangs: int) -> int:

@@ -3,6 +3,9 @@
 A shape is what makes two tasks alike for placement: resources, labels, policy and policy parameters. Scoring 10,000 nodes per task would
 cost more than the rest of the scheduler, and one placement changes one row. So scores are cached per shape. Only rows that the node table
 touched since the last use are scored again. Everything is scored again when nodes join or leave.
+
+Many copies of one shape are picked one after another as well (`picks`), and each changes one row. Scoring one row costs as much as scoring
+dozens. So the scores that the best rows will have with their next copies are computed together, ahead of the picks.
 """
 
 from __future__ import annotations
@@ -26,6 +29,10 @@ from mesh.policies.policy import BoolArray, Draw, FloatArray, IntArray, NodeDema
 _SWEEP_SHARE = 0.25
 #: Up to this many rows are tested one by one first: most touched rows are full and need no score.
 _SINGLY_MAX = 8
+#: Number of further copies on a row whose scores are computed together.
+_AHEAD = 8
+#: Least and greatest number of rows whose next scores are computed together.
+_ROWS_AHEAD_MIN, _ROWS_AHEAD_MAX = 8, 512
 _ZEROS: IntArray = np.zeros(1_024, dtype=np.int64)
 _NOWHERE: BoolArray = np.zeros(1_024, dtype=bool)
 
@@ -82,6 +89,60 @@ class Candidates:
             scores[list(without)] = -np.inf
         return self._policy.pick(scores, self._demand, draw)
 
+    @property
+    def are_static(self) -> bool:
+        """Whether scores follow from sums alone: no copy takes instances, and no other score takes over from a failed plugin."""
+        self._refresh()
+        return not self._instance_needs and self._policy.version is None
+
+    def picks(self, draw: Draw, most: int) -> list[int]:
+        """Return the rows of up to `most` picks, each made as if the rows before it were promised; fewer when there is no room.
+
+        Same result as `pick` and `NodeTable.promise` in turn, for work without a job, while they `are_static`. The table stays as it is.
+        """
+        self._refresh()
+        if most == 1:
+            row = self._policy.pick(self._scores, self._demand, draw)
+            return [] if row is None else [row]
+        scores, rows = self._scores.copy(), list[int]()
+        taken = np.zeros(len(scores), dtype=np.int64)
+        coming: dict[int, list[float]] = {}  # Next scores of a row, the last first; never empty.
+        while len(rows) < most and (row := self._policy.pick(scores, self._demand, draw)) is not None:
+            rows.append(row)
+            if row not in coming:
+                self._look_ahead(row, scores, taken, coming, most - len(rows))
+            following = coming[row]
+            scores[row] = following.pop()
+            taken[row] += 1
+            if not following:
+                del coming[row]
+        return rows
+
+    def _look_ahead(self, row: int, scores: FloatArray, taken: IntArray, coming: dict[int, list[float]], left: int) -> None:
+        """Compute the scores of the row with its next copies, and those of the best rows of which none are known.
+
+        Args:
+            taken: Copies that each row has got so far [n].
+            coming: Known scores; gets those that are computed.
+            left: Number of picks for which scores are wanted.
+        """
+        depth = max(1, min(_AHEAD, left))
+        unknown = -scores
+        unknown[[row, *coming]] = np.inf
+        best = unknown.argsort(kind="stable")[: min(max(left // depth, _ROWS_AHEAD_MIN), _ROWS_AHEAD_MAX)]
+        rows = np.concatenate(([row], best[unknown[best] < np.inf]))
+        repeated = np.repeat(rows, depth)
+        ahead: IntArray = (taken[rows][:, np.newaxis] + np.arange(1, depth + 1)).ravel()
+        more = ahead[:, np.newaxis] * self.vector
+        free: IntArray = np.maximum(self._table.left.take(repeated, 0) - more, 0)
+        fits = np.logical_and.reduce(free >= self.vector, axis=1)
+        following = np.full(len(repeated), -np.inf)
+        if np.count_nonzero(fits):
+            view = self._view(repeated, free)
+            scored = self._policy.score(self._demand, replace(view, busy=view.busy + ahead, load=view.load + more))
+            following = np.where(fits, scored, -np.inf)
+        coming.update(zip(rows.tolist(), following.reshape(len(rows), depth)[:, ::-1].tolist(), strict=True))
+
     def refused(self) -> PlacementRefused | None:
         """Return why no node can ever satisfy an explicit wish (`node_affinity`), or None."""
         self._refresh()
@@ -113,6 +174,15 @@ class Candidates:
             if short:
                 return table.resources[column], units, table.partly_free(short, column)
         return None
+
+    def fit(self) -> bool:
+        """Return whether a row has room for the shape now. A row with a change is looked at first, which spares its score."""
+        is_known = self._shape_version == self._table.shape_version and self._policy.version is None
+        touched = self._table.touched[self._seen :] if is_known else []
+        if len(touched) <= _SINGLY_MAX and any(map(self._fits_on, touched)):
+            return True
+        self._refresh()
+        return bool(self._scores.size) and bool(self._scores.max() > -np.inf)
 
     def feasible_rows(self) -> NDArray[np.intp]:
         """Return the rows with matching labels that could hold the shape when empty."""

@@ -53,6 +53,19 @@ def find(candidates: Candidates, draw: Draw) -> Found:
     return Found(None, candidates.feasible_rows()) if row is None else Found(row)
 
 
+def promise_copies(candidates: Candidates, table: NodeTable, draw: Draw, most: int, holder: str = "") -> list[int]:
+    """Promise the demand up to `most` times, each time on a row with capacity now; return these rows. All scores are of `table`."""
+    if candidates.are_static:
+        rows = candidates.picks(draw, most)
+        table.promise_each(rows, candidates.vector, holder)
+        return rows
+    rows = []
+    while len(rows) < most and (row := find(candidates, draw).row) is not None:
+        table.promise(row, candidates.vector, holder)
+        rows.append(row)
+    return rows
+
+
 def is_feasible(candidates: Candidates, row: int | None = None) -> bool:
     """Return whether this row, or any, could hold the demand when empty."""
     rows = candidates.feasible_rows()

@@ -5,6 +5,7 @@ Admission:
     admission             room in pools, within the leases
     admission_kinds       stages that are refused alike
     slot_placement        nodes of a mesh, and the slots on them
+    reserved_groups       groups held for urgent stages
     admission_order       order of a tenant's stages
     stage_settings        settings of a mesh: node weights, preemption, queues
     admission_events      events that admission handles

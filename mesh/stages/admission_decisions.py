@@ -1,8 +1,9 @@
 """Decisions of stage admission: frozen values, imperative."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from mesh.core.ids import FlavorName, NodeName, PoolName, StageId, TenantPath
+from mesh.core.ids import FlavorName, GroupId, NodeName, PoolName, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 
@@ -29,7 +30,8 @@ class StartWorkload:
     slot: ResourceSet
     slots: int
     token: int
-    nodes: tuple[NodeName, ...] = ()  #: Node of each slot, or of each bundle, gang after gang; empty: Ray places them.
+    nodes: tuple[NodeName, ...] = ()  #: Node of each slot in no reserved group, or of each bundle, gang after gang; empty: Ray places them.
+    groups: Mapping[GroupId, NodeName] = field(default_factory=dict)  #: Reserved groups, a slot each, with their nodes.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,7 @@ class GrowWorkload:
     slots: int
     token: int
     nodes: tuple[NodeName, ...] = ()  #: Nodes of these slots, as for `StartWorkload`.
+    groups: Mapping[GroupId, NodeName] = field(default_factory=dict)  #: Reserved groups among these slots, with their nodes.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

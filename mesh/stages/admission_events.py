@@ -1,8 +1,9 @@
 """Events of stage admission: frozen values, past tense."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from mesh.core.ids import NodeName, PoolName, StageId, TenantPath
+from mesh.core.ids import GroupId, NodeName, PoolName, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.core.seen_nodes import NodeSeen
@@ -39,7 +40,8 @@ class WorkloadFound:
     offer: WorkloadOffered
     pool: PoolName
     slots: int
-    nodes: tuple[NodeName, ...] = ()  #: Node of each slot, or of each bundle, gang after gang; empty: Ray has placed them.
+    nodes: tuple[NodeName, ...] = ()  #: Node of each slot in no reserved group, or of each bundle, gang after gang; empty: Ray placed them.
+    groups: Mapping[GroupId, NodeName] = field(default_factory=dict)  #: Reserved groups, a slot each, with their nodes (empty: unknown).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,8 @@ class SlotsRetired:
 
     workload: StageId
     slots: int
-    gone: tuple[NodeName, ...] = ()  #: Nodes of the slots that it gave back, gang after gang; empty: unknown.
+    gone: tuple[NodeName, ...] = ()  #: Nodes of the slots that it gave back, gang after gang, without those of `groups`; empty: unknown.
+    groups: tuple[GroupId, ...] = ()  #: Reserved groups that it gave back.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

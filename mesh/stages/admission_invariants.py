@@ -3,6 +3,7 @@
 from mesh.core.ids import StageId
 from mesh.core.resources import NOTHING
 from mesh.stages.admission import StageAdmission, WorkloadState
+from mesh.stages.reserved_groups import holder_of
 
 
 def violations(scheduler: StageAdmission) -> list[str]:
@@ -15,10 +16,17 @@ def violations(scheduler: StageAdmission) -> list[str]:
         asking = _in_state(scheduler, WorkloadState.RESERVED) | _in_state(scheduler, WorkloadState.GATHERING)
         running = _in_state(scheduler, WorkloadState.RUNNING)
         asking |= {StageId(f"{stage}+") for stage, workload in scheduler.workloads.items() if workload.asked}
+        asking |= {holder_of(group.group) for group in scheduler.reserved.groups(name)}
         idle = pool.reservations.keys() - asking
         found.extend(f"pool {name} has reserved room for {holder}, which has not requested any" for holder in idle)
         found.extend(f"pool {name} counts {holder} as running, which it is not" for holder in pool.uses.keys() - running)
     found.extend(scheduler.placement.check())
+    found.extend(scheduler.reserved.check())
+    found.extend(
+        f"{stage} has reserved groups of pool {workload.pool}, which serve other priorities"
+        for stage, workload in scheduler.workloads.items()
+        if scheduler.reserved.groups_of(stage) and workload.pool not in workload.kind.reserves
+    )
     found.extend(scheduler.check())
     found.extend(
         f"{stage} gathers more than one slot"

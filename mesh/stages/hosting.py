@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mesh.core.ids import NodeId, NodeName, RunId, StageId
+from mesh.core.ids import GroupId, NodeId, NodeName, PoolName, RunId, StageId
+from mesh.core.resources import ResourceSet
 from mesh.core.seen_nodes import NodeSeen
+from mesh.core.shapes import GroupPoolSpec
 from mesh.core.task_spec import NO_LABELS
 from mesh.core.values import StoredValue
 from mesh.stages.messages import StageMessage
@@ -23,12 +25,39 @@ Delivered = tuple[StoredValue, bytes | None] | None
 LAST_WORD = 2**31
 
 
+#: No node is preferred.
+ANY_NODE = NodeName("")
+#: A stage without a pool of its own.
+NO_POOL = PoolName("")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
     """Nodes for the slots of a stage."""
 
-    nodes: tuple[NodeName, ...] = ()  #: Preferred node of each slot, or of each bundle, gang after gang; empty: any.
+    nodes: tuple[NodeName, ...] = ()  #: Preferred node of each slot in no reserved group, or of each bundle, gang after gang; empty: any.
     labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)  #: Selector on the labels that each node must have.
+    pool: PoolName = NO_POOL  #: Pool whose layers of groups apply; empty: the defaults.
+    groups: Mapping[GroupId, NodeName] = field(default_factory=dict)  #: Reserved groups, a slot each, with their nodes.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReservedGroup:
+    """Reserved group of a pool: one slot, which the host makes in advance."""
+
+    group: GroupId
+    pool: PoolName
+    slot: ResourceSet
+    node: NodeName = ANY_NODE  #: Preferred node; empty: any.
+    labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)  #: Selector on the labels of its node.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLayers:
+    """Placement groups that a host keeps beside those of its stages."""
+
+    reserved: tuple[ReservedGroup, ...] = ()  #: Made at once, and again when they are lost.
+    pools: Mapping[PoolName, GroupPoolSpec] = field(default_factory=dict)  #: Bounds of the groups that are made on demand.
 
 
 #: Most parts in which a host takes the slots of one start or growth; each part comes and goes as a whole.
@@ -90,6 +119,9 @@ class StageHost(Protocol):
             note: Replaces the note given to `start`.
             places: Nodes for these slots.
         """
+
+    def keep_groups(self, layers: GroupLayers) -> None:
+        """Keep these placement groups from now on, until `stop_all` for now; the next session has them again."""
 
     def shrink(self, stage: StageId, slots: int, *, at_once: bool = False) -> None:
         """Take slots from a running stage until `slots` are left, at least one: idle ones first. Harmless when the stage is over.

@@ -51,9 +51,21 @@ class IdleGroups(Generic[Shape, Group]):
                 need -= amounts
         return tuple(gone)
 
-    def older_than(self, moment_s: float) -> tuple[Group, ...]:
-        """Remove and return the groups that are idle since `moment_s` or longer."""
-        return self._take_out(lambda _, since: since <= moment_s)
+    def older_than(self, moment_s: float, *, retained: int = 0, is_of: Callable[[Shape], bool] = lambda _shape: True) -> tuple[Group, ...]:
+        """Remove and return the groups that are idle since `moment_s` or longer.
+
+        Args:
+            retained: Number of groups that are kept whatever their age, the newest ones.
+            is_of: Which groups are counted and removed.
+        """
+        mine = [kept for kept in self._kept if is_of(kept[0])]
+        old = [kept for kept in mine[: max(0, len(mine) - retained)] if kept[2] <= moment_s]
+        self._kept = [kept for kept in self._kept if not any(kept is other for other in old)]
+        return tuple(group for _, group, _ in old)
+
+    def count(self, is_of: Callable[[Shape], bool]) -> int:
+        """Return the number of groups of these shapes."""
+        return sum(is_of(shape) for shape, _, _ in self._kept)
 
     def holding(self, is_wanted: Callable[[Shape], bool]) -> tuple[Group, ...]:
         """Remove and return the groups with a shape that others want."""

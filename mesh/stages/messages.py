@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mesh.core.ids import MeshId, NodeId, NodeName, StageId
+from mesh.core.ids import GroupId, MeshId, NodeId, NodeName, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
 
@@ -149,6 +149,7 @@ class StageResized:
     slots: int
     retired: int = 0  #: Slots that it has given back since its start.
     gone: tuple[NodeName, ...] = ()  #: Nodes of the slots that it has given back since the message before; empty: unknown.
+    groups: tuple[GroupId, ...] = ()  #: Reserved groups that it has given back since then; `gone` leaves their nodes out.
     kind: Literal["stage_resized"] = "stage_resized"
 
 

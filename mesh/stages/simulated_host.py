@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from mesh.core.clock import Clock
-from mesh.core.ids import MeshId, NodeId, NodeName, RunId, StageId, TenantPath
+from mesh.core.ids import GroupId, MeshId, NodeId, NodeName, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.seen_nodes import NodeSeen
 from mesh.core.values import Encoding, StoredValue
-from mesh.stages.hosting import ANYWHERE, LAST_WORD, Delivered, FoundStages, HeldStage, HostReport, Places
+from mesh.stages.hosting import ANYWHERE, LAST_WORD, Delivered, FoundStages, GroupLayers, HeldStage, HostReport, Places
 from mesh.stages.lease_deadline import DeadlineState, LeaseDeadline, Renewal
 from mesh.stages.messages import (
     Failure,
@@ -43,7 +43,8 @@ def value_of(node: NodeId, inputs: tuple[str, ...]) -> str:
 class _Hosted:
     spec: StageSpec
     slots: int
-    nodes: tuple[NodeName, ...] = ()
+    nodes: tuple[NodeName, ...] = ()  #: Nodes of the slots in no reserved group.
+    groups: tuple[GroupId, ...] = ()  #: Reserved groups.
     retiring: int = 0  #: Slots to give back when they have no task.
     retired: int = 0  #: Slots that were given back.
     unreported: list[StageMessage] = field(default_factory=list)  #: For the next report.
@@ -86,6 +87,7 @@ class SimulatedHost:
         self._stamp_ms = 0
         self.is_there = True  #: Answer of `is_ready`; running work is not affected.
         self.listed: tuple[NodeSeen, ...] = ()  #: Answer of `nodes`.
+        self.layers = GroupLayers()  #: The last call of `keep_groups`.
         self.looks = 0  #: Number of calls of `is_ready`.
 
     @property
@@ -119,7 +121,7 @@ class SimulatedHost:
     ) -> int:
         """Run the stage. One runner serves all tenants, so the holder stays the same until `stop_all`."""
         self._holder = self._holder or token
-        self._stages[spec.stage] = _Hosted(spec=spec, slots=slots, nodes=places.nodes)
+        self._stages[spec.stage] = _Hosted(spec=spec, slots=slots, nodes=places.nodes, groups=tuple(places.groups))
         self._runs.setdefault(spec.run, spec.stage)
         self._notes[spec.stage] = HeldStage(stage=spec.stage, note=note, holder=self._holder)
         assert not spec.blobs() - set(blobs)
@@ -132,6 +134,7 @@ class SimulatedHost:
         if hosted is not None:
             self._notes[stage] = replace(self._notes[stage], note=note)
             hosted.slots, hosted.nodes = hosted.slots + slots, (*hosted.nodes, *places.nodes)
+            hosted.groups = (*hosted.groups, *places.groups)
             if slots:
                 hosted.unreported.append(self._resized(hosted))
 
@@ -148,8 +151,8 @@ class SimulatedHost:
                 hosted.over.add(node)
                 hosted.unreported.append(self._failed(hosted, tasks[node], self._clock.wall_ms(), reclaimed))
 
-    def _resized(self, hosted: _Hosted, gone: tuple[NodeName, ...] = ()) -> StageResized:
-        return StageResized(stage=hosted.spec.stage, slots=hosted.slots, retired=hosted.retired, gone=gone)
+    def _resized(self, hosted: _Hosted, gone: tuple[NodeName, ...] = (), groups: tuple[GroupId, ...] = ()) -> StageResized:
+        return StageResized(stage=hosted.spec.stage, slots=hosted.slots, retired=hosted.retired, gone=gone, groups=groups)
 
     def _retire(self, hosted: _Hosted) -> list[StageMessage]:
         """Give back slots that are to retire and have no task."""
@@ -157,8 +160,10 @@ class SimulatedHost:
         if free <= 0:
             return []
         hosted.slots, hosted.retiring, hosted.retired = hosted.slots - free, hosted.retiring - free, hosted.retired + free
-        gone, hosted.nodes = hosted.nodes[hosted.slots :], hosted.nodes[: hosted.slots]
-        return [self._resized(hosted, gone)]
+        beside = max(0, hosted.slots - len(hosted.groups))  # Reserved groups go last.
+        gone, hosted.nodes = hosted.nodes[beside:], hosted.nodes[:beside]
+        groups, hosted.groups = hosted.groups[hosted.slots :], hosted.groups[: hosted.slots]
+        return [self._resized(hosted, gone, groups)]
 
     def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
         hosted = self._stages.get(stage)
@@ -173,6 +178,9 @@ class SimulatedHost:
             return
         assert hashlib.sha256(data).hexdigest() == stored.sha256
         hosted.outside[node] = json.loads(data)
+
+    def keep_groups(self, layers: GroupLayers) -> None:
+        self.layers = layers
 
     def cancel(self, stage: StageId) -> None:
         if stage in self._stages:

@@ -12,7 +12,6 @@ for work that waits in Ray. See `mesh.core.node_sizes.may_grow`.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
@@ -22,7 +21,7 @@ import numpy as np
 from mesh.core.counting import counted
 from mesh.core.ids import NodeName, PoolName, StageId, TaskId
 from mesh.core.labels import mismatch
-from mesh.core.node_instances import UNIT_INSTANCE_RESOURCES, copies_on_instances, is_possible
+from mesh.core.node_instances import UNIT_INSTANCE_RESOURCES, copies_on_node, is_possible
 from mesh.core.node_sizes import may_grow
 from mesh.core.nodes import NodeTable, Units
 from mesh.core.pools import PoolLedger
@@ -34,7 +33,7 @@ from mesh.core.shapes import Gang, SlotShape, bundles_in, without_slots
 from mesh.core.task_spec import TaskRequest, Weights
 from mesh.placement.candidates import Candidates
 from mesh.placement.feasibility import impossible, in_parts
-from mesh.placement.two_pass import find
+from mesh.placement.two_pass import promise_copies
 from mesh.policies.catalogue import ALIASES, BUILT_INS, Catalogue, UnknownPolicy, parts_of
 from mesh.tasks.gang_placement import PlacementUnit, arrange
 from mesh.tasks.queued_shapes import QueuedShapes
@@ -42,7 +41,7 @@ from mesh.tasks.settings import SchedulerSettings
 
 #: Node policies that read what a stage's slot has not: arguments on a node, a job, a named node, the priority of one task.
 _OF_TASKS = frozenset({"gang", "job_affinity", "job_anti_affinity", "leader_first", "locality", "node_affinity", "priority"})
-#: Number of slot sizes whose copies on the empty nodes are kept.
+#: Number of slot sizes whose candidates, and copies on the empty nodes, are kept.
 _COPIES_KEPT_MAX = 1_000
 #: Length at which the node table's log of touched rows is cut.
 _TOUCHED_MAX = 1 << 16
@@ -67,6 +66,7 @@ class SlotPlacement:
         self._nodes: dict[NodeName, NodeSeen] = {}
         self._held: dict[StageId, tuple[SlotShape, tuple[NodeName, ...]]] = {}  #: The node of each slot, or of each bundle of each gang.
         self._copies: dict[tuple[PoolName, SlotShape], int | None] = {}  #: Cache of `copies` until the nodes change.
+        self._found: dict[tuple[PoolName, ResourceSet], Candidates] = {}  #: Cache of `_candidates`.
         self._asked = 0  #: Number of placements, for the census of slot sizes.
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class SlotPlacement:
         if isinstance(slot, Gang):
             return slot.copies_in(self._empty(pool))
         rows = self._candidates(pool, slot).feasible_rows().tolist()
-        return sum(_copies(slot, self._nodes[self._table.name(row)].total) for row in rows)
+        return sum(copies_on_node(slot, self._nodes[self._table.name(row)].total) for row in rows)
 
     def _empty(self, pool: PoolName) -> list[tuple[ResourceSet, int]]:
         """Return the totals of the pool's nodes."""
@@ -144,7 +144,7 @@ class SlotPlacement:
         copies = self.copies(pool, slot)
         if isinstance(slot, Gang):
             return copies is None or (copies > 0 and self._free_bundles(pool, slot) == slot.size)
-        return copies is None or (copies > 0 and bool((self._candidates(pool, slot).scores() > -math.inf).any()))
+        return copies is None or (copies > 0 and self._candidates(pool, slot).fit())
 
     def _free_bundles(self, pool: PoolName, gang: Gang) -> int:
         """Return how many bundles of one gang have a node now."""
@@ -229,11 +229,8 @@ class SlotPlacement:
 
     def _choose(self, stage: StageId, pool: PoolName, slot: ResourceSet, most: int) -> list[NodeName]:
         self._shapes.count_demand(_request(pool, slot), self._asked)
-        candidates, vector, chosen = self._candidates(pool, slot), self._table.vector(slot), list[NodeName]()
-        while len(chosen) < most and (row := find(candidates, self._draw).row) is not None:
-            self._table.promise(row, vector, stage)
-            chosen.append(self._table.name(row))
-        return chosen
+        rows = promise_copies(self._candidates(pool, slot), self._table, self._draw, most, stage)
+        return [self._table.name(row) for row in rows]
 
     def _choose_gangs(self, stage: StageId, pool: PoolName, gang: Gang, most: int) -> list[NodeName]:
         """Hold whole gangs: the nodes of all bundles are found before the first is charged."""
@@ -261,9 +258,7 @@ class SlotPlacement:
         """Charge the nodes for a stage that an earlier process of the mesh has placed."""
         if nodes:
             self._held[stage] = slot, tuple(nodes)
-            for node in nodes:
-                if node in self._table:
-                    self._table.queue_for(self._table.row(node), self._piece(slot), stage)
+            self._charge(stage, slot, nodes)
 
     def keep(self, stage: StageId, slots: int) -> None:
         """Release the stage's slots beyond the first `slots`."""
@@ -290,6 +285,38 @@ class SlotPlacement:
                 if node in self._table:
                     self._table.move_instances(self._table.row(node), other, stage)
 
+    def lend(self, lender: StageId, stage: StageId, slot: ResourceSet) -> None:
+        """Move a slot from the lender's to the stage, on the same node; the lender keeps what is left there. Harmless if it has no node."""
+        bundle, nodes = self._held.pop(lender, (NOTHING, ()))
+        if not nodes or isinstance(bundle, Gang):
+            return
+        rest = bundle - slot
+        self._held[stage] = slot, (*self.nodes_of(stage), *nodes)
+        if rest:
+            self._withdraw(lender, bundle, nodes)
+            self._charge(stage, slot, nodes)
+            self.find(lender, rest, nodes)
+            return
+        for node in nodes:
+            if node in self._table:
+                self._table.move_instances(self._table.row(node), lender, stage)
+
+    def take_back(self, lender: StageId, stage: StageId, bundle: ResourceSet, node: NodeName) -> bool:
+        """Move a lent slot back; the lender has its whole bundle on the node again. False: the stage has no slot on this node."""
+        slot, held = self._held.get(stage, (NOTHING, ()))
+        self.release(lender)
+        if node not in held or node not in self._table:
+            return False
+        place = held.index(node)
+        self._withdraw(stage, slot, (node,))
+        self._held[stage] = slot, (*held[:place], *held[place + 1 :])
+        self.find(lender, bundle, (node,))
+        return True
+
+    def is_known(self, node: NodeName) -> bool:
+        """Return whether the node is in the mesh; any node is while the nodes are unknown."""
+        return not self._nodes or node in self._nodes
+
     def release(self, stage: StageId) -> None:
         """Release all slots of the stage. Harmless if it has none."""
         self._withdraw(stage, *self._held.pop(stage, (NOTHING, ())))
@@ -299,18 +326,29 @@ class SlotPlacement:
         if weights != self._shapes.settings.weights:
             self._shapes.change_settings({f"weights.{name.name}": getattr(weights, name.name) for name in fields(weights)})
             self._shapes.drop_buckets()
+            self._found.clear()
 
-    def _withdraw(self, stage: StageId, slot: SlotShape, nodes: Sequence[NodeName]) -> None:
+    def _charge(self, stage: StageId, slot: SlotShape, nodes: Sequence[NodeName]) -> None:
         for node in nodes:
             if node in self._table:
-                self._table.withdraw(self._table.row(node), self._piece(slot), stage)
+                self._table.queue_for(self._table.row(node), self._piece(slot), stage)
+
+    def _withdraw(self, stage: StageId, slot: SlotShape, nodes: Sequence[NodeName]) -> None:
+        rows = [self._table.row(node) for node in nodes if node in self._table]
+        if rows:
+            self._table.withdraw_each(rows, self._piece(slot), stage)
 
     def _piece(self, slot: SlotShape) -> Units:
         """Return what a slot, or each bundle of a gang, takes of its node."""
         return self._table.vector(slot.bundle if isinstance(slot, Gang) else slot)
 
     def _candidates(self, pool: PoolName, slot: ResourceSet) -> Candidates:
-        return self._shapes.bucket_for(_request(pool, slot)).candidates
+        found = self._found.get((pool, slot))
+        if found is None:
+            if len(self._found) >= _COPIES_KEPT_MAX:
+                self._found.clear()
+            found = self._found[pool, slot] = self._shapes.bucket_for(_request(pool, slot)).candidates
+        return found
 
     def check(self) -> Iterator[str]:
         """Yield a message per broken invariant: each node's load is the sum of the slots on it, and gangs are whole."""
@@ -324,12 +362,6 @@ class SlotPlacement:
         if (load != self._table.load).any():
             yield f"nodes promise {self._table.load.tolist()}, expected {load.tolist()}"
         yield from self._table.check_instances()
-
-
-def _copies(slot: ResourceSet, total: ResourceSet) -> int:
-    """Return how many slots an empty node holds."""
-    by_amount, by_instance = slot.copies_in(total) or 0, copies_on_instances(slot, total)
-    return by_amount if by_instance is None else min(by_amount, by_instance)
 
 
 def check_policy(name: str, catalogue: Catalogue = BUILT_INS) -> None:

@@ -136,6 +136,9 @@ def _labels(mesh: MeshEntry) -> list[str]:
 def _pool(pool: PoolView) -> list[str]:
     """Return the use of each resource; the pool's name precedes the first."""
     amounts = [f"{name} {pool.used[name].text if name in pool.used else '0'}/{held.text}" for name, held in pool.capacity.items()]
+    if pool.groups is not None:
+        counts = pool.groups
+        amounts.append(f"reserved groups {counts.in_use} in use, {counts.idle} idle of {counts.reserved}, reused {counts.reuse_count}x")
     return [f"{pool.pool}: {amounts[0]}", *amounts[1:]] if amounts else [pool.pool]
 
 

@@ -17,7 +17,7 @@ from federation.tenants import SEPARATOR, FlavorResource, Quota, TenantTree
 from mesh.core.ids import MeshId, TenantPath
 from mesh.core.resources import format_units
 from mesh.errors import MeshError
-from mesh.stages.stage_settings import StageSettings
+from mesh.stages.stage_settings import DEFAULT_SETTINGS, StageSettings
 from serve_apps.configuration.config_format import NOT_SET, UNSAID, format_mesh, format_rules, format_settings
 
 #: Limits of a tenant, by their names in a file.
@@ -121,6 +121,12 @@ def mesh_changes(known: Mapping[MeshId, StageSettings], asked: Mapping[MeshId, S
         for unset in ["false" if key.startswith("pools.") else NOT_SET]
         if before.get(key, unset) != after.get(key, unset)
     )
+
+
+def overruled(mesh: MeshId, own: StageSettings, published: StageSettings) -> tuple[str, ...]:
+    """Return the keys that a mesh sets itself and for which the root's file has another value, which counts."""
+    chosen = {one.what for one in mesh_changes({mesh: DEFAULT_SETTINGS}, {mesh: own})}
+    return tuple(one.what for one in mesh_changes({mesh: own}, {mesh: published}) if one.what in chosen)
 
 
 def mesh_changes_as_json(found: Iterable[Difference]) -> list[dict[str, Any]]:

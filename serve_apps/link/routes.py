@@ -51,6 +51,7 @@ from mesh.core.ids import MeshId, NodeId, RunId
 from mesh.core.resources import format_units
 from mesh.core.values import StoredValue
 from mesh.core.wire import encode
+from serve_apps.configuration.config_diff import overruled
 from serve_apps.link.calls import read_call
 from serve_apps.link.proofs import believed, proof_of
 from serve_apps.requests.access import address_of, asking_mesh
@@ -247,12 +248,19 @@ def _carry_out(ports: Dependencies, verb: Verb[Any, Any], asked: Any) -> Any:
         asked = replace(asked, record=admitted(record, ports.configured_meshes))
     apart = differences(record, ports.configured_meshes) if record is not None and verb in (TERMS, JOIN) else ()
     if verb is TERMS:
-        return _terms(ports, (*apart, *_crowding(ports, asked.record)))
+        return _terms(ports, (*apart, *_overruled(ports, asked.record), *_crowding(ports, asked.record)))
     for words in apart:
         log.warning("joining mesh differs from the root's file", mesh=asked.record.mesh, difference=words)
     if verb is INPUTS_OF:
         return _inputs_of(ports, asked)
     return getattr(getattr(ports, verb.port), verb.method)(**arguments_of(asked))
+
+
+def _overruled(ports: Dependencies, record: MeshRecord | None) -> tuple[str, ...]:
+    """Return, in words, which of the mesh's own settings the root's file overrules."""
+    published = ports.registry.settings_of(record.mesh) if record is not None else None
+    keys = overruled(record.mesh, record.settings, published) if record is not None and published is not None else ()
+    return (f"its own settings differ from those of the root's file, which count: {', '.join(keys)}",) if keys else ()
 
 
 def _crowding(ports: Dependencies, record: MeshRecord | None) -> tuple[str, ...]:

@@ -21,6 +21,15 @@ class DrainRequest(BaseModel):
     )
 
 
+class ReservedGroupsView(View):
+    """Reserved placement groups of a pool. Those neither in use nor idle wait for room."""
+
+    reserved: int
+    in_use: int
+    idle: int
+    reuse_count: int
+
+
 class PoolView(View):
     """A pool of a mesh."""
 
@@ -28,6 +37,7 @@ class PoolView(View):
     flavor: str
     capacity: dict[str, Quantity]
     used: dict[str, Quantity]
+    groups: ReservedGroupsView | None = None  #: None: the pool has no reserved groups.
 
 
 class NodeSizeView(View):

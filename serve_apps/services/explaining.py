@@ -289,7 +289,14 @@ def _running_in(record: RunRecord) -> Iterator[StartedStage]:
                 priority=sent.priority,
                 started_ms=stage.started_ms,
                 created_ms=sent.created_ms,
+                saved_ms=_saved_ms(record, stage),
             )
+
+
+def _saved_ms(record: RunRecord, stage: StageRecord) -> int | None:
+    """Return when a node of the stage last saved a checkpoint, as its mesh counts: those of earlier starts save no work of this one."""
+    kept = (record.nodes[node].checkpoint for node in stage.nodes)
+    return max((one.saved_ms for one in kept if one is not None and one.saved_ms >= stage.started_ms), default=None)
 
 
 def _starts(ports: Dependencies, snapshot: FederationSnapshot, tenant_policies: PoliciesInForce, tenant: TenantPath) -> Starts:

@@ -21,7 +21,15 @@ from federation.tenants import FlavorResource
 from mesh.core.ids import MeshId, TenantPath
 from mesh.core.resources import format_units, from_units
 from serve_apps.schemas.leases import LeaseEntry, LeasesView
-from serve_apps.schemas.meshes import AbsentEntry, MeshEntry, MeshesView, NodeSizeView, PluginView, PoolView
+from serve_apps.schemas.meshes import (
+    AbsentEntry,
+    MeshEntry,
+    MeshesView,
+    NodeSizeView,
+    PluginView,
+    PoolView,
+    ReservedGroupsView,
+)
 from serve_apps.schemas.quantities import Quantity
 from serve_apps.schemas.stops import StopView
 from serve_apps.schemas.tenants import QuotaView, TenantsView, TenantView, WindowView
@@ -219,7 +227,15 @@ def _mesh_entry(view: MeshView, now_ms: int, ages: StageAges, warnings: tuple[st
 
 def _pool_view(pool: PoolRecord) -> PoolView:
     used = {name: pool.used[name] for name in pool.capacity}
-    return PoolView(pool=pool.pool, flavor=pool.flavor, capacity=quantities(pool.capacity), used=quantities(used))
+    counts = pool.group_counts
+    groups = ReservedGroupsView(reserved=counts.reserved, in_use=counts.in_use, idle=counts.idle, reuse_count=counts.reuse_count)
+    return PoolView(
+        pool=pool.pool,
+        flavor=pool.flavor,
+        capacity=quantities(pool.capacity),
+        used=quantities(used),
+        groups=groups if counts.reserved else None,
+    )
 
 
 def quantities(amounts: Mapping[str, int]) -> dict[str, Quantity]:

@@ -20,6 +20,7 @@ from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.config.loading import load_config
 from mesh.core.reasons import PASSING, Reason
+from mesh.stages.reserved_groups import GroupCounts
 from serve_apps.standalone.stack import Stack
 from serve_apps.standalone.stack_folder import StackFolder
 
@@ -32,16 +33,27 @@ federation: {{name: restarts, lease_ttl: 60s, heartbeat: 500ms, lease_grace: 3s}
 root: {{cluster: only, port: 18100}}
 routing: {{probation: 500ms, probation_max: 2s}}
 import_paths: ["{REPOSITORY}"]
-clusters: {{only: {{shared: true, nodes: [{{cpu: 2}}], object_store: 120MiB}}}}
+clusters: {{only: {{shared: true, nodes: [{{cpu: 3}}], object_store: 120MiB}}}}
 flavors: {{standard: {{}}}}
 meshes:
-  east: {{cluster: only, pools: {{general: {{flavor: standard, capacity: {{cpu: 2, memory: 1GiB}}}}}}}}
+  east:
+    cluster: only
+    pools: {{general: {{flavor: standard, capacity: {{cpu: 3, memory: 1GiB}}, groups: {{reserved: [{{cpu: 1}}]}}}}}}
 tenants:
   acme:
-    quotas: {{standard: {{cpu: {{nominal: 2}}, memory: {{nominal: 1GiB}}}}}}
+    quotas: {{standard: {{cpu: {{nominal: 3}}, memory: {{nominal: 1GiB}}}}}}
     pickled_code: true
     tenants: {{research: {{tenants: {{vision: {{}}}}}}}}
 """
+
+
+def own_group(folder: str) -> str | None:
+    """Leave the id of the task's placement group, and return it when the gate is open."""
+    group = ray.util.get_current_placement_group()
+    Path(folder, "group").touch()
+    while not Path(folder, "gate").exists():
+        time.sleep(0.01)
+    return None if group is None else group.id.hex()
 
 
 def wait_for_gate(folder: str, gate: str) -> int:
@@ -156,6 +168,11 @@ def groups() -> list[Any]:
     return [row for row in placement_group_table().values() if row["state"] != "REMOVED"]
 
 
+def counts(watched: Watched) -> GroupCounts:
+    ((pool,),) = (view.record.pools for view in watched.ledger.snapshot().meshes)
+    return pool.group_counts
+
+
 def kill_and_await_the_next(watched: Watched) -> None:
     before, pid = watched.incarnation(), watched.agent
     os.kill(pid, signal.SIGKILL)
@@ -214,6 +231,24 @@ def test_work_runs_again_after_its_group_keeper_is_killed(watched: Watched, clie
     assert {event.reason for event in run.events() if event.node == "kept" and event.reason} - PASSING == {Reason.WORKER_LOST}
 
 
+def test_s7_urgent_run_takes_the_ready_group_over_restarts(watched: Watched, client: Client, tmp_path: Path, on_the_cluster: None) -> None:
+    eventually(lambda: _assert(len(groups()) == 1))
+    (ready,) = (group["placement_group_id"] for group in groups())
+    run = submit(client, dag.task(own_group, name="urgent", num_cpus=1, priority=9).bind(str(tmp_path)))
+    eventually(lambda: _assert((tmp_path / "group").exists()))
+    assert counts(watched) == GroupCounts(reserved=1, in_use=1)
+    kill_and_await_the_next(watched)
+    (tmp_path / "gate").touch()
+    assert run.result(LIMIT_S) == ready
+    eventually(lambda: _assert(counts(watched) == GroupCounts(reserved=1, idle=1)))
+    again = submit(client, dag.task(own_group, name="again", num_cpus=1, priority=8).bind(str(tmp_path)))
+    assert again.result(LIMIT_S) == ready
+    big = submit(client, dag.task(own_group, name="big", num_cpus=3).bind(str(tmp_path)), wait_for_capacity=True)
+    assert wait_for(big, lambda event: event.reason is Reason.CAPACITY_RESERVED)
+    big.cancel()
+    assert ready in {group["placement_group_id"] for group in groups()}
+
+
 def test_a_killed_runner_costs_no_small_finished_value(watched: Watched, client: Client, tmp_path: Path, on_the_cluster: None) -> None:
     def logged(name: str, size: int, *needs: object) -> object:
         return dag.task(log_and_return, name=name).bind(str(tmp_path), name, size, *needs)
@@ -240,7 +275,7 @@ def test_nothing_stays_reserved_when_no_agent_comes_back(watched: Watched, clien
     assert groups() != []
     watched.looks.clear()
     os.kill(watched.agent, signal.SIGKILL)
-    eventually(lambda: _assert((actors(), groups(), ray.available_resources().get("CPU")) == ([], [], 2.0)))
+    eventually(lambda: _assert((actors(), groups(), ray.available_resources().get("CPU")) == ([], [], 3.0)))
     watched.looks.set()
     (tmp_path / "late").touch()
     assert run.result(LIMIT_S) == attempts(tmp_path, "late")[1]

@@ -60,7 +60,7 @@ def hold(folder: str) -> str:
 
 
 @pytest.mark.parametrize("size", [0, 50_000], ids=["in the control store", "in a file"])
-def test_s39_a_preempted_node_goes_on_on_another_cluster(sharers: Client, tmp_path: Path, size: int) -> None:
+def test_s41_a_preempted_node_goes_on_on_another_cluster(sharers: Client, tmp_path: Path, size: int) -> None:
     run = submit(sharers, dag.bind(count, str(tmp_path), size), tenant=OWNER)
     first = wait_for(run, lambda event: event.kind == "stage" and event.after == "RUNNING")
     half_done(sharers, run)
@@ -80,7 +80,7 @@ def _assert_exists(path: Path) -> None:
     assert path.exists()
 
 
-def test_s39_a_node_goes_on_after_its_mesh_and_its_worker_died(stack: Stack, client: Client, tmp_path: Path) -> None:
+def test_s41_a_node_goes_on_after_its_mesh_and_worker_died(stack: Stack, client: Client, tmp_path: Path) -> None:
     run = submit(client, dag.bind(count, str(tmp_path)))
     half_done(client, run)
     mesh = wait_for(run, lambda event: event.kind == "stage" and event.after == "RUNNING").mesh
@@ -98,7 +98,7 @@ def _assert_recovered(stack: Stack, mesh: str, before: int) -> None:
     assert stack.children[mesh].pid != before
 
 
-def test_s39_a_node_of_a_killed_cluster_goes_on(stack: Stack, client: Client, tmp_path: Path) -> None:
+def test_s41_a_node_of_a_killed_cluster_goes_on(stack: Stack, client: Client, tmp_path: Path) -> None:
     run = submit(client, dag.task(count, labels={"zone": "west"}).bind(str(tmp_path)))
     half_done(client, run)
     stack.clusters["second"].kill()

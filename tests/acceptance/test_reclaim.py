@@ -71,7 +71,7 @@ def incarnation_of(stores: Stores, mesh: str) -> int:
     return views[0].incarnation
 
 
-def test_quota_borrowed_on_one_cluster_is_reclaimed_on_another(sharers: Client, stores: Stores, tmp_path: Path) -> None:
+def test_s40_quota_lent_on_a_cluster_is_reclaimed_on_another(sharers: Client, stores: Stores, tmp_path: Path) -> None:
     runs = [gated(sharers, tmp_path, "first", EAST), gated(sharers, tmp_path, "second", WEST), gated(sharers, tmp_path, "third", WEST)]
     assert (cpus_of(stores, GUEST), cpus_of(stores, OWNER)) == (3, 0)  # All quota is lent.
     claimed = submit(sharers, dag.task(name_of, labels=EAST).bind("mine"), tenant=OWNER)
@@ -84,7 +84,7 @@ def test_quota_borrowed_on_one_cluster_is_reclaimed_on_another(sharers: Client, 
     assert sum(attempts(tmp_path, name) for name in ("first", "second", "third")) == 3 + len(lost)
 
 
-def test_urgent_work_preempts_its_own_tenant_and_victim_reruns(sharers: Client, stores: Stores, tmp_path: Path) -> None:
+def test_s41_urgent_work_preempts_and_the_victim_reruns(sharers: Client, stores: Stores, tmp_path: Path) -> None:
     runs = [gated(sharers, tmp_path, name, EAST, OWNER) for name in ("one", "two")]
     eventually(lambda: _assert_full(stores, "east"))
     urgent = submit(sharers, dag.task(name_of, labels=EAST, priority=9).bind("urgent"), tenant=OWNER)

@@ -163,7 +163,7 @@ def _assert_held(stores: Stores, owner: list[str], guest: list[str]) -> None:
     assert cpus(stores) == {OWNER: owner, GUEST: guest}
 
 
-def test_third_cluster_reclaims_loans_and_lends_again(client: Client, stores: Stores, tmp_path: Path) -> None:
+def test_s21_third_cluster_reclaims_loans_and_lends_again(client: Client, stores: Stores, tmp_path: Path) -> None:
     runs = {zone: gated(client, tmp_path, zone, {"zone": zone}) for zone in ("east", "west")}
     assert cpus(stores) == {OWNER: [], GUEST: ["east", "west"]}  # All quota is lent.
     claimed = gated(client, tmp_path, "mine", {"zone": "north"}, OWNER)

@@ -83,7 +83,7 @@ def wait_for_file(path: str) -> str:
     return "done"
 
 
-def test_a_run_executes_in_both_clusters(client: Client) -> None:
+def test_s42_a_run_executes_in_both_clusters(client: Client) -> None:
     here = dag.task(cluster, labels=EAST, name="here").bind()
     there = dag.task(cluster, labels=WEST, name="there").bind()
     run = submit(client, dag.task(both, labels=EAST).bind(here, there))
@@ -219,7 +219,7 @@ def test_labels_that_no_mesh_has_block_with_every_mesh_named(client: Client) -> 
     assert run.wait(LIMIT_S) is RunState.CANCELLED
 
 
-def test_a_json_spec_runs_by_http_alone(stack: Stack) -> None:
+def test_s39_s43_a_json_spec_runs_by_http_alone(stack: Stack) -> None:
     spec = {
         "spec": "dag/1",
         "id": "by-http",
@@ -255,7 +255,7 @@ def test_any_process_finds_a_run_and_replays_its_events(client: Client) -> None:
     assert events[-1].after == "SUCCEEDED"
 
 
-def test_metrics_and_traces_report_the_run(stack: Stack, stores: Stores, client: Client, folder: Path) -> None:
+def test_s23_metrics_and_traces_report_the_run(stack: Stack, stores: Stores, client: Client, folder: Path) -> None:
     run = submit(client, dag.bind(size, b"abcd"))
     run.result(LIMIT_S)
     operators = issue(RedisKeyRing(stores.client, stores.keys), EVERYBODY, 0)

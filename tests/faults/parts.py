@@ -50,7 +50,7 @@ from mesh.ray.cluster.process import start_mark
 from mesh.ray.stage_runner import watchdog as production_watchdog
 from mesh.ray.stage_runner.exporting import ValueUnwritable, export, import_value
 from mesh.ray.stage_runner.watch_folder import enlist, socket_of
-from mesh.stages.hosting import ANYWHERE, Delivered, FoundStages, HeldStage, HostReport, Places
+from mesh.stages.hosting import ANYWHERE, Delivered, FoundStages, GroupLayers, HeldStage, HostReport, Places
 from mesh.stages.lease_deadline import Renewal
 from mesh.stages.messages import Failure, NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage
 from mesh.stages.spec import StageSpec
@@ -378,6 +378,9 @@ class ProcessHost:
 
     def held(self) -> dict[RunId, StageId]:
         return {}
+
+    def keep_groups(self, layers: GroupLayers) -> None:
+        """Keep no groups: stages of these processes have none."""
 
     def is_ready(self) -> bool:
         """Return True: the host needs only this machine."""

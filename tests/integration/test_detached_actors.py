@@ -84,7 +84,7 @@ def hear_the_end(runner: Any, listener: int) -> list[Any]:
 
 def test_the_groups_of_a_keeper_go_with_it(actors: DetachedActors) -> None:
     keeper = actors.new_keeper(1, 1)
-    taken, kept = ray.get(keeper.take.remote(HALF, 2, (), {}))
+    taken, kept = ray.get(keeper.take.remote(HALF, 2))
     ray.get(keeper.give_back.remote((kept,), True))
     eventually(lambda: (state_of(taken), state_of(kept)) == ("CREATED", "CREATED"))
     ray.kill(keeper)
@@ -93,7 +93,7 @@ def test_the_groups_of_a_keeper_go_with_it(actors: DetachedActors) -> None:
 
 def test_a_keeper_removes_what_nobody_gave_back(actors: DetachedActors) -> None:
     keeper = actors.new_keeper(1, 1)
-    one, two = ray.get(keeper.take.remote(HALF, 2, (), {}))
+    one, two = ray.get(keeper.take.remote(HALF, 2))
     ray.get(keeper.keep_only.remote(frozenset({one.hex_id})))
     eventually(lambda: (state_of(one), state_of(two)) == ("CREATED", "REMOVED"))
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,15 @@ import pytest
 import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 
-from mesh.core.ids import MeshId, NodeId, NodeName, RunId, StageId, TenantPath
+from mesh.core.ids import GroupId, MeshId, NodeId, NodeName, PoolName, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
-from mesh.core.shapes import Gang
+from mesh.core.shapes import Gang, GroupPoolSpec
 from mesh.ray.placement import NODE_LABEL, PlacementPool
 from mesh.ray.stage_runner import detached_actors
 from mesh.ray.stage_runner.host import RayStageHost
 from mesh.ray.user_code import ray_tables
-from mesh.stages.hosting import ANYWHERE, HostReport, Places
+from mesh.stages.hosting import ANYWHERE, GroupLayers, HostReport, Places, ReservedGroup
 from mesh.stages.messages import NodeFailed, NodeSucceeded, StageEnded, StageMessage, StageResized
 from mesh.stages.spec import StageSpec, TaskSpec
 
@@ -41,6 +42,8 @@ EVENT_S_MAX = 120.0
 eventually = partial(patience.eventually, patience_s=90.0)
 SLOT = ResourceSet.of({"cpu": 0.5})
 STAGE = StageId("r.1")
+RESERVED = ReservedGroup(group=GroupId("all/0"), pool=PoolName("all"), slot=SLOT)
+LAYERS = GroupLayers(reserved=(RESERVED,), pools={RESERVED.pool: GroupPoolSpec(max_dynamic=1, idle_ms=0, min_idle=1)})
 
 
 def wait_for(folder: str, name: str) -> None:
@@ -126,11 +129,11 @@ class Mesh:
         spec = StageSpec(stage=STAGE, run=RunId("r"), tenant=TenantPath("acme"), tasks=tasks, slot=tasks[0].resources, width=4)
         self.host.start(spec, slots, 7, {sha256: code}, {}, b"first", places)
 
-    def start_waiting(self, names: str, slots: int) -> None:
+    def start_waiting(self, names: str, slots: int, places: Places = ANYWHERE) -> None:
         """Start a stage of tasks that wait for `let_go`."""
         function = f"blob:{hashlib.sha256(cloudpickle.dumps(wait_for, protocol=5)).hexdigest()}"
         tasks = (TaskSpec(node=NodeId(name), attempt=1, function=function, args=(str(self.folder), name), resources=SLOT) for name in names)
-        self.start(wait_for, *tasks, slots=slots)
+        self.start(wait_for, *tasks, slots=slots, places=places)
 
     def let_go(self, names: str) -> None:
         for name in names:
@@ -162,6 +165,10 @@ class Mesh:
 
 def groups() -> set[str]:
     return {row.id for row in ray_tables.groups()}
+
+
+def placed(mesh: Mesh) -> set[str]:
+    return {row.id for row in ray_tables.groups() if row.is_placed} - mesh.before
 
 
 @pytest.fixture
@@ -285,7 +292,7 @@ def test_a_growth_that_its_runner_never_got_is_removed(mesh: Mesh) -> None:
     mesh.start_waiting("ab", slots=1)
     eventually(lambda: mesh.begun() == "a")
     (keeper,) = (name for name in ray.util.list_named_actors() if name.startswith("mesh/elastic/keeper"))
-    ray.get(ray.get_actor(keeper).take.remote(SLOT, 2, (), {}), timeout=EVENT_S_MAX)  # Then the process dies.
+    ray.get(ray.get_actor(keeper).take.remote(SLOT, 2), timeout=EVENT_S_MAX)  # Then the process dies.
     assert mesh.own_groups() == 3
     assert mesh.restart() == b"first"
     eventually(lambda: mesh.own_groups() == 1)
@@ -339,13 +346,13 @@ def test_a_slot_stands_on_the_node_that_was_named(ray_driver: Any) -> None:
     pool = PlacementPool({})
     (node,) = (NodeName(row["NodeID"]) for row in ray.nodes() if row["Labels"].get(NODE_LABEL))
     try:
-        (pinned,) = pool.take_slots(SLOT, 1, (node,))
+        (pinned,) = pool.take_slots(SLOT, 1, Places(nodes=(node,)))
         assert pinned.group is not None
         eventually(lambda: pinned.hex_id in {row.id for row in ray_tables.groups() if row.is_placed})
         pool.give_back(pinned.group)
-        (elsewhere,), (free,) = pool.take_slots(SLOT, 1, (NodeName("ab" * 28),)), pool.take_slots(SLOT, 1)
+        (elsewhere,), (free,) = pool.take_slots(SLOT, 1, Places(nodes=(NodeName("ab" * 28),))), pool.take_slots(SLOT, 1)
         assert pinned.hex_id not in {elsewhere.hex_id, free.hex_id}
-        assert pool.take_slots(SLOT, 1, (node,))[0].hex_id == pinned.hex_id
+        assert pool.take_slots(SLOT, 1, Places(nodes=(node,)))[0].hex_id == pinned.hex_id
     finally:
         pool.close()
 
@@ -355,5 +362,67 @@ def test_many_slots_are_placed_in_few_groups(ray_driver: Any) -> None:
     try:
         found = pool.take_slots(ResourceSet.of({"cpu": "0.001"}), 130)
         assert [group.slots for group in found] == [3] * 43 + [1]
+    finally:
+        pool.close()
+
+
+def test_an_urgent_stage_takes_the_ready_group(mesh: Mesh) -> None:
+    mesh.host.keep_groups(LAYERS)
+    eventually(lambda: len(placed(mesh)) == 1)
+    ready = placed(mesh)
+    mesh.start_waiting("a", slots=1, places=Places(pool=RESERVED.pool, groups={RESERVED.group: NodeName("")}))
+    eventually(lambda: mesh.begun() == "a")
+    assert groups() - mesh.before == ready  # It runs, and no other group was made.
+    mesh.host.grow(STAGE, 1, b"two", Places(pool=RESERVED.pool))
+    mesh.until(StageResized, slots=2)
+    mesh.host.shrink(STAGE, 1)
+    mesh.until(StageResized, slots=1)
+    mesh.let_go("a")
+    assert mesh.succeeded() == Counter("a")
+    eventually(lambda: groups() - mesh.before == ready)
+
+
+def test_a_lost_reserved_group_is_made_again(mesh: Mesh) -> None:
+    mesh.host.keep_groups(LAYERS)
+    eventually(lambda: len(placed(mesh)) == 1)
+    lost = placed(mesh)
+    ray_tables.remove_groups(lost)
+    eventually(lambda: len(placed(mesh) - lost) == 1)
+
+
+def test_a_reserved_group_stays_when_others_wait(ray_driver: Any) -> None:
+    """A clean one is lent again; one whose stage left something behind is made anew, and so is one that is lent already."""
+    pool = PlacementPool({})
+    named = Places(pool=RESERVED.pool, groups={RESERVED.group: NodeName("")})
+    try:
+        pool.arrange(LAYERS)
+        (first,) = pool.take_slots(SLOT, 1, named)
+        pool.give_back(first.group)
+        pool.release(frozenset({"CPU"}))
+        (again,) = pool.take_slots(SLOT, 1, named)
+        assert again.hex_id == first.hex_id
+        (early,) = pool.take_slots(SLOT, 1, named)  # Its last stage has ended, and the group is still being cleared.
+        assert early.hex_id != first.hex_id
+        pool.give_back(again.group)
+        pool.give_back(early.group, reuse=False)
+        (clean,) = pool.take_slots(SLOT, 1, named)
+        assert clean.hex_id not in {first.hex_id, early.hex_id}
+        assert {row.id for row in ray_tables.groups()} & {first.hex_id, early.hex_id, clean.hex_id} == {clean.hex_id}
+    finally:
+        pool.close()
+
+
+def test_groups_made_on_demand_stay_within_the_bounds(ray_driver: Any) -> None:
+    pool = PlacementPool({})
+    try:
+        pool.arrange(replace(LAYERS, reserved=()))
+        (first,) = pool.take_slots(SLOT, 1, Places(pool=RESERVED.pool))
+        pool.give_back(first.group)
+        pool.release()
+        assert pool.has_idle()  # Older than its time, and kept as the least number.
+        (other,) = pool.take_slots(SLOT.times(2), 1, Places(pool=RESERVED.pool))
+        assert not pool.has_idle()
+        pool.give_back(other.group)
+        assert pool.take_slots(SLOT.times(2), 1, Places(pool=RESERVED.pool))[0].hex_id == other.hex_id
     finally:
         pool.close()

@@ -12,7 +12,7 @@ from mesh.core.pools import PoolSpec
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.seen_nodes import NodeSeen
-from mesh.core.shapes import Gang
+from mesh.core.shapes import UNBOUNDED, Gang, GroupPoolSpec, GroupShape
 from mesh.preemption.stage_preemption import PreemptionPolicy
 from mesh.stages.admission import StageAdmission, WorkloadState
 from mesh.stages.admission_decisions import AcquireLease, ExplainWaiting, GrowWorkload, ReleaseLease, StartWorkload
@@ -238,6 +238,55 @@ class AnyInterleaving(RuleBasedStateMachine):
                 assert all(held[name] == units or not pool.free[name] for name, units in slot.items())
 
 
+class ReservedGroups(AnyInterleaving):
+    """The same with reserved groups: work below their priority never gets their room, and urgent work waits beside no idle group."""
+
+    @initialize(
+        pools=st.lists(
+            st.tuples(st.integers(0, 8), st.integers(0, 3), st.lists(slots.filter(bool), max_size=3)),
+            min_size=1,
+            max_size=3,
+        )
+    )
+    def begin(self, pools):
+        super().begin([(cpu, gpu) for cpu, gpu, _ in pools])
+        self.reserved = {}
+        specs = []
+        for (name, capacity), (*_, shapes) in zip(self.capacity.items(), pools, strict=True):
+            fitting = []
+            for shape in shapes:
+                if sum(fitting, start=shape) <= capacity:
+                    fitting.append(shape)
+            self.reserved[name] = sum(fitting, start=NOTHING)
+            groups = GroupPoolSpec(reserved=tuple(GroupShape((shape,)) for shape in fitting), max_dynamic=UNBOUNDED, reserved_priority=1)
+            specs.append(PoolSpec(pool=name, flavor=f"f{len(specs) % 2}", capacity=capacity, groups=groups))
+        self.scheduler = StageAdmission(tuple(specs))
+
+    def is_urgent(self, workload):
+        return self.scheduler.workloads[workload].offer.priority >= 1
+
+    @invariant()
+    def reserved_room_is_never_given_to_work_below_the_threshold(self):
+        for pool, capacity in self.capacity.items():
+            running = [
+                each.slot.times(self.held[each.workload])
+                for each in self.running.values()
+                if each.pool == pool and not self.is_urgent(each.workload)
+            ]
+            asked = [
+                each.slot.times(each.demand) for each in self.asked.values() if each.pool == pool and not self.is_urgent(each.workload)
+            ]
+            assert sum([*running, *asked], start=self.reserved[pool]) <= capacity
+
+    @invariant()
+    def urgent_work_waits_beside_no_idle_group_that_fits(self):
+        for kept in self.scheduler.workloads.values():
+            for pool, (reason, _) in kept.refused_by.items():
+                may_take = kept.offer.priority >= 1 and kept.offer.gang is None
+                if kept.state is WorkloadState.QUEUED and may_take and reason not in REFUSALS:
+                    assert not self.scheduler.reserved.has(pool, kept.offer.slot)
+
+
 class InOrder(AnyInterleaving):
     """The same in strict order: besides those for whom others stop, only the head is tried."""
 
@@ -285,9 +334,26 @@ class OfGangs(AnyInterleaving):
             assert gang is None or len(started.nodes) in (0, started.slots * gang.size)
 
 
+class GangsBesideReservedGroups(ReservedGroups, OfGangs):
+    """Both on nodes with GPUs: gangs never have reserved groups, and the instances of a lent group go with it."""
+
+    @invariant()
+    def gangs_have_no_reserved_groups(self):
+        gangs = (name for name, kept in self.scheduler.workloads.items() if kept.offer.gang is not None)
+        assert not any(self.scheduler.reserved.groups_of(name) for name in gangs)
+
+    @invariant()
+    def whoever_waits_for_room_would_not_fit(self):
+        """Beside reserved groups, the pool may have room where no node has any."""
+
+
+TestGangsBesideReservedGroups = GangsBesideReservedGroups.TestCase
+TestGangsBesideReservedGroups.settings = settings(max_examples=40, stateful_step_count=30)
 TestOfGangs = OfGangs.TestCase
 TestOfGangs.settings = settings(max_examples=60, stateful_step_count=30)
 TestInOrder = InOrder.TestCase
 TestInOrder.settings = settings(max_examples=30, stateful_step_count=25)
+TestReservedGroups = ReservedGroups.TestCase
+TestReservedGroups.settings = settings(max_examples=60, stateful_step_count=30)
 TestAnyInterleaving = AnyInterleaving.TestCase
 TestAnyInterleaving.settings = settings(max_examples=60, stateful_step_count=30)

@@ -8,8 +8,9 @@ from pydantic import ConfigDict, Field, StrictBool, model_validator
 
 from federation.config.sections.mesh_settings import MeshPreemptionSection, QueueSection, WeightsSection
 from federation.config.sections.section import Section
-from federation.config.sections.values import Amount, Labels, SizeBytes
+from federation.config.sections.values import Amount, DurationMs, Labels, SizeBytes
 from mesh.core.pools import DEFAULT_POLICY
+from mesh.stages.spec import PRIORITY_MAX
 
 
 class NodeSection(Section):
@@ -72,6 +73,48 @@ class FlavorSection(Section):
     description: str = Field(default="", description="Text for people.")
 
 
+class ReservedSection(Section):
+    """Reserved placement groups of one shape: `{cpu: 1, count: 2}`. All keys but `count` are resources of one slot."""
+
+    model_config = ConfigDict(extra="allow")
+
+    count: int = Field(default=1, ge=1, le=10_000, description="Number of such groups.")
+    __pydantic_extra__: dict[str, Amount]
+
+    @model_validator(mode="after")
+    def _takes_something(self) -> ReservedSection:
+        if not self.amounts:
+            raise ValueError("must name an amount of a resource, like {cpu: 1, count: 2}")
+        return self
+
+    @property
+    def amounts(self) -> dict[str, Amount]:
+        """Amounts of each group, by resource."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class GroupsSection(Section):
+    """Placement groups of a pool: a reserved layer, made in advance, and a dynamic layer, made on demand and kept for reuse."""
+
+    reserved: tuple[ReservedSection, ...] = Field(
+        default=(),
+        description="Groups that the mesh makes when it starts and holds for urgent work: resources of one slot each, and their `count`.",
+    )
+    reserved_priority: int = Field(
+        default=8,
+        ge=-PRIORITY_MAX,
+        le=PRIORITY_MAX,
+        description="Least priority of work that may take a reserved group; no other work gets its room.",
+    )
+    dynamic_max: int | None = Field(
+        default=None, ge=0, le=1_000_000, description="Most slots in groups made on demand; null: no limit but the pool's capacity."
+    )
+    idle_ms: DurationMs = Field(
+        default=60_000, alias="idle", description="How long a group made on demand is kept for work of the same shape."
+    )
+    idle_min: int = Field(default=0, ge=0, le=10_000, description="Number of idle groups that are kept longer, until anyone waits.")
+
+
 class PoolSection(Section):
     """Capacity of one flavor in one mesh."""
 
@@ -88,6 +131,9 @@ class PoolSection(Section):
     protected: StrictBool = Field(
         default=False,
         description="Stages in the pool are not preempted for stages in other pools of the mesh. Reclaimed quota still stops them.",
+    )
+    groups: GroupsSection | None = Field(
+        default=None, description="Placement groups: reserved ones, and bounds of those made on demand; null: none reserved, no bounds."
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from mesh.core.ids import MeshId, RunId, StageId
 
 #: Version of the stored layout: increases with each change that an older program would misread.
-SCHEMA = 8
+SCHEMA = 9
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,14 +17,14 @@ import ray
 import structlog
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayError
 
-from mesh.core.ids import MeshId, NodeName
+from mesh.core.ids import MeshId
 from mesh.core.shapes import Gang, SlotShape
-from mesh.core.task_spec import NO_LABELS
 from mesh.ray.placement import PlacementPool
 from mesh.ray.stage_runner.held_groups import Groups
 from mesh.ray.stage_runner.runner import Inventory, StageRunner
 from mesh.ray.stage_runner.watch_folder import register
 from mesh.ray.user_code import ray_tables
+from mesh.stages.hosting import ANYWHERE, GroupLayers, Places
 
 log = structlog.get_logger(__name__)
 
@@ -62,21 +62,26 @@ class Keeper:
         """Return the session that pays, and the first session that it continues."""
         return self._session
 
-    def take(self, slot: SlotShape, slots: int, nodes: Sequence[NodeName] = (), labels: Mapping[str, str] = NO_LABELS) -> Groups:
+    def arrange(self, layers: GroupLayers) -> None:
+        """Keep these layers of groups from now on."""
+        self._pool.arrange(layers)
+        self._is_idle.set()
+
+    def take(self, slot: SlotShape, slots: int, places: Places = ANYWHERE) -> Groups:
         """Return groups with so many slots in all: see `PlacementPool.take_slots`."""
         if isinstance(slot, Gang):
-            return self._take_gangs(slot, slots, nodes, labels)
-        groups = self._pool.take_slots(slot, slots, nodes, labels)
+            return self._take_gangs(slot, slots, places)
+        groups = self._pool.take_slots(slot, slots, places)
         if len(groups) == 1:  # A stage may use its only group before it is placed, and the look at Ray's table takes a call.
             return groups
         return _looked_at(groups, LOOKS_PLACED)
 
-    def _take_gangs(self, gang: Gang, slots: int, nodes: Sequence[NodeName], labels: Mapping[str, str]) -> Groups:
+    def _take_gangs(self, gang: Gang, slots: int, places: Places) -> Groups:
         """Return a group for each gang. Gangs that Ray cannot place on their nodes, which others may have taken meanwhile, go anywhere."""
-        groups = _looked_at(self._pool.take_gangs(gang, slots, nodes, labels), LOOKS_PLACED_GANG)
+        groups = _looked_at(self._pool.take_gangs(gang, slots, places), LOOKS_PLACED_GANG)
         elsewhere = tuple(group for group in groups if group.bundle_nodes and not group.is_placed)
         self.give_back(elsewhere, reuse=False)
-        more = self._pool.take_gangs(gang, len(elsewhere), (), labels) if elsewhere else ()
+        more = self._pool.take_gangs(gang, len(elsewhere), replace(places, nodes=())) if elsewhere else ()
         return (*(group for group in groups if group not in elsewhere), *more)
 
     def give_back(self, groups: Groups, reuse: bool) -> None:
@@ -90,17 +95,24 @@ class Keeper:
         self._pool.keep_only(groups)
 
     def _release(self) -> None:
-        """Remove kept groups when anyone on the cluster waits for resources, and when they are over their time."""
+        """Remove kept groups when anyone on the cluster waits for resources, and when they are over their time; make lost ones again."""
         while self._is_idle.wait():
             time.sleep(LOOK_S)
             try:
                 self._pool.release(ray_tables.resources_waited_for())
+                if idle := self._pool.reserved_ids():
+                    known = {row.id for row in ray_tables.groups()}
+                    if not idle <= known:
+                        self._pool.reserve_again(known | (self._pool.reserved_ids() - idle))
             except Exception as away:  # noqa: BLE001  Ray raises many errors when its control service is away
                 log.debug("Ray does not tell who waits for resources", error=str(away))
-            if not self._pool.has_idle():
+            if not self._has_to_look():
                 self._is_idle.clear()
-                if self._pool.has_idle():  # Returned between the two lines above.
+                if self._has_to_look():  # Returned between the two lines above.
                     self._is_idle.set()
+
+    def _has_to_look(self) -> bool:
+        return self._pool.has_idle() or bool(self._pool.reserved_ids())
 
 
 def _looked_at(groups: Groups, looks: int) -> Groups:

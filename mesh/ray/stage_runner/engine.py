@@ -23,7 +23,7 @@ from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
 from mesh.ray.placement import SlotGroup
 from mesh.ray.stage_runner.checkpoints import Checkpoints, Saved, Saving
-from mesh.ray.stage_runner.execution import EncodedValue, TaskCall, TaskReport, bring_in
+from mesh.ray.stage_runner.execution import KEPT_BYTES_MAX, EncodedValue, TaskCall, TaskReport, bring_in
 from mesh.ray.stage_runner.exporting import ValueUnreadable, read_verified
 from mesh.ray.stage_runner.functions import FunctionShelf
 from mesh.ray.stage_runner.open_stage import Missing, OpenStage, SubmittedTask
@@ -235,7 +235,7 @@ class StageEngine:
                 self._deliver(spec.stage, node, inherited)
             elif node in held or self._values.has_lost(spec.run, node):
                 if stage.machine.is_read(node):
-                    self._outbox.put(InputLost(stage=spec.stage, node=node))
+                    self._report_lost(spec, node)
                 else:  # Only the order counts, and the node has ended.
                     stage.machine.arrive(node)
         self._feed(stage)
@@ -311,7 +311,8 @@ class StageEngine:
 
     def _report_slots(self, stage: OpenStage) -> None:
         gone, stage.gone = tuple(stage.gone), []
-        self._outbox.put(StageResized(stage=stage.spec.stage, slots=stage.slots, retired=stage.retired, gone=gone))
+        groups, stage.reserved_gone = tuple(stage.reserved_gone), []
+        self._outbox.put(StageResized(stage=stage.spec.stage, slots=stage.slots, retired=stage.retired, gone=gone, groups=groups))
 
     def _take_back_stuck(self, stage: OpenStage) -> None:
         """Cancel the tasks that wait in slots while others could run them; each is ready again when Ray has cancelled it."""
@@ -471,7 +472,7 @@ class StageEngine:
 
     def _lose_input(self, stage: OpenStage, node: NodeId, reason: Reason, message: str) -> None:
         """Fail all tasks that read a delivered value that cannot be read. They may be sent again with a new value."""
-        self._outbox.put(InputLost(stage=stage.spec.stage, node=node))
+        self._report_lost(stage.spec, node)
         for reader in stage.machine.readers(node):
             self._fail(stage, reader, OwnFailure(reason, "mesh.ray.stage_runner.exporting.ValueUnreadable", f"input {node}: {message}"))
         self._end_if_over(stage)
@@ -558,7 +559,9 @@ class StageEngine:
             worker=report.worker,
             stored=report.stored,
         )
-        self._outbox.put(message, blobs, finished=(stage.spec.run, node, report.kept))
+        # The worker runs the tenant's code: only bytes within the limit go on to the process of the mesh.
+        is_kept = type(report.kept) is bytes and len(report.kept) <= KEPT_BYTES_MAX
+        self._outbox.put(message, blobs, finished=(stage.spec.run, node, report.kept if is_kept else None))
         self._hold(stage.spec.run, node, stage.tasks.pop(node)[0])
 
     def _take_error(self, stage: OpenStage, node: NodeId, error: BaseException) -> None:
@@ -617,7 +620,11 @@ class StageEngine:
         inputs = [need for need in stage.machine.task(node).inputs if need in held]
         for need in [need for need in inputs if held[need].hex() == lost_id] or inputs:
             self._values.lose(stage.spec.run, need)
-            self._outbox.put(InputLost(stage=stage.spec.stage, node=need))
+            self._report_lost(stage.spec, need)
+
+    def _report_lost(self, spec: StageSpec, node: NodeId) -> None:
+        """Report that the value of an input is lost; no copy of it outlives this runner, since the root has it computed again."""
+        self._outbox.put(InputLost(stage=spec.stage, node=node), finished=(spec.run, node, None))
 
     def _end_if_over(self, stage: OpenStage) -> None:
         if stage.machine.is_ended and self._stages.pop(stage.spec.stage, None) is not None:

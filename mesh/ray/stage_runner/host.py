@@ -52,7 +52,7 @@ from mesh.ray.stage_runner.stage_groups import StageGroups
 from mesh.ray.user_code.collector import GarbageCollector
 from mesh.ray.user_code.outside import Evict, OutsideLook, OutsideWatch
 from mesh.ray.user_code.sweep import Sweep, Swept
-from mesh.stages.hosting import ANYWHERE, LAST_WORD, Delivered, FoundStages, HostReport, Places
+from mesh.stages.hosting import ANYWHERE, LAST_WORD, Delivered, FoundStages, GroupLayers, HostReport, Places
 from mesh.stages.messages import STAGE_MESSAGE, Failure, NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage
 from mesh.stages.spec import StageSpec
 
@@ -185,7 +185,7 @@ class RayStageHost:
                     runner.holder, runner.values, runner.runs = before.holder, before.values, before.runs
                 runner.actor.bind.remote(key[0], self._storage_url, self._inline_limit_bytes, self._name, runner.holder)
                 if before is not None:
-                    self._orders.put(partial(self._pass_values, runner, runner.values.inheritance()))
+                    self._orders.put(partial(self._pass_values, runner, runner.values.inheritance(), dict(runner.runs)))
                 self._listen_to(key, runner)
             hosted = runner.stages[spec.stage] = HostedStage(spec.slot, gang=spec.gang)
             runner.runs.setdefault(spec.run, spec.stage)  # Keeps the first stage: a store that loses writes forgets the new ones.
@@ -214,6 +214,9 @@ class RayStageHost:
             self._groups.take(hosted.gang or hosted.slot, slots, places, lambda groups: self._orders.put(partial(grow, slots, groups)))
         else:  # Any number of tasks without resource requests runs in one bundle.
             self._groups.after(lambda: self._orders.put(partial(grow, 0, ())))
+
+    def keep_groups(self, layers: GroupLayers) -> None:
+        self._groups.keep(layers)
 
     def shrink(self, stage: StageId, slots: int, *, at_once: bool = False) -> None:
         def shrink(actor: Any) -> object:
@@ -449,10 +452,10 @@ class RayStageHost:
         for order in unstarted.orders:
             self._carry_out(partial(order, runner.actor))
 
-    def _pass_values(self, runner: BoundRunner, values: dict[RunId, dict[NodeId, Delivered]]) -> None:
-        """Pass the values of a dead runner to the next one, before its first stage."""
+    def _pass_values(self, runner: BoundRunner, values: dict[RunId, dict[NodeId, Delivered]], runs: dict[RunId, StageId]) -> None:
+        """Pass the runs of a dead runner and their values to the next one, before its first stage."""
         on_the_wire = {run: {node: _on_the_wire(value) for node, value in its.items()} for run, its in values.items()}
-        runner.actor.inherit.remote(on_the_wire)
+        runner.actor.inherit.remote(on_the_wire, runs)
 
     def _grow(self, runner: BoundRunner, hosted: HostedStage, stage: StageId, note: bytes, slots: int, groups: Groups) -> None:
         """Pass new slots to the stage's runner, unless the stage has ended meanwhile."""

@@ -39,7 +39,7 @@ class KeptValues:
         return not self._half_known
 
     def keep(self, finished: Iterable[Finished], stored: Mapping[NodeId, StoredValue], blobs: Mapping[str, bytes]) -> None:
-        """Keep the values of nodes that have finished.
+        """Keep the values of nodes that have finished, and drop those that were lost since: these come without bytes.
 
         Args:
             stored: Values of these nodes that are stored.

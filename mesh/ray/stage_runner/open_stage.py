@@ -8,7 +8,7 @@ from typing import Any
 
 import ray
 
-from mesh.core.ids import NodeId, NodeName
+from mesh.core.ids import GroupId, NodeId, NodeName
 from mesh.core.reasons import Reason
 from mesh.ray.placement import SlotGroup
 from mesh.stages.slot_window import SlotWindow, share_of
@@ -36,6 +36,7 @@ class OpenStage:
     started_ms: dict[NodeId, int] = field(default_factory=dict)  #: Running tasks whose start was announced.
     retired: int = 0  #: Slots that were given back.
     gone: list[NodeName] = field(default_factory=list)  #: Nodes of those that no message has named.
+    reserved_gone: list[GroupId] = field(default_factory=list)  #: Reserved groups among those.
     reclaimed: set[NodeId] = field(default_factory=set)  #: Submitted tasks that were interrupted, since their slots go back.
     taken_back: set[NodeId] = field(default_factory=set)  #: Submitted tasks that were cancelled, to be submitted to another slot.
     evicted: dict[NodeId, str] = field(default_factory=dict)  #: Running tasks that are killed for work outside the groups, and why.
@@ -61,7 +62,10 @@ class OpenStage:
             group = self.groups.pop(name)
             self.growing.discard(name)
             self.retired += group.slots
-            self.gone += group.nodes
+            if group.reserved:
+                self.reserved_gone.append(group.reserved)
+            else:
+                self.gone += group.nodes
         return free
 
     def place(self, task: TaskSpec, expected_ms: float | None) -> SlotGroup | None:

@@ -79,8 +79,13 @@ class Runner:
         self._tenant, self._holder = tenant, holder
         self._engine.bind(mesh, storage_url, inline_limit_bytes)
 
-    def inherit(self, values: dict[RunId, dict[NodeId, OnTheWire]]) -> None:
-        """Take over values of finished nodes of a dead runner; (None, None): the value is gone."""
+    def inherit(self, values: dict[RunId, dict[NodeId, OnTheWire]], runs: dict[RunId, StageId]) -> None:
+        """Take over values of finished nodes of a dead runner; (None, None): the value is gone.
+
+        Args:
+            runs: Runs of the dead runner, each with the first stage that it got, for the next process of the mesh.
+        """
+        self._runs = {**runs, **self._runs}
         for run, its_values in values.items():
             self._engine.inherit(run, {node: _from_the_wire(stored, data) for node, (stored, data) in its_values.items()})
 

@@ -20,7 +20,7 @@ from mesh.core.shapes import SlotShape
 from mesh.ray.stage_runner.actor_calls import ActorCalls
 from mesh.ray.stage_runner.detached_actors import DetachedActors
 from mesh.ray.stage_runner.held_groups import Groups
-from mesh.stages.hosting import Places
+from mesh.stages.hosting import GroupLayers, Places
 
 log = structlog.get_logger(__name__)
 
@@ -44,6 +44,7 @@ class StageGroups:
         self._mesh, self._actors, self._calls, self._lose = mesh, actors, calls, lose
         self._keeper: Any = None
         self._session = 0, 0  #: Session that pays, and the first session that it continues; 0: none, and no keeper is created.
+        self._layers: GroupLayers | None = None  #: None: not known yet; a found keeper goes on with what it has.
         self._guard = threading.Lock()
         self._asked: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="groups", daemon=True)
@@ -64,6 +65,12 @@ class StageGroups:
             places: Nodes for the slots.
         """
         self._asked.put(partial(self._take, slot, slots, places, then))
+
+    def keep(self, layers: GroupLayers) -> None:
+        """Keep these layers of groups, with this keeper and those after it."""
+        if layers != self._layers:
+            self._layers = layers
+            self._asked.put(self._arrange)
 
     def after(self, then: Callable[[], object]) -> None:
         """Call `then` from another thread, after the calls for all groups that were asked for before."""
@@ -130,8 +137,17 @@ class StageGroups:
             return self._taken_from(keeper, slot, slots, places) if keeper is not None else ()
 
     def _taken_from(self, keeper: Any, slot: SlotShape, slots: int, places: Places) -> Groups:
-        groups: Groups = self._calls.result(keeper.take.remote(slot, slots, places.nodes, dict(places.labels)))
+        groups: Groups = self._calls.result(keeper.take.remote(slot, slots, places))
         return groups
+
+    def _arrange(self) -> None:
+        keeper = self._housekeeper()
+        if keeper is not None:
+            self._name_layers(keeper)
+
+    def _name_layers(self, keeper: Any) -> None:
+        if self._layers is not None:
+            keeper.arrange.remote(self._layers)
 
     def _settle(self) -> None:
         keeper = self._housekeeper()
@@ -143,6 +159,7 @@ class StageGroups:
         with self._guard:
             if self._keeper is None and self._session[0]:
                 self._keeper = self._actors.new_keeper(*self._session)
+                self._name_layers(self._keeper)
             return self._keeper
 
     def _watch_keeper(self) -> None:

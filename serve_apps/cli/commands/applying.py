@@ -55,7 +55,7 @@ def apply(
         stores.ledger.configure(tree)
         stores.tenant_policies.publish(asked)
         stores.registry.publish_settings(settings)
-        concerned = {one.mesh for one in of_meshes}
+        concerned = {one.mesh for one in of_meshes} | (known.keys() - settings.keys())  # The others follow their own again.
         for mesh in (view.record.mesh for view in snapshot.meshes if view.record.mesh in concerned):
             stores.queue.notify(mesh, NotificationKind.SETTINGS)
     left, gone = differing(folder, checked), gone_default(folder, checked)

@@ -121,7 +121,7 @@ def _print_tenants(views: list[RunView], waits: list[list[str]], console: Consol
     console.print(table)
     console.print(
         "A tenant may borrow quota that others leave unused. The owner reclaims its quota after the borrower has run for "
-        "`min_run`. A stage keeps the slots that it started with until it ends or is preempted."
+        "`min_run`. A stage grows while room and quota are free, and gives back slots that it cannot use."
     )
 
 

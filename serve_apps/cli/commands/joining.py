@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -79,7 +80,9 @@ def join(
     """Run an existing Ray cluster as a mesh. Ctrl-C leaves the federation in good order."""
     link = LinkSettings(roots=_addresses(root), key=read_key(key_file), ca_file=str(ca_file) if ca_file else None)
     if config is not None:
-        offer = _offer_in(read_config(config), mesh)
+        settings = read_config(config)
+        offer = _offer_in(settings, mesh)
+        sys.path[:0] = settings.import_paths  # The mesh runs in this process, and imports its plugins from there.
     else:
         record = _offer_of(mesh, pool or [], _pairs(label), tuple(tenant or ("*",)), _pairs(policy))
         offer = (record, _pairs(node_label), warm_runners, _pairs(plugin))

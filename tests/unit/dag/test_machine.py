@@ -667,6 +667,24 @@ def test_values_kept_by_the_mesh_are_lost_on_others_only():
     assert (run.states("a"), run.node("a").reason) == (["WAITING"], Reason.VALUE_LOST)
 
 
+def test_a_large_value_is_lost_alone():
+    run = Driven("a:", "b: a", "c: b")
+    run.place(a_b_c="east")
+    run.finish("a", "b")
+    run.take(run.lost("c", Reason.WORKER_LOST, keeps_values=True))
+    assert run.states() == ["SUCCEEDED", "SUCCEEDED", "WAITING"]
+    run.place(c="east")
+    run.start("c")
+    run.take(InputLost(stage=run.node("c").stage, node="b"))  # The runner has inherited `a`.
+    assert run.states("a", "b") == ["SUCCEEDED", "WAITING"]
+    assert run.node("b").reason == Reason.VALUE_LOST
+    run.place(b="east")
+    run.start("b")
+    assert run.states("a", "b") == ["SUCCEEDED", "ASSIGNED"]
+    run.take(InputLost(stage=run.node("b").stage, node="a"))  # It was large too.
+    assert run.states("a", "b") == ["WAITING", "WAITING"]
+
+
 def test_a_value_that_was_stored_is_not_computed_again():
     run = Driven("a:", "x:", "b: a")
     run.place(a_x="east", b="west")

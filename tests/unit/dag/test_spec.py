@@ -125,6 +125,16 @@ def test_text_that_is_not_one_clear_value_is_refused(text, place, words):
             with_node(call="a:b", map={}), ("/nodes/more/map", "`map` is not supported yet"), id="a part of the format that is to come"
         ),
         pytest.param(
+            graph(nodes={"gang": {"call": "a:b", "map": {}}}),
+            ("/nodes/gang/map", "`map` is not supported yet"),
+            id="a part that is to come, of a node with the name gang",
+        ),
+        pytest.param(
+            graph(defaults={"gang": {"size": 2, "stategy": "PACK"}}),
+            ("/defaults/gang/stategy", "unknown key; did you mean strategy?"),
+            id="a misspelt key of a default gang",
+        ),
+        pytest.param(
             with_node(call="a:b", options={"gang": {"size": 2, "stategy": "PACK"}}),
             ("/nodes/more/options/gang/stategy", "unknown key; did you mean strategy?"),
             id="a misspelt key of a gang",

@@ -9,6 +9,7 @@ from federation.mesh_conditions import NEWCOMER, Drain, MeshCondition
 from federation.registry import NOTE_MS, MeshConditions, enrolled, observe
 from federation.snapshot import FederationSnapshot, MeshRecord, MeshView
 from federation.tenants import TenantTree
+from mesh.stages.stage_settings import DEFAULT_SETTINGS
 
 RULES = FlapRules()
 NOW_MS = 1_000_000
@@ -82,3 +83,12 @@ def test_known_absent_meshes_are_listed_with_whereabouts():
         ("lost", "lost"),
     ]
     assert snapshot.absent[1].condition is known["excused"]
+
+
+def test_settings_alone_make_no_mesh_known():
+    """`apply` publishes the settings of every mesh in the file, and only the next `up` starts a new one."""
+    settings = MeshCondition(settings=DEFAULT_SETTINGS)
+    known = {"east": settings, "new": settings, "drained": replace(settings, drain=Drain())}
+    snapshot = enrolled(a_snapshot(east=1), MeshConditions(meshes=known))
+    assert [mesh.record.mesh for mesh in snapshot.absent] == ["drained"]
+    assert snapshot.meshes[0].condition is settings

@@ -88,12 +88,12 @@ class Federation:
         )
         self.messages = []
 
-    def submit(self, name, *tasks, tenant="acme", width=1, slot=CPU, priority=0, created_ms=0, preemption=NEVER_PREEMPTS):
+    def submit(self, name, *tasks, tenant="acme", width=1, slot=CPU, priority=0, created_ms=0, preemption=NEVER_PREEMPTS, gang=None):
         """Submit a stage; each task is `name: needs`."""
         made = []
         for text in tasks or ("a:",):
             node, _, needs = text.partition(":")
-            made.append(TaskSpec(node=node, attempt=1, function="call:m:f", inputs=tuple(needs.split()), resources=slot))
+            made.append(TaskSpec(node=node, attempt=1, function="call:m:f", inputs=tuple(needs.split()), resources=slot, gang=gang))
         spec = StageSpec(
             stage=name,
             run="r",

@@ -6,6 +6,7 @@ import pytest
 from child_bed import HEARTBEAT_MS, TTL_MS, Federation, nodes, pool
 
 from federation.child.child_mesh import HEARTBEATS_PER_COMPARISON
+from federation.dispatch import NotificationKind
 from federation.errors import StoreUnavailable
 from federation.tenants import Tenant, TenantTree
 from mesh.core.reasons import Reason
@@ -61,6 +62,18 @@ def test_mesh_without_published_settings_keeps_its_own():
     federation = full()
     federation.registry.publish_settings({"west": LIMITED})
     federation.heartbeat(2 * HEARTBEATS_PER_COMPARISON)
+    assert federation.view().record.settings == DEFAULT_SETTINGS
+
+
+def test_mesh_that_leaves_the_roots_file_follows_its_own_again():
+    federation = full()
+    federation.publish(preemption=LIMITED.preemption)
+    federation.heartbeat()
+    assert federation.view().record.settings == LIMITED
+    federation.registry.publish_settings({"west": LIMITED})
+    federation.store.notify("east", NotificationKind.SETTINGS)
+    federation.notifications()
+    federation.heartbeat()
     assert federation.view().record.settings == DEFAULT_SETTINGS
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from child_bed import Federation, pool
+from child_bed import Federation, nodes, pool
 
 from federation.child import quota_demand
 from federation.child.lease_accounting import LeaseAccounting
@@ -10,10 +10,11 @@ from federation.leases import Lease, LedgerResponse, TargetUpdate
 from mesh.core.pools import PoolSpec
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
+from mesh.core.shapes import Gang
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
 from mesh.stages.admission import StageAdmission
 from mesh.stages.admission_decisions import AcquireLease
-from mesh.stages.admission_events import LeaseRefused, WorkloadOffered
+from mesh.stages.admission_events import LeaseRefused, NodesSeen, WorkloadFound, WorkloadOffered
 
 
 def cpu(count):
@@ -79,6 +80,23 @@ def test_strict_fifo_demands_only_for_the_head():
     assert waiting(("never", 5, 9), ("small", 1, 0)) == [(cpu(1), 1, 0)]
     assert waiting(("never", 5, 9), ("small", 1, 0), rules=PreemptionPolicy(in_order=True)) == []
     assert waiting(("first", 1, 9), ("second", 2, 0), rules=PreemptionPolicy(in_order=True)) == [(cpu(1), 1, 9)]
+
+
+@pytest.mark.parametrize("order", ["plain gang", "gang plain"])
+def test_stage_that_waits_for_a_node_hides_no_gang(order):
+    """Each node has 2 of 4 CPUs free: room for a gang of 4 bundles of 1 CPU, which lacks quota, and none for 4 CPUs on one node."""
+    scheduler = StageAdmission((PoolSpec(pool="general", flavor="standard", capacity=cpu(8)),))
+    scheduler.handle(NodesSeen(nodes=nodes(cpu(4), cpu(4))))
+    busy = WorkloadOffered(workload="busy", tenant="acme", slot=cpu(2), width=1, priority=9)
+    scheduler.handle(WorkloadFound(offer=busy, pool="general", slots=2, nodes=("n0", "n1")))
+    for name in order.split():
+        gang = Gang(size=4, bundle=cpu(1)) if name == "gang" else None
+        offer = WorkloadOffered(workload=name, tenant="acme", slot=cpu(4), width=1, priority=0, gang=gang)
+        asked = [decision for decision in scheduler.handle(offer) if isinstance(decision, AcquireLease)]
+        assert [decision.workload for decision in asked] == (["gang"] if gang else [])
+        for decision in asked:
+            scheduler.handle(LeaseRefused(workload=decision.workload, reason=Reason.QUOTA_EXHAUSTED, detail="in words"))
+    assert [(one.demand.slot, one.demand.slots) for one in wanted(scheduler, LeaseAccounting())] == [(cpu(4), 1)]
 
 
 # ---- stages that leave the queue

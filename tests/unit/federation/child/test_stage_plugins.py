@@ -14,6 +14,7 @@ from mesh.core.resources import ResourceSet
 from mesh.plugins import Plugin, PluginError
 from mesh.policies.catalogue import UnknownPolicy
 from mesh.preemption.stage_preemption import PreemptionPolicy
+from mesh.stages.messages import NodeCheckpoint
 
 TAKES = PreemptionPolicy(takes=True, min_run_ms=0, reservation_timeout_ms=10 * HEARTBEAT_MS)
 
@@ -82,6 +83,26 @@ def test_s13_a_plugin_chooses_the_victim_of_a_tenant():
     _, victims = victims_with(preemption_policy=least_urgent_last)
     assert victims == {"b"}
     assert {("a", "acme", "general", 5, CPU), ("b", "acme", "general", 4, CPU)} == set(seen)
+
+
+def test_a_plugin_sees_the_work_since_the_last_checkpoint():
+    seen = {}
+
+    def notes(facts):
+        seen[facts.task] = facts.ran_ms, facts.lost_ms
+        return 0
+
+    federation = Federation(pool("general", 2), quota=2, plugins=[Plugin(name="mine", preemption_policy=notes)])
+    for name in "ab":
+        federation.submit(name)
+    federation.heartbeat()
+    federation.clock.advance(60)
+    checkpoint = NodeCheckpoint(stage="a", node="a", attempt=1, number=1, stored=None)
+    federation.child.state.running["a"].heed((checkpoint,), federation.clock.monotonic_ms())
+    federation.clock.advance(40)
+    federation.submit("urgent", priority=5, preemption=TAKES)
+    federation.notifications()
+    assert seen == {"a": (100, 40), "b": (100, 100)}
 
 
 def test_s13_a_plugin_may_spare_all_candidates():

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from child_bed import HEARTBEAT_MS, Federation, pool
+from child_bed import CPU, HEARTBEAT_MS, Federation, nodes, pool
 
 from federation.child.child_mesh import IDLE_HEARTBEATS
 from federation.dispatch import Notification, NotificationKind
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
+from mesh.core.shapes import Gang
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
 from mesh.stages.messages import StageLost
 
@@ -54,6 +55,21 @@ def test_urgent_stage_preempts_its_own_tenant_and_starts(pools, quota):
     assert federation.running() == {"a", "urgent"}
     lost = [message for message in (federation.kinds(), federation.messages)[1] if isinstance(message, StageLost)]
     assert [(message.stage, message.reason) for message in lost] == [("b", Reason.PREEMPTED_WITHIN_TENANT)]
+
+
+def test_stage_that_no_node_holds_hides_no_gang_that_preempts():
+    """A slot of 4 CPUs fits on no node, so nothing is preempted for it; a gang of as many CPUs fits on both nodes."""
+    federation = Federation(pool("general", 4), quota=9)
+    four = ResourceSet.of({"cpu": 4})
+    federation.host.nodes = lambda: nodes(ResourceSet.of({"cpu": 2}), ResourceSet.of({"cpu": 2}))
+    federation.submit("running", slot=ResourceSet.of({"cpu": 2}))
+    federation.heartbeat()
+    assert federation.running() == {"running"}
+    federation.submit("plain", slot=four, priority=9, preemption=TAKES)
+    federation.heartbeat()
+    federation.submit("gang", slot=four, priority=5, preemption=TAKES, gang=Gang(size=4, bundle=CPU))
+    federation.notifications()
+    assert stopping(federation) == {"running"}
 
 
 @pytest.mark.parametrize(

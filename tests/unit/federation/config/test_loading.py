@@ -190,6 +190,14 @@ def test_mesh_pools_are_in_units():
 
 
 WRONG = {
+    "a misspelt count of reserved groups": (
+        changed("meshes", "east", "pools", "general", "groups", to={"reserved": [{"cpu": 1, "cuont": 2}]}),
+        "groups.reserved[0].cuont: the pool has no cuont; did you mean count? (it has cpu, memory)",
+    ),
+    "a reserved group of nothing": (
+        changed("meshes", "east", "pools", "general", "groups", to={"reserved": [{"count": 2}]}),
+        "groups.reserved[0]: must name an amount of a resource, like {cpu: 1, count: 2}",
+    ),
     "a negative quota": (
         SMALL + "tenants:\n  acme:\n    quotas:\n      standard:\n        cpu:\n          nominal: -4\n",
         "x.yaml:11:11: tenants.acme.quotas.standard.cpu.nominal: must not be negative (got -4); write 0 or more",
@@ -450,7 +458,18 @@ def test_values_below_a_misspelt_key_are_still_checked():
     ]
 
 
+GROUPS = ("meshes", "east", "pools", "general", "groups")
 DOUBTFUL = {
+    "more reserved groups than the pool holds": (
+        changed(*GROUPS, to={"reserved": [{"cpu": 1, "count": 5}]}),
+        "pools.general.groups.reserved: the groups take 5 cpu together, the pool has 4; groups beyond it are never made",
+    ),
+    "a reserved group that is larger than a node": (
+        changed("clusters", "local", "nodes", to=[{"cpu": 2}, {"cpu": 2}]).replace(
+            "capacity:", "groups: {reserved: [{cpu: 3}]}\n        capacity:"
+        ),
+        "pools.general.groups.reserved[0]: no node of the mesh holds such a group",
+    ),
     "a quota for a flavor that nobody offers": (
         changed("flavors", "gold", to={}).replace("acme: {}", "acme: {quotas: {gold: {cpu: {nominal: 1}}}}"),
         "tenants.acme.quotas.gold: no mesh in this file offers gold",

@@ -44,6 +44,7 @@ def victims_of(one):
     ("where", "said"),
     [
         pytest.param(EAST, Reason.POOL_BUSY, id="room on its full mesh"),
+        pytest.param(EAST, Reason.PREEMPTION_LIMIT, id="room that its mesh may not free yet"),
         pytest.param(WEST, Reason.QUOTA_EXHAUSTED, id="quota on another mesh"),
         pytest.param(WEST, Reason.WAITING_IN_QUEUE, id="quota before its mesh has tried"),
     ],
@@ -59,6 +60,13 @@ def test_planned_victims_are_shown_until_quota_is_returned(store, where, said):
         assert one.start_ms == store.snapshot().at_ms + MIN_RUN_MS < store.snapshot().at_ms + RUN_MS
     why = about.why("r.1")
     assert (why.reason, why.changes) == (Reason.WAITING_FOR_VICTIMS, ())
+
+
+def test_limit_of_preemptions_stays_the_reason_without_a_grant(store):
+    joined(store, EAST, cpus=4).acquire(VISION, STD, CPU, 4)
+    about = forecasts(store, east=[queued("r.1", VISION, reason=Reason.PREEMPTION_LIMIT)])
+    assert about.of("r.1").reason is about.why("r.1").reason is Reason.PREEMPTION_LIMIT
+    assert about.why("r.1").changes == ()
 
 
 def test_planned_grant_gives_a_forecast_without_measurements(store):

@@ -5,9 +5,12 @@ from dataclasses import replace
 import pytest
 from outlook_bed import BATCH, CPU, EAST, IN_ORDER, ORDERS, STD, VISION, WEST, begun, forecasts, joined, pending, queued
 
+from federation.explaining.preemption_preview import preview_preemption
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings
 from federation.quota.tenant_policies import PoliciesInForce
 from mesh.core.reasons import Reason
+from mesh.preemption.stage_preemption import MICROS, PreemptionLimits
+from mesh.stages.stage_settings import StageSettings
 
 
 def full(store, cpus=2):
@@ -28,6 +31,20 @@ def test_dry_run_names_less_urgent_stages_as_victims(store, cpus):
     assert [(gives.mesh, gives.tenant, gives.amounts, gives.reason, gives.stages) for gives in forecast.victims] == [
         (EAST, VISION, CPU, Reason.PREEMPTED_WITHIN_TENANT, ("s0",))
     ]
+
+
+def test_the_stage_with_less_unsaved_work_is_named(store):
+    """The mesh makes the same choice: `test_the_stage_with_less_unsaved_work_is_preempted`."""
+    full(store)
+    limits = PreemptionLimits(lost_work_per_s=MICROS)
+    view = store.snapshot().meshes[0]
+    at_ms = store.snapshot().at_ms
+    view = replace(view, record=replace(view.record, settings=StageSettings(preemption=limits)))
+    running = [replace(begun("s0"), started_ms=at_ms - 2_000, saved_ms=at_ms - 100), replace(begun("s1"), started_ms=at_ms - 1_000)]
+    rules = ORDERS.merged().preemption(VISION)
+    stop = preview_preemption(pending(priority=3), view, {}, running, is_quota_free=True, rules=rules, now_ms=at_ms)
+    assert stop is not None
+    assert stop.stages == ("s0",)
 
 
 def test_so_does_the_explanation_of_a_stage_that_waits(store):

@@ -8,6 +8,7 @@ from federation.estimates import CostRules, Pace
 from federation.flap_detection import FlapHistory
 from federation.mesh_conditions import Drain, MeshCondition
 from federation.quota.policies import Policies, PreemptionMode, QueueSettings
+from federation.routing.mesh_filters import words_of_nodes
 from federation.routing.route import Routed, RouteRefused, choose, route
 from federation.routing.routing_request import RoutingRequest
 from federation.routing.survey import survey
@@ -464,3 +465,13 @@ def test_placed_work_has_no_verdict_of_absent_meshes():
     routed = route(a_request(), replace(a_snapshot(a_mesh("east")), absent=(an_absent_mesh("lab"),)))
     assert isinstance(routed, Routed)
     assert len(routed.verdicts) == 1
+
+
+@pytest.mark.parametrize("strategy", ["PACK", "STRICT_PACK"])
+def test_bundles_that_would_share_a_gpu_in_parts_fit_nowhere(strategy):
+    two = ResourceSet.of({"gpu": 2})
+    pool = PoolRecord(pool=PoolName("cards"), flavor=STANDARD, capacity=two)
+    record = MeshRecord(mesh=MeshId("east"), labels={}, pools=(pool,), cluster="c1", nodes=sizes_of([two]))
+    gang = Gang(size=3, bundle=ResourceSet.of({"gpu": 0.6}), strategy=strategy)
+    assert "needs 3 bundles of 0.6 gpu each" in (words_of_nodes(gang.slot, record, gang) or "")
+    assert words_of_nodes(two, record, Gang(size=4, bundle=ResourceSet.of({"gpu": 0.5}), strategy=strategy)) is None

@@ -42,6 +42,13 @@ def test_room_comes_free_with_a_run_or_a_newer_value() -> None:
     assert values.inheritance() == {RUN: {A: (stored(b"1"), b"1"), B: (stored(b"2345"), b"2345")}}
 
 
+def test_a_value_that_was_lost_later_is_not_inherited() -> None:
+    values = KeptValues()
+    values.keep([(RUN, A, b"old"), (RUN, B, b"2")], {}, {})
+    values.keep([(RUN, A, None)], {}, {})
+    assert values.inheritance() == {RUN: {A: None, B: (stored(b"2"), b"2")}}
+
+
 def test_values_are_whole_when_no_run_is_half_known() -> None:
     assert KeptValues().is_whole
     values = KeptValues(half_known=[RUN])

@@ -177,6 +177,24 @@ def test_a_refusal_holds_for_tenant_and_slot_alone():
     assert asked(scheduler.handle(refused("half"))) == [("others", "general", 1)]
 
 
+def test_room_that_comes_while_a_lease_is_requested_is_used():
+    scheduler = running(mesh(pool("p", 1), pool("q", 1)), "first", tenant="other")
+    assert asked(scheduler.handle(offer("s"))) == [("s", "q", 1)]
+    scheduler.handle(ended("first"))
+    assert asked(scheduler.handle(offer("t"))) == [("t", "p", 1)]
+
+
+def test_the_preferred_pool_comes_first_when_two_have_room():
+    """Both pools are on one node, as others use the second one. The end of one stage is room in both pools."""
+    scheduler = mesh(pool("z", 3), pool("a", 3))
+    seen = NodesSeen(nodes=(node("n0", cpu(3)), node("n1", cpu(3), NOTHING)))
+    scheduler.handle(seen, seen)
+    running(scheduler, "first", slot=cpu(3))
+    scheduler.handle(offer("s"))
+    assert scheduler.workloads["s"].refused_by.keys() == {"z", "a"}
+    assert asked(scheduler.handle(ended("first"))) == [("s", "z", 1)]
+
+
 def test_two_refused_kinds_do_not_wake_each_other():
     scheduler = mesh()
     pending = scheduler.handle(offer("one"), offer("half", slot=cpu(0.5)))

@@ -242,6 +242,28 @@ def test_bundles_that_no_nodes_hold_together_are_counted():
     assert placement(node("a", 4), node("b", 4)).refusal("p", gang) == (Reason.NO_NODE_FITS, words)
 
 
+@pytest.mark.parametrize(
+    ("strategy", "size", "gpus", "copies"),
+    [
+        ("PACK", 3, 0.6, 0),
+        ("STRICT_PACK", 3, 0.6, 0),
+        ("STRICT_PACK", 2, 0.6, 1),
+        ("PACK", 2, 0.6, 1),
+        ("STRICT_PACK", 2, 0.5, 2),
+        ("PACK", 1, 1.5, 0),
+    ],
+)
+def test_bundles_of_a_gang_share_no_gpu_in_parts(strategy, size, gpus, copies):
+    total = ResourceSet.of({"gpu": 2})
+    made = SlotPlacement(PoolLedger((PoolSpec(pool="p", capacity=total),)))
+    made.see([NodeSeen(node="a", total=total, labels={}, available=total)])
+    gang = Gang(size=size, bundle=ResourceSet.of({"gpu": gpus}), strategy=strategy)
+    assert (made.copies("p", gang), made.fits("p", gang)) == (copies, copies > 0)
+    if not copies:
+        assert made.refusal("p", gang)[0] is Reason.NO_NODE_FITS
+    assert len(placed(made, slot=gang)) == copies * size
+
+
 def test_gangs_go_back_whole():
     made, gang = placement(*THREE, capacity=9), Gang(size=2, bundle=ONE, strategy="STRICT_SPREAD")
     nodes = placed(made, slot=gang, most=3)

@@ -730,6 +730,20 @@ def test_apply_shows_changed_settings_of_meshes_and_notifies(world, applied):
     assert json.loads(applied(EAST, EAST_SETTINGS, "--json")[1])["meshes"] == []
 
 
+def test_apply_notifies_a_mesh_that_leaves_the_file(world, applied):
+    """It follows its own settings from then on, so it has to read them."""
+    pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
+    for mesh in ("east", "west"):
+        world.store.join(MeshRecord(mesh=mesh, labels={}, pools=(pool,), cluster="c"))
+    cursors = {mesh: world.store.notifications(mesh, "", 0)[0] for mesh in ("east", "west")}
+    filed = Path("configs/quickstart.yaml").read_text(encoding="utf-8")
+    west = filed[filed.index("  west:\n") : filed.index("quota: {min_run")]
+    assert applied(west, "\n")[0] == 0
+    assert world.registry.settings_of("west") is None
+    sent = {mesh: world.store.notifications(mesh, cursor, 0)[1] for mesh, cursor in cursors.items()}
+    assert sent == {"east": (), "west": (Notification(kind=NotificationKind.SETTINGS, subject=""),)}
+
+
 def test_apply_protects_a_pool(world, applied):
     protected = "capacity: {cpu: 2, memory: 1GiB}", "protected: true, capacity: {cpu: 2, memory: 1GiB}"
     found = json.loads(applied(*protected, "--json")[1])

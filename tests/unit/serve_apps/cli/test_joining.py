@@ -1,6 +1,7 @@
 """`schedulemesh join`: its command line and its errors."""
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from federation.errors import LinkRefused, StoreUnavailable
 from federation.link import LinkTerms
 from mesh.core.resources import ResourceSet
 from mesh.ray.cluster.cluster_token import MODE_VARIABLE
+from mesh.ray.plugins.plugin_loading import load_plugins
 from serve_apps import child_process
 from serve_apps.cli.app import run_command
 from serve_apps.cli.commands import joining
@@ -200,6 +202,18 @@ def test_s13_a_file_of_the_operator_names_plugins(key_file, ran, tmp_path):
     file.write_text(CONFIG.replace("warm_runners: 3", "plugins: {mine: my.module:Mine, packed: p.wasm}"))
     assert join(key_file, "--config", str(file)) == 0
     assert ran[0].plugins == {"mine": "my.module:Mine", "packed": str(tmp_path / "p.wasm")}
+
+
+def test_s13_plugins_come_from_import_paths_of_the_file(key_file, tmp_path, ran, monkeypatch):
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.setattr(child_process, "run", lambda settings, _send: ran.append(load_plugins(settings.plugins)))
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "policies_of_the_lab.py").write_text("def rank(demand, view):\n    return view.free[:, 0]\n")
+    file = tmp_path / "lab.yaml"
+    file.write_text(CONFIG.replace("warm_runners: 3", "plugins: {mine: policies_of_the_lab:rank}") + "import_paths: [code]\n")
+    assert join(key_file, "--config", str(file)) == 0
+    assert "mine" in [plugin.name for plugin in ran[0]]
+    assert sys.path[0] == str(tmp_path / "code")
 
 
 def test_a_policy_for_an_unknown_pool_is_refused(key_file, ran, capsys):

@@ -31,9 +31,9 @@ from mesh.core.resources import ResourceSet
 from mesh.core.values import Encoding, StoredValue
 from mesh.core.wire import encode
 from mesh.errors import AmountError
-from mesh.preemption.stage_preemption import PreemptionLimits
+from mesh.preemption.stage_preemption import MICROS, PreemptionLimits
 from mesh.stages.spec import StageSpec
-from mesh.stages.stage_settings import NodeWeights, QueueRules, StageSettings
+from mesh.stages.stage_settings import DEFAULT_SETTINGS, NodeWeights, QueueRules, StageSettings
 from serve_apps.gateway_fixtures import ADDRESS, NOW_MS, RESEARCH, STANDARD, GatewayWorld, InProcess, spec_of
 from serve_apps.link.routes import CALLS_BURST, HEARTBEATS_PER_S_MIN, LinkHandler
 from serve_apps.link_fixtures import PATIENCE
@@ -132,6 +132,23 @@ def test_mesh_differing_from_the_roots_file_is_warned(world):
     differing = replace(RECORD, labels={"zone": "e", "tier": "spot"}, tenants=(RESEARCH,))
     assert ask_terms(strict(world), EAST, differing).warnings == ("its labels are tier=spot, zone=e; the root's file says zone=e",)
     assert ask_terms(strict(world), EAST).warnings == ()
+
+
+def test_mesh_with_overruled_settings_is_warned(world):
+    """Only keys that it sets itself are named, and only if the root's file says otherwise."""
+    own = StageSettings(
+        weights=NodeWeights(contention=2),
+        preemption=PreemptionLimits(threshold=MICROS, per_minute_max=3),
+        queues={RESEARCH: QueueRules(aging_per_s=10_000)},
+    )
+    fitting = replace(RECORD, labels={"zone": "e"}, tenants=(RESEARCH,), settings=own)
+    assert ask_terms(strict(world), EAST, fitting).warnings == ()
+    filed = StageSettings(weights=NodeWeights(availability=5, contention=1), preemption=PreemptionLimits(per_minute_max=3))
+    world.registry.publish_settings({EAST: filed})
+    keys = f"weights.contention, preemption.threshold, queues.{RESEARCH}.priority, queues.{RESEARCH}.aging_per_s"
+    words = f"its own settings differ from those of the root's file, which count: {keys}"
+    assert ask_terms(strict(world), EAST, fitting).warnings == (words,)
+    assert ask_terms(strict(world), EAST, replace(fitting, settings=DEFAULT_SETTINGS)).warnings == ()
 
 
 def test_mesh_for_incompatible_tenants_is_warned(world):

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from dag.run.runs import KeptCheckpoint
+from dag.run.states import RunState
 from federation.configured_meshes import ConfiguredMeshes
 from federation.estimates import Pace
 from federation.leases import QuotaDemand, TargetUpdate
@@ -15,6 +17,7 @@ from federation.tenants import Tenant, TenantTree
 from mesh.core.ids import MeshId, NodeId, PoolName, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
+from mesh.preemption.stage_preemption import MICROS, PreemptionLimits
 from mesh.stages.messages import StageStarted
 from mesh.stages.spec import StageSpec, TaskSpec
 from mesh.stages.stage_settings import QueueRules, StageSettings
@@ -252,7 +255,8 @@ def busy() -> GatewayWorld:
     built = GatewayWorld()
     built.tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=0)))
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=TWO_CPUS)
-    mesh = ManualMesh(built.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True))
+    settings = StageSettings(preemption=PreemptionLimits(lost_work_per_s=MICROS))
+    mesh = ManualMesh(built.store, MeshRecord(mesh=EAST, labels={}, pools=(pool,), cluster="c1", shared=True, settings=settings))
     mesh.acquire(RESEARCH, STANDARD, ONE_CPU, 2)
     coordinator = built.coordinator()
     for run, priority in (("calm", 1), ("brisk", 2), ("urgent", 3)):
@@ -280,6 +284,20 @@ def test_stage_is_explained_with_victims_of_its_own_tenant(busy):
     view = get(busy, "/v1/runs/urgent/stages/1/explain", RESEARCH)
     (gives,) = view["victims"]
     assert (gives["tenant"], gives["mesh"], gives["reason"], gives["stages"]) == (RESEARCH, EAST, "PREEMPTED_WITHIN_TENANT", ["calm.1"])
+
+
+@pytest.mark.parametrize(
+    ("saved_ms", "victim"),
+    [pytest.param(NOW_MS, "brisk.1", id="of this start"), pytest.param(NOW_MS - 20_000, "calm.1", id="of an earlier start")],
+)
+def test_checkpoint_makes_a_stage_the_cheaper_victim(busy, saved_ms, victim):
+    """Both stages have run for 10 s; the more urgent one has a checkpoint."""
+    checkpoint = KeptCheckpoint(attempt=1, number=1, saved_ms=saved_ms, stored=busy.keep("brisk", 1))
+    for run, kept in (("calm", None), ("brisk", checkpoint)):
+        stages = {name: replace(stage, started_ms=NOW_MS - 10_000) for name, stage in busy.record(run).stages.items()}
+        busy.move(run, RunState.RUNNING, nodes={"a": {"checkpoint": kept}}, stages=stages)
+    (gives,) = get(busy, "/v1/runs/urgent/stages/1/explain", RESEARCH)["victims"]
+    assert gives["stages"] == [victim]
 
 
 @pytest.mark.parametrize(
