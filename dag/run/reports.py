@@ -23,6 +23,7 @@ from mesh.stages.messages import (
     NodeCheckpoint,
     NodeFailed,
     NodeProgress,
+    NodesSucceeded,
     NodeStarted,
     NodeSucceeded,
     StageEnded,
@@ -73,6 +74,8 @@ class Reports:
             self._take_change(stage, message)
         elif isinstance(message, InputLost):
             self._losses.lose_input(stage, message.node)
+        elif isinstance(message, NodesSucceeded):
+            self._take_ends(stage, message)
         else:
             node = self._record.nodes.get(message.node)
             if node is not None and node.stage == stage.stage and node.attempt == message.attempt and node.state not in NODE_ENDS:
@@ -88,6 +91,12 @@ class Reports:
         elif stage.state is StageState.RUNNING and stage.slots != message.slots:
             before, stage.slots = stage.slots, message.slots
             self._writer.note_stage(stage, stage.state, stage.reason, f"{counted(message.slots, 'slot')} instead of {before}")
+
+    def _take_ends(self, stage: StageRecord, message: NodesSucceeded) -> None:
+        """Handle each end as a start and an end of its own, so that users see both."""
+        for one in message.single(stage.nodes):
+            self.take(NodeStarted(stage=one.stage, node=one.node, attempt=one.attempt, started_ms=one.started_ms))
+            self.take(one)
 
     def _take_node(self, node: NodeRecord, message: NodeStarted | NodeSucceeded | NodeFailed | TaskNote) -> None:
         if isinstance(message, NodeCheckpoint):
