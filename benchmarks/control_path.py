@@ -20,7 +20,8 @@ import redis
 from rich.table import Table
 
 from dag.coordinator import Coordinator
-from dag.run.runs import NodeRecord, RunRecord
+from dag.run.node_table import NodeTable
+from dag.run.runs import RunRecord
 from dag.run.states import RunState
 from dag.spec.spec import DagSpec, digest, kept_form, parse
 from dag.store.redis_runs import RedisRunStore
@@ -238,7 +239,7 @@ class _Bed:
             digest=digest(spec),
             spec=kept_form(spec),
             created_ms=SystemClock().wall_ms(),
-            nodes={NodeId(node): NodeRecord(node=NodeId(node)) for node in spec.nodes},
+            nodes=NodeTable(map(NodeId, spec.nodes)),
         )
         self._runs.create(record, {})
 

@@ -19,7 +19,8 @@ from patience import eventually, gone
 
 import dag
 from dag.errors import RunFailed
-from dag.run.runs import RunChange, RunEvent
+from dag.run.run_events import RunEvent
+from dag.run.runs import RunChange
 from dag.run.states import NodeState, RunState
 from dag.store.client_access import Access
 from dag.store.event_feed import RedisEventFeed
