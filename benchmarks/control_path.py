@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import redis
@@ -26,7 +27,9 @@ from dag.run.states import RunState
 from dag.spec.spec import DagSpec, digest, kept_form, parse
 from dag.store.redis_runs import RedisRunStore
 from federation.child.child_mesh import ChildMesh
+from federation.dispatch import Claim
 from federation.leases import LeaseTerms
+from federation.link import REPORT, Report
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.redis.blobs import RedisBlobs
 from federation.store.redis.fixtures import running_redis
@@ -35,22 +38,25 @@ from federation.store.redis.ledger import RedisLedger
 from federation.store.redis.policies import RedisTenantPolicies
 from federation.store.redis.queue import ChildStageQueue, RedisStageQueue
 from federation.store.redis.registry import RedisRegistry
+from federation.store.report_parts import parts_of
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import SystemClock
-from mesh.core.ids import FlavorName, MeshId, NodeId, PoolName, RunId, TenantPath
+from mesh.core.ids import FlavorName, MeshId, NodeId, PoolName, RunId, StageId, TenantPath
 from mesh.core.resources import ResourceSet
+from mesh.core.wire import encode
 from mesh.stages.hosting import HostReport
 from mesh.stages.messages import NodesSucceeded, NodeStarted, NodeSucceeded, StageEnded, StageMessage
 from mesh.stages.simulated_host import SimulatedHost
 from mesh.stages.spec import StageSpec
+from serve_apps.link.calls import read_call
 
 TURNS = 7
 WARM_UPS = 2
-NODES = (1_000, 10_000)
 #: Tasks of one report of a runner: a chunk of each of four workers.
 PER_REPORT = 256
 US_MAX, BYTES_MAX = 20.0, 60.0
 COLUMNS, SINGLE = "columns", "single messages"
+SIDES = ((1_000, COLUMNS), (10_000, COLUMNS), (1_000, SINGLE))
 R = TypeVar("R")
 
 
@@ -65,7 +71,7 @@ class Found:
 
     @property
     def control_us(self) -> float:
-        """Time of root and child together, without the work on the spec: the submission is the spec's, the claim the child's copy of it."""
+        """Time of root and child together, without the submission."""
         return sum(self.parts_us[part] for part in CONTROL)
 
     @property
@@ -79,10 +85,11 @@ class Found:
         return self.control_us <= US_MAX and self.size_bytes <= BYTES_MAX
 
 
-SUBMIT, PLAN, CLAIM, CHILD_REPORTS, ROOT_REPORTS, SERVER = "submit", "plan, send", "claim", "child: reports", "root: reports", "Redis"
+SUBMIT, PLAN, CLAIM, SERVER = "submit", "plan, send", "claim", "Redis"
+CHILD_REPORTS, LINK, ROOT_REPORTS = "child: reports", "link", "root: reports"
 LOAD, SUMMARY, EVENTS, SPEC = "load", "summary", "events", "spec"
 #: Parts that count against `US_MAX`.
-CONTROL = (PLAN, CLAIM, CHILD_REPORTS, ROOT_REPORTS)
+CONTROL = (PLAN, CLAIM, CHILD_REPORTS, LINK, ROOT_REPORTS)
 PARTS = (SUBMIT, *CONTROL, SERVER, LOAD, SUMMARY, EVENTS)
 
 
@@ -90,7 +97,7 @@ def measure(turns: int = TURNS) -> list[Found]:
     """Measure all sides, one after the other, on a server of its own."""
     with running_redis() as client:
         bed = _Bed(client)
-        return [_measure(bed, nodes, way, turns) for nodes in NODES for way in (COLUMNS, SINGLE)]
+        return [_measure(bed, nodes, way, turns) for nodes, way in SIDES]
 
 
 def table(found: list[Found]) -> Table:
@@ -212,6 +219,7 @@ class _Bed:
     def run(self, spec: DagSpec, way: str) -> tuple[dict[str, float], dict[str, float]]:
         """Bring one run to its end and read it; return seconds by part, and the bytes that it keeps by kind of key."""
         self._number += 1
+        self._child.heartbeat()
         run, meter, served_s = RunId(f"r{self._number}"), _Meter(), self._served_s()
         meter.of(SUBMIT, lambda: self._submit(run, spec))
         meter.of(PLAN, lambda: self._coordinator.step(0))
@@ -219,7 +227,8 @@ class _Bed:
         while self._host.given:
             stage = self._host.given.pop(0)
             for report in _reports_of(stage, way):
-                meter.of(CHILD_REPORTS, lambda report=report: self._child.take_report(report))  # type: ignore[misc]
+                meter.of(CHILD_REPORTS, partial(self._child.take_report, report))
+                meter.of(LINK, partial(self._link, stage.stage, report))
                 meter.of(ROOT_REPORTS, lambda: self._coordinator.step(0))
         meter.spent[SERVER] = self._served_s() - served_s
         summary = meter.of(SUMMARY, lambda: self._runs.summary(run))
@@ -242,6 +251,12 @@ class _Bed:
             nodes=NodeTable(map(NodeId, spec.nodes)),
         )
         self._runs.create(record, {})
+
+    def _link(self, stage: StageId, report: HostReport) -> None:
+        """Do what a report over HTTP costs beyond one with a key to Redis: its encoding by the child, its checks at the root."""
+        claim = Claim(stage=stage, mesh=_MESH, incarnation=1, token=1)
+        for number, part in parts_of(report.number, report.messages):
+            read_call(REPORT, encode(Report(claim=claim, batch=number, messages=part)), _MESH)
 
     def _notified(self) -> None:
         self._cursor, notifications = self._queue.notifications(_MESH, self._cursor, 0)

@@ -218,8 +218,10 @@ class NodeTable(Mapping[NodeId, "NodeRecord"]):
         if fresh:
             self._row.update({node: len(self.names) + number for number, node in enumerate(fresh)})
             self.names += fresh
-            added = Columns.fresh(len(fresh))
-            self.columns = Columns(*(np.concatenate(both) for both in zip(self.columns, added, strict=True)))
+            grown = Columns.fresh(len(self.names))
+            for column, before in zip(grown, self.columns, strict=True):
+                column[: len(before)] = before
+            self.columns = grown
             self._counts[0] += len(fresh)
             self._changed.has_grown = True
 
@@ -386,7 +388,7 @@ def _column(name: str) -> Any:
     position = Columns._fields.index(name)
 
     def get(self: NodeRecord) -> int:
-        return self.table.columns[position].item(self.row)  # type: ignore[no-any-return]  # the columns have integers
+        return self.table.columns[position].item(self.row)
 
     def put(self: NodeRecord, value: int) -> None:
         self.table.columns[position][self.row] = value

@@ -25,7 +25,7 @@ def spec_of(
     preemption: PreemptionPolicy = NEVER_PREEMPTS,
 ) -> StageSpec:
     """Return the stage as its mesh gets it. Its slot covers each single task; its priority is the highest of its tasks."""
-    slot = reduce(ResourceSet.join, {id(asked): asked for node in stage.nodes for asked in (plans[node].task.resources,)}.values(), NOTHING)
+    slot = reduce(ResourceSet.join, {plans[node].task.resources for node in stage.nodes}, NOTHING)
     inside = frozenset(stage.nodes)
     return StageSpec(
         stage=stage.stage,

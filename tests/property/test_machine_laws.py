@@ -22,6 +22,7 @@ from dag.run.run_events import singly
 from dag.run.runs import CancelStage, DeliverInput, DropValue, ForgetRun, RunRecord, SendStage
 from dag.run.states import NODE_ENDS, RUN_ENDS, STAGE_ENDS, NodeState, RunState, StageState
 from dag.spec.plans import NodePlan
+from dag.store.node_rows import changed_rows, table_of
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
 from mesh.stages.messages import (
@@ -86,6 +87,7 @@ class Meshes:
     def __init__(self, plans, *, failing=frozenset(), on_error="fail_fast", with_twin=False):
         self.machine, *twin = (machine_on(plans, on_error) for _ in range(1 + with_twin))
         self.twin = twin[0] if with_twin else None  #: Gets each end as a message of its own.
+        self.rows = {}  #: Stored rows of the nodes.
         self.short = frozenset(list(plans)[::2])
         self.now_ms = 1
         self.record = self.machine.record
@@ -111,6 +113,8 @@ class Meshes:
         change = self.machine.handle(events, self.now_ms)
         if self.twin is not None:
             check_alike(self.twin.handle(singles(self.twin.record, events), self.now_ms), self.twin.record, change, self.record)
+            self.rows.update(changed_rows(self.record.nodes, change.nodes))
+            assert table_of(self.record.nodes.names, self.rows) == self.record.nodes
         for decision in change.decisions:
             if isinstance(decision, SendStage):
                 assert decision.spec.stage not in self.stages
