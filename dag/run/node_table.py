@@ -219,8 +219,8 @@ class NodeTable(Mapping[NodeId, "NodeRecord"]):
             self._row.update({node: len(self.names) + number for number, node in enumerate(fresh)})
             self.names += fresh
             grown = Columns.fresh(len(self.names))
-            for column, before in zip(grown, self.columns, strict=True):
-                column[: len(before)] = before
+            for place in range(len(grown)):
+                grown[place][: len(self.columns[place])] = self.columns[place]
             self.columns = grown
             self._counts[0] += len(fresh)
             self._changed.has_grown = True

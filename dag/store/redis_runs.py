@@ -38,8 +38,8 @@ from mesh.errors import LedgerError
 
 #: An argument of a script.
 _Argument = str | bytes | int
-#: Limit on the entries of one read of events; each has the events of a commit.
-ENTRIES_AT_ONCE = 64
+#: Entries of the first read of events, each with the events of a commit; each further read takes twice as many.
+ENTRIES_AT_FIRST = 8
 #: A stream as redis-py reads it: entry id and fields.
 Entries = list[tuple[bytes, dict[bytes, bytes]]]
 
@@ -206,9 +206,11 @@ class RedisRunStore:
         if limit <= 0:
             return ()
         found: list[RunEvent] = []
+        count = ENTRIES_AT_FIRST  # An entry may hold thousands of events, or one.
         while len(found) < limit:
             with redis_responses("read events"):
-                entries = cast(Entries, self._client.xrange(self._keys.run_events(run), min=f"{after + 1}-0", count=ENTRIES_AT_ONCE))
+                entries = cast(Entries, self._client.xrange(self._keys.run_events(run), min=f"{after + 1}-0", count=count))
+            count *= 2
             if not entries:
                 break
             found += islice(events_in(rows_of(entries), partial(self._names, run), after), limit - len(found))
