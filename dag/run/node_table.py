@@ -13,133 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dag.run.node_facts import NUMBER_OF, PART_ROWS, STATES, Columns, KeptCheckpoint, Place, Rare, Rows, Shared, Words
 from dag.run.states import NodeState
 from mesh.core.ids import MeshId, NodeId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
 from mesh.stages.messages import Failure
 
-#: Numbers of rows.
-Rows = NDArray[np.intp]
-V = TypeVar("V", bound=Hashable)
 K = TypeVar("K", bound=Hashable)
-
-#: Rows per stored part of the columns. A commit writes the parts with changed rows.
-PART_ROWS = 1_024
-#: Shared values that may pile up before unused ones are dropped.
-SHARED_MIN = 64
-
-STATES = tuple(NodeState)
-_NUMBER = {state: number for number, state in enumerate(STATES)}
-
-
-class Columns(NamedTuple):
-    """One array per fact, of equal length."""
-
-    state: NDArray[np.uint8]  #: Index into `STATES`.
-    attempt: NDArray[np.uint32]
-    exported: NDArray[np.uint8]
-    place: NDArray[np.uint32]  #: Number of its `Place`.
-    words: NDArray[np.uint32]  #: Number of its `Words`.
-    waits_since_ms: NDArray[np.int64]
-    started_ms: NDArray[np.int64]
-    finished_ms: NDArray[np.int64]
-
-    @classmethod
-    def fresh(cls, count: int) -> Columns:
-        """Return the columns of nodes that have not begun."""
-        columns = cls(*(np.zeros(count, dtype=kind) for kind in COLUMN_TYPES))
-        columns.attempt[:] = 1
-        return columns
-
-
-COLUMN_TYPES = ("u1", "u4", "u1", "u4", "u4", "i8", "i8", "i8")
-
-
-class Place(NamedTuple):
-    """Stage and mesh of a node, and the runner that holds its value in memory."""
-
-    stage: StageId | None = None
-    mesh: MeshId | None = None
-    incarnation: int = 0
-
-
-class Words(NamedTuple):
-    """Why a node waits, or why it is where it is."""
-
-    reason: Reason | None = None
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptCheckpoint:
-    """The newest checkpoint of a node: the next attempt continues from it."""
-
-    attempt: int  #: Attempt that saved it.
-    number: int  #: Counts up from 1 within that attempt.
-    saved_ms: int  #: When it arrived, since the epoch.
-    stored: StoredValue
-
-
-@dataclass(slots=True, kw_only=True)
-class Rare:
-    """What few nodes have."""
-
-    retries_used: int = 0
-    losses: int = 0
-    kills: int = 0
-    not_before_ms: int = 0
-    failure: Failure | None = None
-    checkpoint: KeptCheckpoint | None = None
-    progress: float | None = None
-    roots: tuple[NodeId, ...] = ()
-
-
-class Shared(Generic[V]):
-    """Distinct values of a column, each under a number that the rows hold. Number 0 is the value of a fresh node."""
-
-    def __init__(self, fresh: V) -> None:
-        self._values: list[V] = [fresh]
-        self._numbers: dict[V, int] = {fresh: 0}
-        self._free: list[int] = []
-        self._full = SHARED_MIN
-        self.changed: set[int] = set()  #: Numbers with another value since the last commit.
-
-    def __getitem__(self, number: int) -> V:
-        return self._values[number]
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def number(self, value: V) -> int:
-        """Return the number of the value; a new value gets one."""
-        found = self._numbers.get(value)
-        if found is None:
-            found = self._free.pop() if self._free else len(self._values)
-            self.restore(found, value)
-            self.changed.add(found)
-        return found
-
-    def restore(self, number: int, value: V) -> None:
-        """Set a value under its number."""
-        self._values.extend([self._values[0]] * (number + 1 - len(self._values)))
-        self._values[number] = value
-        self._numbers[value] = number
-
-    def drop_unused(self, column: NDArray[np.uint32]) -> None:
-        """Free the numbers that no row holds, once many have piled up."""
-        if len(self._values) - len(self._free) < self._full:
-            return
-        used = {0, *np.unique(column).tolist()}
-        self._free = [number for number in range(len(self._values)) if number not in used]
-        self._numbers = {self._values[number]: number for number in used}
-        self.changed &= used
-        self._full = max(SHARED_MIN, 2 * len(used))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,8 +105,8 @@ class NodeTable(Mapping[NodeId, "NodeRecord"]):
             self._row.update({node: len(self.names) + number for number, node in enumerate(fresh)})
             self.names += fresh
             grown = Columns.fresh(len(self.names))
-            for place in range(len(grown)):
-                grown[place][: len(self.columns[place])] = self.columns[place]
+            for column, kept in zip(grown.each(), self.columns.each(), strict=True):
+                column[: len(kept)] = kept
             self.columns = grown
             self._counts[0] += len(fresh)
             self._changed.has_grown = True
@@ -229,7 +115,7 @@ class NodeTable(Mapping[NodeId, "NodeRecord"]):
 
     def count(self, *states: NodeState) -> int:
         """Return the number of nodes in these states."""
-        return sum(self._counts[_NUMBER[state]] for state in states)
+        return sum(self._counts[NUMBER_OF[state]] for state in states)
 
     def counts(self) -> dict[NodeState, int]:
         """Return the number of nodes per state, without states that no node has."""
@@ -261,7 +147,7 @@ class NodeTable(Mapping[NodeId, "NodeRecord"]):
     def are(column: NDArray[np.uint8], states: Iterable[NodeState]) -> NDArray[np.bool_]:
         """Return which entries of a column of states are one of these."""
         wanted = np.zeros(len(STATES), dtype=np.bool_)
-        wanted[[_NUMBER[state] for state in states]] = True
+        wanted[[NUMBER_OF[state] for state in states]] = True
         return wanted[column]
 
     def in_stage(self, rows: Rows, stage: StageId) -> NDArray[np.bool_]:
@@ -305,8 +191,8 @@ class NodeTable(Mapping[NodeId, "NodeRecord"]):
         """Set the state of rows, each once."""
         for number, count in enumerate(np.bincount(self.columns.state[rows], minlength=len(STATES)).tolist()):
             self._counts[number] -= count
-        self._counts[_NUMBER[state]] += len(rows)
-        self.columns.state[rows] = _NUMBER[state]
+        self._counts[NUMBER_OF[state]] += len(rows)
+        self.columns.state[rows] = NUMBER_OF[state]
         self.touch(rows)
 
     def put(self, rows: Rows, stage: StageId | None, mesh: MeshId | None, incarnation: int = 0) -> None:
@@ -374,8 +260,8 @@ class NodeTable(Mapping[NodeId, "NodeRecord"]):
     def set_state(self, row: int, state: NodeState) -> None:
         """Set the state of one row."""
         self._counts[self.columns.state.item(row)] -= 1
-        self._counts[_NUMBER[state]] += 1
-        self.columns.state[row] = _NUMBER[state]
+        self._counts[NUMBER_OF[state]] += 1
+        self.columns.state[row] = NUMBER_OF[state]
         self.touch_one(row)
 
     def touch_one(self, row: int) -> None:

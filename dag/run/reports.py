@@ -13,7 +13,8 @@ from dag.run.attempts import Attempts
 from dag.run.completion import Completion
 from dag.run.deliveries import Deliveries
 from dag.run.losses import Losses
-from dag.run.node_table import KeptCheckpoint, NodeRecord, NodeTable, Rows
+from dag.run.node_facts import KeptCheckpoint, Rows
+from dag.run.node_table import NodeRecord, NodeTable
 from dag.run.recalls import Recalls
 from dag.run.run_status import SENT, RunStatus
 from dag.run.runs import DropValue, StageRecord

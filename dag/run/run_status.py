@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dag.run.node_table import NodeRecord, NodeTable, Rows
+from dag.run.node_facts import Rows
+from dag.run.node_table import NodeRecord, NodeTable
 from dag.run.runs import RunRecord, StageRecord
 from dag.run.state_writer import StateWriter
 from dag.run.states import NODE_ENDS, NodeState, RunState, StageState

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dag.run.dead_letters import DeadLetter
-from dag.run.node_table import NodeRecord, Rows
+from dag.run.node_facts import Rows
+from dag.run.node_table import NodeRecord
 from dag.run.run_events import LoggedEvents, NodesEnded, NodesMoved, RunEvent, runs_of
 from dag.run.runs import Decision, DropValue, RunChange, RunRecord, StageRecord
 from dag.run.states import NODE_ENDS, NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState

@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dag.run.node_table import COLUMN_TYPES, PART_ROWS, NodeChanges, NodeTable, Place, Rare, Words
+from dag.run.node_facts import COLUMN_TYPES, PART_ROWS, Place, Rare, Words
+from dag.run.node_table import NodeChanges, NodeTable
 from mesh.core.ids import NodeId
 from mesh.core.values import StoredValue
 from mesh.core.wire import decode, encode
@@ -108,7 +109,7 @@ def uris_in(rows: Mapping[str, bytes]) -> tuple[str, ...]:
 
 def _packed(nodes: NodeTable, part: int) -> bytes:
     first = part * PART_ROWS
-    return b"".join(_packed_column(column[first : first + PART_ROWS]) for column in nodes.columns)
+    return b"".join(_packed_column(column[first : first + PART_ROWS]) for column in nodes.columns.each())
 
 
 def _packed_column(column: NDArray[Any]) -> bytes:
@@ -116,7 +117,8 @@ def _packed_column(column: NDArray[Any]) -> bytes:
     width = next(width for width in _WIDTHS if most - least < 1 << 8 * width)
     if not width:
         return _HEAD.pack(least, 0)
-    return _HEAD.pack(least, width) + (column - column.dtype.type(least)).astype(f"<u{width}").tobytes()
+    above: bytes = (column - column.dtype.type(least)).astype(f"<u{width}").tobytes()
+    return _HEAD.pack(least, width) + above
 
 
 def _unpack(nodes: NodeTable, part: int, row: bytes) -> None:
@@ -124,7 +126,7 @@ def _unpack(nodes: NodeTable, part: int, row: bytes) -> None:
     count = min(PART_ROWS, len(nodes) - first)
     at = 0
     try:
-        for column, kind in zip(nodes.columns, COLUMN_TYPES, strict=True):
+        for column, kind in zip(nodes.columns.each(), COLUMN_TYPES, strict=True):
             least, width = _HEAD.unpack_from(row, at)
             at += _HEAD.size
             column[first : first + count] = least

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from dag.run.node_table import KeptCheckpoint, NodeRecord, Words
+from dag.run.node_facts import KeptCheckpoint, Words
+from dag.run.node_table import NodeRecord
 from dag.run.run_events import RunEvent
 from dag.run.run_status import shown_state
 from dag.run.runs import RunRecord, RunSummary, StageRecord

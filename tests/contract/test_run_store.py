@@ -15,7 +15,8 @@ from patience import PATIENCE_S
 from dag.backlog import BacklogLimits
 from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, UnknownRun
 from dag.run.dead_letters import DeadLetter
-from dag.run.node_table import PART_ROWS, KeptCheckpoint, NodeTable
+from dag.run.node_facts import PART_ROWS, KeptCheckpoint
+from dag.run.node_table import NodeTable
 from dag.run.run_events import NodesEnded, NodesMoved, RunEvent, runs_of, singly
 from dag.run.runs import CancelStage, DeliverInput, DropValue, ForgetRun, RunChange, RunRecord, RunStore, SendAgain, SendStage, StageRecord
 from dag.run.states import NodeState, RunState, StageState
