@@ -220,6 +220,8 @@ class RunStatus:
 
     def external(self, stage: StageRecord) -> tuple[NodeId, ...]:
         """Return the nodes outside the stage whose values the stage reads."""
+        if len(stage.nodes) == len(self.record.nodes):
+            return ()
         edges = self.edges.to(self.rows(stage))
         outside = edges.rows[edges.is_read & ~np.isin(edges.rows, self.rows(stage))]
         return tuple(self.record.nodes.names[row] for row in dict.fromkeys(outside.tolist()))

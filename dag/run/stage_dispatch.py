@@ -82,7 +82,7 @@ class StageDispatch:
         nodes, rows = self._record.nodes, self._run_status.rows(stage)
         edges = self._run_status.edges.to(rows)
         is_late = ~nodes.are(nodes.columns.state[edges.rows], (NodeState.SUCCEEDED,))
-        is_outside = is_late & ~np.isin(edges.rows, rows)
+        is_outside = is_late & ~np.isin(edges.rows, rows) if len(rows) < len(nodes) else np.zeros(len(is_late), dtype=np.bool_)
         if (is_outside & ~edges.is_read).any():
             return False
         if not all(self._run_status.will_come(nodes.names[need], stage.mesh) for need in set(edges.rows[is_outside].tolist())):

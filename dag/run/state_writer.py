@@ -155,10 +155,13 @@ class StateWriter:
         To succeed, a node that is ASSIGNED goes through RUNNING.
         """
         nodes = self.record.nodes
-        for before in nodes.states_of(rows):
+        before_all = nodes.states_of(rows)
+        for before in before_all:
             if state not in NODE_TRANSITIONS[before]:
                 wrong = next(kept for kept in map(nodes.at, rows.tolist()) if kept.state is before)
                 raise self._illegal(wrong, state)
+        if len(before_all) == 1:
+            return [rows]
         states = nodes.columns.state[rows]
         return np.split(rows, np.flatnonzero(states[1:] != states[:-1]) + 1)
 
