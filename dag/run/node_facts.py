@@ -82,7 +82,7 @@ class KeptCheckpoint:
 
 @dataclass(slots=True, kw_only=True)
 class Rare:
-    """What few nodes have."""
+    """Facts that few nodes have."""
 
     retries_used: int = 0
     losses: int = 0

@@ -1,7 +1,7 @@
 """State of the nodes of a run, in columns: one array per fact, with an entry per node.
 
 Most nodes of a graph share most facts: their stage, their attempt, why they wait. So a fact is a number in an array, and a long
-fact a number that stands for it (`Shared`). What few nodes have, such as failures and checkpoints, is kept by node (`Rare`).
+fact a number that stands for it (`Shared`). Rare facts, such as failures and checkpoints, are kept by node (`Rare`).
 A `NodeRecord` is a view of one row. Steps that concern many nodes change the columns at once.
 
 A node's row never changes. Rows count from 0 in the order of the spec.
@@ -30,7 +30,7 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeChanges:
-    """What has changed since the last commit, by place in a `NodeTable`."""
+    """Changes of a `NodeTable` since the last commit, by their places in it."""
 
     has_grown: bool = False  #: Nodes were added.
     parts: frozenset[int] = frozenset()  #: Parts of the columns.

@@ -87,7 +87,7 @@ Decision = SendStage | DeliverInput | CancelStage | DropValue | ForgetRun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendAgain:
-    """What a store keeps of a `SendStage`: the run machine makes the same one of it, as long as no later step is committed."""
+    """Stored form of a `SendStage`: the run machine makes the same one of it, as long as no later step is committed."""
 
     stage: StageId
     preemption: PreemptionPolicy

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from mesh.core.counting import counted
 from mesh.core.ids import GroupId, MeshId, NodeId, NodeName, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
@@ -76,9 +77,9 @@ class NodesSucceeded:
     def __post_init__(self) -> None:
         count = len(self.tasks)
         if len(self.started) != count or len(self.took) != count or not self.workers:
-            raise ValueError(f"nodes_succeeded: {count} tasks need as many starts and durations, and a worker")
+            raise ValueError(f"nodes_succeeded: {counted(count, 'task')} with other counts of starts or durations, or without a worker")
         if len(self.attempts) not in (0, count) or len(self.worker) not in (0, count):
-            raise ValueError(f"nodes_succeeded: {count} tasks need as many attempts and workers, or none")
+            raise ValueError(f"nodes_succeeded: {counted(count, 'task')} with other counts of attempts or workers")
         if count and min(self.tasks) < 0:
             raise ValueError("nodes_succeeded: a position is below 0")
         if self.worker and not 0 <= min(self.worker) <= max(self.worker) < len(self.workers):

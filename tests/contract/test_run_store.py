@@ -266,7 +266,7 @@ def test_the_outbox_holds_a_stage_by_its_name(runs):
     assert loaded(runs).outbox == ()
 
 
-def test_nodes_keep_their_order_and_stages_that_of_their_creation(runs):
+def test_nodes_keep_their_order_and_stages_are_by_creation(runs):
     record = a_record(nodes=200)
     record.nodes = NodeTable(reversed(record.nodes.names))
     runs.create(record, {})
