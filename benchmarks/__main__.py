@@ -16,6 +16,7 @@ from rich.console import Console, RenderableType
 
 from benchmarks import (
     acquire_granted,
+    control_path,
     core_decisions,
     demo,
     fan_out,
@@ -77,6 +78,9 @@ ON_THEIR_OWN: dict[str, OnItsOwn] = {
     "queue_memory": OnItsOwn(measure=lambda _: queue_memory.measure(), turns=0, table=queue_memory.table, as_json=queue_memory.as_json),
     "core_decisions": OnItsOwn(
         measure=core_decisions.measure, turns=core_decisions.TURNS, table=core_decisions.table, as_json=core_decisions.as_json
+    ),
+    "control_path": OnItsOwn(
+        measure=control_path.measure, turns=control_path.TURNS, table=control_path.table, as_json=control_path.as_json
     ),
     "stage_placement": OnItsOwn(
         measure=stage_placement.measure, turns=stage_placement.TURNS, table=stage_placement.table, as_json=stage_placement.as_json

@@ -297,7 +297,7 @@ class Coordinator:
             self._kept.pop(run, None)
 
     def _clear_files(self, record: RunRecord, dropped: tuple[str, ...]) -> None:
-        values = [kept.stored for kept in record.nodes.values()] + [kept.failure.pickled for kept in record.nodes.values() if kept.failure]
+        values = [*record.nodes.stored.values(), *(kept.failure.pickled for kept in record.nodes.rare.values() if kept.failure)]
         keep = frozenset(value.uri for value in values if value is not None and value.uri is not None) - set(dropped)
         _delete_if_possible(partial(self._clear, record.run, keep), f"run {record.run}")
 
@@ -320,8 +320,9 @@ class Coordinator:
             record = self._runs.load(run)
             if record is None:
                 return None
-            self._carry_out(record, record.outbox)
-            self._kept[run] = machine_of(record, self._retrying)
+            machine = machine_of(record, self._retrying)
+            self._carry_out(record, machine.outbox())
+            self._kept[run] = machine
             self._starting.count(record, self._allowed(record))
         return self._kept[run]
 
@@ -367,7 +368,7 @@ class Coordinator:
         starts = as_event(machine.record, allowed, self._starting.preemption(machine.record.tenant))
         change = machine.handle((*events, starts), self._clock.wall_ms())
         machine.record.last_entry = last_entry or machine.record.last_entry
-        machine.record.outbox = change.decisions or machine.record.outbox
+        machine.record.outbox = change.decisions
         if not self._runs.commit(machine.record, change):
             return False
         self._note_run_times(machine.record, change)
@@ -413,8 +414,9 @@ class Coordinator:
 
 def _was_cut_short(record: RunRecord, stage: StageRecord) -> bool:
     """Return whether part of the stage was stopped, skipped or recalled, so that its time is no measure of such stages."""
-    nodes = [record.nodes[node] for node in stage.nodes]
-    return any(node.stage != stage.stage or node.state in (NodeState.CANCELLED, NodeState.SKIPPED) for node in nodes)
+    rows = record.nodes.rows(stage.nodes)
+    has_left = not record.nodes.in_stage(rows, stage.stage).all()
+    return has_left or not record.nodes.states_of(rows).isdisjoint((NodeState.CANCELLED, NodeState.SKIPPED))
 
 
 def _delete_if_possible(delete: Callable[[], None], what: str) -> None:

@@ -9,7 +9,8 @@ import re
 
 from dag.errors import NotRequeued, UnknownLetter
 from dag.run.dead_letters import parted
-from dag.run.runs import NodeRecord, RunRecord, RunStore
+from dag.run.node_table import NodeTable
+from dag.run.runs import RunRecord, RunStore
 from dag.run.states import RUN_ENDS
 from dag.spec.checks import RUN_ID_CHARS_MAX
 from dag.spec.plans import blobs_named_in, plans_of
@@ -61,7 +62,7 @@ def requeue(runs: RunStore, blobs: BlobStore, letter: str, now_ms: int) -> RunId
         digest=dead.digest,
         spec=dead.spec,
         created_ms=now_ms,
-        nodes={NodeId(node): NodeRecord(node=NodeId(node)) for node in spec.nodes},
+        nodes=NodeTable(map(NodeId, spec.nodes)),
     )
     runs.create(again, code)
     runs.drop_dead(tuple(f"{run}:{node}" for node in dead.nodes))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
-from dag.run.runs import NodeRecord, RunRecord, StageRecord
+from dag.run.node_table import NodeRecord
+from dag.run.runs import RunRecord, StageRecord
 from dag.spec.plans import NodePlan
 from mesh.core.ids import NodeId
-from mesh.core.resources import NOTHING
+from mesh.core.resources import NOTHING, ResourceSet
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
 from mesh.stages.spec import StageSpec, TaskSpec
 
@@ -23,9 +25,7 @@ def spec_of(
     preemption: PreemptionPolicy = NEVER_PREEMPTS,
 ) -> StageSpec:
     """Return the stage as its mesh gets it. Its slot covers each single task; its priority is the highest of its tasks."""
-    slot = NOTHING
-    for node in stage.nodes:
-        slot = slot.join(plans[node].task.resources)
+    slot = reduce(ResourceSet.join, {plans[node].task.resources for node in stage.nodes}, NOTHING)
     inside = frozenset(stage.nodes)
     return StageSpec(
         stage=stage.stage,
@@ -45,4 +45,7 @@ def spec_of(
 def _task_of(plan: NodePlan, kept: NodeRecord, inside: frozenset[NodeId]) -> TaskSpec:
     after = tuple(need for need in plan.task.after if need in inside)  # Nodes outside have succeeded when a stage is sent.
     checkpoint = kept.checkpoint.stored if kept.checkpoint is not None else None
-    return replace(plan.task, attempt=kept.attempt, after=after, export=kept.exported, checkpoint=checkpoint)
+    attempt, export = kept.attempt, kept.exported
+    if (attempt, export, checkpoint, len(after)) == (1, False, None, len(plan.task.after)):
+        return plan.task
+    return replace(plan.task, attempt=attempt, after=after, export=export, checkpoint=checkpoint)

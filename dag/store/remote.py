@@ -30,7 +30,7 @@ from typing_extensions import Self
 from dag.client.compiling import Outputs, compile_graph
 from dag.client.tasks import named_call
 from dag.errors import ApiError, ResultTimeout, RunCancelled, UnknownRun
-from dag.run.runs import RunEvent
+from dag.run.run_events import RunEvent
 from dag.run.states import NODE_ENDS, RUN_ENDS, NodeState, RunState
 from dag.spec.checks import RUN_ID, RUN_ID_RULE
 from dag.store.client_access import CLIENT_FILE, Access, find_access

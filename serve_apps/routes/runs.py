@@ -263,7 +263,9 @@ def _ended_answer(ports: Dependencies, principal: Principal, summary: RunSummary
 
 
 def _no_result(ports: Dependencies, record: RunRecord, request_id: str) -> NoResultView:
-    exceptions = [node.failure.pickled for node in record.nodes.values() if node.failure is not None and node.failure.pickled is not None]
+    exceptions = [
+        rare.failure.pickled for rare in record.nodes.rare.values() if rare.failure is not None and rare.failure.pickled is not None
+    ]
     is_failed = record.state is RunState.FAILED
     code, words = ("run_failed", "the run failed") if is_failed else ("run_cancelled", "the run was cancelled")
     return NoResultView(

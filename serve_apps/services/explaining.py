@@ -8,7 +8,8 @@ from functools import cache, partial
 
 from dag.dry_run import dry_run
 from dag.errors import UnknownStage
-from dag.run.runs import NodeRecord, RunRecord, RunSummary, StageRecord
+from dag.run.node_table import NodeTable
+from dag.run.runs import RunRecord, RunSummary, StageRecord
 from dag.run.sending import spec_of
 from dag.run.states import RUN_ENDS, SHOWN_FOR_PLANNED, STAGE_ENDS, RunState, StageState
 from dag.spec.plans import plans_of
@@ -145,7 +146,7 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
         digest=digest(spec),
         spec=kept_form(spec),
         created_ms=snapshot.at_ms,
-        nodes={NodeId(node): NodeRecord(node=NodeId(node)) for node in spec.nodes},
+        nodes=NodeTable(map(NodeId, spec.nodes)),
     )
     ports.runs.check_room(record, spec.blob_bytes())
     check_runnable(ports, spec, record, snapshot)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from dag.run.runs import NodeRecord, RunRecord
+from dag.run.runs import RunRecord
 from mesh.core.ids import NodeId
 from mesh.core.values import Encoding, StoredValue
 from serve_apps.requests.errors import CorruptValue, ValueNotThere
@@ -37,7 +37,8 @@ def stored_of(record: RunRecord, output: Output) -> StoredValue:
     Raises:
         ValueNotThere: The value was not stored.
     """
-    stored = record.nodes.get(output.node, NodeRecord(node=output.node)).stored
+    node = record.nodes.get(output.node)
+    stored = node.stored if node is not None else None
     if stored is None:
         raise ValueNotThere(f"run {record.run} has no value for its output {output.name}")
     return stored

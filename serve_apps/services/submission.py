@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from dag.errors import SpecError
 from dag.planning import NeverPlaced, never_placed
-from dag.run.runs import NodeRecord, RunRecord
+from dag.run.node_table import NodeTable
+from dag.run.runs import RunRecord
 from dag.spec.plans import empty_gangs, misspelt_resources, refused_functions, refused_priorities
 from dag.spec.spec import DagSpec, digest, kept_form, parse
 from dag.spec.strict_json import pointer
@@ -72,7 +73,7 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
         digest=digest(spec),
         spec=kept_form(spec),
         created_ms=ports.clock.wall_ms(),
-        nodes={NodeId(node): NodeRecord(node=NodeId(node)) for node in spec.nodes},
+        nodes=NodeTable(map(NodeId, spec.nodes)),
         key=submission.idempotency_key or "",
     )
     check_runnable(ports, spec, record, snapshot)
