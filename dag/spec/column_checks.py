@@ -25,7 +25,7 @@ from dag.spec.checks import (
     Problem,
     filled_words,
 )
-from dag.spec.columns import GraphColumns, array_of, blobs_of_message, unpacked
+from dag.spec.columns import GraphColumns, blobs_of_message, unpacked
 from dag.spec.document import GraphHead, problem_of_call, validated
 from dag.spec.forms import SHA256, scalar_bytes
 from dag.spec.graph import Graph, order_of
@@ -33,7 +33,7 @@ from dag.spec.options import NodeOptions
 from dag.spec.strict_json import is_writable, pointer, read_with_doubles
 from mesh.core.counting import counted
 from mesh.core.ids import NodeId
-from mesh.stages.calls import PLAIN, BadShape, Calls, Numbers, Shape, filled
+from mesh.stages.calls import PLAIN, BadColumns, Calls, Numbers, Shape, array_of, filled
 
 #: Characters of a wrong name, and wrong names, that a message shows.
 _SHOWN_MAX = 200
@@ -55,6 +55,12 @@ class ColumnChecks:
         Raises:
             SpecError: The message is so wrong that nothing more can be said of the graph.
         """
+        try:
+            return self._checked()
+        except BadColumns as wrong:
+            raise SpecError(((_place(wrong, ""), str(wrong)),)) from None
+
+    def _checked(self) -> GraphColumns | None:
         head_json = self._read("graph", dict)
         if head_json.keys() & {"nodes", "blobs"}:
             raise SpecError((("/graph", "holds `nodes` or `blobs`, which are columns in this form"),))
@@ -125,24 +131,21 @@ class ColumnChecks:
                 continue
             try:
                 found.append(Shape.checked(shape[0], shape[1]))
-            except BadShape as wrong:
-                where = f"/tables/shapes/{place}"
-                for step in wrong.steps:
-                    where = pointer(where, step)
-                problems.append((where, str(wrong)))
+            except BadColumns as wrong:
+                problems.append((_place(wrong, f"/tables/shapes/{place}"), str(wrong)))
         if problems:
             raise SpecError(tuple(problems))
         return functions, found, options
 
     def _calls(self, ids: tuple[NodeId, ...], functions: list[str], shapes: list[Shape], options: int) -> Calls:
         count, raw = len(ids), self._raw
-        function, shape, kind = (array_of(raw, name, count) for name in ("function", "shape", "options"))
-        for name, places, size in (("function", function, len(functions)), ("shape", shape, len(shapes)), ("options", kind, options)):
+        function, shape, kind = (array_of(raw, name, count) for name in ("function", "shape", "kind"))
+        for name, places, size in (("function", function, len(functions)), ("shape", shape, len(shapes)), ("kind", kind, options)):
             used = np.unique(places)
             if used[-1] >= size:
                 raise SpecError(((f"/{name}", f"{used[-1]} is no place in a table of {size}"),))
             if len(used) < size:
-                table = name if name == "options" else f"{name}s"
+                table = "options" if name == "kind" else f"{name}s"
                 unused = np.setdiff1d(np.arange(size), used)[0]
                 raise SpecError(((f"/tables/{table}/{unused}", "no node uses this entry; leave it out"),))
         reads = np.array([each.inputs for each in shapes], np.int64)[shape]
@@ -284,6 +287,12 @@ class _FirstOnly(tuple[NodeId, ...]):
 def graph_of(calls: Calls) -> Graph:
     """Return the nodes with their dependencies."""
     return Graph(dict(zip(calls.ids, calls.needs(), strict=True)))
+
+
+def _place(wrong: BadColumns, place: str) -> str:
+    for step in wrong.steps:
+        place = pointer(place, step)
+    return place
 
 
 def _is_value(form: Any) -> bool:

@@ -5,8 +5,8 @@ A message is one flat msgpack map. Its arrays are little-endian 32-bit integers 
     graph      JSON    `dag/1` without `nodes` and `blobs`
     ids        text    the ids of the nodes, one a line
     tables     JSON    {"functions": ["call:m:f", "blob:<sha256>"], "shapes": [[args, kwargs], …], "options": [{…}, …]}
-    function, shape, options
-               array   place of each node in the table; left out: 0 for all nodes
+    function, shape, kind
+               array   place of each node's function, shape and options in their table; left out: 0 for all nodes
     inputs     array   nodes that each node reads, by place: as many as its shape has
     values     JSON    list of the plain values of each node: as many as its shape has
     after      array   pairs: a node, and a node that it waits for without its value
@@ -26,14 +26,13 @@ from typing import Any
 
 import msgpack
 import numpy as np
-import numpy.typing as npt
 
 from dag.errors import SpecError
 from dag.spec.forms import sha256_of
 from dag.spec.strict_json import TWICE, pointer
 from mesh.core.counting import counted
 from mesh.core.ids import NodeId
-from mesh.stages.calls import Calls, Form, Numbers, Shape, ShapeWriter, numbers
+from mesh.stages.calls import Calls, Form, Shape, ShapeWriter, array_of, json_of, numbers, packed, raw_of
 
 #: Media type of a message.
 MEDIA_TYPE = "application/vnd.schedulemesh.dag+msgpack"
@@ -44,7 +43,7 @@ KEYS: Mapping[str, type] = {
     "tables": bytes,
     "function": bytes,
     "shape": bytes,
-    "options": bytes,
+    "kind": bytes,
     "inputs": bytes,
     "values": bytes,
     "after": bytes,
@@ -52,7 +51,6 @@ KEYS: Mapping[str, type] = {
     "blob_sizes": bytes,
 }
 _NEEDED = ("graph", "ids", "tables")
-_U32 = np.dtype("<u4")
 _WORDS_OF_TYPE: Mapping[type, str] = {bytes: "bytes", str: "text"}
 
 
@@ -73,19 +71,10 @@ class GraphColumns:
             "shapes": [[shape.args, shape.kwargs] for shape in calls.shapes],
             "options": self.options,
         }
-        message: dict[str, Any] = {"graph": _written(self.head), "ids": "\n".join(calls.ids), "tables": _written(tables)}
-        for name, places in (("function", calls.function), ("shape", calls.shape), ("options", calls.kind)):
-            if places.any():
-                message[name] = _raw(places)
-        if len(calls.inputs):
-            message["inputs"] = _raw(calls.inputs)
-        if len(calls.values):
-            message["values"] = _written(list(calls.values))
-        if len(calls.after):
-            message["after"] = _raw(np.stack((calls.ordered, calls.after), axis=1))
+        message: dict[str, Any] = {"graph": json_of(self.head), "tables": json_of(tables), **packed(calls)}
         if with_blobs and self.blobs:
             message["blobs"] = b"".join(self.blobs.values())
-            message["blob_sizes"] = _raw(numbers(map(len, self.blobs.values())))
+            message["blob_sizes"] = raw_of(numbers(map(len, self.blobs.values())))
         return bytes(msgpack.packb(message))
 
     def as_json(self) -> dict[str, Any]:
@@ -100,8 +89,8 @@ class GraphColumns:
         calls = self.calls
         kind, _, name = calls.function_of(place).partition(":")
         described: dict[str, Any] = {"call": name} if kind == "call" else {"function": {"$blob": name}}
-        described["args"] = list(calls.args_of(place))
-        described["kwargs"] = calls.kwargs_of(place)
+        args, kwargs = calls.arguments_of(place)
+        described["args"], described["kwargs"] = list(args), kwargs
         described["after"] = list(calls.after_of(place))
         described["options"] = dict(self.options[calls.kind_of(place)])
         return {key: value for key, value in described.items() if value}
@@ -197,26 +186,6 @@ def unpacked(message: bytes) -> dict[str, Any]:
     return raw
 
 
-def array_of(raw: Mapping[str, Any], name: str, count: int | None = None) -> Numbers:
-    """Return an array of a message.
-
-    Args:
-        count: How many numbers it must have; None: any number of them.
-
-    Raises:
-        SpecError: Its length is wrong.
-    """
-    data = raw.get(name)
-    if data is None:
-        return np.zeros(count or 0, np.uint32)
-    if len(data) % _U32.itemsize:
-        raise SpecError(((f"/{name}", f"{counted(len(data), 'byte')} are no array of 32-bit integers"),))
-    found: npt.NDArray[np.uint32] = np.frombuffer(data, _U32).astype(np.uint32, copy=False)
-    if count is not None and len(found) != count:
-        raise SpecError(((f"/{name}", f"has {len(found)} numbers; it must have {count}"),))
-    return found
-
-
 def blobs_of_message(raw: Mapping[str, Any]) -> dict[str, bytes]:
     """Return the pickled bytes by their SHA-256. Raises SpecError if the sizes do not add up."""
     sizes, data = array_of(raw, "blob_sizes"), raw.get("blobs", b"")
@@ -237,11 +206,3 @@ def _once(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
 
 def _no_extension(code: int, _data: bytes) -> Iterator[Any]:
     raise ValueError(f"the extension type {code} means nothing here")
-
-
-def _written(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-
-
-def _raw(places: npt.NDArray[Any]) -> bytes:
-    return bytes(places.astype(_U32, copy=False).tobytes())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,9 +15,11 @@ from dag.spec.spec import PROBLEMS_MAX, DagSpec
 from dag.spec.strict_json import pointer
 from mesh.core.ids import MeshId, NodeId
 from mesh.core.near_names import NO_MESH_HAS, near_resource, unheld
-from mesh.core.resources import ResourceSet
+from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.shapes import Gang
-from mesh.stages.spec import TaskSpec, blobs_of
+from mesh.core.values import StoredValue
+from mesh.stages.calls import blobs_of
+from mesh.stages.spec import StageTasks, TaskKind, TaskSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,25 +83,59 @@ class Plans(Mapping[NodeId, NodePlan]):
     def __contains__(self, node: object) -> bool:
         return node in self.calls.place_of
 
-    def blobs(self) -> frozenset[str]:
-        """Return the hashes of the pickled bytes of all nodes, without the plans of the nodes."""
-        return self.calls.blobs()
+    def slot_of(self, nodes: Iterable[NodeId]) -> ResourceSet:
+        """Return the least slot that covers each single node."""
+        slot = NOTHING
+        for kind in self._kinds_of(nodes):
+            slot = slot.join(kind.task.resources)
+        return slot
+
+    def priority_of(self, nodes: Iterable[NodeId]) -> int:
+        """Return the highest priority of these nodes."""
+        return max(kind.priority for kind in self._kinds_of(nodes))
+
+    def tasks_of(
+        self,
+        nodes: Sequence[NodeId],
+        *,
+        attempts: Mapping[int, int],
+        exported: Iterable[int],
+        checkpoints: Mapping[int, StoredValue],
+    ) -> StageTasks:
+        """Return a stage's tasks as columns; of `after`, what is inside the stage.
+
+        Args:
+            nodes: In topological order.
+            attempts: Attempts other than the first, by place in `nodes`.
+            exported: Places of the nodes whose values leave the mesh.
+            checkpoints: The last one of nodes that have one, by place.
+        """
+        places = np.fromiter(map(self.calls.place_of.__getitem__, nodes), np.int64, len(nodes))
+        kinds = tuple(kind.task for kind in self._kinds)
+        return StageTasks(self.calls.take(places), kinds, attempts=attempts, exported=frozenset(exported), checkpoints=checkpoints)
+
+    def _kinds_of(self, nodes: Iterable[NodeId]) -> list[_Kind]:
+        if len(self._kinds) == 1:
+            return self._kinds
+        place_of, kind_of = self.calls.place_of, self.calls.kind_of
+        return [self._kinds[number] for number in sorted({kind_of(place_of[node]) for node in nodes})]
 
     def _plan(self, place: int) -> NodePlan:
         calls = self.calls
         kind = self._kinds[calls.kind_of(place)]
         node = calls.ids[place]
+        args, kwargs = calls.arguments_of(place)
         task = TaskSpec(
             node=node,
             attempt=1,
             function=calls.function_of(place),
-            args=calls.args_of(place),
-            kwargs=calls.kwargs_of(place),
+            args=args,
+            kwargs=kwargs,
             inputs=calls.inputs_of(place),
             after=calls.after_of(place),
-            resources=kind.resources,
-            ray_options=kind.ray_options,
-            gang=kind.gang,
+            resources=kind.task.resources,
+            ray_options=kind.task.ray_options,
+            gang=kind.task.gang,
         )
         return NodePlan(
             task=task,
@@ -116,9 +152,7 @@ class Plans(Mapping[NodeId, NodePlan]):
 class _Kind:
     """Meaning of the options that some nodes share."""
 
-    resources: ResourceSet
-    ray_options: dict[str, Any]
-    gang: Gang | None
+    task: TaskKind
     labels: Mapping[str, str]
     mesh: MeshId | None
     retries: int
@@ -128,9 +162,7 @@ class _Kind:
 
 def _kind_of(options: NodeOptions) -> _Kind:
     return _Kind(
-        resources=options.needs(),
-        ray_options=options.for_ray(),
-        gang=options.as_gang(),
+        task=TaskKind(resources=options.needs(), ray_options=options.for_ray(), gang=options.as_gang()),
         labels=options.labels or {},
         mesh=MeshId(options.mesh) if options.mesh is not None else None,
         retries=options.retries or 0,

@@ -25,7 +25,7 @@ import numpy as np
 from dag.errors import CycleError, SpecError
 from dag.spec.checks import Problem, SpecChecks
 from dag.spec.column_checks import ColumnChecks
-from dag.spec.columns import ColumnsBuilder, GraphColumns, array_of, unpacked
+from dag.spec.columns import ColumnsBuilder, GraphColumns, unpacked
 from dag.spec.document import NO_OPTIONS, CodeSpec, GraphDocument, GraphHead, NodeSpec, OutputSpec, PickledFunction, validated
 from dag.spec.graph import Graph, Places, order_of
 from dag.spec.options import KEPT, NodeOptions
@@ -33,6 +33,7 @@ from dag.spec.strict_json import read_with_doubles
 from mesh.core.counting import counted
 from mesh.core.ids import NodeId
 from mesh.stages.calls import Calls, Form, Shape, ShapeWriter, filled
+from mesh.stages.calls import unpacked as calls_of
 
 #: Limit on the listed problems; further ones are only counted.
 PROBLEMS_MAX = 200
@@ -145,11 +146,12 @@ class _Nodes(Mapping[str, NodeSpec]):
     def __getitem__(self, node: str) -> NodeSpec:
         calls, place = self._calls, self._calls.place_of[NodeId(node)]
         kind, _, name = calls.function_of(place).partition(":")
+        args, kwargs = calls.arguments_of(place)
         return NodeSpec.model_construct(
             call=name if kind == "call" else None,
             function=None if kind == "call" else PickledFunction.model_construct(sha256=name),
-            args=list(calls.args_of(place)),
-            kwargs=calls.kwargs_of(place),
+            args=list(args),
+            kwargs=kwargs,
             after=list(calls.after_of(place)),
             options=self._spec.options[calls.kind_of(place)],
         )
@@ -334,20 +336,7 @@ def _of_kept(raw: Mapping[str, Any]) -> DagSpec:
     head, problems = validated(GraphHead, head_json, context=KEPT)
     if head is None:
         raise SpecError(problems)
-    ids = raw["ids"].split("\n")
-    after = array_of(raw, "after")
-    calls = Calls(
-        ids=tuple(ids),
-        functions=tuple(tables["functions"]),
-        shapes=tuple(Shape.checked(args, kwargs) for args, kwargs in tables["shapes"]),
-        function=array_of(raw, "function", len(ids)),
-        shape=array_of(raw, "shape", len(ids)),
-        kind=array_of(raw, "options", len(ids)),
-        inputs=array_of(raw, "inputs"),
-        values=json.loads(raw["values"]) if "values" in raw else (),
-        ordered=after[::2],
-        after=after[1::2],
-    )
+    calls = calls_of(raw, tables["functions"], tables["shapes"])
     options = tuple(NodeOptions.model_validate(given, context=KEPT) for given in tables["options"])
     return DagSpec(head=head, columns=GraphColumns(head=head_json, calls=calls, options=tuple(tables["options"])), options=options)
 

@@ -17,6 +17,7 @@ Source: compressed sparse rows, as graph libraries store edges; ADR 0053.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,6 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mesh.core.counting import counted
 from mesh.core.ids import NodeId
 
 #: An argument form, see `mesh.stages.spec`.
@@ -41,8 +43,8 @@ def numbers(values: Iterable[int]) -> Numbers:
     return np.fromiter(values, dtype=np.uint32)
 
 
-class BadShape(ValueError):
-    """A shape with a wrong hole, or one that has a simpler form. `steps` leads to the place."""
+class BadColumns(ValueError):
+    """Wrong columns: an array of another length, a shape with a wrong hole or a simpler form. `steps` leads to the place."""
 
     def __init__(self, steps: tuple[str | int, ...], words: str) -> None:
         super().__init__(words)
@@ -60,7 +62,7 @@ class Shape:
 
     @classmethod
     def checked(cls, args: Sequence[Form], kwargs: Mapping[str, Form]) -> Shape:
-        """Return the shape with its holes counted. Raises BadShape."""
+        """Return the shape with its holes counted. Raises BadColumns."""
         holes = _Holes()
         for index, form in enumerate(args):
             holes.count(form, ("args", index))
@@ -77,10 +79,10 @@ class _Holes:
 
     def count(self, argument: Form, place: tuple[str | int, ...]) -> None:
         if type(argument) in PLAIN:
-            raise BadShape(place, 'is a plain value; put it among the values, with {"$value": number} here')
+            raise BadColumns(place, 'is a plain value; put it among the values, with {"$value": number} here')
         if type(argument) is dict and "$value" in argument:
             if argument != {"$value": self.values} or type(argument["$value"]) is not int:
-                raise BadShape(place, f'must be {{"$value": {self.values}}}: values are numbered from 0, in reading order')
+                raise BadColumns(place, f'must be {{"$value": {self.values}}}: values are numbered from 0, in reading order')
             self.values += 1
             return
         self._count_inputs(argument, place)
@@ -91,7 +93,7 @@ class _Holes:
             part, steps = pending.pop()
             if type(part) is list:
                 if is_run(part, self.inputs):
-                    raise BadShape(steps, f'must be {{"$list": [{self.inputs}, {len(part)}]}}: a list of new inputs')
+                    raise BadColumns(steps, f'must be {{"$list": [{self.inputs}, {len(part)}]}}: a list of new inputs')
                 pending.extend((part[index], (*steps, index)) for index in range(len(part) - 1, -1, -1))
             elif type(part) is dict:
                 if "$ref" in part:
@@ -99,21 +101,21 @@ class _Holes:
                 elif "$list" in part:
                     self._count_list(part, steps)
                 elif "$value" in part:
-                    raise BadShape(steps, "`$value` stands for a whole argument only")
+                    raise BadColumns(steps, "`$value` stands for a whole argument only")
                 else:
                     pending.extend((below, (*steps, key)) for key, below in reversed(part.items()))
 
     def _count_ref(self, part: dict[str, Form], steps: tuple[str | int, ...]) -> None:
         number = part["$ref"]
         if type(number) is not int or not 0 <= number <= self.inputs:
-            raise BadShape(steps, f"`$ref` must be a number from 0 to {self.inputs}: inputs are numbered by their first use")
+            raise BadColumns(steps, f"`$ref` must be a number from 0 to {self.inputs}: inputs are numbered by their first use")
         self.inputs += number == self.inputs
 
     def _count_list(self, part: dict[str, Form], steps: tuple[str | int, ...]) -> None:
         run = part["$list"]
         is_pair = type(run) is list and len(run) == 2 and type(run[0]) is type(run[1]) is int  # noqa: PLR2004
         if len(part) > 1 or not is_pair or run[0] != self.inputs or run[1] < _LIST_MIN:
-            raise BadShape(steps, f'must be {{"$list": [{self.inputs}, count]}}: new inputs, {_LIST_MIN} or more')
+            raise BadColumns(steps, f'must be {{"$list": [{self.inputs}, count]}}: new inputs, {_LIST_MIN} or more')
         self.inputs += run[1]
 
 
@@ -238,15 +240,12 @@ class Calls:
         """Return the nodes that a call waits for without their values."""
         return self._rows.after(place)
 
-    def args_of(self, place: int) -> tuple[Form, ...]:
-        """Return the forms of the positional arguments."""
-        rows, shape = self._rows, self.shapes[self._rows.shape[place]]
-        return tuple([filled(form, rows.inputs(place), rows.values(place)) for form in shape.args])
-
-    def kwargs_of(self, place: int) -> dict[str, Form]:
-        """Return the forms of the arguments by name."""
-        rows, shape = self._rows, self.shapes[self._rows.shape[place]]
-        return {name: filled(form, rows.inputs(place), rows.values(place)) for name, form in shape.kwargs.items()} if shape.kwargs else {}
+    def arguments_of(self, place: int) -> tuple[tuple[Form, ...], dict[str, Form]]:
+        """Return the forms of the arguments by position, and of those by name."""
+        rows = self._rows
+        shape, inputs, values = self.shapes[rows.shape[place]], rows.inputs(place), rows.values(place)
+        args = tuple([filled(form, inputs, values) for form in shape.args])
+        return args, {name: filled(form, inputs, values) for name, form in shape.kwargs.items()} if shape.kwargs else {}
 
     def function_of(self, place: int) -> str:
         """Return the function of a call."""
@@ -368,3 +367,73 @@ def _part_of(table: tuple[Any, ...], places: Numbers) -> tuple[tuple[Any, ...], 
     if len(used) == len(table):
         return table, places
     return tuple(table[place] for place in used.tolist()), np.searchsorted(used, places).astype(np.uint32)
+
+
+_U32 = np.dtype("<u4")
+
+
+def packed(calls: Calls) -> dict[str, Any]:
+    """Return the columns, without the tables, as text, bytes of arrays and JSON. A column that is left out is empty, or all 0."""
+    found: dict[str, Any] = {"ids": "\n".join(calls.ids)}
+    for name, places in (("function", calls.function), ("shape", calls.shape), ("kind", calls.kind)):
+        if places.any():
+            found[name] = raw_of(places)
+    if len(calls.inputs):
+        found["inputs"] = raw_of(calls.inputs)
+    if len(calls.values):
+        found["values"] = json_of(list(calls.values))
+    if len(calls.after):
+        found["after"] = raw_of(np.stack((calls.ordered, calls.after), axis=1))
+    return found
+
+
+def unpacked(raw: Mapping[str, Any], functions: Sequence[str], shapes: Sequence[Sequence[Any]], outside: tuple[NodeId, ...] = ()) -> Calls:
+    """Return the calls of columns that this project has packed: only lengths and shapes are checked. Raises BadColumns, ValueError."""
+    ids = tuple(map(NodeId, raw["ids"].split("\n")))
+    after = array_of(raw, "after")
+    calls = Calls(
+        ids=ids,
+        functions=tuple(functions),
+        shapes=tuple([Shape.checked(args, kwargs) for args, kwargs in shapes]),
+        function=array_of(raw, "function", len(ids)),
+        shape=array_of(raw, "shape", len(ids)),
+        kind=array_of(raw, "kind", len(ids)),
+        inputs=array_of(raw, "inputs"),
+        values=json.loads(raw["values"]) if "values" in raw else (),
+        ordered=after[::2],
+        after=after[1::2],
+        outside=outside,
+    )
+    if len(calls.inputs) != calls.input_ptr[-1] or len(calls.values) != calls.value_ptr[-1]:
+        raise BadColumns(("inputs",), "the shapes have other numbers of inputs or values")
+    return calls
+
+
+def array_of(raw: Mapping[str, Any], name: str, count: int | None = None) -> Numbers:
+    """Return an array of a flat map; zeros, if it is left out.
+
+    Args:
+        count: How many numbers it must have; None: any number of them.
+
+    Raises:
+        BadColumns: Its length is wrong.
+    """
+    data = raw.get(name)
+    if data is None:
+        return np.zeros(count or 0, np.uint32)
+    if len(data) % _U32.itemsize:
+        raise BadColumns((name,), f"{counted(len(data), 'byte')} are no array of 32-bit integers")
+    found: Numbers = np.frombuffer(data, _U32).astype(np.uint32, copy=False)
+    if count is not None and len(found) != count:
+        raise BadColumns((name,), f"has {len(found)} numbers; it must have {count}")
+    return found
+
+
+def json_of(value: Any) -> bytes:
+    """Return plain data as JSON."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def raw_of(places: npt.NDArray[Any]) -> bytes:
+    """Return the bytes of an array."""
+    return bytes(places.astype(_U32, copy=False).tobytes())
