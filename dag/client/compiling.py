@@ -101,7 +101,7 @@ class _Compiler:
         self.built = ColumnsBuilder()
         self.writer = FormWriter(self.place_of)
         self.runtime_env: dict[str, Any] = {}  #: Environment of all nodes; a run has one, because a runner has one.
-        self._first_env = NodeId("")  #: The first node that asked for it.
+        self._first_env = ""  #: The first node that asked for it.
         self._known: dict[tuple[int, int], tuple[int, int, str]] = {}  #: Function, options and name of nodes, by the `id` of both.
         self._functions: dict[int, int] = {}  #: Place of functions in their table, by their `id`.
         self._taken: dict[str, int] = {}  #: Each name to its last number.
@@ -117,7 +117,6 @@ class _Compiler:
             node = pending.pop()
             if node is None:
                 node, _ = opened.popitem()
-                self._append(node)
             elif node in place_of:
                 continue
             elif node in opened:
@@ -127,8 +126,8 @@ class _Compiler:
                 pending.append(None)
                 needs.reverse()
                 pending += needs
-            else:
-                self._append(node)
+                continue
+            self._append(node)
 
     def _open_needs(self, node: Node) -> list[Node]:
         """Return the nodes that this node needs and that are not appended yet, in reading order, with repeats."""
@@ -147,13 +146,16 @@ class _Compiler:
     def _append(self, node: Node) -> None:
         built, place_of, pair = self.built, self.place_of, (id(node.function), id(node.settings))
         known = self._known.get(pair)
-        if known is None:
-            own = self._named(self._base_of(node))
-            known = self._known[pair] = self._meet(node, own)
+        base = self._base_of(node) if known is None else known[2]
+        number = self._taken.get(base)
+        if number is None or (own := f"{base}-{number + 1}") in self._taken:
+            own = self._free_name(base)
         else:
-            own = self._named(known[2])
+            self._taken[base], self._taken[own] = number + 1, 1
+        if known is None:
+            known = self._known[pair] = self._meet(node, own)
         read: dict[int, int] = {}  #: Places of the inputs, with their numbers.
-        holes: list[Any] = []  #: Numbers of inputs; None for plain values.
+        holes: list[int | None] = []  #: Numbers of inputs; None for plain values.
         values: list[Any] = []
         for value in (*node.args, *node.kwargs.values()) if node.kwargs else node.args:
             kind = type(value)
@@ -171,30 +173,33 @@ class _Compiler:
             if found is None:
                 found = self._simple[key] = self._full_shape(node, own)[0]
             shape = found
+        place = len(place_of)
+        built.ids.append(own)
+        built.function.append(known[0])
+        built.shape.append(shape)
+        built.kind.append(known[1])
         built.inputs += read
         built.values += values
         if node.settings.after:
-            for need in dict.fromkeys(place_of[need] for need in node.settings.after):
-                if need not in read:
-                    built.ordered.append(len(place_of))
-                    built.after.append(need)
-        built.append(own, known[0], shape, known[1])
-        place_of[node] = len(place_of)
+            needs = [need for need in dict.fromkeys(place_of[need] for need in node.settings.after) if need not in read]
+            built.after += needs
+            built.ordered += [place] * len(needs)
+        place_of[node] = place
 
     def _base_of(self, node: Node) -> str:
         plain = _NOT_IN_IDS.sub("-", node.settings.name or name_of(node.function)).lstrip(".:[]-")
         return plain[:_BASE_CHARS_MAX].rstrip("-") or "node"
 
-    def _named(self, base: str) -> NodeId:
-        """Return the first free id of a node with this name."""
+    def _free_name(self, base: str) -> str:
+        """Return the first free id of a node with this name, and take it."""
         name, taken = base, self._taken
         while name in taken:
             taken[base] += 1
             name = f"{base}-{taken[base]}"
         taken.setdefault(name, 1)
-        return NodeId(name)
+        return name
 
-    def _meet(self, node: Node, own: NodeId) -> tuple[int, int, str]:
+    def _meet(self, node: Node, own: str) -> tuple[int, int, str]:
         """Return the places of function and options in their tables, and the name, at the first node of its kind."""
         settings, function = node.settings, self._functions.get(id(node.function))
         if function is None:
@@ -208,7 +213,7 @@ class _Compiler:
             raise SpecError((("/code/runtime_env", described),))
         return function, self.built.options_at(settings.on_the_wire()), self._base_of(node)
 
-    def _full_shape(self, node: Node, own: NodeId) -> tuple[int, dict[int, int], list[Any]]:
+    def _full_shape(self, node: Node, own: str) -> tuple[int, dict[int, int], list[Any]]:
         """Return the place of the node's shape, its inputs with their numbers, and its plain values."""
         place, written = pointer("/nodes", own), ShapeWriter()
         args = [

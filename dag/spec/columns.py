@@ -105,7 +105,7 @@ class ColumnsBuilder:
         self.options: dict[str, int] = {}
         self._shape_table: list[Shape] = []
         self._options_table: list[Mapping[str, Any]] = []
-        self.ids: list[NodeId] = []
+        self.ids: list[str] = []
         self.function: list[int] = []
         self.shape: list[int] = []
         self.kind: list[int] = []
@@ -134,7 +134,7 @@ class ColumnsBuilder:
             self._shape_table.append(Shape(tuple(args), kwargs, len(written.inputs), len(written.values)))
         return place
 
-    def append(self, node: NodeId, function: int, shape: int, kind: int) -> None:
+    def append(self, node: str, function: int, shape: int, kind: int) -> None:
         """Append a node; the caller appends its inputs and values."""
         self.ids.append(node)
         self.function.append(function)
@@ -144,7 +144,7 @@ class ColumnsBuilder:
     def calls(self) -> Calls:
         """Return the columns."""
         return Calls(
-            ids=tuple(self.ids),
+            ids=tuple(self.ids),  # type: ignore[arg-type]  # ids are text; NodeId() of each would cost more than its node
             functions=tuple(self.functions),
             shapes=tuple(self._shape_table),
             function=np.array(self.function, np.uint32),

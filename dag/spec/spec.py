@@ -324,7 +324,7 @@ def _of_document(document: GraphDocument) -> DagSpec:
             if place_of[need] not in written.inputs:
                 built.ordered.append(len(built.ids))
                 built.after.append(place_of[need])
-        built.append(NodeId(node), built.function_at(function), built.shape_at(args, kwargs, written), kind)
+        built.append(node, built.function_at(function), built.shape_at(args, kwargs, written), kind)
     head = GraphHead.model_construct(**{name: getattr(document, name) for name in GraphHead.model_fields})
     columns = GraphColumns(head=head.as_json(), calls=built.calls(), options=built.options_table(), blobs=document.blobs)
     return DagSpec(head=head, columns=columns, options=tuple(options[kind] for kind in range(len(options))))
