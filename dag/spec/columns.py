@@ -31,7 +31,6 @@ from dag.errors import SpecError
 from dag.spec.forms import sha256_of
 from dag.spec.strict_json import TWICE, pointer
 from mesh.core.counting import counted
-from mesh.core.ids import NodeId
 from mesh.stages.calls import Calls, Form, Shape, ShapeWriter, array_of, json_of, numbers, packed, raw_of
 
 #: Media type of a message.

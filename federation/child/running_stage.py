@@ -123,7 +123,7 @@ class RunningStage:
         if held.left is None:
             stage.width = 0
         else:
-            stage.done = {task.node for task in claimed.spec.tasks}.difference(held.left)
+            stage.done = set(claimed.spec.nodes).difference(held.left)
         return stage
 
     @classmethod
@@ -222,9 +222,9 @@ class RunningStage:
 
 def _readers_in(spec: StageSpec) -> dict[NodeId, list[NodeId]]:
     readers: dict[NodeId, list[NodeId]] = {}
-    for task in spec.tasks:
-        for need in (*task.inputs, *task.after):
-            readers.setdefault(need, []).append(task.node)
+    for node, needs in zip(spec.nodes, spec.needs(), strict=True):
+        for need in needs:
+            readers.setdefault(need, []).append(node)
     return readers
 
 

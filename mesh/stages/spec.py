@@ -225,6 +225,17 @@ class StageSpec:
     deadline_ms: int | None = None  #: Time from its claim until it is withdrawn from the mesh; None: no limit.
 
     @property
+    def nodes(self) -> tuple[NodeId, ...]:
+        """Return the nodes of the tasks, in topological order."""
+        return self.tasks.calls.ids if isinstance(self.tasks, StageTasks) else tuple(task.node for task in self.tasks)
+
+    def needs(self) -> Iterator[tuple[NodeId, ...]]:
+        """Yield the nodes that each task reads or waits for, each once."""
+        if isinstance(self.tasks, StageTasks):
+            return self.tasks.calls.needs()
+        return (tuple(dict.fromkeys((*task.inputs, *task.after))) for task in self.tasks)
+
+    @property
     def gang(self) -> Gang | None:
         """Return the gang that each slot is; tasks with different gangs share no stage."""
         if isinstance(self.tasks, StageTasks):
