@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +23,7 @@ from mesh.stages.calls import PLAIN, ShapeWriter
 
 Outputs = Node | Mapping[str, Node] | Sequence[Node]
 
+_ONLY_NODES = frozenset({Node})
 #: Name of a single output.
 RESULT = "result"
 _PARAM_BYTES_MAX = 256 * 1024
@@ -102,9 +103,12 @@ class _Compiler:
         self.writer = FormWriter(self.place_of)
         self.runtime_env: dict[str, Any] = {}  #: Environment of all nodes; a run has one, because a runner has one.
         self._first_env = ""  #: The first node that asked for it.
+        self._last = Node(None, (), {}, None)  # type: ignore[arg-type]  # no node has these
+        self._last_known = (0, 0, "")  #: Function, options and name of the last node.
         self._known: dict[tuple[int, int], tuple[int, int, str]] = {}  #: Function, options and name of nodes, by the `id` of both.
         self._functions: dict[int, int] = {}  #: Place of functions in their table, by their `id`.
         self._taken: dict[str, int] = {}  #: Each name to its last number.
+        self._readers: dict[int, int] = {}  #: Place of shapes whose arguments are different nodes, by their number.
         self._simple: dict[tuple[Any, ...], int] = {}  #: Place of shapes whose arguments are nodes and plain values, by their holes.
 
     def add(self, outputs: Iterable[Node]) -> None:
@@ -144,47 +148,70 @@ class _Compiler:
         return needs
 
     def _append(self, node: Node) -> None:
-        built, place_of, pair = self.built, self.place_of, (id(node.function), id(node.settings))
-        known = self._known.get(pair)
-        base = self._base_of(node) if known is None else known[2]
-        number = self._taken.get(base)
-        if number is None or (own := f"{base}-{number + 1}") in self._taken:
-            own = self._free_name(base)
+        built, place_of = self.built, self.place_of
+        if node.function is self._last.function and node.settings is self._last.settings:
+            function, kind, base = self._last_known
+            number = self._taken[base]
+            if (own := f"{base}-{number + 1}") in self._taken:
+                own = self._free_name(base)
+            else:
+                self._taken[base], self._taken[own] = number + 1, 1
         else:
-            self._taken[base], self._taken[own] = number + 1, 1
+            own, (function, kind, _) = self._change_to(node)
+        inputs: Collection[int]
+        if not node.kwargs and _ONLY_NODES.issuperset(map(type, node.args)):
+            inputs = [place_of[need] for need in node.args]
+            found = self._readers.get(len(inputs)) if len(inputs) == 1 or len(set(inputs)) == len(inputs) else None
+            if found is None:
+                found, inputs = self._shape_of(node, own)
+        else:
+            found, inputs = self._shape_of(node, own)
+        place = len(built.ids)
+        built.ids.append(own)
+        built.function.append(function)
+        built.shape.append(found)
+        built.kind.append(kind)
+        built.inputs += inputs
+        if node.settings.after:
+            needs = [need for need in dict.fromkeys(place_of[need] for need in node.settings.after) if need not in inputs]
+            built.after += needs
+            built.ordered += [place] * len(needs)
+        place_of[node] = place
+
+    def _change_to(self, node: Node) -> tuple[str, tuple[int, int, str]]:
+        """Return the id of a node that has another function, or other options, than the node before, and what it shares with others."""
+        pair = (id(node.function), id(node.settings))
+        known = self._known.get(pair)
+        own = self._free_name(self._base_of(node) if known is None else known[2])
         if known is None:
             known = self._known[pair] = self._meet(node, own)
+        self._last, self._last_known = node, known
+        return own, known
+
+    def _shape_of(self, node: Node, own: str) -> tuple[int, Collection[int]]:
+        """Return the place of the node's shape, and its inputs; append its plain values."""
         read: dict[int, int] = {}  #: Places of the inputs, with their numbers.
         holes: list[int | None] = []  #: Numbers of inputs; None for plain values.
         values: list[Any] = []
         for value in (*node.args, *node.kwargs.values()) if node.kwargs else node.args:
             kind = type(value)
             if kind is Node:
-                holes.append(read.setdefault(place_of[value], len(read)))
+                holes.append(read.setdefault(self.place_of[value], len(read)))
             elif kind in PLAIN and is_exact_scalar(value) and (kind is not str or scalar_bytes(value) <= LITERAL_BYTES_MAX):
                 holes.append(None)
                 values.append(value)
             else:
                 shape, read, values = self._full_shape(node, own)
-                break
-        else:
-            key = (len(node.args), *node.kwargs, *holes) if node.kwargs else tuple(holes)
-            found = self._simple.get(key)
-            if found is None:
-                found = self._simple[key] = self._full_shape(node, own)[0]
-            shape = found
-        place = len(place_of)
-        built.ids.append(own)
-        built.function.append(known[0])
-        built.shape.append(shape)
-        built.kind.append(known[1])
-        built.inputs += read
-        built.values += values
-        if node.settings.after:
-            needs = [need for need in dict.fromkeys(place_of[need] for need in node.settings.after) if need not in read]
-            built.after += needs
-            built.ordered += [place] * len(needs)
-        place_of[node] = place
+                self.built.values += values
+                return shape, read
+        key = (len(node.args), *node.kwargs, *holes) if node.kwargs else tuple(holes)
+        found = self._simple.get(key)
+        if found is None:
+            found = self._simple[key] = self._full_shape(node, own)[0]
+            if not node.kwargs and len(read) == len(holes):
+                self._readers[len(holes)] = found
+        self.built.values += values
+        return found, read
 
     def _base_of(self, node: Node) -> str:
         plain = _NOT_IN_IDS.sub("-", node.settings.name or name_of(node.function)).lstrip(".:[]-")

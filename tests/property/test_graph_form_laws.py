@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import msgpack
@@ -26,7 +27,6 @@ from mesh.stages.spec import StageSpec
 CODE = b"pickled code"
 SHA = hashlib.sha256(CODE).hexdigest()
 
-names = st.text("abcXYZ019._:[]-", min_size=1, max_size=6).map(lambda text: f"n{text}")
 plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5)
 keys = st.text(max_size=3).map(lambda key: f"${key}" if key.startswith("$") else key)
 options = st.fixed_dictionaries(
@@ -41,45 +41,79 @@ options = st.fixed_dictionaries(
 )
 
 
-def forms(earlier: list[str], params: list[str]) -> st.SearchStrategy[Any]:
-    """Return argument forms that read these nodes and parameters."""
-    leaves = plain | st.just({"$uri": "s3://a"}) | st.just({"$blob": SHA})
-    if earlier:
-        paths = st.lists(st.integers(0, 3) | st.text(max_size=2), max_size=2)
-        leaves |= st.sampled_from(earlier).map(lambda node: {"$ref": node})
-        leaves |= st.builds(lambda node, path: {"$ref": node, "path": path}, st.sampled_from(earlier), paths)
-        leaves |= st.lists(st.sampled_from(earlier), max_size=4).map(lambda nodes: [{"$ref": node} for node in nodes])
-    if params:
-        leaves |= st.sampled_from(params).map(lambda name: {"$param": name})
-    return st.recursive(
-        leaves,
-        lambda below: (
-            st.lists(below, max_size=3)
-            | st.dictionaries(keys, below, max_size=3)
-            | st.lists(below, max_size=2).map(lambda parts: {"$tuple": parts})
-        ),
-        max_leaves=6,
-    )
+@dataclass(frozen=True)
+class Named:
+    """Place of a node or a parameter in a form, until the names are known."""
+
+    kind: str
+    number: int
+    path: tuple[Any, ...] | None = None
+
+
+places = st.integers(0, 5)
+leaves = (
+    plain
+    | st.just({"$uri": "s3://a"})
+    | st.just({"$blob": SHA})
+    | st.builds(Named, st.sampled_from(["$ref", "$ref", "$param"]), places, st.none() | st.just((0, "k")))
+    | st.lists(st.builds(Named, st.just("$ref"), places), max_size=4)
+)
+forms = st.recursive(
+    leaves,
+    lambda below: (
+        st.lists(below, max_size=3)
+        | st.dictionaries(keys, below, max_size=2)
+        | st.lists(below, max_size=2).map(lambda parts: {"$tuple": parts})
+    ),
+    max_leaves=4,
+)
+drawn_nodes = st.lists(
+    st.fixed_dictionaries(
+        {
+            "function": st.sampled_from([{"call": "m:f"}, {"call": "m:g"}, {"function": {"$blob": SHA}}]),
+            "args": st.lists(forms, max_size=3),
+            "kwargs": st.dictionaries(st.text(max_size=2), forms, max_size=2),
+            "after": st.lists(places, max_size=2),
+            "options": options,
+        }
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+def with_names(form: Any, earlier: list[str], params: list[str]) -> Any:
+    """Return the form with names of nodes and parameters; null where there is none."""
+    if isinstance(form, Named):
+        known = earlier if form.kind == "$ref" else params
+        path = {"path": list(form.path)} if form.path is not None and form.kind == "$ref" else {}
+        return {form.kind: known[form.number % len(known)], **path} if known else None
+    if isinstance(form, dict):
+        return {key: with_names(part, earlier, params) for key, part in form.items()}
+    return [with_names(part, earlier, params) for part in form] if isinstance(form, list) else form
 
 
 @st.composite
 def documents(draw: st.DrawFn) -> dict[str, Any]:
-    """Draw a valid graph as JSON; its nodes stand in any order."""
-    ids = draw(st.lists(names, min_size=1, max_size=6, unique=True))
-    params = draw(st.dictionaries(names, plain, max_size=2))
+    """Draw a valid graph as JSON; its nodes stand in the order of their needs, or turned round."""
+    drawn = draw(drawn_nodes)
+    ids = [f"n{place}{draw(st.sampled_from(['', '.x', ':[1]']))}" for place in range(len(drawn))]
+    params = draw(st.dictionaries(st.sampled_from(["p", "q"]), plain, max_size=2))
     nodes: dict[str, Any] = {}
-    for place, node in enumerate(ids):
-        form = forms(ids[:place], list(params))
-        fields: dict[str, Any] = {"call": draw(st.sampled_from(["m:f", "m:g"]))} if draw(st.booleans()) else {"function": {"$blob": SHA}}
-        fields["args"] = draw(st.lists(form, max_size=3))
-        fields["kwargs"] = draw(st.dictionaries(st.text(max_size=3), form, max_size=3))
-        fields["after"] = draw(st.lists(st.sampled_from(ids[:place]), max_size=2)) if place else []
-        fields["options"] = draw(options)
-        nodes[node] = fields
-    nodes = {node: nodes[node] for node in draw(st.permutations(ids))}
+    for place, fields in enumerate(drawn):
+        earlier = ids[:place]
+        nodes[ids[place]] = {
+            **fields["function"],
+            "args": [with_names(form, earlier, list(params)) for form in fields["args"]],
+            "kwargs": {name: with_names(form, earlier, list(params)) for name, form in fields["kwargs"].items()},
+            "after": [earlier[number % place] for number in fields["after"]] if place else [],
+            "options": fields["options"],
+        }
+    if draw(st.booleans()):
+        nodes = dict(reversed(nodes.items()))
     document = {"spec": "dag/1", "params": params, "nodes": nodes, "outputs": {"r": {"$ref": draw(st.sampled_from(ids)), "path": [0]}}}
     if draw(st.booleans()):
-        document["defaults"] = draw(options)
+        document["defaults"] = {"retries": 1, "labels": {"zone": "eu"}}
     if SHA in json.dumps(nodes):
         document["blobs"] = {SHA: base64.b64encode(CODE).decode()}
     return document
@@ -194,7 +228,7 @@ def test_a_message_with_a_changed_column_does_no_harm(document, data):
         plain | st.sampled_from([{"$ref": 0}, {"$ref": 1}, {"$list": [0, 2]}, {"$value": 0}]), lambda part: st.lists(part, max_size=3)
     )
     if name == "ids":
-        parts[name] = data.draw(st.lists(names | st.text(max_size=3), max_size=4).map("\n".join))
+        parts[name] = data.draw(st.lists(st.sampled_from(["n0", "n1", "a/b"]) | st.text(max_size=3), max_size=4).map("\n".join))
     elif name == "tables":
         tables = json.loads(parts[name])
         tables["shapes"] = data.draw(st.lists(st.tuples(st.lists(texts, max_size=2), st.dictionaries(keys, texts, max_size=2)), max_size=3))
