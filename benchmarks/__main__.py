@@ -16,6 +16,7 @@ from rich.console import Console, RenderableType
 
 from benchmarks import (
     acquire_granted,
+    compiling,
     control_path,
     core_decisions,
     demo,
@@ -85,6 +86,7 @@ ON_THEIR_OWN: dict[str, OnItsOwn] = {
     "stage_placement": OnItsOwn(
         measure=stage_placement.measure, turns=stage_placement.TURNS, table=stage_placement.table, as_json=stage_placement.as_json
     ),
+    "compile": OnItsOwn(measure=compiling.measure, turns=compiling.TURNS, table=compiling.table, as_json=compiling.as_json),
     "routing": OnItsOwn(measure=routing.measure, turns=routing.TURNS, table=routing.table, as_json=routing.as_json),
     "lease_ledger": OnItsOwn(
         measure=lease_ledger.measure, turns=lease_ledger.TURNS, table=lease_ledger.table, as_json=lease_ledger.as_json

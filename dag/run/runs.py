@@ -101,7 +101,7 @@ class RunRecord:
     tenant: TenantPath
     user: str = ""  #: Submitter for limits per user: a name, or the id of the API key.
     digest: str  #: SHA-256 of the canonical spec; the same id with another digest is a conflict.
-    spec: bytes  #: The `dag/1` spec, as JSON.
+    spec: bytes  #: The graph as `dag.spec.spec.kept_form` returns it.
     state: RunState = RunState.PENDING
     version: int = 0
     seq: int = 0  #: Number of the last event.

@@ -108,7 +108,7 @@ class RunningStage:
             paid_by=paid_by,
             spec=digest_of(claimed.spec),
             width=claimed.spec.width,
-            nodes=tuple(task.node for task in claimed.spec.tasks),
+            nodes=claimed.spec.nodes,
             readers=_readers_in(claimed.spec),
         )
 
@@ -226,9 +226,9 @@ class RunningStage:
 
 def _readers_in(spec: StageSpec) -> dict[NodeId, list[NodeId]]:
     readers: dict[NodeId, list[NodeId]] = {}
-    for task in spec.tasks:
-        for need in (*task.inputs, *task.after):
-            readers.setdefault(need, []).append(task.node)
+    for node, needs in zip(spec.nodes, spec.needs(), strict=True):
+        for need in needs:
+            readers.setdefault(need, []).append(node)
     return readers
 
 

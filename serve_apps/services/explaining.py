@@ -132,9 +132,9 @@ def explain_stage(ports: Dependencies, principal: Principal, record: RunRecord, 
     return stage_explanation(record, kept, _slots_of(record)[kept.stage], forecast, partial(reaches, principal), history)
 
 
-def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView:
+def plan_run(ports: Dependencies, principal: Principal, body: bytes, *, is_columns: bool = False) -> PlanView:
     """Plan a graph without storing it. Raises as `submission.accept`, except for a run of the same id."""
-    spec = read_spec(body)
+    spec = read_spec(body, is_columns=is_columns)
     tenant, user = tenant_of(spec, principal), user_of(spec, principal)
     snapshot, queues = _look(ports)
     tenant_policies = ports.tenant_policies.in_force()
