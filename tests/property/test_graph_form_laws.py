@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dag.errors import SpecError
-from dag.run.runs import KeptCheckpoint, NodeRecord, RunRecord, StageRecord
+from dag.run.node_facts import KeptCheckpoint
+from dag.run.node_table import NodeTable
+from dag.run.runs import RunRecord, StageRecord
 from dag.run.sending import spec_of
 from dag.spec.columns import KEYS
 from dag.spec.plans import nodes_by_kind, plans_of
@@ -172,7 +174,9 @@ def test_another_argument_is_another_graph(document):
 def test_a_stage_has_the_same_tasks_as_columns_and_as_rows(document, data):
     plans = plans_of(parse(body_of(document)))
     nodes = tuple(node for node in plans if data.draw(st.booleans())) or (next(iter(plans)),)
-    records = {node: NodeRecord(node=node, attempt=data.draw(st.integers(1, 2)), exported=data.draw(st.booleans())) for node in plans}
+    records = NodeTable(plans)
+    for node in records.values():
+        node.attempt, node.exported = data.draw(st.integers(1, 2)), data.draw(st.booleans())
     stored = StoredValue(sha256=SHA, size_bytes=3, encoding=Encoding.PICKLE)
     records[nodes[0]].checkpoint = KeptCheckpoint(attempt=1, number=1, saved_ms=1, stored=stored)
     stage = StageRecord(stage=StageId("r.1"), mesh=MeshId("east"), level=0, nodes=nodes)
