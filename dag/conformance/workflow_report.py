@@ -1,0 +1,52 @@
+"""One workflow as one JSON object of figures, or an error that names the file, the place and the remedy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TextIO, TypeVar
+
+from dag.errors import SpecError
+from dag.workflows.meshes import by_type, read_assignment, read_meshes
+from dag.workflows.planning import figures_of
+from dag.workflows.wfformat import read_workflow
+from mesh.conformance.program import why_unreadable
+
+T = TypeVar("T")
+
+
+class UnreadableFile(Exception):
+    """A file cannot be read; the message names it."""
+
+
+def report_workflow(file: str, meshes_file: str, assignment_file: str | None, out: TextIO, errors: TextIO) -> int:
+    """Print the figures of a workflow; return the exit code: 0, or 2 if a file cannot be read."""
+    try:
+        workflow = _read(file, read_workflow)
+        meshes = _read(meshes_file, read_meshes)
+        if assignment_file is None:
+            mesh_of = by_type(workflow, meshes)
+        else:
+            mesh_of = _read(assignment_file, lambda body: read_assignment(body, workflow, meshes))
+        try:
+            figures = figures_of(workflow, meshes, mesh_of)
+        except ValueError as wrong:
+            raise UnreadableFile(f"{meshes_file}: {wrong}") from None
+    except UnreadableFile as wrong:
+        errors.write(f"{wrong}\n")
+        return 2
+    out.write(json.dumps(asdict(figures)) + "\n")
+    return 0
+
+
+def _read(file: str, parse: Callable[[bytes], T]) -> T:
+    """Return the parsed content of a file. Raises UnreadableFile with a line for each problem."""
+    try:
+        return parse(Path(file).read_bytes())
+    except SpecError as wrong:
+        lines = [f"{file}: {place}: {problem}" if place else f"{file}: {problem}" for place, problem in wrong.problems]
+        raise UnreadableFile("\n".join(lines)) from None
+    except (OSError, ValueError) as wrong:  # ValueError: a path with a NUL.
+        raise UnreadableFile(f"{file}: {why_unreadable(file, wrong)}") from None
