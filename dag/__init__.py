@@ -8,6 +8,9 @@ Folders:
     spec          `dag/1`, the form in which a graph is sent
     run           the run machine: events in, decisions out
     store         runs on Redis and in memory; the Python client
+    placement     where and when each node runs: pools of slots, ranks, the planner
+    workflows     workflows of other systems, in WfFormat
+    conformance   cases of planning, and figures of workflows
 
 Around a run:
 

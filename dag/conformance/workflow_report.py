@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import TextIO, TypeVar
 
 from dag.errors import SpecError
 from dag.workflows.meshes import by_type, read_assignment, read_meshes
 from dag.workflows.planning import figures_of
 from dag.workflows.wfformat import read_workflow
-from mesh.conformance.program import why_unreadable
+from mesh.conformance.fields import CaseError
+from mesh.conformance.program import read_bytes
+from mesh.errors import MeshError
 
 T = TypeVar("T")
 
 
-class UnreadableFile(Exception):
+class UnreadableFile(MeshError):
     """A file cannot be read; the message names it."""
 
 
@@ -44,9 +45,9 @@ def report_workflow(file: str, meshes_file: str, assignment_file: str | None, ou
 def _read(file: str, parse: Callable[[bytes], T]) -> T:
     """Return the parsed content of a file. Raises UnreadableFile with a line for each problem."""
     try:
-        return parse(Path(file).read_bytes())
+        return parse(read_bytes(file))
     except SpecError as wrong:
         lines = [f"{file}: {place}: {problem}" if place else f"{file}: {problem}" for place, problem in wrong.problems]
         raise UnreadableFile("\n".join(lines)) from None
-    except (OSError, ValueError) as wrong:  # ValueError: a path with a NUL.
-        raise UnreadableFile(f"{file}: {why_unreadable(file, wrong)}") from None
+    except CaseError as wrong:
+        raise UnreadableFile(f"{file}: {wrong}") from None

@@ -51,9 +51,9 @@ def cpop(problem: Problem) -> Schedule:
 
 
 def by_rank(problem: Problem, ranks: Sequence[float]) -> list[int]:
-    """Return the nodes, highest rank first. A need goes before its readers also where their ranks are equal."""
-    if all(ranks[need.source] > ranks[node] for node, needs in enumerate(problem.needs) for need in needs):
-        return sorted(range(len(ranks)), key=lambda node: (-ranks[node], node))
+    """Return the nodes, highest rank first; of equal ones the first in the topological order. A need always goes before its readers."""
+    if all(ranks[need.source] >= ranks[node] for node, needs in enumerate(problem.needs) for need in needs):
+        return sorted(problem.order, key=lambda node: -ranks[node])
     return list(ready_first(problem, ranks))
 
 
@@ -85,7 +85,7 @@ def in_order(
             length = run_times[node][pool]
             if length == inf:
                 continue
-            ready = there if pool not in local else local[pool]
+            ready = local.get(pool, there)
             if ready_at:
                 ready = max(ready, ready_at[node][pool])
             begins, slot, gap = pools[pool].earliest(ready, length)
@@ -110,13 +110,12 @@ def _arrivals(needs: Iterable[tuple[int, float]], runs: Sequence[Run], start: fl
         there = max(there, across)
         for pool in made_on:
             arrives = made.end if made.pool == pool else across
-            if arrives > local[pool]:
-                local[pool] = arrives
+            local[pool] = max(local[pool], arrives)
     return there, local
 
 
 def ready_first(problem: Problem, priorities: Sequence[float]) -> Iterator[int]:
-    """Yield the nodes whose needs have all been yielded, highest priority first."""
+    """Yield the nodes, at each step the one of highest priority whose needs have all been yielded."""
     missing = [len(needs) for needs in problem.needs]
     ready: list[tuple[float, int]] = []
     for node, count in enumerate(missing):
@@ -144,4 +143,3 @@ def _critical_path(problem: Problem, priorities: Sequence[float]) -> list[int]:
             return path
         node = min(nexts)
         path.append(node)
-

@@ -1,9 +1,9 @@
 """The planner of the root: HEFT's schedule, improved.
 
-Three things improve a schedule. Scheduled backward from its end and then forward again, nodes start as late, then as early as they can, and
-gaps close (justification). PEFT looks at what follows a node. Slightly changed ranks lead to other schedules, of which some are shorter. The
-shortest of all is taken, so a plan is never longer than HEFT's. The number of tries falls with the number of nodes; their numbers are
-fixed, so the same problem has the same plan.
+Three things improve a schedule. Scheduled backward from its end and then forward again, nodes start as late, then as early as they
+can, and gaps close (justification). PEFT looks at what follows a node. Slightly changed ranks lead to other schedules, of which some are
+shorter. The shortest of all is taken, so a plan is never longer than HEFT's. The number of tries falls with the number of nodes. Each
+try is fixed, so the same problem has the same plan.
 
 Rejected: a search on the exact model, which needs seconds for a hundred nodes.
 

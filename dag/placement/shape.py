@@ -26,7 +26,7 @@ class Shape(NamedTuple):
 class Transfers(NamedTuple):
     """Objects that cross between meshes, each counted once per destination."""
 
-    count: int
+    objects: int
     size_bytes: int
 
 
@@ -77,9 +77,7 @@ def cut_edges(needs: Sequence[Iterable[int]], mesh_of: Sequence[Hashable]) -> in
     return sum(mesh_of[source] != mesh_of[node] for node, sources in enumerate(needs) for source in sources)
 
 
-def distinct_transfers(
-    reads: Iterable[tuple[Hashable, int, int]], sizes: Mapping[Hashable, int], mesh_of: Sequence[Hashable]
-) -> Transfers:
+def distinct_transfers(reads: Iterable[tuple[N, int, int]], sizes: Mapping[N, int], mesh_of: Sequence[Hashable]) -> Transfers:
     """Return the transfers between meshes.
 
     Args:
@@ -87,4 +85,4 @@ def distinct_transfers(
         sizes: Bytes of each object.
     """
     crossing = {(thing, mesh_of[reader]) for thing, maker, reader in reads if mesh_of[maker] != mesh_of[reader]}
-    return Transfers(count=len(crossing), size_bytes=sum(sizes[thing] for thing, _ in crossing))
+    return Transfers(objects=len(crossing), size_bytes=sum(sizes[thing] for thing, _ in crossing))

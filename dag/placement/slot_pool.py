@@ -1,7 +1,7 @@
 """Free times of the slots of one pool: the earliest start for a node, in a gap or after the last node of a slot.
 
-Of two slots with the same start the lower one is taken, as by an algorithm that asks slot after slot. A tree over the slots holds when each is
-free for good, so the search takes O(log slots). Gaps are sorted by their end, and those that end too early are never looked at.
+Of two slots with the same start the lower one is taken, as by an algorithm that asks slot after slot. A tree over the slots holds when
+each is free for good, so the search takes O(log slots). Gaps are sorted by their end, and those that end too early are never looked at.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SlotPool:
     def earliest(self, ready: float, length: float) -> tuple[float, int, int]:
         """Return start, slot, and number of the gap; -1: the start is after the slot's last node."""
         tree, place = self._free_from, 1
-        soonest = tree[1] if tree[1] > ready else ready
+        soonest = max(ready, tree[1])
         while place < self._leaves:
             place *= 2
             if tree[place] > soonest:
@@ -49,7 +49,7 @@ class SlotPool:
         if self._gaps:
             for number in range(bisect_left(self._gaps, (ready + length,)), len(self._gaps)):
                 end, of_slot, start = self._gaps[number]
-                begins = start if start > ready else ready
+                begins = max(ready, start)
                 if begins + length <= end and (begins < best or (begins == best and of_slot < slot)):
                     best, slot, gap = begins, of_slot, number
         return best, slot, gap
@@ -70,4 +70,4 @@ class SlotPool:
         while place > 1:
             place //= 2
             left, right = tree[2 * place], tree[2 * place + 1]
-            tree[place] = left if left <= right else right
+            tree[place] = min(left, right)

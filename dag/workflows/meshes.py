@@ -18,6 +18,10 @@ from dag.errors import SpecError
 from dag.workflows.wfformat import Workflow
 from mesh.core.near_names import nearest
 
+#: Links between meshes, where the file gives none.
+BANDWIDTH_BYTES_PER_S, LATENCY_S = 100_000_000.0, 0.05
+#: Problems that an error lists.
+_PROBLEMS_MAX = 20
 _EXAMPLE = '{"A": {"slots": 4, "speed": 1.0}}'
 _MESH_KEYS = frozenset({"slots", "speed", "labels"})
 
@@ -37,8 +41,8 @@ class MeshSet:
     """Meshes, and the links between any two of them."""
 
     meshes: tuple[PlannedMesh, ...]  #: In the order of the file.
-    bandwidth_bytes_per_s: float = 100_000_000.0
-    latency_s: float = 0.05
+    bandwidth_bytes_per_s: float = BANDWIDTH_BYTES_PER_S
+    latency_s: float = LATENCY_S
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -56,28 +60,13 @@ def read_meshes(body: bytes) -> MeshSet:
     if not isinstance(written, dict):
         raise SpecError((("", f"must be an object of meshes, like {_EXAMPLE}"),))
     place = "/meshes" if "meshes" in written else ""
-    listed = written["meshes"] if "meshes" in written else written
+    listed = written.get("meshes", written)
     problems: list[tuple[str, str]] = []
     if not isinstance(listed, dict) or not listed:
         problems.append((place, f"must be an object with a mesh or more, like {_EXAMPLE}"))
         listed = {}
-    meshes = []
-    for name, described in listed.items():
-        at = f"{place}/{name}"
-        if not isinstance(described, dict):
-            problems.append((at, f"must be an object, like {{\"slots\": 4}}, got {described!r}"))
-            continue
-        slots, speed, labels = described.get("slots"), described.get("speed", 1.0), described.get("labels", {})
-        problems += [(f"{at}/{key}", f"unknown key{nearest(key, _MESH_KEYS)}; a mesh has slots, speed and labels") for key in described if key not in _MESH_KEYS]
-        if not isinstance(slots, int) or isinstance(slots, bool) or slots < 1:
-            problems.append((f"{at}/slots", f"must be a whole number from 1, got {slots!r}"))
-        elif not _is_positive(speed):
-            problems.append((f"{at}/speed", f"must be a number above 0, got {speed!r}"))
-        elif not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
-            problems.append((f"{at}/labels", 'must be an object of texts, like {"zone": "eu"}'))
-        else:
-            meshes.append(PlannedMesh(name=name, slots=slots, speed=float(speed), labels=labels))
-    links = {"bandwidth_Bps": 100_000_000.0, "latency_s": 0.05}
+    meshes = [_mesh(name, described, f"{place}/{name}", problems) for name, described in listed.items()]
+    links = {"bandwidth_Bps": BANDWIDTH_BYTES_PER_S, "latency_s": LATENCY_S}
     for key in links if place else ():
         given = written.get(key, links[key])
         if not (_is_positive(given) or (key == "latency_s" and given == 0 and not isinstance(given, bool))):
@@ -87,6 +76,27 @@ def read_meshes(body: bytes) -> MeshSet:
     if problems:
         raise SpecError(tuple(problems))
     return MeshSet(meshes=tuple(meshes), bandwidth_bytes_per_s=links["bandwidth_Bps"], latency_s=links["latency_s"])
+
+
+def _mesh(name: str, described: Any, place: str, problems: list[tuple[str, str]]) -> PlannedMesh:
+    """Return a mesh as it is described; with problems its values are not used."""
+    if not isinstance(described, dict):
+        problems.append((place, f'must be an object, like {{"slots": 4}}, got {described!r}'))
+        return PlannedMesh(name=name, slots=1)
+    unknown = sorted(described.keys() - _MESH_KEYS)
+    problems += [(f"{place}/{key}", f"unknown key{nearest(key, _MESH_KEYS)}; a mesh has slots, speed and labels") for key in unknown]
+    slots: Any = described.get("slots")
+    speed, labels = described.get("speed", 1.0), described.get("labels", {})
+    before = len(problems)
+    if not isinstance(slots, int) or isinstance(slots, bool) or slots < 1:
+        problems.append((f"{place}/slots", f"must be a whole number from 1, got {slots!r}"))
+    if not _is_positive(speed):
+        problems.append((f"{place}/speed", f"must be a number above 0, got {speed!r}"))
+    if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
+        problems.append((f"{place}/labels", 'must be an object of texts, like {"zone": "eu"}'))
+    if len(problems) > before:
+        return PlannedMesh(name=name, slots=1)
+    return PlannedMesh(name=name, slots=slots, speed=float(speed), labels=labels)
 
 
 def read_assignment(body: bytes, workflow: Workflow, meshes: MeshSet) -> tuple[str, ...]:
@@ -108,9 +118,6 @@ def read_assignment(body: bytes, workflow: Workflow, meshes: MeshSet) -> tuple[s
     if problems:
         raise SpecError(tuple(problems[:_PROBLEMS_MAX]))
     return tuple(written[task.id] for task in workflow.tasks)
-
-
-_PROBLEMS_MAX = 20
 
 
 def by_type(workflow: Workflow, meshes: MeshSet) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ def figures_of(workflow: Workflow, meshes: MeshSet, mesh_of: Sequence[str]) -> W
         linear_edges=shape.linear_edges,
         tasks_after_linear_fusion=shape.tasks - shape.linear_edges,
         cut_edges=cut_edges(needs, mesh_of),
-        transfers_distinct=transfers.count,
+        transfers_distinct=transfers.objects,
         transfer_bytes_distinct=transfers.size_bytes,
         hops=max(levels.values(), default=0),
         stages_mesh_level=len({(mesh_of[node], level) for node, level in levels.items()}),

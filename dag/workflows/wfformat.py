@@ -82,7 +82,7 @@ def type_of(name: str) -> str:
 
     `NFCORE.FASTQC (sample 1)` is FASTQC; of other names, what stands before `_ID0001` or a dot counts, without digits at the end.
     """
-    head = name.split(" (")[0]
+    head = name.split(" (", maxsplit=1)[0]
     return head.rsplit(".", 1)[-1] if head.startswith("NFCORE") else _INSTANCE.split(head, maxsplit=1)[0] or head
 
 
@@ -165,7 +165,9 @@ class _Reader:
             return found
         if not self._problems:
             older = key == "specification" and isinstance(holder, dict) and "tasks" in holder
-            what = "the form of WfFormat 1.4 or older; convert it to 1.5" if older else f"there is no object `{key}`; give a WfFormat 1.5 file"
+            what = (
+                "the form of WfFormat 1.4 or older; convert it to 1.5" if older else f"there is no object `{key}`; give a WfFormat 1.5 file"
+            )
             self._wrong(place or "/", what)
         return {}
 
@@ -205,7 +207,9 @@ class _Reader:
         for task, number in self._ids(listed, place).items():
             took = listed[number].get("runtimeInSeconds")
             if task not in ids:
-                self._wrong(f"{place}/{number}/id", f"{task!r} is no task of the specification{self._nearest(task, ids)}; rename or remove it")
+                self._wrong(
+                    f"{place}/{number}/id", f"{task!r} is no task of the specification{self._nearest(task, ids)}; rename or remove it"
+                )
             elif not _is_number(took) or took < 0:
                 self._wrong(f"{place}/{number}/runtimeInSeconds", f"must be seconds from 0, got {took!r}")
             else:
@@ -256,7 +260,7 @@ class _Reader:
     ) -> WorkflowTask:
         labels = task.get("labels") or {}
         if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
-            self._wrong(f"/workflow/specification/tasks/{number}/labels", "must be an object of texts, like {\"zone\": \"eu\"}")
+            self._wrong(f"/workflow/specification/tasks/{number}/labels", 'must be an object of texts, like {"zone": "eu"}')
             labels = {}
         return WorkflowTask(
             id=task["id"],

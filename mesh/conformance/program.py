@@ -51,13 +51,20 @@ def read_files(files: Iterable[str], read: Callable[[str], list[Any]], errors: T
             errors.write(f"{file}:{line}: byte {wrong.start} is not UTF-8; save the file as UTF-8, or name a file of cases\n")
             return None
         except (OSError, ValueError) as wrong:  # ValueError: a path with a NUL.
-            errors.write(f"{file}: {why_unreadable(file, wrong)}\n")
+            errors.write(f"{file}: {_why_unreadable(file, wrong)}\n")
             return None
     return cases
 
 
-def why_unreadable(file: str, wrong: OSError | ValueError) -> str:
-    """Return why a file cannot be read, with the remedy."""
+def read_bytes(file: str) -> bytes:
+    """Return the content of a file. Raises CaseError with the cause and the remedy."""
+    try:
+        return pathlib.Path(file).read_bytes()
+    except (OSError, ValueError) as wrong:  # ValueError: a path with a NUL.
+        raise CaseError(_why_unreadable(file, wrong)) from None
+
+
+def _why_unreadable(file: str, wrong: OSError | ValueError) -> str:
     if isinstance(wrong, FileNotFoundError):
         from_here = "" if pathlib.Path(file).is_absolute() else f" (it is looked up from {pathlib.Path.cwd()})"
         return f"there is no such file{from_here}; check the path"
