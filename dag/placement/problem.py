@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
+from mesh.core.counting import counted
+
 
 class Need(NamedTuple):
     """Value that a node reads."""
@@ -74,7 +76,7 @@ class Problem:
                 if not missing[reader.source]:
                     order.append(reader.source)
         if len(order) < len(missing):
-            raise ValueError(f"{len(missing) - len(order)} nodes wait for each other in a circle; remove one of their needs")
+            raise ValueError(f"{counted(len(missing) - len(order), 'node')} wait for each other in a circle; remove one of their needs")
         object.__setattr__(self, "order", tuple(order))
         object.__setattr__(self, "consumers", tuple(map(tuple, readers)))
 
@@ -123,7 +125,7 @@ def violations(problem: Problem, schedule: Schedule) -> tuple[str, ...]:
         for time, change in changes:
             at_once += change
             if at_once > pool.slots:
-                found.append(f"pool {number} runs {at_once} nodes at {time}, with {pool.slots} slots")
+                found.append(f"pool {number} runs {counted(at_once, 'node')} at {time}, with {counted(pool.slots, 'slot')}")
                 break
     return tuple(found)
 
