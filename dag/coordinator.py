@@ -14,12 +14,14 @@ from functools import partial
 
 import structlog
 
-from dag.planning import keep_back, place
-from dag.run.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, StartsAllowed, WaitsLimited
+from dag.moving import stages_to_move
+from dag.planning import Unplaced, keep_back, place
+from dag.run.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, StagesMoved, StartsAllowed, WaitsLimited
 from dag.run.machine import RunInput, RunMachine
 from dag.run.retrying import RETRY_RULES, RetryRules
 from dag.run.runs import CancelStage, Decision, DeliverInput, DropValue, ForgetRun, RunChange, RunRecord, RunStore, SendStage, StageRecord
 from dag.run.states import RUN_ENDS, NodeState, StageState
+from dag.run_times import RunTimes
 from dag.spec.plans import plans_of
 from dag.spec.spec import load
 from dag.starting import Starting, as_event
@@ -102,6 +104,7 @@ class Coordinator:
         self._retrying = retrying
         self._configured_meshes = configured_meshes
         self._run_times_ms: defaultdict[MeshId, list[int]] = defaultdict(list)  #: Run times of stages that ended since the last snapshot.
+        self._times = RunTimes()  #: Of nodes that ended since this coordinator began.
         self._kept: dict[RunId, RunMachine] = {}  #: Machines of runs that have not ended, as committed.
         self._starting = Starting()
         self._audit = LedgerAudit()
@@ -257,6 +260,11 @@ class Coordinator:
         longest_ms = self._starting.max_wait_ms(kept.record.tenant)
         if longest_ms is not None and kept.overdue(longest_ms, self._clock.wall_ms()):
             updates.append(WaitsLimited(longest_ms=longest_ms))
+        if not updates:
+            moved = stages_to_move(
+                kept, snapshot, self._times, self._clock.wall_ms(), partial(self._placed, tenant=kept.record.tenant, snapshot=snapshot)
+            )
+            updates += [StagesMoved(stages=moved)] if moved else []
         if updates or kept.unplaced(self._clock.wall_ms()):
             self._advance(run, updates, "", snapshot)
 
@@ -353,9 +361,12 @@ class Coordinator:
         if allowed.is_closed and allowed.gate is not None:
             placed = keep_back(machine, Blockage(reason=allowed.gate.reason, detail=allowed.detail), now_ms=now_ms)
         else:
-            tenant = machine.record.tenant
-            placed = place(machine, tenant, snapshot, self._costs, self._starting.settings(tenant), now_ms=now_ms)
+            placed = self._placed(machine, tenant=machine.record.tenant, snapshot=snapshot)
         return placed if placed.placements or _is_change(machine, placed) else None
+
+    def _placed(self, run: Unplaced, *, tenant: TenantPath, snapshot: FederationSnapshot) -> NodesPlaced:
+        settings = self._starting.settings(tenant)
+        return place(run, tenant, snapshot, self._costs, settings, self._times, now_ms=self._clock.wall_ms())
 
     def _commit(self, run: RunId, machine: RunMachine, events: Iterable[RunInput], last_entry: str) -> bool:
         """Run one step, commit it and carry it out. Return False if another coordinator committed first.
@@ -370,13 +381,21 @@ class Coordinator:
         machine.record.outbox = change.decisions or machine.record.outbox
         if not self._runs.commit(machine.record, change):
             return False
-        self._note_run_times(machine.record, change)
+        self._note_run_times(machine, change)
         self._starting.count(machine.record, allowed)
         self._carry_out(machine.record, change.decisions)
         self._kept[run] = machine
         return True
 
-    def _note_run_times(self, record: RunRecord, change: RunChange) -> None:
+    def _note_run_times(self, machine: RunMachine, change: RunChange) -> None:
+        record = machine.record
+        for event in change.events:
+            if event.node is not None and event.after == NodeState.SUCCEEDED.value:
+                kept = record.nodes[event.node]
+                if kept.mesh is not None and kept.started_ms:
+                    size_bytes = kept.stored.size_bytes if kept.stored is not None else None
+                    took_ms = kept.finished_ms - kept.started_ms
+                    self._times.note(record.tenant, machine.plans[event.node].task.function, kept.mesh, took_ms, size_bytes)
         for stage in change.stages:
             if stage.state is StageState.ENDED and stage.started_ms and not _was_cut_short(record, stage):
                 self._run_times_ms[stage.mesh].append(max(0, stage.ended_ms - stage.started_ms))

@@ -19,7 +19,7 @@ from dag.placement.problem import Problem, Schedule
 from dag.placement.ranks import upward
 
 #: Changed ranks that are tried at most, and nodes that all tries together may schedule.
-TRIES_MAX, NODES_MAX = 8, 8_000
+TRIES_MAX, NODES_MAX = 8, 4_000
 #: Largest change of a rank, as a part of it.
 _CHANGE = 0.2
 #: Multiplier and modulus of the sequence of changes (Park and Miller 1988).
