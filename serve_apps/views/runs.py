@@ -11,6 +11,7 @@ from typing import Any
 from dag.run.run_status import shown_state
 from dag.run.runs import KeptCheckpoint, NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
 from dag.run.states import NodeState, StageState
+from dag.spec.spec import load
 from mesh.core.ids import MeshId, NodeId
 from mesh.stages.messages import Failure
 from serve_apps.schemas.events import EventView
@@ -94,7 +95,9 @@ def nodes_view(record: RunRecord, state: NodeState | None, after: str, limit: in
         (node for node in record.nodes.values() if node.node > after and state in (None, node.state)), key=lambda node: node.node
     )
     page = found[:limit]
-    return NodesView(nodes=[_node_view(node) for node in page], next=page[-1].node if len(found) > limit else None)
+    spec = load(record.spec) if page else None
+    needs = {node.node: [need for needs in spec.needs_of(node.node) for need in needs] for node in page} if spec is not None else {}
+    return NodesView(nodes=[_node_view(node, needs[node.node]) for node in page], next=page[-1].node if len(found) > limit else None)
 
 
 def event_view(event: RunEvent) -> EventView:
@@ -148,9 +151,10 @@ def _stage_view(stage: StageRecord, counts: dict[str, int]) -> StageView:
     )
 
 
-def _node_view(node: NodeRecord) -> NodeView:
+def _node_view(node: NodeRecord, needs: list[NodeId]) -> NodeView:
     return NodeView(
         node=node.node,
+        needs=list(needs),
         state=node.state.value,
         attempt=node.attempt,
         retries_used=node.retries_used,
