@@ -11,7 +11,7 @@ Folders:
     placement     where and when each node runs: pools of slots, ranks, the planner
     workflows     workflows of other systems, in WfFormat
     drawing       pictures of graphs and runs
-    conformance   cases of planning, and figures of workflows
+    conformance   cases of planning, and metrics of workflows
 
 Around a run:
 

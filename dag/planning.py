@@ -207,7 +207,7 @@ def why(answer: Routed, because: str = "") -> str:
     """Return the decision in one line: the reason for the mesh, and the objections of the other meshes.
 
     Args:
-        because: What else speaks for the mesh; without it, why the flavor was taken.
+        because: Another reason for the mesh, in words; without it, the reason for the flavor.
     """
     notable = [verdict for verdict in answer.verdicts if verdict.mesh != answer.mesh and (verdict.reason is not None or verdict.wait_ms)]
     others = [f"{verdict.mesh}: {_words(verdict)}" for verdict in notable[:OTHERS_SHOWN]]

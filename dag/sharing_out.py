@@ -84,7 +84,7 @@ def share_out(candidates: Sequence[Candidate], grantable: Callable[[FlavorName, 
 
     Args:
         candidates: In topological order.
-        grantable: What the tenant could be granted of a flavor and resource now, and the most it could ever hold.
+        grantable: Returns the units of a flavor and resource that the tenant could be granted now, and the most it could ever hold.
     """
     offered = {accepted.view.record.mesh for one in candidates for accepted in one.accepting}
     work_ms = sum(links.times.run_ms(links.tenant, one.plan.task.function) for one in candidates)

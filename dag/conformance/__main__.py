@@ -3,7 +3,7 @@
 `planning` prints one line of JSON per case, then `N passed, M failed` (as JSON with `--json`). Exit code 0: all passed; 1: some failed;
 2: a file could not be read, and the message says where and what to do.
 
-`workflow` prints one JSON object with the figures of a WfFormat file on some meshes. Exit code 0, or 2 as above.
+`workflow` prints one JSON object with the metrics of a WfFormat file on some meshes. Exit code 0, or 2 as above.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str], out: TextIO, errors: TextIO) -> int:
     planning = commands.add_parser("planning", help="cases with known schedules; docs/planning.md describes the files")
     planning.add_argument("files", nargs="+", metavar="FILE.json", help="files of cases")
     planning.add_argument("--json", action="store_true", help="also write the last line as JSON")
-    workflow = commands.add_parser("workflow", help="figures of a WfFormat workflow on some meshes")
+    workflow = commands.add_parser("workflow", help="metrics of a WfFormat workflow on some meshes")
     workflow.add_argument("file", metavar="FILE.json.gz", help="WfFormat 1.5, as .json or .json.gz")
     workflow.add_argument("--meshes", required=True, metavar="MESHES.json", help='meshes, like {"A": {"slots": 4, "speed": 1.0}}')
     workflow.add_argument(

@@ -1,4 +1,4 @@
-"""One workflow as one JSON object of figures, or an error that names the file, the place and the remedy."""
+"""One workflow as one JSON object of metrics, or an error that names the file, the place and the remedy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TextIO, TypeVar
 
 from dag.errors import SpecError
 from dag.workflows.meshes import by_type, read_assignment, read_meshes
-from dag.workflows.planning import figures_of
+from dag.workflows.planning import metrics_of
 from dag.workflows.wfformat import read_workflow
 from mesh.conformance.fields import CaseError
 from mesh.conformance.program import read_bytes
@@ -23,7 +23,7 @@ class UnreadableFile(MeshError):
 
 
 def report_workflow(file: str, meshes_file: str, assignment_file: str | None, out: TextIO, errors: TextIO) -> int:
-    """Print the figures of a workflow; return the exit code: 0, or 2 if a file cannot be read."""
+    """Print the metrics of a workflow; return the exit code: 0, or 2 if a file cannot be read."""
     try:
         workflow = _read(file, read_workflow)
         meshes = _read(meshes_file, read_meshes)
@@ -32,13 +32,13 @@ def report_workflow(file: str, meshes_file: str, assignment_file: str | None, ou
         else:
             mesh_of = _read(assignment_file, lambda body: read_assignment(body, workflow, meshes))
         try:
-            figures = figures_of(workflow, meshes, mesh_of)
+            metrics = metrics_of(workflow, meshes, mesh_of)
         except ValueError as wrong:
             raise UnreadableFile(f"{meshes_file}: {wrong}") from None
     except UnreadableFile as wrong:
         errors.write(f"{wrong}\n")
         return 2
-    out.write(json.dumps(asdict(figures)) + "\n")
+    out.write(json.dumps(asdict(metrics)) + "\n")
     return 0
 
 

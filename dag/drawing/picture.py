@@ -1,4 +1,4 @@
-"""What is drawn of a graph: its nodes by level, each with state, mesh and stage; groups of alike nodes if there are many."""
+"""Pictures of graphs: nodes by level, each with state, mesh and stage; groups of alike nodes if there are many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a run's nodes ran on its meshes: rows of bars that do not overlap, one block of rows for each mesh."""
+"""Timelines of runs on their meshes: rows of bars that do not overlap, one block of rows for each mesh."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     problem      nodes, pools of slots, a schedule            slot_pool   free times and gaps of one pool
     ranks        upward and downward ranks, OCT               heuristics  HEFT, CPOP, PEFT
-    planner      the schedule that the root uses              bounds      what no schedule can be shorter than
+    planner      the schedule that the root uses              bounds      a lower bound of every schedule
     shape        levels, components, fusion, cuts, stages
 
 A pool stands for a mesh: its slots are alike, and a value needs no transfer within it. A classic processor is a pool of one slot.

@@ -1,4 +1,4 @@
-"""What no schedule can be shorter than: the longest way at the highest speed, and all work on all slots."""
+"""Lower bound of every schedule: the longest way at the highest speed, and all work on all slots."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ N = TypeVar("N", bound=Hashable)
 
 
 class Shape(NamedTuple):
-    """Figures of a graph."""
+    """Metrics of a graph."""
 
     tasks: int
     edges: int
@@ -31,7 +31,7 @@ class Transfers(NamedTuple):
 
 
 def shape_of(order: Sequence[int], needs: Sequence[Sequence[int]]) -> Shape:
-    """Return the figures of a graph. O(nodes + edges)."""
+    """Return the metrics of a graph. O(nodes + edges)."""
     depth = [0] * len(needs)
     readers = Counter(source for sources in needs for source in sources)
     for node in order:

@@ -20,8 +20,8 @@ DIGITS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowFigures:
-    """Figures of a workflow on meshes. The words of cut, transfer, hop and stage are those of ADR 0007."""
+class WorkflowMetrics:
+    """Metrics of a workflow on meshes. The words of cut, transfer, hop and stage are those of ADR 0007."""
 
     tasks: int
     edges: int
@@ -61,8 +61,8 @@ def problem_of(workflow: Workflow, meshes: MeshSet) -> Problem:
     return Problem(pools=pools, run_times=run_times, needs=needs, rank_share=crossing_share(pool.slots for pool in pools))
 
 
-def figures_of(workflow: Workflow, meshes: MeshSet, mesh_of: Sequence[str]) -> WorkflowFigures:
-    """Return the figures of a workflow: its shape, the cuts of an assignment, and how long HEFT's plan and ours take.
+def metrics_of(workflow: Workflow, meshes: MeshSet, mesh_of: Sequence[str]) -> WorkflowMetrics:
+    """Return the metrics of a workflow: its shape, the cuts of an assignment, and how long HEFT's plan and ours take.
 
     Raises:
         ValueError: No mesh has the labels of a task.
@@ -72,7 +72,7 @@ def figures_of(workflow: Workflow, meshes: MeshSet, mesh_of: Sequence[str]) -> W
     levels = border_levels(workflow.order, dict(enumerate(needs)), dict(enumerate(mesh_of)))
     transfers = distinct_transfers(workflow.values(), workflow.sizes, mesh_of)
     problem = problem_of(workflow, meshes)
-    return WorkflowFigures(
+    return WorkflowMetrics(
         tasks=shape.tasks,
         edges=shape.edges,
         components=shape.components,

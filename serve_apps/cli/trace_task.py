@@ -22,7 +22,9 @@ def replay_task(work: dict[str, Any], *inputs: Any) -> list[Any]:
         for place in places:
             name, size, data = files[place]
             if len(data) != size or data != _content(name, size):
-                raise ValueError(f"file {place} of an input has {len(data)} bytes of {size}, or other bytes than were written")
+                raise ValueError(
+                    f"file {place} of an input is damaged: its length is {len(data)} of {size}, or its content is not what was written"
+                )
             account["files_read"] += 1
             account["bytes_read"] += size
             account["checks"] += name + size

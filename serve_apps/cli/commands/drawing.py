@@ -61,7 +61,8 @@ def graph(
     nodes = _nodes_of_file(target)
     if nodes is None:
         session = open_session(address, state_dir, as_json=False)
-        nodes = _nodes_of_run(session, session.client.run(target))
+        with session.client:
+            nodes = _nodes_of_run(session, session.client.run(target))
     draw = {GraphFormat.SVG: graph_svg, GraphFormat.MERMAID: mermaid, GraphFormat.TEXT: plain}[form]
     _write(draw(picture_of(target, nodes)), out)
 
@@ -75,9 +76,10 @@ def timeline(
 ) -> None:
     """Draw when a run's nodes ran, by mesh; for many nodes one bar per stage."""
     session = open_session(address, state_dir, as_json=False)
-    run = Run(RunId(run_id), session.client)
-    line = session.view(RunLine, f"{run.path}/summary")
-    made = timeline_of(run_id, _nodes_of_run(session, run), line.ended_ms or SystemClock().wall_ms(), line.created_ms)
+    with session.client:
+        run = Run(RunId(run_id), session.client)
+        line = session.view(RunLine, f"{run.path}/summary")
+        made = timeline_of(run_id, _nodes_of_run(session, run), line.ended_ms or SystemClock().wall_ms(), line.created_ms)
     _write(timeline_svg(made) if form is TimelineFormat.SVG else bars(made), out)
 
 

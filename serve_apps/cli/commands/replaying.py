@@ -14,6 +14,7 @@ from dag.run.states import RUN_ENDS, RunState
 from dag.store.remote import Run
 from dag.store.result_decoding import decode_output
 from dag.workflows.trace_graph import Account, TraceScale, expected_account
+from dag.workflows.wfformat import Workflow
 from mesh.core.counting import counted
 from serve_apps.cli.commands.runs import draw_until_end
 from serve_apps.cli.output import console_for, print_json
@@ -47,11 +48,17 @@ def replay(
     workflow = load_workflow(file)
     scale = TraceScale(time=time_scale, bytes=bytes_scale, burn=burn, num_cpus=num_cpus)
     session = open_session(address, state_dir, as_json=as_json)
-    run = session.client.submit_spec(graph_of(workflow, scale, run_id=run_id, tenant=tenant))
-    console = console_for(stderr=as_json)
+    with session.client:
+        _replay(session, workflow, scale, graph_of(workflow, scale, run_id=run_id, tenant=tenant))
+
+
+def _replay(session: CliSession, workflow: Workflow, scale: TraceScale, spec: dict[str, Any]) -> None:
+    """Run the graph of a workflow and compare what ran with the workflow. Raises typer.Exit if they differ."""
+    run = session.client.submit_spec(spec)
+    console = console_for(stderr=session.as_json)
     console.print(f"submitted {run.id}: {counted(len(workflow.tasks), 'task')} of {workflow.name}", soft_wrap=True)
     try:
-        if as_json:
+        if session.as_json:
             run.wait()
         else:
             draw_until_end(session, run)
@@ -62,7 +69,7 @@ def replay(
         raise
     wanted = expected_account(workflow, scale)
     report = _report(session, run, wanted)
-    if as_json:
+    if session.as_json:
         print_json(json.dumps(report, indent=2))
     else:
         _print(session, report)

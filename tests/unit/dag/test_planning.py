@@ -283,7 +283,7 @@ def test_the_words_of_shared_out_work_say_what_is_gained():
         pytest.param(150 * 2**20, "west", id="longer than the wait to move, the data hold the work"),
     ],
 )
-def test_data_hold_work_if_moving_them_takes_longer_than_waiting(size_bytes, where):
+def test_data_hold_work_if_moving_takes_longer_than_waiting(size_bytes, where):
     run = Run("a:", "b: a", at={"a": "west"}, sizes={"a": size_bytes})
     assert placed(run, EAST, mesh("west", used=8))[0] == {"b": where}
 

@@ -1,4 +1,4 @@
-"""`python -m dag.conformance`: cases of planning, and figures of workflows."""
+"""`python -m dag.conformance`: cases of planning, and metrics of workflows."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def small_workflow() -> dict[str, Any]:
     return {"schemaVersion": "1.5", "workflow": {"specification": {"tasks": tasks, "files": files}, "execution": {"tasks": ran}}}
 
 
-def test_a_workflow_becomes_one_object_of_figures(tmp_path: Path):
+def test_a_workflow_becomes_one_object_of_metrics(tmp_path: Path):
     arguments = (written(tmp_path, "w.json", small_workflow()), "--meshes", written(tmp_path, "m.json", MESHES))
     code, lines, _ = run("workflow", *arguments, "--assign", written(tmp_path, "at.json", {"a": "A", "b": "B", "c": "B"}))
     assert (code, len(lines)) == (0, 1)
@@ -168,18 +168,18 @@ def test_a_missing_workflow_is_named(tmp_path: Path):
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the collection of workflows is not here")
-def test_collected_workflows_have_their_known_figures():
+def test_collected_workflows_have_their_known_metrics():
     index = json.loads((SHARED / "workflows" / "INDEX.json").read_text(encoding="utf-8"))
     ratios = []
     for known in index["instances"]:
         if known["tasks"] > 1_000:
             continue
         file = SHARED / "workflows" / f"{known['name']}.json.gz"
-        figures = json.loads(run("workflow", file, "--meshes", SHARED / "workflows" / "INDEX.json")[1][0])
+        metrics = json.loads(run("workflow", file, "--meshes", SHARED / "workflows" / "INDEX.json")[1][0])
         wanted = {**known, **known["by_type_mesh"], "lower_bound_s": known["ref_lower_bound_s"], "heft_s": known["ref_heft_s"]}
-        planned_s = figures.pop("makespan_s")
-        assert figures == {key: wanted[key] for key in figures}, known["name"]
-        ratios.append(planned_s / figures["heft_s"])
+        planned_s = metrics.pop("makespan_s")
+        assert metrics == {key: wanted[key] for key in metrics}, known["name"]
+        ratios.append(planned_s / metrics["heft_s"])
     assert max(ratios) <= 1
     assert sorted(ratios)[len(ratios) // 2] < 1
 

@@ -52,7 +52,7 @@ def test_a_graph_as_svg_is_valid_and_escapes_names():
     assert len(list(drawn.iter(f"{SVG}path"))) == 3
 
 
-def test_mermaid_has_a_subgraph_for_each_mesh_and_no_bare_brackets():
+def test_mermaid_has_a_subgraph_for_each_mesh_and_escapes():
     lines = mermaid(picture_of("r", NODES)).splitlines()
     assert lines[0] == "flowchart LR"
     assert [line.strip() for line in lines if "subgraph" in line] == ['subgraph mesh_0["east"]', 'subgraph mesh_1["west"]']

@@ -1,4 +1,4 @@
-"""Figures of graphs: levels, components, fusion, cuts."""
+"""Metrics of graphs: levels, components, fusion, cuts."""
 
 from __future__ import annotations
 

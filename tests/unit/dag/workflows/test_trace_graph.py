@@ -66,7 +66,7 @@ def test_a_file_with_other_bytes_fails_its_reader():
     spec = spec_of(workflow_of(diamond()))
     values = values_of(spec)
     name, size, data = values["a"][0][0]
-    with pytest.raises(ValueError, match="has 4 bytes of 5"):
+    with pytest.raises(ValueError, match="its length is 4 of 5"):
         replay_task(spec["nodes"]["b"]["args"][0], [[[name, size, data[:-1]]], values["a"][1]])
 
 
