@@ -1,8 +1,8 @@
 """Moves of stages that their mesh has not begun to a mesh that has run dry.
 
-A large stage goes to its mesh in bundles (`dag.bundling`). If another mesh has nothing in its queue, it takes half of the bundles that wait
-behind others, as in work stealing. They move only if they would be placed on that mesh now. So a mesh that refuses them, or to which
-their inputs would move too long, is left alone.
+A large stage goes to its mesh in bundles (`dag.bundling`). If another mesh has room and nothing in its queue, it takes half of the bundles
+that wait behind others, as in work stealing. They move only if they would be placed on that mesh now. So a mesh that refuses them, or to
+which their inputs would move too long, is left alone.
 
 A stage that waits alone stays: it may wait for quota that is being reclaimed there. Pure.
 
@@ -21,8 +21,9 @@ from dag.run.runs import StageRecord
 from dag.run.states import StageState
 from dag.run_times import RunTimes
 from dag.spec.plans import NodePlan
-from federation.snapshot import FederationSnapshot
+from federation.snapshot import FederationSnapshot, MeshView
 from mesh.core.ids import MeshId, NodeId, StageId
+from mesh.core.resources import ResourceSet
 
 #: Time that a mesh has to begin a stage before another may take it.
 BEGIN_MS = 2_000
@@ -64,10 +65,13 @@ def stages_to_move(
     """
     waiting, victim = _victim(machine.record.stages.values(), now_ms)
     holders = {stage.mesh for stage in machine.record.stages.values() if stage.state is StageState.QUEUED}
-    dry = {view.record.mesh for view in snapshot.meshes if view.can_start and not view.waiting} - holders
-    if victim is None or not dry:
+    if victim is None:
         return ()
     taken = waiting[len(waiting) // 2 :]
+    slot = machine.plans[taken[0].nodes[0]].task.resources
+    dry = {view.record.mesh for view in snapshot.meshes if view.can_start and not view.waiting and _has_room(view, slot)} - holders
+    if not dry:
+        return ()
     nodes = frozenset(node for stage in taken for node in stage.nodes)
     tenant = machine.record.tenant
     if sum(times.run_ms(tenant, machine.plans[node].task.function) for node in nodes) < WORK_MS_MIN:
@@ -76,6 +80,10 @@ def stages_to_move(
     if not any(where.mesh in dry for where in placed.placements.values()):
         return ()
     return tuple(stage.stage for stage in taken)
+
+
+def _has_room(view: MeshView, slot: ResourceSet) -> bool:
+    return any(all(units <= pool.free(name) for name, units in slot.items()) for pool in view.record.pools)
 
 
 def _victim(stages: Iterable[StageRecord], now_ms: int) -> tuple[list[StageRecord], MeshId | None]:

@@ -100,6 +100,12 @@ def test_a_broken_case_says_what_is_wrong(tmp_path: Path, fields: dict[str, Any]
     assert (code, lines[-1]) == (1, "1 passed, 1 failed")
 
 
+def test_the_documented_case_passes(tmp_path: Path):
+    page = (Path(__file__).parents[4] / "docs" / "planning.md").read_text(encoding="utf-8")
+    cases = json.loads(page.partition("```json\n")[2].partition("```")[0])
+    assert run("planning", written(tmp_path, "cases.json", cases))[::2] == (0, "")
+
+
 def test_a_repeated_name_fails(tmp_path: Path):
     assert "another case has the name" in planning(tmp_path, changed(name="a"), changed(name="a"))[1][1]
 
