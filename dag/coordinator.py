@@ -9,7 +9,7 @@ Two coordinators at once cost work, not safety: commits compare versions.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import structlog
@@ -44,6 +44,7 @@ from mesh.core.ids import MeshId, RunId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
 from mesh.core.wire import decode
+from mesh.stages.messages import NodeSucceeded
 
 log = structlog.get_logger(__name__)
 
@@ -368,7 +369,7 @@ class Coordinator:
         settings = self._starting.settings(tenant)
         return place(run, tenant, snapshot, self._costs, settings, self._times, now_ms=self._clock.wall_ms())
 
-    def _commit(self, run: RunId, machine: RunMachine, events: Iterable[RunInput], last_entry: str) -> bool:
+    def _commit(self, run: RunId, machine: RunMachine, events: Sequence[RunInput], last_entry: str) -> bool:
         """Run one step, commit it and carry it out. Return False if another coordinator committed first.
 
         The machine is dropped from memory first, and kept again only on success, because a failed step leaves it changed.
@@ -381,21 +382,22 @@ class Coordinator:
         machine.record.outbox = change.decisions or machine.record.outbox
         if not self._runs.commit(machine.record, change):
             return False
-        self._note_run_times(machine, change)
+        self._note_run_times(machine.record, change)
+        self._note_node_times(machine, events)
         self._starting.count(machine.record, allowed)
         self._carry_out(machine.record, change.decisions)
         self._kept[run] = machine
         return True
 
-    def _note_run_times(self, machine: RunMachine, change: RunChange) -> None:
-        record = machine.record
-        for event in change.events:
-            if event.node is not None and event.after == NodeState.SUCCEEDED.value:
-                kept = record.nodes[event.node]
-                if kept.mesh is not None and kept.started_ms:
-                    size_bytes = kept.stored.size_bytes if kept.stored is not None else None
-                    took_ms = kept.finished_ms - kept.started_ms
-                    self._times.note(record.tenant, machine.plans[event.node].task.function, kept.mesh, took_ms, size_bytes)
+    def _note_node_times(self, machine: RunMachine, events: Iterable[RunInput]) -> None:
+        """Learn from the nodes that succeeded. A message that came too late is as good a measure as any."""
+        for event in events:
+            if isinstance(event, NodeSucceeded) and event.stage in machine.record.stages and event.node in machine.plans:
+                function, mesh = machine.plans[event.node].task.function, machine.record.stages[event.stage].mesh
+                size_bytes = event.stored.size_bytes if event.stored is not None else None
+                self._times.note(machine.record.tenant, function, mesh, event.finished_ms - event.started_ms, size_bytes)
+
+    def _note_run_times(self, record: RunRecord, change: RunChange) -> None:
         for stage in change.stages:
             if stage.state is StageState.ENDED and stage.started_ms and not _was_cut_short(record, stage):
                 self._run_times_ms[stage.mesh].append(max(0, stage.ended_ms - stage.started_ms))

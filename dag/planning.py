@@ -89,11 +89,15 @@ def place(
     candidates: list[Candidate] = []
     answers: dict[NodeId, tuple[Routed, str]] = {}
     blockages: dict[NodeId, Blockage] = {}
+    inputs_at: dict[tuple[NodeId, ...], tuple[Counter[MeshId], MeshId | None]] = {}  #: By inputs, which many nodes have in common.
     for node in waiting:
         plan = run.plans[node]
-        if any(need in left for need in (*plan.task.inputs, *plan.task.after)):
+        inputs = plan.task.inputs
+        if not left.isdisjoint(inputs) or not left.isdisjoint(plan.task.after):
             continue
-        near, pinned = _inputs_at(run, plan, where)
+        if inputs not in inputs_at:
+            inputs_at[inputs] = _inputs_at(run, plan, where)
+        near, pinned = inputs_at[inputs]
         answer, words = asked.answer(plan, near, pinned, alike.get(node, 1))
         if isinstance(answer, Routed):
             where[node] = answer.mesh
@@ -107,7 +111,11 @@ def place(
             blockages[node] = Blockage(reason=answer.reason, detail=words)
     links = Links(tenant, times, rules)
     shared = share_out(candidates, asked.grantable, links)
-    placements = {node: Placement(mesh=answer.mesh, why=words) for node, (answer, words) in answers.items()}
+    alike_placed: dict[tuple[MeshId, str], Placement] = {}  #: Most nodes of a graph are placed alike.
+    placements = {
+        node: alike_placed.setdefault((answer.mesh, words), Placement(mesh=answer.mesh, why=words))
+        for node, (answer, words) in answers.items()
+    }
     if shared is not None:
         placements = _shared_placements(candidates, answers, shared)
     order = most_urgent_first([one.plan for one in candidates], links)
@@ -151,8 +159,9 @@ def _in_parts(run: Unplaced, placements: dict[NodeId, Placement], asked: _Asked)
     """
     slots: dict[MeshId, dict[ResourceSet, int]] = {}
     for node, placed in placements.items():
-        if run.plans[node].task.gang is None:
-            slots.setdefault(placed.mesh, {})[run.plans[node].task.resources] = 0
+        task = run.plans[node].task
+        if task.gang is None:
+            slots.setdefault(placed.mesh, {})[task.resources] = 0
     for mesh, part_of in slots.items():
         parts: list[ResourceSet] = []
         together = reduce(ResourceSet.join, part_of)
@@ -162,6 +171,8 @@ def _in_parts(run: Unplaced, placements: dict[NodeId, Placement], asked: _Asked)
             found = next((number for number, kept in enumerate(parts) if asked.fits(kept.join(slot), mesh)), len(parts))
             parts[found:] = [parts[found].join(slot) if found < len(parts) else slot, *parts[found + 1 :]]
             part_of[slot] = found
+    if not any(part for part_of in slots.values() for part in part_of.values()):
+        return placements
     return {
         node: replace(placed, part=slots[placed.mesh][task.resources]) if (task := run.plans[node].task).gang is None else placed
         for node, placed in placements.items()

@@ -105,7 +105,7 @@ def trace_spec(workflow: Workflow, scale: TraceScale, function: bytes, *, run_id
     nodes: dict[str, Any] = {}
     for number in workflow.order:
         task, sources = workflow.tasks[number], files_from[number]
-        taken = [source for source in sources if not is_passed[source]]
+        taken = {source for source in sources if not is_passed[source]}
         for source in taken:
             is_passed[source] = True
         known = {workflow.tasks[source].writes[at] for source, places in sources.items() for at in places}

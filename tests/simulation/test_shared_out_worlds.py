@@ -31,24 +31,24 @@ def world(seed: int, faults: Faults | None = None) -> World:
     return World(seed, tree, (mesh("east", 4), mesh("west", 2)), faults or Faults())
 
 
-def run_fan(through: World, zone: str | None = None) -> RunRecord:
+def run_fan(through: World, zone: str | None = None, *, name: str = "fan", count: int = NODES) -> RunRecord:
     """Run a fan of independent nodes to its end."""
     while len(through.store.snapshot().meshes) < len(through.meshes):
         through.step()
     options = {"options": {"labels": {"zone": zone}}} if zone else {}
-    nodes = {f"n{number}": {"call": "work:do", "args": [], **options} for number in range(NODES)}
-    spec = {"spec": "dag/1", "id": "fan", "tenant": ACME, "nodes": nodes, "outputs": {"n0": {"$ref": "n0"}}}
+    nodes = {f"n{number}": {"call": "work:do", "args": [], **options} for number in range(count)}
+    spec = {"spec": "dag/1", "id": name, "tenant": ACME, "nodes": nodes, "outputs": {"n0": {"$ref": "n0"}}}
     body = json.dumps(spec).encode()
     through.runs.create(
-        RunRecord(run=RunId("fan"), tenant=ACME, digest=digest(parse(body)), spec=body, created_ms=through.clock.wall_ms()), {}
+        RunRecord(run=RunId(name), tenant=ACME, digest=digest(parse(body)), spec=body, created_ms=through.clock.wall_ms()), {}
     )
     for _ in range(STEPS_MAX):
         through.step()
         assert through.store.audit() == ()
         if not through.runs.active():
             break
-    (record,) = through.ended
-    assert record.state is RunState.SUCCEEDED, f"seed {through.seed}"
+    record = through.ended[-1]
+    assert (record.run, record.state) == (name, RunState.SUCCEEDED), f"seed {through.seed}"
     return record
 
 
@@ -64,3 +64,10 @@ def test_a_fan_is_shared_out_and_ends_earlier_than_on_one_mesh(seed: int) -> Non
 def test_a_shared_out_fan_outlives_lost_meshes(seed: int) -> None:
     record = run_fan(world(seed, Faults(kill=0.002, pause=0.002, coordinator_crash=0.002, budget=2)))
     assert {kept.state for kept in record.nodes.values()} == {NodeState.SUCCEEDED}
+
+
+@pytest.mark.seeds(2)
+def test_a_fan_is_shared_out_once_its_run_times_are_known(seed: int) -> None:
+    through = world(seed)
+    records = [run_fan(through, name=name, count=36) for name in ("first", "second")]
+    assert [len({kept.mesh for kept in record.nodes.values()}) for record in records] == [1, 2]
