@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Annotated, Any
 import httpx
 import typer
 
+from dag.errors import ResultTimeout
 from dag.run.states import RUN_ENDS, RunState
 from dag.store.remote import Run
 from dag.store.result_decoding import decode_output
@@ -65,7 +67,8 @@ def _replay(session: CliSession, workflow: Workflow, scale: TraceScale, spec: di
     except KeyboardInterrupt:
         run.cancel("interrupted at the terminal that replays it")
         console.print(f"{run.id} is being cancelled", soft_wrap=True)
-        run.wait(CANCEL_S)
+        with contextlib.suppress(ResultTimeout):
+            run.wait(CANCEL_S)
         raise
     wanted = expected_account(workflow, scale)
     report = _report(session, run, wanted)
