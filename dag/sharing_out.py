@@ -33,7 +33,7 @@ from mesh.core.resources import ResourceSet
 from mesh.core.shapes import Gang
 
 #: Time that a value needs from one mesh to another beside its bytes: it is stored, delivered and read.
-HOP_MS = 200
+HOP_MS = 500
 #: The least that a run must end earlier for its nodes to go to further meshes; also a tenth of the time on the meshes that routing chose.
 GAIN_MS, GAIN_SHARE = 1_000, 0.1
 #: Kinds of needs that are planned each with slots of their own; a graph with more kinds stays on the meshes that routing chose.

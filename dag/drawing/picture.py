@@ -96,13 +96,18 @@ def picture_of(title: str, nodes: Sequence[GraphNode], single_max: int = SINGLE_
 
 def _grouped(nodes: Iterable[GraphNode], level: dict[str, int]) -> dict[str, str]:
     """Return the box of each node: nodes of a level with the same mesh and type, and one box for all rare ones of a level."""
-    keys = {one.node: (level[one.node], one.mesh, type_of(one.node)) for one in nodes}
+    keys = {one.node: (level[one.node], one.mesh, _kind(one.node)) for one in nodes}
     counts = Counter(keys.values())
     by_level: dict[int, list[tuple[int, str, str]]] = {}
     for key, _ in counts.most_common():
         by_level.setdefault(key[0], []).append(key)
     rare = {key for of_level in by_level.values() for key in of_level[GROUPS_MAX - 1 :] if len(of_level) > GROUPS_MAX}
     return {node: f"{at}/{mesh}/others" if (at, mesh, kind) in rare else f"{at}/{mesh}/{kind}" for node, (at, mesh, kind) in keys.items()}
+
+
+def _kind(node: str) -> str:
+    """Return what alike nodes have in common: their name without a number at the end."""
+    return type_of(node).rstrip("0123456789").rstrip("_") or node
 
 
 def _box(box: str, nodes: Sequence[GraphNode], level: int) -> Box:

@@ -35,6 +35,11 @@ def test_many_alike_nodes_are_one_box_with_their_number():
     assert "10,000 part (SUCCEEDED)" in plain(picture)
 
 
+def test_numbers_at_the_end_of_names_make_no_other_kind():
+    nodes = [GraphNode(node=f"NFCORE.RNASEQ.FASTQC_{number}") for number in range(200)]
+    assert [box.label for box in picture_of("r", nodes).boxes] == ["FASTQC"]
+
+
 def test_rare_kinds_of_a_level_are_one_box():
     nodes = [GraphNode(node=f"kind{chr(97 + number % 26)}{chr(97 + number // 26)}") for number in range(200)]
     assert len(picture_of("r", nodes).boxes) == 12
