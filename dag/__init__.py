@@ -19,7 +19,7 @@ Around a run:
     starting      limits on the stages that a run may send now        backlog      limits on accepted work that has not ended
     dry_run       where a run would go, without a store               requeueing   runs a dead letter again as a new run
     sharing_out   a run over several meshes, by earliest finish       run_times    run times and sizes by function
-    bundling      order of nodes, and parts of large stages           moving       stages that a dry mesh takes
+    parting       order of nodes, and parts of large stages           moving       stages that a dry mesh takes
 
     errors        errors of this layer, below `mesh.errors`
 """

@@ -1,6 +1,6 @@
 """Moves of stages that their mesh has not begun to a mesh that has run dry.
 
-A large stage goes to its mesh in bundles (`dag.bundling`). If another mesh has room and nothing in its queue, it takes half of the bundles
+A large stage goes to its mesh in parts (`dag.parting`). If another mesh has room and nothing in its queue, it takes half of the parts
 that wait behind others, as in work stealing. They move only if they would be placed on that mesh now. So a mesh that refuses them, or to
 which their inputs would move too long, is left alone.
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from dag.bundling import WORK_MS_MIN
+from dag.parting import WORK_MS_MIN
 from dag.run.events import NodesPlaced
 from dag.run.machine import RunMachine
 from dag.run.runs import StageRecord
@@ -87,7 +87,7 @@ def _has_room(view: MeshView, slot: ResourceSet) -> bool:
 
 
 def _victim(stages: Iterable[StageRecord], now_ms: int) -> tuple[list[StageRecord], MeshId | None]:
-    """Return the bundles to take from, and their mesh: the one with the most that wait behind others of the same level."""
+    """Return the parts to take from, and their mesh: the one with the most that wait behind others of the same level."""
     of_level: dict[tuple[MeshId, int], list[StageRecord]] = {}
     for stage in stages:
         if stage.state in (StageState.QUEUED, StageState.RUNNING):

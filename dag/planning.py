@@ -2,7 +2,7 @@
 
 Routing asks the meshes once per kind of node, and prefers meshes near the node's inputs (`federation.routing`). If the planner finds
 meshes with which the run ends much earlier, it decides (`dag.sharing_out`). Nodes stand in the order of their upward rank, so the longest
-way to the end goes first on each mesh, and large stages go in parts (`dag.bundling`).
+way to the end goes first on each mesh, and large stages go in parts (`dag.parting`).
 
 Nodes are routed in topological order. Two nodes of a kind with as many bytes on the same meshes get the same answer, so a fan of
 ten thousand nodes asks once. Descendants of a node that no mesh takes stay unplaced, because their places depend on its place.
@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import NamedTuple, Protocol
 
-from dag.bundling import in_bundles, most_urgent_first
+from dag.parting import in_more_parts, most_urgent_first
 from dag.run.events import Blockage, NodesPlaced, Placement
 from dag.run_times import SIZE_UNKNOWN_BYTES, RunTimes
 from dag.sharing_out import Candidate, Links, SharedOut, in_seconds, share_out
@@ -120,8 +120,8 @@ def place(
         placements = _shared_placements(candidates, answers, shared)
     order = most_urgent_first([one.plan for one in candidates], links)
     placements = _in_parts(run, {node: placements[node] for node in order}, asked)
-    bundled = in_bundles(candidates, placements, links)
-    return NodesPlaced(placements=bundled, blockages=blockages, order=tuple(bundled))
+    parted = in_more_parts(candidates, placements, links)
+    return NodesPlaced(placements=parted, blockages=blockages, order=tuple(parted))
 
 
 def _outside(run: Unplaced, plan: NodePlan, where: Mapping[NodeId, MeshId]) -> dict[NodeId, tuple[MeshId, int]]:

@@ -1,4 +1,4 @@
-"""Laws of placement on meshes: labels hold, needs go first, and the stages of shared out and bundled runs never wait in a circle."""
+"""Laws of placement on meshes: labels hold, needs go first, and the stages of shared out and parted runs never wait in a circle."""
 
 from __future__ import annotations
 

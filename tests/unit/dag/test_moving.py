@@ -1,4 +1,4 @@
-"""Moves of bundles from a mesh that has not begun them to a mesh that has run dry."""
+"""Moves of parts from a mesh that has not begun them to a mesh that has run dry."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def snapshot_of(*meshes):
     return FederationSnapshot(at_ms=LATER_MS, tree=TREE, meshes=meshes)
 
 
-def bundled(*, bundles=4, labels=()):
-    """Return a run with a fan in bundles of ten nodes on one mesh, of which the mesh has begun the first."""
-    nodes = [f"n{number}:" for number in range(10 * bundles)]
+def parted(*, parts=4, labels=()):
+    """Return a run with a fan in parts of ten nodes on one mesh, of which the mesh has begun the first."""
+    nodes = [f"n{number}:" for number in range(10 * parts)]
     run = Driven(*nodes, **{f"n{number}": {"labels": dict(labels)} for number in range(len(nodes))})
     placed = {f"n{number}": Placement(mesh="east", why="", part=number // 10) for number in range(len(nodes))}
     run.take(NodesPlaced(placements=placed))
@@ -57,12 +57,12 @@ def _placed(snapshot, run):
 FULL, DRY = mesh("east", used=4, waiting=3), mesh("west")
 
 
-def test_a_dry_mesh_takes_half_of_the_bundles_that_wait():
-    assert moved(bundled(), FULL, DRY) == ["n20", "n30"]
+def test_a_dry_mesh_takes_half_of_the_parts_that_wait():
+    assert moved(parted(), FULL, DRY) == ["n20", "n30"]
 
 
-def test_the_last_bundle_that_waits_moves_too():
-    assert moved(bundled(bundles=2), FULL, DRY) == ["n10"]
+def test_the_last_part_that_waits_moves_too():
+    assert moved(parted(parts=2), FULL, DRY) == ["n10"]
 
 
 def test_a_stage_that_waits_alone_stays():
@@ -81,17 +81,17 @@ def test_a_stage_that_waits_alone_stays():
         pytest.param(DRY, {"run_ms": 100}, id="a mesh, for little work"),
     ],
 )
-def test_bundles_do_not_move_to(other, fields):
-    assert moved(bundled(), FULL, other, **fields) == []
+def test_parts_do_not_move_to(other, fields):
+    assert moved(parted(), FULL, other, **fields) == []
 
 
-def test_bundles_do_not_move_to_a_mesh_that_refuses_them():
+def test_parts_do_not_move_to_a_mesh_that_refuses_them():
     east = mesh("east", used=4, waiting=3, zone="east")
-    assert moved(bundled(labels=[("zone", "east")]), east, mesh("west", zone="west")) == []
+    assert moved(parted(labels=[("zone", "east")]), east, mesh("west", zone="west")) == []
 
 
 def test_a_moved_stage_is_taken_back_and_its_nodes_get_a_new_attempt():
-    run = bundled(bundles=2)
+    run = parted(parts=2)
     stage = run.stage("n10").stage
     run.take(StagesMoved(stages=(stage,)))
     assert run.cancelled() == [stage]
@@ -101,7 +101,7 @@ def test_a_moved_stage_is_taken_back_and_its_nodes_get_a_new_attempt():
 
 
 def test_a_stage_that_began_meanwhile_is_not_moved():
-    run = bundled(bundles=2)
+    run = parted(parts=2)
     run.take(StagesMoved(stages=(run.stage("n0").stage,)))
     assert run.cancelled() == []
     assert run.stage("n0").state is StageState.RUNNING
