@@ -24,7 +24,7 @@ from mesh.core.ids import MeshId, NodeId
 #: Most parts of the nodes of one mesh and level.
 PARTS_MAX = 8
 #: The least of one part: times that it fills the slots of its mesh, and run times of its nodes together.
-ROUNDS_MIN, WORK_MS_MIN = 2, 5_000
+ROUNDS_MIN, WORK_MS_MIN = 2, 10_000
 
 
 def most_urgent_first(plans: Sequence[NodePlan], links: Links) -> list[NodeId]:

@@ -18,7 +18,7 @@ from federation.estimates import SMOOTHING
 from mesh.core.ids import MeshId, TenantPath
 
 #: A node's run time before any node of its tenant has ended. Short: unknown work stays on one mesh unless there are many nodes.
-RUN_MS_UNKNOWN = 100
+RUN_MS_UNKNOWN = 250
 #: Size of a value that was never measured: it is not stored, or not computed yet.
 SIZE_UNKNOWN_BYTES = 1_024
 #: Limit on the functions that are remembered; those that ended longest ago are forgotten.
