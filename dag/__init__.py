@@ -18,7 +18,7 @@ Around a run:
     coordinator   the loop between machines, routing and queue        planning     which mesh each node goes to, near its inputs
     starting      limits on the stages that a run may send now        backlog      limits on accepted work that has not ended
     dry_run       where a run would go, without a store               requeueing   runs a dead letter again as a new run
-    sharing_out   a run over several meshes, by earliest finish       run_times    run times and sizes by function
+    sharing_out   a run over several meshes, by earliest finish       function_times  times and sizes by function
     parting       order of nodes, and parts of large stages           moving       stages that a dry mesh takes
 
     errors        errors of this layer, below `mesh.errors`

@@ -14,6 +14,7 @@ from functools import partial
 
 import structlog
 
+from dag.function_times import RunTimes
 from dag.moving import stages_to_move
 from dag.planning import Unplaced, keep_back, place
 from dag.run.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, StagesMoved, StartsAllowed, WaitsLimited
@@ -21,7 +22,6 @@ from dag.run.machine import RunInput, RunMachine
 from dag.run.retrying import RETRY_RULES, RetryRules
 from dag.run.runs import CancelStage, Decision, DeliverInput, DropValue, ForgetRun, RunChange, RunRecord, RunStore, SendStage, StageRecord
 from dag.run.states import RUN_ENDS, NodeState, StageState
-from dag.run_times import RunTimes
 from dag.spec.plans import plans_of
 from dag.spec.spec import load
 from dag.starting import Starting, as_event

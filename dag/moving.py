@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from dag.function_times import RunTimes
 from dag.parting import WORK_MS_MIN
 from dag.run.events import NodesPlaced
 from dag.run.machine import RunMachine
 from dag.run.runs import StageRecord
 from dag.run.states import StageState
-from dag.run_times import RunTimes
 from dag.spec.plans import NodePlan
 from federation.snapshot import FederationSnapshot, MeshView
 from mesh.core.ids import MeshId, NodeId, StageId

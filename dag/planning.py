@@ -16,9 +16,9 @@ from dataclasses import replace
 from functools import reduce
 from typing import NamedTuple, Protocol
 
+from dag.function_times import SIZE_UNKNOWN_BYTES, RunTimes
 from dag.parting import in_more_parts, most_urgent_first
 from dag.run.events import Blockage, NodesPlaced, Placement
-from dag.run_times import SIZE_UNKNOWN_BYTES, RunTimes
 from dag.sharing_out import Candidate, Links, SharedOut, in_seconds, share_out
 from dag.spec.plans import NodePlan, nodes_by_kind
 from dag.spec.spec import DagSpec

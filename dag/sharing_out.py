@@ -5,7 +5,7 @@ Otherwise all stays together, since each further mesh costs a stage, a claim and
 
     slot     one for each time that the needs of a node fit into the room; further ones come free as running stages end
     quota    slots of one flavor are counted over all meshes, so that two meshes do not promise the same quota
-    time     run times and sizes by function (`dag.run_times`); from one mesh to another `HOP_MS`, and the bytes at the bandwidth
+    time     run times and sizes by function (`dag.function_times`); from one mesh to another `HOP_MS`, and the bytes at the bandwidth
 
 Nodes with other needs use other slots of the same mesh, as if they had room of their own. Pure.
 
@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
+from dag.function_times import RunTimes
 from dag.placement.heuristics import by_rank, in_order
 from dag.placement.planner import plan
 from dag.placement.problem import Interval, Need, Pool, Problem, crossing_share
 from dag.placement.ranks import upward
-from dag.run_times import RunTimes
 from dag.spec.plans import NodePlan
 from federation.estimates import CostRules, transfer_ms, wait_ms
 from federation.routing.survey import Acceptance

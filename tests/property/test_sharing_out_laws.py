@@ -9,9 +9,9 @@ from examples_of_laws import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dag.function_times import RunTimes
 from dag.planning import place
 from dag.run.stages import split
-from dag.run_times import RunTimes
 from dag.spec.plans import NodePlan
 from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree

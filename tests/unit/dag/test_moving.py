@@ -7,11 +7,11 @@ from functools import partial
 import pytest
 from machine_bed import NOW_MS, Driven
 
+from dag.function_times import RunTimes
 from dag.moving import BEGIN_MS, stages_to_move
 from dag.planning import place
 from dag.run.events import NodesPlaced, Placement, StagesMoved
 from dag.run.states import StageState
-from dag.run_times import RunTimes
 from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.reasons import Reason
@@ -90,7 +90,7 @@ def test_parts_do_not_move_to_a_mesh_that_refuses_them():
     assert moved(parted(labels=[("zone", "east")]), east, mesh("west", zone="west")) == []
 
 
-def test_a_moved_stage_is_taken_back_and_its_nodes_get_a_new_attempt():
+def test_nodes_of_a_moved_stage_get_a_new_attempt():
     run = parted(parts=2)
     stage = run.stage("n10").stage
     run.take(StagesMoved(stages=(stage,)))

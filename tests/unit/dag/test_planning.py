@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
+from dag.function_times import RunTimes
 from dag.planning import place
-from dag.run_times import RunTimes
 from dag.spec.plans import NodePlan
 from federation.quota.policies import QueueSettings, ResourceGroup
 from federation.routing.survey import survey

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dag.run_times import FUNCTIONS_MAX, RUN_MS_UNKNOWN, SIZE_UNKNOWN_BYTES, RunTimes
+from dag.function_times import FUNCTIONS_MAX, RUN_MS_UNKNOWN, SIZE_UNKNOWN_BYTES, RunTimes
 
 
 def times_of(*took, function="f", mesh="east"):
@@ -28,7 +28,7 @@ def test_a_mean_follows_its_function_slowly():
     assert times_of(1_000, 2_000).run_ms("acme", "f") == pytest.approx(1_125, abs=2)
 
 
-def test_a_slow_mesh_is_learnt_from_functions_that_ran_elsewhere():
+def test_a_slow_mesh_is_learnt_from_known_functions():
     times = times_of(*[1_000] * 20)
     for _ in range(60):
         times.note("acme", "f", "west", 3_000)
