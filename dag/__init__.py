@@ -8,12 +8,18 @@ Folders:
     spec          `dag/1`, the form in which a graph is sent
     run           the run machine: events in, decisions out
     store         runs on Redis and in memory; the Python client
+    placement     where and when each node runs: pools of slots, ranks, the planner
+    workflows     workflows of other systems, in WfFormat
+    drawing       pictures of graphs and runs
+    conformance   cases of planning, and metrics of workflows
 
 Around a run:
 
     coordinator   the loop between machines, routing and queue        planning     which mesh each node goes to, near its inputs
     starting      limits on the stages that a run may send now        backlog      limits on accepted work that has not ended
     dry_run       where a run would go, without a store               requeueing   runs a dead letter again as a new run
+    sharing_out   a run over several meshes, by earliest finish       function_times  times and sizes by function
+    parting       order of nodes, and parts of large stages           moving       stages that a dry mesh takes
 
     errors        errors of this layer, below `mesh.errors`
 """

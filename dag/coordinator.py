@@ -9,13 +9,15 @@ Two coordinators at once cost work, not safety: commits compare versions.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import structlog
 
-from dag.planning import keep_back, place
-from dag.run.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, StartsAllowed, WaitsLimited
+from dag.function_times import RunTimes
+from dag.moving import stages_to_move
+from dag.planning import Unplaced, keep_back, place
+from dag.run.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, StagesMoved, StartsAllowed, WaitsLimited
 from dag.run.machine import RunInput, RunMachine
 from dag.run.retrying import RETRY_RULES, RetryRules
 from dag.run.runs import CancelStage, Decision, DeliverInput, DropValue, ForgetRun, RunChange, RunRecord, RunStore, SendStage, StageRecord
@@ -42,6 +44,7 @@ from mesh.core.ids import MeshId, RunId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
 from mesh.core.wire import decode
+from mesh.stages.messages import NodeSucceeded
 
 log = structlog.get_logger(__name__)
 
@@ -102,6 +105,7 @@ class Coordinator:
         self._retrying = retrying
         self._configured_meshes = configured_meshes
         self._run_times_ms: defaultdict[MeshId, list[int]] = defaultdict(list)  #: Run times of stages that ended since the last snapshot.
+        self._times = RunTimes()  #: Of nodes that ended since this coordinator began.
         self._kept: dict[RunId, RunMachine] = {}  #: Machines of runs that have not ended, as committed.
         self._starting = Starting()
         self._audit = LedgerAudit()
@@ -257,6 +261,11 @@ class Coordinator:
         longest_ms = self._starting.max_wait_ms(kept.record.tenant)
         if longest_ms is not None and kept.overdue(longest_ms, self._clock.wall_ms()):
             updates.append(WaitsLimited(longest_ms=longest_ms))
+        if not updates:
+            moved = stages_to_move(
+                kept, snapshot, self._times, self._clock.wall_ms(), partial(self._placed, tenant=kept.record.tenant, snapshot=snapshot)
+            )
+            updates += [StagesMoved(stages=moved)] if moved else []
         if updates or kept.unplaced(self._clock.wall_ms()):
             self._advance(run, updates, "", snapshot)
 
@@ -354,11 +363,14 @@ class Coordinator:
         if allowed.is_closed and allowed.gate is not None:
             placed = keep_back(machine, Blockage(reason=allowed.gate.reason, detail=allowed.detail), now_ms=now_ms)
         else:
-            tenant = machine.record.tenant
-            placed = place(machine, tenant, snapshot, self._costs, self._starting.settings(tenant), now_ms=now_ms)
+            placed = self._placed(machine, tenant=machine.record.tenant, snapshot=snapshot)
         return placed if placed.placements or _is_change(machine, placed) else None
 
-    def _commit(self, run: RunId, machine: RunMachine, events: Iterable[RunInput], last_entry: str) -> bool:
+    def _placed(self, run: Unplaced, *, tenant: TenantPath, snapshot: FederationSnapshot) -> NodesPlaced:
+        settings = self._starting.settings(tenant)
+        return place(run, tenant, snapshot, self._costs, settings, self._times, now_ms=self._clock.wall_ms())
+
+    def _commit(self, run: RunId, machine: RunMachine, events: Sequence[RunInput], last_entry: str) -> bool:
         """Run one step, commit it and carry it out. Return False if another coordinator committed first.
 
         The machine is dropped from memory first, and kept again only on success, because a failed step leaves it changed.
@@ -372,10 +384,19 @@ class Coordinator:
         if not self._runs.commit(machine.record, change):
             return False
         self._note_run_times(machine.record, change)
+        self._note_node_times(machine, events)
         self._starting.count(machine.record, allowed)
         self._carry_out(machine.record, change.decisions)
         self._kept[run] = machine
         return True
+
+    def _note_node_times(self, machine: RunMachine, events: Iterable[RunInput]) -> None:
+        """Learn from the nodes that succeeded. A message that came too late is as good a measure as any."""
+        for event in events:
+            if isinstance(event, NodeSucceeded) and event.stage in machine.record.stages and event.node in machine.plans:
+                function, mesh = machine.plans[event.node].task.function, machine.record.stages[event.stage].mesh
+                size_bytes = event.stored.size_bytes if event.stored is not None else None
+                self._times.note(machine.record.tenant, function, mesh, event.finished_ms - event.started_ms, size_bytes)
 
     def _note_run_times(self, record: RunRecord, change: RunChange) -> None:
         for stage in change.stages:

@@ -1,6 +1,10 @@
-"""Choice of a mesh for each node: routing asks the meshes once per kind of node, and prefers meshes near the node's inputs.
+"""Choice of a mesh for each node: routing says which meshes accept it, and the planner shares a long run out over them.
 
-Nodes are placed in topological order. Two nodes of a kind with as many bytes on the same meshes get the same answer, so a fan of
+Routing asks the meshes once per kind of node, and prefers meshes near the node's inputs (`federation.routing`). If the planner finds
+meshes with which the run ends much earlier, it decides (`dag.sharing_out`). Nodes stand in the order of their upward rank, so the longest
+way to the end goes first on each mesh, and large stages go in parts (`dag.parting`).
+
+Nodes are routed in topological order. Two nodes of a kind with as many bytes on the same meshes get the same answer, so a fan of
 ten thousand nodes asks once. Descendants of a node that no mesh takes stay unplaced, because their places depend on its place.
 """
 
@@ -12,7 +16,10 @@ from dataclasses import replace
 from functools import reduce
 from typing import NamedTuple, Protocol
 
+from dag.function_times import SIZE_UNKNOWN_BYTES, RunTimes
+from dag.parting import in_more_parts, most_urgent_first
 from dag.run.events import Blockage, NodesPlaced, Placement
+from dag.sharing_out import Candidate, Links, SharedOut, in_seconds, share_out
 from dag.spec.plans import NodePlan, nodes_by_kind
 from dag.spec.spec import DagSpec
 from federation.estimates import COST_RULES, CostRules
@@ -20,15 +27,13 @@ from federation.quota.policies import NO_SETTINGS, QueueSettings
 from federation.routing.headroom import Headroom
 from federation.routing.route import Routed, RouteRefused, choose
 from federation.routing.routing_request import RoutingRequest
-from federation.routing.survey import Survey, survey
+from federation.routing.survey import Acceptance, Survey, survey
 from federation.routing.verdicts import MeshVerdict
 from federation.snapshot import FederationSnapshot
-from mesh.core.ids import MeshId, NodeId, TenantPath
-from mesh.core.reasons import PASSING
+from mesh.core.ids import FlavorName, MeshId, NodeId, TenantPath
+from mesh.core.reasons import PASSING, Reason
 from mesh.core.resources import ResourceSet
 
-#: Assumed size of a value that was never measured: it is not stored, or not computed yet.
-SIZE_UNKNOWN_BYTES = 1_024
 #: Limit on the other meshes whose reasons stand in a placement; more are only counted.
 OTHERS_SHOWN = 8
 
@@ -36,7 +41,10 @@ OTHERS_SHOWN = 8
 class Unplaced(Protocol):
     """Run state that planning needs; implemented by the run machine."""
 
-    plans: Mapping[NodeId, NodePlan]
+    @property
+    def plans(self) -> Mapping[NodeId, NodePlan]:
+        """Every node of the graph, in topological order."""
+        ...
 
     def unplaced(self, now_ms: int) -> tuple[NodeId, ...]:
         """Return the nodes to route, as `RunMachine.unplaced` does."""
@@ -61,6 +69,7 @@ def place(
     snapshot: FederationSnapshot,
     rules: CostRules = COST_RULES,
     settings: QueueSettings = NO_SETTINGS,
+    times: RunTimes | None = None,
     *,
     now_ms: int,
 ) -> NodesPlaced:
@@ -68,17 +77,19 @@ def place(
 
     Args:
         settings: The tenant's settings: the order of its flavors, and how far it may go down that order.
+        times: Run times of functions; None: all are unknown.
         now_ms: Time of the run machine's clock; the snapshot has the time of the store.
     """
+    times = times if times is not None else RunTimes()
     waiting = run.unplaced(now_ms)
     left = set(waiting)
     alike = _alike(run, waiting) if settings.flavors else {}
     where: dict[NodeId, MeshId] = {}
     asked = _Asked(tenant, snapshot, rules, settings)
-    placements: dict[NodeId, Placement] = {}
-    shared: dict[tuple[MeshId, str], Placement] = {}  #: Most nodes of a graph are placed alike.
-    inputs_at: dict[tuple[NodeId, ...], tuple[Counter[MeshId], MeshId | None]] = {}  #: By inputs, which many nodes have in common.
+    candidates: list[Candidate] = []
+    answers: dict[NodeId, tuple[Routed, str]] = {}
     blockages: dict[NodeId, Blockage] = {}
+    inputs_at: dict[tuple[NodeId, ...], tuple[Counter[MeshId], MeshId | None]] = {}  #: By inputs, which many nodes have in common.
     for node in waiting:
         plan = run.plans[node]
         inputs = plan.task.inputs
@@ -91,10 +102,54 @@ def place(
         if isinstance(answer, Routed):
             where[node] = answer.mesh
             left.discard(node)
-            placements[node] = shared.setdefault((answer.mesh, words), Placement(mesh=answer.mesh, why=words))
+            answers[node] = answer, words
+            outside = _outside(run, plan, where)
+            candidates.append(
+                Candidate(node=node, plan=plan, mesh=answer.mesh, accepting=asked.accepting(plan, answer, pinned), outside=outside)
+            )
         else:
             blockages[node] = Blockage(reason=answer.reason, detail=words)
-    return NodesPlaced(placements=_in_parts(run, placements, asked), blockages=blockages)
+    links = Links(tenant, times, rules)
+    shared = share_out(candidates, asked.grantable, links)
+    alike_placed: dict[tuple[MeshId, str], Placement] = {}  #: Most nodes of a graph are placed alike.
+    placements = {
+        node: alike_placed.setdefault((answer.mesh, words), Placement(mesh=answer.mesh, why=words))
+        for node, (answer, words) in answers.items()
+    }
+    if shared is not None:
+        placements = _shared_placements(candidates, answers, shared)
+    order = most_urgent_first([one.plan for one in candidates], links)
+    placements = _in_parts(run, {node: placements[node] for node in order}, asked)
+    parted = in_more_parts(candidates, placements, links)
+    return NodesPlaced(placements=parted, blockages=blockages, order=tuple(parted))
+
+
+def _outside(run: Unplaced, plan: NodePlan, where: Mapping[NodeId, MeshId]) -> dict[NodeId, tuple[MeshId, int]]:
+    """Return the inputs that lie on a mesh already, or will before this placement has an effect, with their bytes."""
+    outside = {}
+    for need in plan.task.inputs:
+        mesh = run.mesh_of(need) if need not in where else None
+        if mesh is not None:
+            size_bytes = run.size_of(need)
+            outside[need] = mesh, SIZE_UNKNOWN_BYTES if size_bytes is None else size_bytes
+    return outside
+
+
+def _shared_placements(
+    candidates: Iterable[Candidate], answers: Mapping[NodeId, tuple[Routed, str]], shared: SharedOut
+) -> dict[NodeId, Placement]:
+    """Return the placements on the meshes of the planner, with one line of words for all nodes of a mesh that were answered alike."""
+    because = f"the run ends in about {in_seconds(shared.ends_ms)}, with fewer meshes in {in_seconds(shared.together_ms)}"
+    words: dict[tuple[MeshId, int], str] = {}
+    placements = {}
+    for one in candidates:
+        answer, mesh = answers[one.node][0], shared.meshes[one.node]
+        key = mesh, id(answer)
+        if key not in words:
+            pool = next(accepted.pool.pool for accepted in one.accepting if accepted.view.record.mesh == mesh)
+            words[key] = why(replace(answer, mesh=mesh, pool=pool, reason=Reason.EARLIEST_FINISH), because)
+        placements[one.node] = Placement(mesh=mesh, why=words[key])
+    return placements
 
 
 def _in_parts(run: Unplaced, placements: dict[NodeId, Placement], asked: _Asked) -> dict[NodeId, Placement]:
@@ -159,15 +214,19 @@ def keep_back(run: Unplaced, blockage: Blockage, *, now_ms: int) -> NodesPlaced:
     return NodesPlaced(blockages=dict.fromkeys(first, blockage))
 
 
-def why(answer: Routed) -> str:
-    """Return the decision in one line: the reason for the mesh, and the objections of the other meshes."""
+def why(answer: Routed, because: str = "") -> str:
+    """Return the decision in one line: the reason for the mesh, and the objections of the other meshes.
+
+    Args:
+        because: Another reason for the mesh, in words; without it, the reason for the flavor.
+    """
     notable = [verdict for verdict in answer.verdicts if verdict.mesh != answer.mesh and (verdict.reason is not None or verdict.wait_ms)]
     others = [f"{verdict.mesh}: {_words(verdict)}" for verdict in notable[:OTHERS_SHOWN]]
     if len(notable) > OTHERS_SHOWN:
         others.append(f"{len(notable) - OTHERS_SHOWN} others")
     own = f"{answer.reason.value} {answer.mesh}/{answer.pool}"
-    if answer.flavor_why:
-        own = f"{own}: {answer.flavor_why}"
+    if because or answer.flavor_why:
+        own = f"{own}: {because or answer.flavor_why}"
     return f"{own} ({'; '.join(others)})" if others else own
 
 
@@ -216,6 +275,7 @@ class _Asked:
         self._rules = rules
         self._surveys: dict[tuple[object, ...], Survey] = {}
         self._fits: dict[tuple[ResourceSet, MeshId], bool] = {}
+        self._accepting: dict[tuple[object, ...], tuple[Acceptance, ...]] = {}
         self._answers: dict[tuple[object, ...], tuple[Routed | RouteRefused, str]] = {}
 
     def answer(self, plan: NodePlan, near: Counter[MeshId], pinned: MeshId | None, alike: int) -> tuple[Routed | RouteRefused, str]:
@@ -229,6 +289,21 @@ class _Asked:
                 answer = choose(self._survey(kind, plan, None), near, alike=alike)
             self._answers[key] = answer, why(answer) if isinstance(answer, Routed) else answer.detail
         return self._answers[key]
+
+    def accepting(self, plan: NodePlan, answer: Routed, pinned: MeshId | None) -> tuple[Acceptance, ...]:
+        """Return the acceptances of the node with the flavor of its answer. A node whose input cannot move stays beside it."""
+        only = answer.mesh if plan.mesh is None and pinned == answer.mesh else None
+        key = (_kind(plan), plan.priority, plan.mesh, answer.flavor, only)
+        if key not in self._accepting:
+            asked = self._survey(_kind(plan), plan, plan.mesh)
+            of_flavor = (one for one in asked.accepting if one.pool.flavor == answer.flavor or not asked.has_choice)
+            self._accepting[key] = tuple(one for one in of_flavor if only in (None, one.view.record.mesh))
+        return self._accepting[key]
+
+    def grantable(self, flavor: FlavorName, resource: str) -> tuple[int, int]:
+        """Return what the tenant would be granted now, and the most it could ever hold."""
+        found = self._headroom.grantable(self._tenant, flavor, resource)
+        return found.available, found.potential
 
     def fits(self, slot: ResourceSet, mesh: MeshId) -> bool:
         """Return whether the mesh accepts work with this slot, now or later."""

@@ -17,6 +17,7 @@ SHARED = {
     "tests/acceptance/test_mesh_settings.py": "federation",
     "tests/acceptance/test_reparenting.py": "federation",
     "tests/acceptance/test_node_checkpoints.py": "federation",
+    "tests/acceptance/test_workflow_replay.py": "federation",
     "tests/acceptance/test_reclaim.py": "federation",
     "tests/acceptance/test_faults.py": "federation",  # Last: after its restart of Redis nothing is granted for a while.
     "tests/integration/test_http_mesh.py": "http_stack",

@@ -55,7 +55,7 @@ ROOMS = {
         "", "quota", "routing", "planning", "child", "explaining", "config.sections", "config", "store", "store.redis", "store.memory",
         "conformance",
     ),
-    "dag": ("spec", "client", "run", "", "store"),
+    "dag": ("placement", "spec", "client", "run", "workflows", "drawing", "", "conformance", "store"),
     "serve_apps": (
         "schemas", "snapshot_cache", "telemetry", "processes", "configuration", "requests", "views", "link", "services", "routes", "root",
         "standalone", "", "cli", "cli.commands",

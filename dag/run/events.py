@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mesh.core.ids import MeshId, NodeId
+from mesh.core.ids import MeshId, NodeId, StageId
 from mesh.core.reasons import Reason
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
 
@@ -31,6 +31,7 @@ class NodesPlaced:
 
     placements: Mapping[NodeId, Placement] = field(default_factory=dict)
     blockages: Mapping[NodeId, Blockage] = field(default_factory=dict)
+    order: tuple[NodeId, ...] = ()  #: Placed nodes in the order in which stages run them, needs first; empty: the order of the graph.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +54,13 @@ class MeshClosed:
     """The mesh is reachable but gets no new stages, because it is draining or on probation."""
 
     mesh: MeshId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagesMoved:
+    """Another mesh has run dry and takes these stages, which their mesh has not begun."""
+
+    stages: tuple[StageId, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

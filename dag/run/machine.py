@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dag.run.attempts import Attempts
 from dag.run.completion import Completion
 from dag.run.deliveries import Deliveries
-from dag.run.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced, StartsAllowed, WaitsLimited
+from dag.run.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced, StagesMoved, StartsAllowed, WaitsLimited
 from dag.run.losses import Losses
 from dag.run.node_table import NodeRecord
 from dag.run.placing import Placing
@@ -38,7 +38,7 @@ from mesh.core.ids import MeshId, NodeId
 from mesh.core.reasons import PASSING
 from mesh.stages.messages import StageMessage
 
-RunInput = StageMessage | NodesPlaced | CancelRequested | MeshGone | MeshClosed | StartsAllowed | WaitsLimited
+RunInput = StageMessage | NodesPlaced | CancelRequested | MeshGone | MeshClosed | StagesMoved | StartsAllowed | WaitsLimited
 
 _ANY_NUMBER = StartsAllowed()
 
@@ -116,6 +116,8 @@ class RunMachine:
             self._withdrawals.lose_mesh(event.mesh, event.reason)
         elif isinstance(event, MeshClosed):
             self._withdrawals.leave_mesh(event.mesh)
+        elif isinstance(event, StagesMoved):
+            self._withdrawals.move(event.stages)
         elif isinstance(event, StartsAllowed):
             self._allowed = event
             self._withdrawals.keep_to(event)

@@ -46,7 +46,7 @@ class Placing:
             self._writer.run(RunState.RUNNING)
         self._block(event.blockages)
         placed = {node: where.mesh for node, where in event.placements.items()}
-        order = [node for node in self._run_status.plans if node in placed]
+        order = event.order or [node for node in self._run_status.plans if node in placed]
         edges = [(need, node) for node in order for need in self._run_status.edges.needs[node] if need in placed]
         parts = {node: (where.part, self._run_status.plans[node].task.gang) for node, where in event.placements.items()}
         for stage in split(order, edges, placed, self._names(), parts):

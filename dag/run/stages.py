@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
+from dag.placement.shape import border_levels
 from dag.run.runs import StageRecord
 from mesh.core.ids import MeshId, NodeId, StageId
 
@@ -44,13 +45,12 @@ def split(
     for source, target in edges:
         if source in needs and target in needs:
             needs[target].append(source)
-    level: dict[NodeId, int] = {}
     depth: dict[NodeId, int] = {}
     place_of = {node: (mesh_of[node], part_of[node] if part_of is not None else 0) for node in order}
+    level = border_levels(order, needs, place_of)
     members: dict[tuple[int, tuple[MeshId, Hashable]], list[NodeId]] = {}
     for node in order:
         place = place_of[node]
-        level[node] = max((level[need] + (place_of[need] != place) for need in needs[node]), default=0)
         inside = (depth[need] + 1 for need in needs[node] if place_of[need] == place and level[need] == level[node])
         depth[node] = max(inside, default=0)
         members.setdefault((level[node], place), []).append(node)

@@ -27,6 +27,7 @@ _TAKEN_BACK = frozenset(
         Reason.USER_LIMIT,
         Reason.WAITED_TOO_LONG,
         Reason.TENANT_NOT_ALLOWED,
+        Reason.MOVED,
         Reason.CLUSTER_NOT_SHARED,
     }
 )

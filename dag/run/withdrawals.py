@@ -6,6 +6,8 @@ most one execution.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from dag.run.completion import Completion
 from dag.run.events import StartsAllowed
 from dag.run.recalls import Recalls
@@ -13,7 +15,7 @@ from dag.run.run_status import NOT_BEGUN, RunStatus
 from dag.run.runs import CancelStage, StageRecord
 from dag.run.state_writer import StateWriter
 from dag.run.states import NODE_ENDS, StageState
-from mesh.core.ids import MeshId, NodeId
+from mesh.core.ids import MeshId, NodeId, StageId
 from mesh.core.reasons import Reason
 from mesh.stages.messages import Failure
 
@@ -40,6 +42,12 @@ class Withdrawals:
         for stage in tuple(self._record.stages.values()):
             if stage.mesh == mesh and stage.state is StageState.PLANNED:
                 self._recalls.dissolve(stage)
+
+    def move(self, stages: Iterable[StageId]) -> None:
+        """Take back stages that their mesh has not begun, so that a mesh without work gets them."""
+        for stage in stages:
+            if stage in self._record.stages:
+                self._withdraw(self._record.stages[stage], Reason.MOVED)
 
     def keep_to(self, allowed: StartsAllowed) -> None:
         """Take back all stages of a tenant that may not start work; they are placed again once it may."""

@@ -56,6 +56,14 @@ def read_files(files: Iterable[str], read: Callable[[str], list[Any]], errors: T
     return cases
 
 
+def read_bytes(file: str) -> bytes:
+    """Return the content of a file. Raises CaseError with the cause and the remedy."""
+    try:
+        return pathlib.Path(file).read_bytes()
+    except (OSError, ValueError) as wrong:  # ValueError: a path with a NUL.
+        raise CaseError(_why_unreadable(file, wrong)) from None
+
+
 def _why_unreadable(file: str, wrong: OSError | ValueError) -> str:
     if isinstance(wrong, FileNotFoundError):
         from_here = "" if pathlib.Path(file).is_absolute() else f" (it is looked up from {pathlib.Path.cwd()})"

@@ -10,5 +10,6 @@ Shared by the commands:
     output      safe, width-aware terminal output
     render      views as tables                                 mesh_render      meshes as tables
     stack_log   log of a stack                                  waiting_render   waiting work as tables
-    interrupt   SIGINT and SIGTERM during a start
+    interrupt   SIGINT and SIGTERM during a start            workflow_file    WfFormat files, as graphs that run
+    trace_task  the function of a replayed task
 """

@@ -18,6 +18,8 @@ FILES = {
     "applying": ("apply",),
     "joining": ("join",),
     "runs": ("submit", "runs", "watch", "result", "cancel"),
+    "replaying": ("replay",),
+    "drawing": ("graph", "timeline"),
     "waiting": ("queue", "explain", "leases", "history"),
     "federation": ("tenants", "meshes"),
     "draining": ("drain", "undrain"),

@@ -12,6 +12,7 @@ class NodeView(View):
     """A node of a run, in its current attempt."""
 
     node: str
+    needs: list[str] = Field(description="Nodes whose values it reads, then those that it only waits for.")
     state: str
     attempt: int
     retries_used: int

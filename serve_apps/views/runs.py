@@ -14,6 +14,7 @@ from dag.run.run_events import RunEvent
 from dag.run.run_status import shown_state
 from dag.run.runs import RunRecord, RunSummary, StageRecord
 from dag.run.states import NodeState, StageState
+from dag.spec.spec import load
 from mesh.core.ids import MeshId, NodeId
 from mesh.stages.messages import Failure
 from serve_apps.schemas.events import EventView
@@ -96,7 +97,9 @@ def nodes_view(record: RunRecord, state: NodeState | None, after: str, limit: in
     names = nodes.names if state is None else (node.node for node in nodes.among(state))
     found = sorted(name for name in names if name > after)
     page = found[:limit]
-    return NodesView(nodes=[_node_view(nodes[name]) for name in page], next=page[-1] if len(found) > limit else None)
+    spec = load(record.spec) if page else None
+    needs = {name: [need for needs in spec.needs_of(name) for need in needs] for name in page} if spec is not None else {}
+    return NodesView(nodes=[_node_view(nodes[name], needs[name]) for name in page], next=page[-1] if len(found) > limit else None)
 
 
 def event_view(event: RunEvent) -> EventView:
@@ -150,9 +153,10 @@ def _stage_view(stage: StageRecord, counts: dict[str, int]) -> StageView:
     )
 
 
-def _node_view(node: NodeRecord) -> NodeView:
+def _node_view(node: NodeRecord, needs: list[NodeId]) -> NodeView:
     return NodeView(
         node=node.node,
+        needs=list(needs),
         state=node.state.value,
         attempt=node.attempt,
         retries_used=node.retries_used,

@@ -18,6 +18,7 @@ from dag.run.states import RUN_ENDS, RunState
 from dag.spec.checks import similar_to
 from dag.spec.forms import used_params
 from dag.store.remote import Run
+from dag.workflows.trace_graph import TraceScale
 from mesh.core.clock import SystemClock
 from mesh.core.ids import RunId
 from serve_apps.cli.graph_file import load_graph
@@ -26,6 +27,7 @@ from serve_apps.cli.render import failure_summary, result_summary, run_panel, ru
 from serve_apps.cli.session import AddressOption, CliSession, JsonOption, StateDirOption, open_session, read_view
 from serve_apps.cli.spec_file import load_spec, named, names_spec
 from serve_apps.cli.waiting_render import plan_picture
+from serve_apps.cli.workflow_file import graph_of, load_workflow, names_workflow
 from serve_apps.schemas.plans import PlanView
 from serve_apps.schemas.results import NoResultView, ResultView
 from serve_apps.schemas.runs import RunLine, RunsView, RunView
@@ -50,7 +52,11 @@ def register(app: typer.Typer) -> None:
 
 def submit(
     target: Annotated[
-        str, typer.Argument(help="FILE.py:NAME (a node, several nodes, or a function that returns them), or a dag/1 spec: FILE.json.")
+        str,
+        typer.Argument(
+            help="FILE.py:NAME (a node, several nodes, or a function that returns them), a dag/1 spec FILE.json, or a recorded workflow "
+            "in WfFormat, FILE.json.gz: its tasks run as `replay` runs them, at the recorded times and sizes."
+        ),
     ],
     tenant: Annotated[
         str | None, typer.Option(help="Tenant whose quota the run uses. Default: the tenant of the stack or of the key.")
@@ -77,7 +83,12 @@ def submit(
     """Submit a graph and follow its run."""
     params = _params(param or [])
     session = open_session(address, state_dir, as_json=as_json)
-    if names_spec(target):
+    if names_workflow(target):
+        file = Path(target)
+        if params or on_error or user:
+            raise typer.BadParameter(f"{file} is a recorded workflow, which takes only --tenant, --id, --dry-run and --wait")
+        spec = graph_of(load_workflow(file), TraceScale(), run_id=run_id, tenant=tenant)
+    elif names_spec(target):
         file = Path(target)
         spec = _spec(file, tenant=tenant, user=user, run_id=run_id, params=params, on_error=on_error)
     else:
@@ -208,7 +219,7 @@ def _follow(session: CliSession, run: Run) -> None:
         if session.as_json:
             run.wait()
         else:
-            _draw_until_end(session, run)
+            draw_until_end(session, run)
     except KeyboardInterrupt:
         described = f"{run.id} continues; `schedulemesh watch {run.id}` follows it, `schedulemesh cancel {run.id}` cancels it"
         console_for(stderr=session.as_json).print(described, soft_wrap=True)
@@ -216,7 +227,8 @@ def _follow(session: CliSession, run: Run) -> None:
     _print_result(session, run)
 
 
-def _draw_until_end(session: CliSession, run: Run) -> None:
+def draw_until_end(session: CliSession, run: Run) -> None:
+    """Show the run until it ends: redrawn on a terminal, one line for each change elsewhere."""
     if not session.console.is_terminal:  # A log or a pipe gets one line per change, and the whole run once at the end.
         described = ""
         while True:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from dag.function_times import RunTimes
 from dag.planning import place
 from dag.spec.plans import NodePlan
 from federation.quota.policies import QueueSettings, ResourceGroup
@@ -200,3 +203,101 @@ def test_a_fan_takes_a_flavor_with_room_and_a_chain_the_first():
     assert [fan[node].split()[1].partition("/")[0] for node in "abcd"] == ["east"] * 3 + ["spots"]
     chain = by_flavor(Run("a:", "b: a", "c: b", "d: ~c"), spots, EAST)
     assert [chain[node].split()[1].partition("/")[0] for node in "abcd"] == ["spots"] * 4
+
+
+def shared(run, *meshes, times=None, tree=TREE):
+    """Return the number of nodes on each mesh, and the stages' parts there."""
+    answer = place(run, "acme", FederationSnapshot(at_ms=0, tree=tree, meshes=meshes), times=times, now_ms=0)
+    placed_on = [(placement.mesh, placement.part) for placement in answer.placements.values()]
+    return Counter(name for name, _ in placed_on), Counter(placed_on)
+
+
+def known_times(run_ms, *, mesh_ms=(), size_bytes=None):
+    """Return run times of the function of all nodes: on usual meshes, and on some by name."""
+    times = RunTimes()
+    for _ in range(40):
+        times.note("acme", "call:m:f", "usual", run_ms, size_bytes)
+        for name, took_ms in mesh_ms:
+            times.note("acme", "call:m:f", name, took_ms, size_bytes)
+    return times
+
+
+def fan(count, **of_nodes):
+    return Run(*(f"n{number}:" for number in range(count)), **of_nodes)
+
+
+def test_a_fan_of_a_thousand_is_shared_out_by_slots():
+    counts, parts = shared(fan(1_000), mesh("east", cpus=8), mesh("west", cpus=4), mesh("full", cpus=4, used=4, alive=False))
+    assert counts == {"east": 668, "west": 332}  # 83 rounds of twelve, and four more.
+    assert max(parts.values()) <= 84
+
+
+def test_room_that_is_in_use_counts_less():
+    counts, _ = shared(fan(1_000), mesh("east", cpus=8), mesh("west", cpus=8, used=6))
+    assert counts["west"] < counts["east"]
+
+
+def test_a_slow_mesh_gets_a_smaller_part():
+    times = known_times(1_000, mesh_ms=[("east", 1_000), ("west", 4_000)])
+    counts, _ = shared(fan(400), mesh("east", cpus=4), mesh("west", cpus=4), times=times)
+    assert 3 * counts["west"] < counts["east"]
+
+
+def test_meshes_share_one_quota():
+    """Eight CPUs of quota fill one mesh; a second one would add nothing."""
+    small = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"): Quota(nominal=80_000)})])
+    assert shared(fan(1_000), mesh("east", cpus=8), mesh("west", cpus=8), tree=small)[0] == {"east": 1_000}
+
+
+@pytest.mark.parametrize(
+    ("run", "times"),
+    [
+        pytest.param(fan(20), None, id="a small fan of unknown functions"),
+        pytest.param(fan(500), known_times(1), id="a fan of nodes that take no time"),
+        pytest.param(Run("n0:", *(f"n{at}: n{at - 1}" for at in range(1, 60))), known_times(1_000), id="a chain"),
+    ],
+)
+def test_work_that_gains_nothing_stays_on_one_mesh_in_one_stage(run, times):
+    counts, parts = shared(run, mesh("east", cpus=8), mesh("west", cpus=4), times=times)
+    assert (list(counts), len(parts)) == (["east"], 1)
+
+
+def test_labels_hold_also_when_work_is_shared_out():
+    run = fan(300, **{f"n{number}": {"labels": {"zone": "west"}} for number in range(10)})
+    answer = place(run, "acme", FederationSnapshot(at_ms=0, tree=TREE, meshes=(EAST, WEST)), times=known_times(1_000), now_ms=0)
+    assert {answer.placements[f"n{number}"].mesh for number in range(10)} == {"west"}
+    assert {placement.mesh for placement in answer.placements.values()} == {"east", "west"}
+
+
+def test_the_words_of_shared_out_work_say_what_is_gained():
+    answer = place(fan(100), "acme", FederationSnapshot(at_ms=0, tree=TREE, meshes=(EAST, WEST)), times=known_times(1_000), now_ms=0)
+    assert {placement.why for placement in answer.placements.values()} == {
+        f"EARLIEST_FINISH {name}/general: the run ends in about 7 s, with fewer meshes in 13 s" for name in ("east", "west")
+    }
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "where"),
+    [
+        pytest.param(50 * 2**20, "east", id="less than the wait costs to move, the work leaves its data"),
+        pytest.param(150 * 2**20, "west", id="longer than the wait to move, the data hold the work"),
+    ],
+)
+def test_data_hold_work_if_moving_takes_longer_than_waiting(size_bytes, where):
+    run = Run("a:", "b: a", at={"a": "west"}, sizes={"a": size_bytes})
+    assert placed(run, EAST, mesh("west", used=8))[0] == {"b": where}
+
+
+def test_large_values_keep_a_shared_out_lane_on_one_mesh():
+    nodes = [*(f"a{at}:" for at in range(64)), *(f"b{at}: a{at}" for at in range(64))]
+    times = known_times(1_000, size_bytes=2**30)
+    answer = place(Run(*nodes), "acme", FederationSnapshot(at_ms=0, tree=TREE, meshes=(EAST, WEST)), times=times, now_ms=0)
+    on = {node: placement.mesh for node, placement in answer.placements.items()}
+    assert {"east", "west"} == set(on.values())
+    assert [at for at in range(64) if on[f"a{at}"] != on[f"b{at}"]] == []
+
+
+def test_the_longest_way_to_the_end_goes_first():
+    run = Run("short:", "long:", "b: long", "c: b")
+    answer = place(run, "acme", FederationSnapshot(at_ms=0, tree=TREE, meshes=(EAST,)), now_ms=0)
+    assert answer.order == ("long", "b", "short", "c")

@@ -1,0 +1,82 @@
+"""Mermaid of a picture, and plain text of a picture and of a timeline for a terminal."""
+
+from __future__ import annotations
+
+from dag.drawing.picture import Box, Picture
+from dag.drawing.timeline import Bar, Timeline
+from mesh.core.counting import counted
+
+#: Columns of the bars of a timeline.
+WIDTH = 72
+_NAME_WIDTH = 14
+
+
+def words_of(box: Box) -> str:
+    """Return what a box says: its label, the number of its nodes, and their states."""
+    label = f"{box.count:,} {box.label}" if box.count > 1 else box.label
+    states = ", ".join(state if count == box.count else f"{state} {count:,}" for state, count in box.states)
+    return f"{label} ({states})" if states else label
+
+
+def mermaid(picture: Picture) -> str:
+    """Return the picture as a Mermaid flowchart, with a subgraph for each mesh."""
+    numbers = {box.id: f"n{number}" for number, box in enumerate(picture.boxes)}
+    lines = ["flowchart LR"]
+    for mesh in (*picture.meshes, ""):
+        boxes = [box for box in picture.boxes if box.mesh == mesh]
+        indent = "    " if mesh else ""
+        lines += [f'    subgraph mesh_{picture.meshes.index(mesh)}["{_quoted(mesh)}"]'] if mesh else []
+        for box in boxes:
+            stage = f"<br/>{_quoted(box.stage)}" if box.stage else ""
+            lines.append(f'    {indent}{numbers[box.id]}["{_quoted(words_of(box))}{stage}"]')
+        lines += ["    end"] if mesh else []
+    for source, target, count in picture.arrows:
+        label = f"|{count:,}|" if count > 1 else ""
+        lines.append(f"    {numbers[source]} -->{label} {numbers[target]}")
+    return "\n".join(lines) + "\n"
+
+
+def plain(picture: Picture) -> str:
+    """Return the picture as lines: the boxes of each level, with their mesh and stage."""
+    lines = [f"{picture.title}: {counted(picture.nodes, 'node')}, {counted(picture.edges, 'edge')}"]
+    for level in sorted({box.level for box in picture.boxes}):
+        lines.append(f"level {level}")
+        for box in picture.boxes:
+            if box.level == level:
+                where = " ".join(part for part in (box.mesh and f"on {box.mesh}", box.stage and f"in {box.stage}") if part)
+                lines.append(f"  {words_of(box)}{f'  {where}' if where else ''}")
+    return "\n".join(lines) + "\n"
+
+
+def bars(timeline: Timeline, width: int = WIDTH) -> str:
+    """Return the timeline as lines of a terminal: `█` where a bar runs."""
+    lines = [f"{timeline.title}: {timeline.span_ms / 1000:g} s"]
+    before = None
+    for mesh, row in timeline.rows:
+        cells = [" "] * width
+        for bar in row:
+            first, last = _columns(bar, timeline.span_ms, width)
+            cells[first : last + 1] = ["▒" if bar.state in ("FAILED", "CANCELLED") else "█"] * (last + 1 - first)
+        name = mesh if mesh != before else ""
+        lines.append(f"{name[:_NAME_WIDTH]:{_NAME_WIDTH}}│{''.join(cells)}│ {_row_words(row)}")
+        before = mesh
+    return "\n".join(lines) + "\n"
+
+
+def _row_words(row: tuple[Bar, ...]) -> str:
+    first = row[0]
+    if len(row) > 1:
+        return counted(sum(bar.nodes for bar in row), "node")
+    return f"{first.label} ({counted(first.nodes, 'node')})" if first.nodes > 1 else first.label
+
+
+def _columns(bar: Bar, span_ms: int, width: int) -> tuple[int, int]:
+    """Return the first and last column of a bar; each bar has one at least."""
+    span_ms = max(1, span_ms)
+    first = min(width - 1, bar.start_ms * width // span_ms)
+    return first, max(first, min(width - 1, (bar.end_ms * width - 1) // span_ms))
+
+
+def _quoted(text: str) -> str:
+    """Return text that Mermaid shows as it is."""
+    return "".join(f"#{ord(letter)};" if letter in '"#<>&`[]{}()|' else letter for letter in text)

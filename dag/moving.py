@@ -1,0 +1,100 @@
+"""Moves of stages that their mesh has not begun to a mesh that has run dry.
+
+A large stage goes to its mesh in parts (`dag.parting`). If another mesh has room and nothing in its queue, it takes half of the parts
+that wait behind others, as in work stealing. They move only if they would be placed on that mesh now. So a mesh that refuses them, or to
+which their inputs would move too long, is left alone.
+
+A stage that waits alone stays: it may wait for quota that is being reclaimed there. Pure.
+
+Source: ADR 0054; Blumofe and Leiserson 1999 (work stealing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from dag.function_times import RunTimes
+from dag.parting import WORK_MS_MIN
+from dag.run.events import NodesPlaced
+from dag.run.machine import RunMachine
+from dag.run.runs import StageRecord
+from dag.run.states import StageState
+from dag.spec.plans import NodePlan
+from federation.snapshot import FederationSnapshot, MeshView
+from mesh.core.ids import MeshId, NodeId, StageId
+from mesh.core.resources import ResourceSet
+
+#: Time that a mesh has to begin a stage before another may take it.
+BEGIN_MS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class _AsIfTaken:
+    """A run as if some of its stages had been taken back; what `dag.planning.place` needs of a run."""
+
+    machine: RunMachine
+    taken: frozenset[NodeId]
+
+    @property
+    def plans(self) -> Mapping[NodeId, NodePlan]:
+        return self.machine.plans
+
+    def unplaced(self, _now_ms: int) -> tuple[NodeId, ...]:
+        return tuple(node for node in self.machine.plans if node in self.taken)
+
+    def mesh_of(self, node: NodeId) -> MeshId | None:
+        return None if node in self.taken else self.machine.mesh_of(node)
+
+    def value_at(self, node: NodeId) -> MeshId | None:
+        return self.machine.value_at(node)
+
+    def size_of(self, node: NodeId) -> int | None:
+        return self.machine.size_of(node)
+
+
+def stages_to_move(
+    machine: RunMachine, snapshot: FederationSnapshot, times: RunTimes, now_ms: int, place: Callable[[_AsIfTaken], NodesPlaced]
+) -> tuple[StageId, ...]:
+    """Return the stages of a run that a dry mesh should take; none if there is no such mesh.
+
+    Args:
+        times: Run times of functions; too little work is not worth a move.
+        now_ms: Milliseconds since the epoch.
+        place: Places the nodes of a run on the snapshot.
+    """
+    waiting, victim = _victim(machine.record.stages.values(), now_ms)
+    holders = {stage.mesh for stage in machine.record.stages.values() if stage.state is StageState.QUEUED}
+    if victim is None:
+        return ()
+    taken = waiting[len(waiting) // 2 :]
+    slot = machine.plans[taken[0].nodes[0]].task.resources
+    dry = {view.record.mesh for view in snapshot.meshes if view.can_start and not view.waiting and _has_room(view, slot)} - holders
+    if not dry:
+        return ()
+    nodes = frozenset(node for stage in taken for node in stage.nodes)
+    tenant = machine.record.tenant
+    if sum(times.run_ms(tenant, machine.plans[node].task.function) for node in nodes) < WORK_MS_MIN:
+        return ()
+    placed = place(_AsIfTaken(machine, nodes))
+    if not any(where.mesh in dry for where in placed.placements.values()):
+        return ()
+    return tuple(stage.stage for stage in taken)
+
+
+def _has_room(view: MeshView, slot: ResourceSet) -> bool:
+    return any(all(units <= pool.free(name) for name, units in slot.items()) for pool in view.record.pools)
+
+
+def _victim(stages: Iterable[StageRecord], now_ms: int) -> tuple[list[StageRecord], MeshId | None]:
+    """Return the parts to take from, and their mesh: the one with the most that wait behind others of the same level."""
+    of_level: dict[tuple[MeshId, int], list[StageRecord]] = {}
+    for stage in stages:
+        if stage.state in (StageState.QUEUED, StageState.RUNNING):
+            of_level.setdefault((stage.mesh, stage.level), []).append(stage)
+    found: list[StageRecord] = []
+    for together in of_level.values():
+        late = [stage for stage in together if stage.state is StageState.QUEUED and now_ms - stage.sent_ms >= BEGIN_MS]
+        if len(together) > 1 and len(late) > len(found):
+            found = late
+    return found, found[0].mesh if found else None

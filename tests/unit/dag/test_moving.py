@@ -1,0 +1,107 @@
+"""Moves of parts from a mesh that has not begun them to a mesh that has run dry."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from machine_bed import NOW_MS, Driven
+
+from dag.function_times import RunTimes
+from dag.moving import BEGIN_MS, stages_to_move
+from dag.planning import place
+from dag.run.events import NodesPlaced, Placement, StagesMoved
+from dag.run.states import StageState
+from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord
+from federation.tenants import Quota, Tenant, TenantTree
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+
+TREE = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"): Quota(nominal=1_000_000)})])
+LATER_MS = NOW_MS + BEGIN_MS
+
+
+def mesh(name, *, used=0, waiting=0, alive=True, **labels):
+    pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 4}), used=ResourceSet.of({"cpu": used}))
+    record = MeshRecord(mesh=name, labels=labels, pools=(pool,), cluster=f"c-{name}")
+    return MeshView(record=record, incarnation=1, alive=alive, heartbeat_age_ms=0, waiting=waiting, claimed=1 if used else 0)
+
+
+def snapshot_of(*meshes):
+    return FederationSnapshot(at_ms=LATER_MS, tree=TREE, meshes=meshes)
+
+
+def parted(*, parts=4, labels=()):
+    """Return a run with a fan in parts of ten nodes on one mesh, of which the mesh has begun the first."""
+    nodes = [f"n{number}:" for number in range(10 * parts)]
+    run = Driven(*nodes, **{f"n{number}": {"labels": dict(labels)} for number in range(len(nodes))})
+    placed = {f"n{number}": Placement(mesh="east", why="", part=number // 10) for number in range(len(nodes))}
+    run.take(NodesPlaced(placements=placed))
+    run.start("n0")
+    return run
+
+
+def moved(run, *meshes, run_ms=2_000, now_ms=LATER_MS):
+    """Return the first node of each stage that moves."""
+    times = RunTimes()
+    times.note("acme", "call:work:do", "east", run_ms)
+    snapshot = snapshot_of(*meshes)
+    stages = stages_to_move(run.machine, snapshot, times, now_ms, partial(_placed, snapshot))
+    return [run.record.stages[stage].nodes[0] for stage in stages]
+
+
+def _placed(snapshot, run):
+    return place(run, "acme", snapshot, now_ms=0)
+
+
+FULL, DRY = mesh("east", used=4, waiting=3), mesh("west")
+
+
+def test_a_dry_mesh_takes_half_of_the_parts_that_wait():
+    assert moved(parted(), FULL, DRY) == ["n20", "n30"]
+
+
+def test_the_last_part_that_waits_moves_too():
+    assert moved(parted(parts=2), FULL, DRY) == ["n10"]
+
+
+def test_a_stage_that_waits_alone_stays():
+    run = Driven("a:")
+    run.place(a="east")
+    assert moved(run, FULL, DRY, run_ms=60_000) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "fields"),
+    [
+        pytest.param(mesh("west", waiting=1), {}, id="a mesh with a queue"),
+        pytest.param(mesh("west", alive=False), {}, id="a lost mesh"),
+        pytest.param(mesh("west", used=4), {}, id="a full mesh"),
+        pytest.param(DRY, {"now_ms": LATER_MS - 1}, id="a mesh, before the other one had time to begin"),
+        pytest.param(DRY, {"run_ms": 100}, id="a mesh, for little work"),
+    ],
+)
+def test_parts_do_not_move_to(other, fields):
+    assert moved(parted(), FULL, other, **fields) == []
+
+
+def test_parts_do_not_move_to_a_mesh_that_refuses_them():
+    east = mesh("east", used=4, waiting=3, zone="east")
+    assert moved(parted(labels=[("zone", "east")]), east, mesh("west", zone="west")) == []
+
+
+def test_nodes_of_a_moved_stage_get_a_new_attempt():
+    run = parted(parts=2)
+    stage = run.stage("n10").stage
+    run.take(StagesMoved(stages=(stage,)))
+    assert run.cancelled() == [stage]
+    assert (run.record.stages[stage].state, run.record.stages[stage].reason) == (StageState.STOPPED, Reason.MOVED)
+    assert (run.node("n10").attempt, run.node("n10").losses, run.node("n0").attempt) == (2, 0, 1)
+    assert run.machine.unplaced(LATER_MS) == tuple(f"n{number}" for number in range(10, 20))
+
+
+def test_a_stage_that_began_meanwhile_is_not_moved():
+    run = parted(parts=2)
+    run.take(StagesMoved(stages=(run.stage("n0").stage,)))
+    assert run.cancelled() == []
+    assert run.stage("n0").state is StageState.RUNNING
