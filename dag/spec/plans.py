@@ -86,6 +86,7 @@ class NodeKind(NamedTuple):
     labels: tuple[tuple[str, str], ...]
     mesh: MeshId | None
     gang: Gang | None
+    priority: int
 
 
 def nodes_by_kind(spec: DagSpec) -> dict[NodeKind, list[str]]:
@@ -95,13 +96,13 @@ def nodes_by_kind(spec: DagSpec) -> dict[NodeKind, list[str]]:
         asked = described.options
         custom, labels = (tuple(sorted((part or {}).items())) for part in (asked.resources, asked.labels))
         amounts = (asked.num_cpus, asked.num_gpus, asked.memory, asked.resources is None, custom, asked.gang)
-        key = (*amounts, asked.mesh, asked.labels is None, labels)
+        key = (*amounts, asked.mesh, asked.labels is None, labels, asked.priority)
         of_options.setdefault(key, []).append(node)
     kinds: dict[NodeKind, list[str]] = {}
     for nodes in of_options.values():
         options = spec.nodes[nodes[0]].options.over(spec.defaults)
         mesh = MeshId(options.mesh) if options.mesh is not None else None
-        kind = NodeKind(options.needs(), tuple(sorted((options.labels or {}).items())), mesh, options.as_gang())
+        kind = NodeKind(options.needs(), tuple(sorted((options.labels or {}).items())), mesh, options.as_gang(), options.priority or 0)
         kinds.setdefault(kind, []).extend(nodes)
     return kinds
 
