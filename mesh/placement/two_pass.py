@@ -21,7 +21,6 @@ from mesh.core.nodes import NodeTable
 from mesh.placement.candidates import Candidates
 from mesh.policies.policy import Draw
 
-
 _NO_ROWS: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
 
 

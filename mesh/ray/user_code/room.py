@@ -167,4 +167,4 @@ class RoomWatch:
 
 def _has_moved(before: tuple[str, ...] | None, now: tuple[str, ...] | None) -> bool:
     """Return whether a group has lost a bundle since it was placed: Ray has not placed it again, or has placed it on another node."""
-    return before is not None and (now is None or (before != () and now != before))
+    return before is not None and (now is None or before not in ((), now))
