@@ -87,7 +87,7 @@ class StageAdmission:
 
     @property
     def ledger(self) -> PoolLedger:
-        """What each pool has, holds and reserves."""
+        """Amounts that each pool has, holds and reserves."""
         return self._room.ledger
 
     @property

@@ -3,7 +3,7 @@
 A batch that was handed out is kept, since the listener may die before it passes the batch on. A new listener gets all unconfirmed
 batches again with their old numbers, by which the store recognizes batches that it has accepted already.
 
-While the root is away, nothing is confirmed. What is kept is bounded: beyond a number of bytes no further task begins (`has_room`). Nothing
+While the root is away, nothing is confirmed. The kept bytes are bounded: beyond a limit no further task begins (`has_room`). Nothing
 is dropped, since tasks that have begun will end. The process of the mesh holds the same batches, so the bound holds for it as well.
 """
 
@@ -45,7 +45,7 @@ class Outbox:
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        self._bytes = 0  #: Of all messages that are not confirmed.
+        self._bytes = 0  #: Sum over all messages that are not confirmed.
         self._when_room: Callable[[], None] | None = None  #: To be called when bytes are confirmed.
         self._fresh: dict[StageId, tuple[list[bytes], dict[str, bytes], list[Finished]]] = {}  #: Not handed out yet.
         self._again: list[Batch] = []  #: For a new listener.
