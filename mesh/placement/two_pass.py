@@ -3,8 +3,8 @@
 `find` looks for nodes with capacity now: available less load. The second pass looks for those that could hold the demand when empty. Each
 decision is charged as load at once, so that the next one sees it.
 
-The mesh's scheduler and the placement of stages' slots call these functions with the policy of a pool. What finds no capacity now waits in
-their queues, and not at a node as in Ray (ADR 0049).
+The mesh's scheduler and the placement of stages' slots call these functions with the policy of a pool. Work without capacity waits in their
+queues, and not at a node as in Ray (ADR 0049).
 
 Source:
     Ray, `SchedulingPolicy::Schedule` and `SpillOver`.
