@@ -158,17 +158,20 @@ def _in_parts(run: Unplaced, placements: dict[NodeId, Placement], asked: _Asked)
     Larger nodes go first, each into the first part that still fits with it.
     """
     slots: dict[MeshId, dict[ResourceSet, int]] = {}
+    least: dict[MeshId, int] = {}  #: Priority of the least urgent node on each mesh, for which all others have room too.
     for node, placed in placements.items():
-        task = run.plans[node].task
-        if task.gang is None:
-            slots.setdefault(placed.mesh, {})[task.resources] = 0
+        plan = run.plans[node]
+        if plan.task.gang is None:
+            slots.setdefault(placed.mesh, {})[plan.task.resources] = 0
+            least[placed.mesh] = min(least.get(placed.mesh, plan.priority), plan.priority)
     for mesh, part_of in slots.items():
         parts: list[ResourceSet] = []
         together = reduce(ResourceSet.join, part_of)
-        if together in part_of or asked.fits(together, mesh):  # The mesh accepted each of them alone.
+        if together in part_of or asked.fits(together, mesh, least[mesh]):  # The mesh accepted each of them alone.
             continue
         for slot in sorted(part_of, key=lambda one: (sum(one.values()), repr(one)), reverse=True):
-            found = next((number for number, kept in enumerate(parts) if asked.fits(kept.join(slot), mesh)), len(parts))
+            joined = (kept.join(slot) for kept in parts)
+            found = next((number for number, kept in enumerate(joined) if asked.fits(kept, mesh, least[mesh])), len(parts))
             parts[found:] = [parts[found].join(slot) if found < len(parts) else slot, *parts[found + 1 :]]
             part_of[slot] = found
     if not any(part for part_of in slots.values() for part in part_of.values()):
@@ -199,7 +202,15 @@ def never_placed(
     found = []
     for kind, nodes in nodes_by_kind(spec).items():
         labels = dict(kind.labels)
-        request = RoutingRequest(tenant=tenant, slot=kind.resources, gang=kind.gang, labels=labels, mesh=kind.mesh, settings=settings)
+        request = RoutingRequest(
+            tenant=tenant,
+            slot=kind.resources,
+            priority=kind.priority,
+            gang=kind.gang,
+            labels=labels,
+            mesh=kind.mesh,
+            settings=settings,
+        )
         answer = choose(survey(request, snapshot, rules, headroom), {})
         if isinstance(answer, RouteRefused) and answer.reason not in PASSING:
             found.append(NeverPlaced(tuple(nodes), answer))
@@ -274,7 +285,7 @@ class _Asked:
         self._headroom = Headroom(snapshot)
         self._rules = rules
         self._surveys: dict[tuple[object, ...], Survey] = {}
-        self._fits: dict[tuple[ResourceSet, MeshId], bool] = {}
+        self._fits: dict[tuple[ResourceSet, MeshId, int], bool] = {}
         self._accepting: dict[tuple[object, ...], tuple[Acceptance, ...]] = {}
         self._answers: dict[tuple[object, ...], tuple[Routed | RouteRefused, str]] = {}
 
@@ -305,13 +316,14 @@ class _Asked:
         found = self._headroom.grantable(self._tenant, flavor, resource)
         return found.available, found.potential
 
-    def fits(self, slot: ResourceSet, mesh: MeshId) -> bool:
-        """Return whether the mesh accepts work with this slot, now or later."""
-        if (slot, mesh) not in self._fits:
-            request = RoutingRequest(tenant=self._tenant, slot=slot, mesh=mesh, settings=self._settings)
+    def fits(self, slot: ResourceSet, mesh: MeshId, priority: int) -> bool:
+        """Return whether the mesh accepts work with this slot and priority, now or later."""
+        key = slot, mesh, priority
+        if key not in self._fits:
+            request = RoutingRequest(tenant=self._tenant, slot=slot, priority=priority, mesh=mesh, settings=self._settings)
             verdicts = survey(request, self._snapshot, self._rules, self._headroom).verdicts
-            self._fits[slot, mesh] = any(verdict.could_accept for verdict in verdicts if verdict.mesh == mesh)
-        return self._fits[slot, mesh]
+            self._fits[key] = any(verdict.could_accept for verdict in verdicts if verdict.mesh == mesh)
+        return self._fits[key]
 
     def _survey(self, kind: tuple[object, ...], plan: NodePlan, mesh: MeshId | None) -> Survey:
         key = (*kind, plan.priority, mesh)

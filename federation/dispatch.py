@@ -9,7 +9,7 @@ Notifications are hints that something has changed. A mesh that missed one reads
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated, Protocol
 
@@ -56,6 +56,7 @@ class QueuedStage:
     preemption: PreemptionPolicy = NEVER_PREEMPTS
     queued_ms: int = 0  #: When it was queued at its mesh, since the epoch, on the store's clock; the store sets it.
     gang: Gang | None = None  #: See `StageSpec.gang`.
+    waited_ms: int = field(default=0, compare=False)  #: Time since then as `heads_of` read it: with `queued_ms`, the store's clock.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,14 +29,27 @@ class PoolRecord:
     reserved_idle: ResourceSet = NOTHING  #: Room of reserved groups that no stage uses; not in `used`.
     group_counts: GroupCounts = NO_GROUPS
 
-    def free(self, resource: str, priority: int | None = None) -> int:
+    def free(self, resource: str, priority: int | None = None, *, is_gang: bool = False) -> int:
         """Return the free units, never below zero. Room of reserved groups counts as free for work that may take them.
 
         Args:
             priority: Priority of the work; None: any.
+            is_gang: The slot is a gang, which takes no reserved group.
         """
-        is_urgent = priority is None or self.groups is None or priority >= self.groups.reserved_priority
-        return max(0, self.capacity[resource] - self.used[resource] - (0 if is_urgent else self.reserved_idle[resource]))
+        may_take = not is_gang and (priority is None or self._admits_to_reserved(priority))
+        return max(0, self.capacity[resource] - self.used[resource] - (0 if may_take else self.reserved_idle[resource]))
+
+    def could_hold(self, slot: ResourceSet, priority: int, *, is_gang: bool = False) -> bool:
+        """Return whether the pool could hold a slot when no stage runs: beside its reserved groups, or in one that the work may take."""
+        shapes = self.groups.reserved if self.groups is not None else ()
+        reserved = sum((shape.amounts for shape in shapes), start=NOTHING)
+        if slot + reserved <= self.capacity or not slot:
+            return True
+        may_take = not is_gang and self._admits_to_reserved(priority)
+        return slot <= self.capacity and (not shapes or (may_take and any(slot <= shape.amounts for shape in shapes)))
+
+    def _admits_to_reserved(self, priority: int) -> bool:
+        return self.groups is None or priority >= self.groups.reserved_priority
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

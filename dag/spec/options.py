@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from dag.errors import SpecError
 from mesh.core.ids import is_fit_name
 from mesh.core.labels import wishes_of
+from mesh.core.node_instances import UNIT_INSTANCE_RESOURCES
 from mesh.core.printable import check_printable
 from mesh.core.resources import ResourceSet, to_units
 from mesh.core.shapes import Gang, Strategy
@@ -47,9 +48,16 @@ def _cpus(amount: float | None) -> float | None:
 
 
 def _gpus(amount: float | None) -> float | None:
-    if amount is not None and amount > 1 and amount != int(amount):
-        raise ValueError(f"must be whole above 1 (got {amount:g}): a task cannot use parts of several GPUs")
-    return None if amount is None else _checked("gpu", amount)
+    return None if amount is None else _whole_above_one("gpu", amount, "")
+
+
+def _whole_above_one(name: str, amount: float, place: str) -> float:
+    """Refuse parts of several instances, as Ray does."""
+    _checked(name, amount)
+    if name in UNIT_INSTANCE_RESOURCES and amount > 1 and amount != int(amount):
+        what = "GPUs" if name == "gpu" else f"{name}s"
+        raise ValueError(f"{place}must be whole above 1 (got {amount:g}): a task cannot use parts of several {what}")
+    return amount
 
 
 def _memory(amount: Any) -> int | str | None:
@@ -66,7 +74,7 @@ def _custom(amounts: dict[str, float] | None) -> dict[str, float] | None:
             raise ValueError(f"a resource's name has 1 to {_NAME_MAX} characters")
         if not is_fit_name(name):
             raise ValueError(f"{name!r} is not a resource name: `|` and non-printable characters are not allowed")
-        _checked(name, amount)
+        _whole_above_one(name, amount, f"{name} ")
     return amounts
 
 

@@ -187,6 +187,7 @@ class NodeKind(NamedTuple):
     labels: tuple[tuple[str, str], ...]
     mesh: MeshId | None
     gang: Gang | None
+    priority: int
 
 
 def nodes_by_kind(spec: DagSpec) -> dict[NodeKind, list[str]]:
@@ -195,7 +196,7 @@ def nodes_by_kind(spec: DagSpec) -> dict[NodeKind, list[str]]:
     for options, nodes in _nodes_by_options(spec):
         asked = options.over(spec.defaults)
         mesh = MeshId(asked.mesh) if asked.mesh is not None else None
-        kind = NodeKind(asked.needs(), tuple(sorted((asked.labels or {}).items())), mesh, asked.as_gang())
+        kind = NodeKind(asked.needs(), tuple(sorted((asked.labels or {}).items())), mesh, asked.as_gang(), asked.priority or 0)
         kinds.setdefault(kind, []).extend(nodes)
     return kinds
 

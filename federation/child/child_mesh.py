@@ -99,6 +99,7 @@ class ChildMesh:
         self._host = host
         self._clock = clock
         self._heartbeat_ms = heartbeat_ms
+        self._store_ahead_ms = 0  #: The store's clock less this process's own, as last measured; nothing has waited before.
         self._settings = settings
         self._reads_settings = settings is not None  #: The published settings are to be read.
         self._may_go_on = True  #: This process has had no session yet, so it may recover an earlier process's work.
@@ -424,7 +425,7 @@ class ChildMesh:
             self._child_session.hurry()  # The ledger may reclaim quota for them.
         offers = self._offers(fresh[:HEADS_MAX])
         withdrawn = (events.WorkloadWithdrawn(workload=name) for name in sorted(gone))
-        clock_read = events.ClockRead(now_ms=self._clock.wall_ms())
+        clock_read = events.ClockRead(now_ms=self._clock.monotonic_ms() + self._store_ahead_ms)
         self._decision_queue.take(clock_read, self._child_state.nodes_seen(), *offers, *withdrawn, events.RoomMayHaveCome())
         for place in range(HEADS_MAX, len(fresh), HEADS_MAX):  # The most urgent come first; the next pass handles the rest.
             if not self._decision_queue.is_done or self._guard.has_to_stop(DONE_AT_ONCE):
@@ -437,6 +438,8 @@ class ChildMesh:
         """Return an offer for each queued stage that admission does not know yet."""
         heads = self._queue.heads_of(self._record.mesh, tuple(fresh)) if fresh else ()
         now_ms = self._clock.monotonic_ms()
+        if heads:  # Waits are compared on the store's clock, of which this machine's may be far.
+            self._store_ahead_ms = heads[0].queued_ms + heads[0].waited_ms - now_ms
         return [offer_of(stage, now_ms) for stage in heads]
 
     def _try_again(self) -> None:

@@ -21,10 +21,11 @@ from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.core.seen_nodes import NodeSeen
 from mesh.preemption.stage_preemption import Occupant
-from mesh.stages.admission import StageAdmission, WorkloadState
+from mesh.stages.admission import StageAdmission
 from mesh.stages.admission_events import NodesSeen, SettingsChanged
 from mesh.stages.messages import NodeFailed, StageMessage
 from mesh.stages.stage_settings import StageSettings
+from mesh.stages.workloads import WorkloadState
 
 
 @dataclass(slots=True)

@@ -29,8 +29,8 @@ from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.errors import MeshError
 from mesh.stages import admission_events as events
-from mesh.stages.admission import Workload
 from mesh.stages.admission_decisions import AcquireLease
+from mesh.stages.workloads import Workload
 
 _NEVER_MS = 2**53
 

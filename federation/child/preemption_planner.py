@@ -30,8 +30,10 @@ from mesh.preemption.stage_preemption import (
     select_victims,
     short_of,
 )
-from mesh.stages.admission import LACK_OF_ROOM, StageAdmission, Workload, WorkloadState
+from mesh.stages.admission import StageAdmission
 from mesh.stages.admission_events import WorkloadOffered
+from mesh.stages.waiting_kinds import LACK_OF_ROOM
+from mesh.stages.workloads import Workload, WorkloadState
 
 #: Asks the ledger: may the lease that pays in this pool grow by so much for the stage?
 AskLedger = Callable[[Workload, PoolSpec, ResourceSet], bool]

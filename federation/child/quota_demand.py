@@ -15,7 +15,8 @@ from federation.leases import ROWS_SENT_MAX, QuotaDemand
 from mesh.core.ids import FlavorName
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
-from mesh.stages.admission import StageAdmission, Workload, WorkloadState
+from mesh.stages.admission import StageAdmission
+from mesh.stages.workloads import Workload, WorkloadState
 
 #: Refusals that more quota may lift, in the order of the search. A full mesh is one of them: work there may have borrowed the tenant's
 #: quota, and only the root can see that.

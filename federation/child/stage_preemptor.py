@@ -35,9 +35,10 @@ from mesh.core.reasons import Reason
 from mesh.preemption.rules import MINUTE_MS
 from mesh.preemption.stage_preemption import PreemptionLimits
 from mesh.stages import admission_events as events
-from mesh.stages.admission import LACK_OF_QUOTA, WorkloadState
 from mesh.stages.admission_kinds import KindKey
 from mesh.stages.hosting import StageHost
+from mesh.stages.waiting_kinds import LACK_OF_QUOTA
+from mesh.stages.workloads import WorkloadState
 
 log = structlog.get_logger(__name__)
 

@@ -73,7 +73,10 @@ class MeshWaits:
         if view is None or not pending.slot:
             return MeshWait()
         pools = [pool for pool in view.record.pools if pool.flavor in self._reach.of(pending)]
-        free = [min(pool.free(name, pending.priority) // units for name, units in pending.slot.items()) for pool in pools]
+        free = [
+            min(pool.free(name, pending.priority, is_gang=pending.is_gang) // units for name, units in pending.slot.items())
+            for pool in pools
+        ]
         taken = sum(min(pool.capacity[name] // units for name, units in pending.slot.items()) for pool in pools) - sum(free)
         room, run_ms, age_ms = max(free, default=0), self._times.run_ms(pending.mesh), self._times.age_ms(pending.mesh)
         return MeshWait(

@@ -21,6 +21,7 @@ class PendingStage:
     slot: ResourceSet
     width: int = 1  #: Slots that it could use.
     priority: int = 0
+    is_gang: bool = False  #: Each slot is a gang, which takes no reserved group.
     user: str = ""
     arrival: int = 0  #: Position in the queue of its mesh; among equals the lower one goes first.
     created_ms: int = 0  #: See `StageSpec.created_ms`.
@@ -56,6 +57,7 @@ def pending_stages_in(queues: Mapping[MeshId, Sequence[QueuedStage]]) -> Iterato
                 slot=stage.slot,
                 width=stage.width,
                 priority=stage.priority,
+                is_gang=stage.gang is not None,
                 arrival=place,
                 created_ms=stage.created_ms,
                 queued_ms=stage.queued_ms,

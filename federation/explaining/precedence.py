@@ -11,8 +11,8 @@ from federation.explaining.queue_positions import Flavors, QueuePositions, may_m
 from federation.quota.policies import TenantPolicies
 from mesh.core.ids import MeshId, TenantPath
 from mesh.core.reasons import Reason
-from mesh.stages.admission import LACK_OF_ROOM
 from mesh.stages.stage_settings import DEFAULT_SETTINGS, StageSettings
+from mesh.stages.waiting_kinds import LACK_OF_ROOM
 
 #: Reasons that bind a stage to its own mesh, so that it blocks no stage of another mesh.
 _MESH_LACKS = LACK_OF_ROOM | {Reason.LEASES_AT_LIMIT, Reason.PREEMPTION_LIMIT}

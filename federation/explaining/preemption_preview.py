@@ -70,7 +70,7 @@ def preview_preemption(
     for pool in pools:
         alike = [occupant for occupant in occupants if flavors[occupant.pool] == pool.flavor]
         spent = sum_of(occupant.amounts for occupant in alike)
-        room = short_of(pending.slot, {name: pool.free(name, pending.priority) for name in pending.slot})
+        room = short_of(pending.slot, {name: pool.free(name, pending.priority, is_gang=pending.is_gang) for name in pending.slot})
         lease = held.get(pool.flavor, NOTHING)
         quota = {} if is_quota_free else short_of(pending.slot, {name: lease[name] - spent[name] for name in pending.slot})
         if not room:

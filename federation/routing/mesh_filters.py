@@ -4,7 +4,7 @@ from datetime import datetime, timezone
 
 from federation.mesh_access import may_use
 from federation.routing.routing_request import RoutingRequest
-from federation.snapshot import AbsentMesh, MeshRecord, MeshView, Whereabouts
+from federation.snapshot import AbsentMesh, MeshRecord, MeshView, PoolRecord, Whereabouts
 from mesh.core.counting import counted, times
 from mesh.core.ids import TenantPath
 from mesh.core.labels import mismatch
@@ -33,7 +33,7 @@ def refusal_of_absent(request: RoutingRequest, absent: AbsentMesh) -> tuple[Reas
     if not _might_take(request, record) and (request.mesh is None or record.pools):
         if request.mesh is None:
             return None
-        return refusal_of_kind(request, record) or (Reason.POOL_TOO_SMALL, words_of_pools(request.slot, record))
+        return refusal_of_kind(request, record) or (Reason.POOL_TOO_SMALL, words_of_pools(request, record))
     drain = absent.condition.drain
     return Reason.MESH_UNREACHABLE, _WHERE[absent.whereabouts] + (
         "; it is drained" + (f" ({drain.reason})" if drain.reason else "") if drain is not None else ""
@@ -52,14 +52,24 @@ def _might_take(request: RoutingRequest, record: MeshRecord) -> bool:
     return (
         mismatch(request.labels, record.labels) is None
         and may_use(record.tenants, request.tenant)
-        and any(request.slot <= pool.capacity for pool in record.pools)
+        and any(holds(request, pool) for pool in record.pools)
     )
 
 
-def words_of_pools(slot: ResourceSet, record: MeshRecord) -> str:
+def holds(request: RoutingRequest, pool: PoolRecord) -> bool:
+    """Return whether the pool could hold a slot of the work when it is empty."""
+    return pool.could_hold(request.slot, request.priority, is_gang=request.gang is not None)
+
+
+def words_of_pools(request: RoutingRequest, record: MeshRecord) -> str:
     """Explain that no pool of the mesh could hold the slot, even when empty."""
-    sizes = ", ".join(f"{pool.pool} {pool.capacity!r}" for pool in sorted(record.pools, key=lambda pool: pool.pool)) or "none"
-    return f"needs {slot!r}, more than any pool holds when empty ({sizes})"
+    slot, pools = request.slot, sorted(record.pools, key=lambda pool: pool.pool)
+    large = [pool for pool in pools if slot <= pool.capacity]
+    sizes = ", ".join(f"{pool.pool} {pool.capacity!r}" for pool in large or pools) or "none"
+    if not large:
+        return f"needs {slot!r}, more than any pool holds when empty ({sizes})"
+    takers = "no gang takes" if request.gang is not None else "only urgent slots of their size or less take"
+    return f"needs {slot!r}, more than any pool has beside its reserved groups, which {takers} ({sizes})"
 
 
 def words_of_nodes(slot: ResourceSet, record: MeshRecord, gang: Gang | None = None) -> str | None:
@@ -71,7 +81,7 @@ def words_of_nodes(slot: ResourceSet, record: MeshRecord, gang: Gang | None = No
     autoscaler may then add nodes of any size.
     """
     sizes_there = [(size.total, size.nodes) for size in record.nodes]
-    if not slot or not record.nodes or (gang.copies_in(sizes_there) if gang else any(slot <= total for total, _ in sizes_there)):
+    if not slot or not record.nodes or (gang or Gang(size=1, bundle=slot)).copies_in(sizes_there):
         return None
     if may_grow(slot, (pool.capacity for pool in record.pools), (size.total.times(size.nodes) for size in record.nodes)):
         return None

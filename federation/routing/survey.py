@@ -17,7 +17,7 @@ from federation.quota.flavors import WORST, Grade, Mode
 from federation.quota.policies import PreemptionMode
 from federation.routing.flavor_choice import Graded
 from federation.routing.headroom import Borrowing, Headroom
-from federation.routing.mesh_filters import refusal_of, words_of_nodes, words_of_pools
+from federation.routing.mesh_filters import holds, refusal_of, words_of_nodes, words_of_pools
 from federation.routing.queued_work import load_before, wait_behind_ms
 from federation.routing.routing_request import RoutingRequest
 from federation.routing.verdicts import MeshVerdict
@@ -142,9 +142,9 @@ class _Asking:
         """
         request, mesh = self.request, view.record.mesh
         pools = sorted(view.record.pools, key=lambda pool: pool.pool)
-        holding = [pool for pool in pools if request.slot <= pool.capacity]
+        holding = [pool for pool in pools if holds(request, pool)]
         if not holding:
-            return MeshVerdict(mesh=mesh, reason=Reason.POOL_TOO_SMALL, detail=words_of_pools(request.slot, view.record)), ()
+            return MeshVerdict(mesh=mesh, reason=Reason.POOL_TOO_SMALL, detail=words_of_pools(request, view.record)), ()
         too_large = words_of_nodes(request.slot, view.record, request.gang)
         if too_large is not None:
             return MeshVerdict(mesh=mesh, reason=Reason.NO_NODE_FITS, detail=too_large), ()
@@ -191,7 +191,7 @@ class _Asking:
             words = f"it is at its lease limit, with all leases in use and none of {tenant} for flavor {flavor}"
             return MeshVerdict(mesh=mesh, reason=Reason.LEASES_AT_LIMIT, detail=words), WORST
         # After a loss of nodes a mesh may report more use than capacity; that is no room, not an error.
-        free = {name: pool.free(name, self.request.priority) for name in slot}
+        free = {name: pool.free(name, self.request.priority, is_gang=self.request.gang is not None) for name in slot}
         available = {name: quota.available for name, quota in grantable.items()}
         borrowing = self._borrowing(flavor)
         reason, words = _wait(self.request, pool, available, free, borrowing)

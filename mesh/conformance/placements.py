@@ -13,8 +13,12 @@ from mesh.conformance.node_tables import read_request, read_table, set_load
 from mesh.core.ids import NodeName
 from mesh.core.nodes import NodeTable
 from mesh.core.resources import ResourceSet
+from mesh.core.task_spec import TaskRequest
+from mesh.placement.candidates import Candidates
 from mesh.placement.feasibility import RowMask, available_rows, explain, feasible_rows, summarise
-from mesh.placement.two_pass import schedule, spill_over
+from mesh.placement.two_pass import find, is_feasible
+from mesh.policies.policy import NodeDemand
+from mesh.policies.random_node import RANDOM
 
 
 def run(case: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -41,26 +45,43 @@ def _run_feasibility(case: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _run_two_pass(case: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Place the tasks one by one, with the two passes by which the schedulers place; a waiting task waits at its node, as in Ray."""
     with Fields(case["given"], "given") as given:
         table = read_table(given.take("nodes"))
         tasks = [read_request(task) for task in given.take("tasks")]
         draws = cycle(given.take("draws", [0]))
-    placements = schedule(tasks, table, lambda count: int(next(draws)) % count)
-    return {
-        "nodes": dict(placements.nodes),
-        "waiting": sorted(placements.waiting),
-        "infeasible": list(placements.infeasible),
-        "load": set_load(table),
-    }
+    nodes: dict[str, str] = {}
+    waiting: list[str] = []
+    infeasible: list[str] = []
+    for request in tasks:
+        found = find(_candidates(table, request), lambda count: int(next(draws)) % count)
+        if found.row is None and not len(found.feasible):
+            infeasible.append(request.task)
+            continue
+        row = found.row if found.row is not None else int(found.feasible[int(next(draws)) % len(found.feasible)])
+        if found.row is None:
+            waiting.append(request.task)
+        table.queue_for(row, table.vector(request.resources), request.task)
+        nodes[request.task] = table.name(row)
+    return {"nodes": nodes, "waiting": sorted(waiting), "infeasible": infeasible, "load": set_load(table)}
 
 
 def _run_spill_over(case: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Find the tasks that the node could hold when empty, as the mesh's scheduler does: all infeasible ones, and one ready one."""
     with Fields(case["given"], "given") as given:
         table, node = read_table(given.take("nodes")), NodeName(given.take("node"))
         infeasible = [read_request(task) for task in given.take("infeasible", [])]
         ready = [read_request(task) for task in given.take("ready", [])]
-    spilled = spill_over(infeasible, ready, table, node)
-    return {"spilled": list(spilled), "load": set_load(table)}
+    row = table.row(node)
+    fit = [[request for request in tasks if is_feasible(_candidates(table, request), row)] for tasks in (infeasible, ready)]
+    spilled = [*fit[0], *fit[1][:1]]
+    for request in spilled:
+        table.queue_for(row, table.vector(request.resources), request.task)
+    return {"spilled": [request.task for request in spilled], "load": set_load(table)}
+
+
+def _candidates(table: NodeTable, request: TaskRequest) -> Candidates:
+    return Candidates(table, request.resources, request.selector, RANDOM, NodeDemand(wanted=table.vector(request.resources)))
 
 
 def _names(table: NodeTable, rows: RowMask) -> list[str]:

@@ -128,5 +128,5 @@ class GroupPoolSpec:
     min_idle: int = 0  #: Number of idle groups retained whatever their age.
     idle_ms: int = 60_000  #: How long idle groups beyond `min_idle` are retained.
     reuse: bool = True
-    reserved_priority: float = 8.0
+    reserved_priority: int | float = 8  #: Whole in a federation: the link of a mesh carries no fractions.
     warm_agents: bool = True  #: Each reserved group has a waiting agent process, so that no task waits for a process start.

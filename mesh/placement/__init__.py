@@ -4,7 +4,7 @@ Nodes:
 
     feasibility  feasible and available nodes, with reasons
     candidates   nodes scored for one shape
-    two_pass     both passes for one demand; Ray's schedule of many
+    two_pass     both passes for one demand
 
 Placement groups:
 

@@ -2,8 +2,11 @@
 
 Admission:
 
-    admission             room in pools, within the leases
+    admission             events to decisions: starts, growth, reservations
+    workloads             a stage as admission knows it
+    waiting_kinds         who is tried next, and why others wait
     admission_kinds       stages that are refused alike
+    admission_room        room in pools, nodes and reserved groups
     slot_placement        nodes of a mesh, and the slots on them
     reserved_groups       groups held for urgent stages
     admission_order       order of a tenant's stages

@@ -103,7 +103,7 @@ class RoomMayHaveCome:
 class ClockRead:
     """Time has passed: waiting workloads have aged."""
 
-    now_ms: int  #: Since the epoch, as `WorkloadOffered.queued_ms`.
+    now_ms: int  #: On the clock of `WorkloadOffered.queued_ms`.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,9 @@
 
 from mesh.core.ids import StageId
 from mesh.core.resources import NOTHING
-from mesh.stages.admission import StageAdmission, WorkloadState
+from mesh.stages.admission import StageAdmission
 from mesh.stages.reserved_groups import holder_of
+from mesh.stages.workloads import WorkloadState
 
 
 def violations(scheduler: StageAdmission) -> list[str]:

@@ -161,6 +161,7 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes, *, is_colum
             mesh=stage.mesh,
             slot=sent.slot,
             priority=sent.priority,
+            is_gang=sent.gang is not None,
             user=user,
             arrival=QUEUE_DEPTH_MAX + len(before),
             created_ms=sent.created_ms,

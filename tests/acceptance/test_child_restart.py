@@ -197,7 +197,8 @@ def test_s7_urgent_run_takes_the_ready_group_over_restarts(watched: Watched, cli
     again = submit(client, dag.task(own_group, name="again", num_cpus=1, priority=8).bind(str(tmp_path)))
     assert again.result(LIMIT_S) == ready
     big = submit(client, dag.task(own_group, name="big", num_cpus=3).bind(str(tmp_path)), wait_for_capacity=True)
-    assert wait_for(big, lambda event: event.reason is Reason.CAPACITY_RESERVED)
+    blocked = wait_for(big, lambda event: event.after == "BLOCKED")
+    assert (blocked.reason, "beside its reserved groups" in blocked.detail) == (Reason.POOL_TOO_SMALL, True)
     big.cancel()
     assert ready in {group["placement_group_id"] for group in groups()}
 

@@ -20,9 +20,9 @@ from patience import PATIENCE_S, eventually
 
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
-from mesh.core.wire import encode
+from mesh.core.wire import decode, encode
 from mesh.ray.stage_runner.exporting import export, import_value
-from mesh.stages.messages import InputLost, NodeFailed, NodeStarted, NodeSucceeded
+from mesh.stages.messages import STAGE_MESSAGE, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Workers cannot import this file.
 
@@ -187,6 +187,22 @@ def test_a_result_that_cannot_be_sent_fails_its_task_alone(runner_log, task, mak
 
 
 # -- failures ------------------------------------------------------------------------------------------------------------
+
+
+def test_no_task_begins_while_many_reports_are_unconfirmed(runner_log_with_small_outbox, task):
+    log = runner_log_with_small_outbox
+    give_bytes, data = log.function(give), log.argument(b"x" * 50_000)
+    names = [f"t{place}" for place in range(5)]
+    tasks = [task(name, give_bytes, data, after=names[place - 1 : place] if place else (), export=True) for place, name in enumerate(names)]
+    stage = log.start(*tasks, run="unconfirmed")
+    log.until(stage, lambda message: isinstance(message, NodeSucceeded) and message.node == "t1")
+    assert ray.get(log.actor.next_batch.remote(1.0)) == []
+    heard = {stage: 100}  # All that came so far.
+    while not any(isinstance(message, StageEnded) for message in log.messages[stage]):
+        for stage_id, number, messages, *_ in ray.get(log.actor.next_batch.remote(1.0, 0, heard)):
+            log.messages[stage_id] += (decode(STAGE_MESSAGE, message) for message in messages)
+            heard = {stage: number}
+    assert [message.node for message in log.messages[stage] if isinstance(message, NodeSucceeded)] == names
 
 
 def test_a_failure_is_reported_once_and_drops_its_dependents(runner_log, task):

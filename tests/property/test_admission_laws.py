@@ -14,7 +14,7 @@ from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.seen_nodes import NodeSeen
 from mesh.core.shapes import UNBOUNDED, Gang, GroupPoolSpec, GroupShape
 from mesh.preemption.stage_preemption import PreemptionPolicy
-from mesh.stages.admission import StageAdmission, WorkloadState
+from mesh.stages.admission import StageAdmission
 from mesh.stages.admission_decisions import AcquireLease, ExplainWaiting, GrowWorkload, ReleaseLease, StartWorkload
 from mesh.stages.admission_events import (
     ClockRead,
@@ -35,6 +35,7 @@ from mesh.stages.admission_events import (
 )
 from mesh.stages.admission_invariants import violations
 from mesh.stages.stage_settings import NodeWeights, QueueRules, StageSettings
+from mesh.stages.workloads import WorkloadState
 
 REFUSALS = [Reason.QUOTA_EXHAUSTED, Reason.QUOTA_TOO_SMALL, Reason.LEDGER_UNREACHABLE]
 queues = st.dictionaries(

@@ -23,9 +23,10 @@ from mesh.core.pools import PoolSpec
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.preemption.stage_preemption import PreemptionPolicy
-from mesh.stages.admission import StageAdmission, WorkloadState
+from mesh.stages.admission import StageAdmission
 from mesh.stages.admission_decisions import AcquireLease
 from mesh.stages.admission_events import LeaseGranted, LeaseRefused, WorkloadOffered
+from mesh.stages.workloads import WorkloadState
 
 STD, POOL, LAB, EAST = FlavorName("std"), PoolName("p"), TenantPath("lab"), MeshId("east")
 CPU = ResourceSet.of({"cpu": 1})

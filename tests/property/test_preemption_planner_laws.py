@@ -20,10 +20,11 @@ from mesh.core.pools import PoolSpec
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.preemption.stage_preemption import MICROS, Occupant, PreemptionLimits, PreemptionPolicy, preemptor_of, select_victims
-from mesh.stages.admission import StageAdmission, WorkloadState
+from mesh.stages.admission import StageAdmission
 from mesh.stages.admission_decisions import AcquireLease
 from mesh.stages.admission_events import LeaseGranted, LeaseRefused, RoomMayHaveCome, RoomPromised, WorkloadEnded, WorkloadOffered
 from mesh.stages.admission_invariants import violations
+from mesh.stages.workloads import WorkloadState
 
 NOW_MS, MIN_RUN_MS = 1_000, 100
 KEY = ("acme", "standard")

@@ -9,11 +9,12 @@ from federation.dispatch import QueuedStage
 from federation.explaining.pending_stages import queue_order
 from mesh.core.pools import PoolSpec
 from mesh.core.resources import ResourceSet
-from mesh.stages.admission import StageAdmission, WorkloadState
+from mesh.stages.admission import StageAdmission
 from mesh.stages.admission_decisions import AcquireLease
 from mesh.stages.admission_events import ClockRead, LeaseGranted, RoomMayHaveCome, SettingsChanged, WorkloadEnded, WorkloadOffered
 from mesh.stages.admission_invariants import violations
 from mesh.stages.stage_settings import MICROS, QueueRules, StageSettings
+from mesh.stages.workloads import WorkloadState
 
 TENANTS = ("acme", "acme/vision", "acme/nlp", "rival")
 CPU = ResourceSet.of({"cpu": 1})

@@ -6,14 +6,16 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh.core.ids import NodeName, PoolName, TaskId
+from mesh.core.ids import NodeName
 from mesh.core.nodes import NodeTable
 from mesh.core.random_stream import RandomStream
 from mesh.core.resources import ResourceSet
-from mesh.core.task_spec import TaskRequest
 from mesh.errors import LedgerError
+from mesh.placement.candidates import Candidates
 from mesh.placement.feasibility import NodeFit, available_rows, explain, feasible_rows
-from mesh.placement.two_pass import schedule, spill_over
+from mesh.placement.two_pass import find, is_feasible
+from mesh.policies.policy import NodeDemand
+from mesh.policies.random_node import RANDOM
 
 sixty = settings(max_examples=60)
 
@@ -32,36 +34,24 @@ def table_of(written: list[tuple[ResourceSet, dict[str, str]]]) -> NodeTable:
     return table
 
 
-def tasks_of(written: list[tuple[ResourceSet, dict[str, str]]], prefix: str = "t") -> list[TaskRequest]:
-    return [
-        TaskRequest(task=TaskId(f"{prefix}{number}"), pool=PoolName("p"), resources=wanted, selector=selector)
-        for number, (wanted, selector) in enumerate(written)
-    ]
+def candidates(table: NodeTable, wanted: ResourceSet, selector: dict[str, str]) -> Candidates:
+    return Candidates(table, wanted, selector, RANDOM, NodeDemand(wanted=table.vector(wanted)))
 
 
 @sixty
 @given(nodes, demands, st.integers(0, 2**32))
-def test_tasks_are_placed_waiting_or_infeasible_and_charged(written, demand, seed):
-    table, tasks = table_of(written), tasks_of(demand)
-    placed = schedule(tasks, table, RandomStream(seed).draw)
-    assert {*placed.nodes, *placed.infeasible} == {task.task for task in tasks}
-    assert placed.waiting <= placed.nodes.keys()
-    for node in (name for name in table.names if name is not None):
-        stands = table.resources_of(node)
-        load = sum((task.resources for task in tasks if placed.nodes.get(task.task) == node), start=ResourceSet())
-        at_once = sum(
-            (task.resources for task in tasks if placed.nodes.get(task.task) == node and task.task not in placed.waiting),
-            start=ResourceSet(),
-        )
-        assert stands.load == load
-        assert at_once <= stands.total
-
-
-@sixty
-@given(nodes, demands, st.integers(0, 2**32))
-def test_the_same_chance_gives_the_same_places(written, demand, seed):
-    tasks = tasks_of(demand)
-    assert schedule(tasks, table_of(written), RandomStream(seed).draw) == schedule(tasks, table_of(written), RandomStream(seed).draw)
+def test_each_demand_has_room_now_or_later_or_never(written, demand, seed):
+    table, draw = table_of(written), RandomStream(seed).draw
+    for wanted, selector in demand:
+        row, feasible = find(candidates(table, wanted, selector), draw)
+        fits = [verdict.fit for verdict in explain(table, wanted, selector)]
+        if row is not None:
+            assert fits[row] is NodeFit.AVAILABLE
+            table.promise(row, table.vector(wanted))
+        else:
+            assert NodeFit.AVAILABLE not in fits
+            assert [number for number, fit in enumerate(fits) if fit is NodeFit.UNAVAILABLE] == feasible.tolist()
+    assert (table.load <= table.total).all()
 
 
 @sixty
@@ -81,20 +71,13 @@ def test_the_words_and_the_masks_agree(written, wanted, selector, promised):
 
 
 @sixty
-@given(sets, demands, demands)
-def test_a_node_retries_infeasible_tasks_and_one_ready_task(total, infeasible, ready):
-    table = table_of([(total, {})])
-    stuck, waiting = tasks_of(infeasible, "i"), tasks_of(ready, "r")
-    spilled = spill_over(stuck, waiting, table, NodeName("n0"))
-    fit = {task.task for task in stuck if not explain_one(table, task)}
-    assert {task for task in spilled if task.startswith("i")} == fit
-    assert len([task for task in spilled if task.startswith("r")]) == min(1, sum(not explain_one(table, task) for task in waiting))
-
-
-def explain_one(table: NodeTable, task: TaskRequest) -> bool:
-    """Explain a node that could never run the task."""
-    (verdict,) = explain(table, task.resources, task.selector)
-    return verdict.fit is NodeFit.INFEASIBLE
+@given(nodes, sets, selectors)
+def test_a_node_is_feasible_as_its_explanation_says(written, wanted, selector):
+    table = table_of(written)
+    asked = candidates(table, wanted, selector)
+    fits = [verdict.fit is not NodeFit.INFEASIBLE for verdict in explain(table, wanted, selector)]
+    assert [is_feasible(asked, row) for row in range(len(written))] == fits
+    assert is_feasible(asked) is any(fits)
 
 
 @sixty

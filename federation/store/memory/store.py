@@ -207,8 +207,12 @@ class MemoryStore(MemoryLedger):
 
     def heads_of(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[QueuedStage, ...]:
         with self._changed:
-            named = (self._stages[stage] for stage in stages if stage in self._stages)
-            return tuple(stage.head for stage in named if stage.mesh == mesh and stage.state == "queued")
+            named, now_ms = (self._stages[stage] for stage in stages if stage in self._stages), self._clock.wall_ms()
+            return tuple(
+                replace(stage.head, waited_ms=now_ms - stage.head.queued_ms)
+                for stage in named
+                if stage.mesh == mesh and stage.state == "queued"
+            )
 
     def remembered(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[StageId, ...]:
         with self._changed:

@@ -1,6 +1,7 @@
 """The stage queue on Redis: scripts for decisions, streams for notifications and the inbox."""
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -75,7 +76,8 @@ class RedisStageQueue:
         return tuple(StageId(member.split(b":", 1)[1].decode()) for member in self._scripts.call("queued", mesh))
 
     def heads_of(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[QueuedStage, ...]:
-        return _heads(self._scripts.call("heads_of", mesh, *stages))
+        rows = self._scripts.call("heads_of", mesh, *stages)
+        return tuple(replace(head, waited_ms=int(row[3])) for row, head in zip(rows, _heads(row[:3] for row in rows), strict=True))
 
     def remembered(self, mesh: MeshId, stages: tuple[StageId, ...]) -> tuple[StageId, ...]:
         return tuple(StageId(stage.decode()) for stage in self._scripts.call("remembered", mesh, *stages))
@@ -227,7 +229,7 @@ def _claim_arguments(held: HeldClaim) -> tuple[str | int, ...]:
     return (held.claim.stage, held.claim.token, *paid, held.spec, int(held.is_whole), int(held.has_ended), held.slots)
 
 
-def _heads(rows: list[tuple[bytes, bytes, bytes | None]]) -> tuple[QueuedStage, ...]:
+def _heads(rows: Iterable[tuple[bytes, bytes, bytes | None]]) -> tuple[QueuedStage, ...]:
     return tuple(
         replace(decode(QueuedStage, head), reason=Reason(reason.decode()), queued_ms=int(queued or 0)) for head, reason, queued in rows
     )

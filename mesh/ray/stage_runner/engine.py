@@ -480,10 +480,12 @@ class StageEngine:
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
     def _feed(self, stage: OpenStage) -> None:
-        """Submit ready tasks while slots have places for them."""
-        while (task := stage.machine.next_ready()) is not None and (
-            group := stage.place(task, self._run_times.of(task.function))
-        ) is not None:
+        """Submit ready tasks while slots have places for them, and the outbox has room for their reports."""
+        while (
+            (task := stage.machine.next_ready()) is not None
+            and self._outbox.has_room(self._feed_later)
+            and (group := stage.place(task, self._run_times.of(task.function))) is not None
+        ):
             stage.machine.submit(task.node)
             try:
                 self._submit_one(stage, task, group)
@@ -495,6 +497,13 @@ class StageEngine:
                 self._fail_unsubmitted(stage, task.node, failure)
         self._take_back_stuck(stage)
         self._end_if_over(stage)
+
+    def _feed_later(self) -> None:
+        self._events.put(self._feed_all)
+
+    def _feed_all(self) -> None:
+        for stage in tuple(self._stages.values()):
+            self._feed(stage)
 
     def _fail_unsubmitted(self, stage: OpenStage, node: NodeId, own_failure: OwnFailure) -> None:
         stage.window.remove(node)

@@ -183,9 +183,10 @@ class RayStageHost:
                     return token
                 if (before := self._dead.pop(key, None)) is not None:
                     runner.holder, runner.values, runner.runs = before.holder, before.values, before.runs
-                runner.actor.bind.remote(key[0], self._storage_url, self._inline_limit_bytes, self._name, runner.holder)
+                # Until the values reach it, it is a holder without any: this process may die before.
+                runner.actor.bind.remote(key[0], self._storage_url, self._inline_limit_bytes, self._name, token)
                 if before is not None:
-                    self._orders.put(partial(self._pass_values, runner, runner.values.inheritance(), dict(runner.runs)))
+                    self._orders.put(partial(self._pass_values, runner, runner.values.inheritance(), dict(runner.runs), runner.holder))
                 self._listen_to(key, runner)
             hosted = runner.stages[spec.stage] = HostedStage(spec.slot, gang=spec.gang)
             runner.runs.setdefault(spec.run, spec.stage)  # Keeps the first stage: a store that loses writes forgets the new ones.
@@ -452,10 +453,12 @@ class RayStageHost:
         for order in unstarted.orders:
             self._carry_out(partial(order, runner.actor))
 
-    def _pass_values(self, runner: BoundRunner, values: dict[RunId, dict[NodeId, Delivered]], runs: dict[RunId, StageId]) -> None:
-        """Pass the runs of a dead runner and their values to the next one, before its first stage."""
+    def _pass_values(
+        self, runner: BoundRunner, values: dict[RunId, dict[NodeId, Delivered]], runs: dict[RunId, StageId], holder: int
+    ) -> None:
+        """Pass the runs of a dead runner, their values and its token to the next one, before its first stage."""
         on_the_wire = {run: {node: _on_the_wire(value) for node, value in its.items()} for run, its in values.items()}
-        runner.actor.inherit.remote(on_the_wire, runs)
+        runner.actor.inherit.remote(on_the_wire, runs, holder)
 
     def _grow(self, runner: BoundRunner, hosted: HostedStage, stage: StageId, note: bytes, slots: int, groups: Groups) -> None:
         """Pass new slots to the stage's runner, unless the stage has ended meanwhile."""

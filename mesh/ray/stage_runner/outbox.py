@@ -2,17 +2,24 @@
 
 A batch that was handed out is kept, since the listener may die before it passes the batch on. A new listener gets all unconfirmed
 batches again with their old numbers, by which the store recognizes batches that it has accepted already.
+
+While the root is away, nothing is confirmed. The kept bytes are bounded: beyond a limit no further task begins (`has_room`). Nothing
+is dropped, since tasks that have begun will end. The process of the mesh holds the same batches, so the bound holds for it as well.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+
+import structlog
 
 from mesh.core.ids import NodeId, RunId, StageId
 from mesh.core.wire import encode
 from mesh.stages.messages import NodeFailed, StageEnded, StageMessage
+
+log = structlog.get_logger(__name__)
 
 #: A stage, the number of the batch (counts up from 1 for each stage), its messages as JSON, and the bytes that belong to them by their
 #: SHA-256; and the nodes that finished.
@@ -24,13 +31,22 @@ Finished = tuple[RunId, NodeId, bytes | None]
 #: Messages that follow each other closely are handed out together, with at most this delay: each batch costs as much as several small
 #: tasks. The first message after a pause, failures and ends are not delayed. Seconds.
 GATHER_S = 0.02
+#: Bytes of unconfirmed batches from which on no further task of the runner begins.
+BYTES_MAX = 64 * 2**20
 _URGENT = (NodeFailed, StageEnded)
 
 
 class Outbox:
-    """Messages in order, by stage. One thread writes, others wait."""
+    """Messages in order, by stage. One thread writes, others wait.
 
-    def __init__(self) -> None:
+    Args:
+        bytes_max: See `BYTES_MAX`.
+    """
+
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0  #: Sum over all messages that are not confirmed.
+        self._when_room: Callable[[], None] | None = None  #: To be called when bytes are confirmed.
         self._fresh: dict[StageId, tuple[list[bytes], dict[str, bytes], list[Finished]]] = {}  #: Not handed out yet.
         self._again: list[Batch] = []  #: For a new listener.
         self._kept: dict[StageId, dict[int, Batch]] = {}  #: Handed out and not confirmed, by number.
@@ -45,6 +61,7 @@ class Outbox:
         """Add a message, the bytes that must be stored before it is read, and the node that finished with it."""
         data = encode(message)
         with self._new_events:
+            self._bytes += len(data) + _size(blobs or {}, (finished,) if finished is not None else ())
             is_first = not self._fresh
             messages, kept, nodes = self._fresh.setdefault(message.stage, ([], {}, []))
             messages.append(data)
@@ -89,21 +106,41 @@ class Outbox:
 
     def confirm(self, heard: Mapping[StageId, int]) -> list[StageId]:
         """Drop these stages' batches up to these numbers. Return the stages that have ended and have no unconfirmed message."""
-        over = []
+        over, when_room = [], None
         with self._new_events:
             for stage, number in heard.items():
                 kept = self._kept.get(stage, {})
                 for passed_on in [kept_number for kept_number in kept if kept_number <= number]:
-                    del kept[passed_on]
+                    *_, messages, blobs, nodes = kept.pop(passed_on)
+                    self._bytes -= sum(map(len, messages)) + _size(blobs, nodes)
                 if not kept:
                     self._kept.pop(stage, None)
                     if stage in self._ended and stage not in self._fresh:
                         self._ended.discard(stage)
                         self._numbers.pop(stage, None)
                         over.append(stage)
+            if self._bytes < self._bytes_max:
+                when_room, self._when_room = self._when_room, None
+        if when_room is not None:
+            when_room()
         return over
+
+    def has_room(self, then: Callable[[], None]) -> bool:
+        """Return whether a task may begin. False: too many bytes are unconfirmed; `then` is called when they are confirmed."""
+        with self._new_events:
+            if self._bytes < self._bytes_max:
+                return True
+            if self._when_room is None:
+                remedy = "see whether the mesh reaches the root; no further task begins before"
+                log.warning("the root has not confirmed the reports of a runner", bytes=self._bytes, remedy=remedy)
+            self._when_room = then
+            return False
 
     def has_ended(self, stage: StageId) -> bool:
         """Return whether the stage's end was added, and is not confirmed."""
         with self._new_events:
             return stage in self._ended
+
+
+def _size(blobs: Mapping[str, bytes], finished: Iterable[Finished]) -> int:
+    return sum(map(len, blobs.values())) + sum(len(value) for *_, value in finished if value is not None)

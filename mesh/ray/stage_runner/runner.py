@@ -25,7 +25,7 @@ from mesh.core.wire import decode
 from mesh.ray.stage_runner.checkpoints import Saved, Saving
 from mesh.ray.stage_runner.engine import Delivered, StageEngine
 from mesh.ray.stage_runner.held_groups import Groups, HeldGroups
-from mesh.ray.stage_runner.outbox import Batch, Outbox
+from mesh.ray.stage_runner.outbox import BYTES_MAX, Batch, Outbox
 from mesh.ray.stage_runner.watch_folder import register
 from mesh.stages.hosting import HeldStage
 from mesh.stages.spec import StageSpec
@@ -54,9 +54,10 @@ class Runner:
     Args:
         mesh: `detached_name` of the mesh whose watchdog ends the runner, bound or not; None: no mesh until the runner is bound.
         environment: Digest of the runtime environment that it was started with.
+        unconfirmed_max: Bytes of unconfirmed reports from which on no further task begins.
     """
 
-    def __init__(self, mesh: MeshId | None = None, environment: str = "") -> None:
+    def __init__(self, mesh: MeshId | None = None, environment: str = "", unconfirmed_max: int = BYTES_MAX) -> None:
         if mesh is not None:
             register(mesh)
         # The runner never reads a failed task's value; Ray must not print that as an oversight.
@@ -70,21 +71,26 @@ class Runner:
         self._groups = HeldGroups()  #: Placement groups of these stages.
         self._cancelled: set[StageId] = set()  #: Cancelled ones of these stages.
         self._runs: dict[RunId, StageId] = {}
-        self._outbox = Outbox()
+        self._outbox = Outbox(unconfirmed_max)
         self._engine = StageEngine(ray.get_runtime_context().current_actor, self._outbox, self._groups.free)
 
     def bind(self, tenant: TenantPath, storage_url: str, inline_limit_bytes: int, mesh: MeshId, holder: int = 0) -> None:
-        """Bind the runner to a tenant of a mesh, for good. `holder`: the runner's token from now on."""
+        """Bind the runner to a tenant of a mesh, for good. `holder`: the runner's token, unless it inherits another one."""
         register(mesh)  # When the mesh's leases are no longer renewed, the runner must end with its tasks.
         self._tenant, self._holder = tenant, holder
         self._engine.bind(mesh, storage_url, inline_limit_bytes)
 
-    def inherit(self, values: dict[RunId, dict[NodeId, OnTheWire]], runs: dict[RunId, StageId]) -> None:
+    def inherit(self, values: dict[RunId, dict[NodeId, OnTheWire]], runs: dict[RunId, StageId], holder: int) -> None:
         """Take over values of finished nodes of a dead runner; (None, None): the value is gone.
+
+        The token comes in the same call. A runner with the token and without the values would wait for ever for inputs that the root
+        believes it has.
 
         Args:
             runs: Runs of the dead runner, each with the first stage that it got, for the next process of the mesh.
+            holder: Token of the dead runner, which is this runner's from now on.
         """
+        self._holder = holder
         self._runs = {**runs, **self._runs}
         for run, its_values in values.items():
             self._engine.inherit(run, {node: _from_the_wire(stored, data) for node, (stored, data) in its_values.items()})

@@ -17,6 +17,8 @@ from ray._raylet import PlacementGroupID
 from ray.core.generated import common_pb2, gcs_pb2
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 
+from mesh.ray.cluster.node_resources import is_of_group
+
 #: Time limit for an answer of the control service; seconds.
 ANSWER_S = 10.0
 #: Generated code, without types.
@@ -25,8 +27,6 @@ _NORMAL_TASK: Any = common_pb2.TaskType.NORMAL_TASK  # type: ignore[attr-defined
 _WORKER: Any = common_pb2.WorkerType.WORKER  # type: ignore[attr-defined]  # generated
 #: Time limit for an answer of a worker; seconds. A frozen or unreachable worker delays the garbage collector so long.
 WORKER_ANSWER_S = 2.0
-#: Part of each name under which Ray counts the resources of a bundle.
-_IN_GROUP = "_group_"
 #: Beginning of the resource that names a node.
 _OF_NODE = "node:"
 #: A task's id ends with the id of its job.
@@ -60,6 +60,7 @@ class GroupRow:
     is_placed: bool
     created_ms: int
     amounts: dict[str, float]  #: Sum over all bundles, by Ray's names.
+    nodes: tuple[str, ...] = ()  #: Node of each bundle, by Ray's ids, in the order of the bundles.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +132,7 @@ def groups() -> list[GroupRow]:
                     is_placed=group.state == _tables.PlacementGroupTableData.CREATED,
                     created_ms=group.placement_group_creation_timestamp_ms,
                     amounts=amounts,
+                    nodes=tuple(bundle.node_id.hex() for bundle in sorted(group.bundles, key=lambda one: one.bundle_id.bundle_index)),
                 )
             )
     return rows
@@ -184,7 +186,7 @@ def _task_row(entry: Any, owner: str) -> TaskRow:
 
 def held(resources: Mapping[str, float]) -> dict[str, float]:
     """Return the amounts, by Ray's names, that are held outside placement groups. A share of a node's own resource only names the node."""
-    return {name: amount for name, amount in resources.items() if amount > 0 and _IN_GROUP not in name and not name.startswith(_OF_NODE)}
+    return {name: amount for name, amount in resources.items() if amount > 0 and not is_of_group(name) and not name.startswith(_OF_NODE)}
 
 
 def in_words(amounts: Mapping[str, float]) -> str:
@@ -197,7 +199,7 @@ def resources_waited_for() -> frozenset[str]:
 
     Work that waits within its placement group does not count: it waits for its own group.
     """
-    return frozenset(name for names in demands() if not any(_IN_GROUP in name for name in names) for name in names)
+    return frozenset(name for names in demands() if not any(map(is_of_group, names)) for name in names)
 
 
 def demands() -> list[frozenset[str]]:

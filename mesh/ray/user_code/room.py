@@ -70,7 +70,8 @@ class RoomWatch:
         self._waits = waits
         self._placed = placed
         self._broken = broken
-        self._gangs: dict[StageId, dict[str, bool]] = {}  #: Groups that must stay whole: whether Ray had placed them at the last look.
+        #: Groups that must stay whole: the nodes of their bundles at the last look. (): placed, on unknown nodes; None: not placed.
+        self._gangs: dict[StageId, dict[str, tuple[str, ...] | None]] = {}
         self._groups: dict[StageId, dict[str, None]] = {}  #: Groups that are not placed.
         self._silent: set[StageId] = set()  #: Stages with a placed group: they can begin.
         self._reported: dict[StageId, str] = {}
@@ -84,7 +85,8 @@ class RoomWatch:
         Args:
             groups: Ray's ids.
             can_begin: Another group of the stage is known to be placed.
-            gangs: Groups of the stage that are watched until it ends: Ray takes a group apart when one of its nodes is lost.
+            gangs: Groups of the stage that are watched until it ends: Ray takes a group apart when one of its nodes is lost, and may
+                have placed the lost bundles anew before the next look.
         """
         with self._guard:
             if can_begin:
@@ -93,7 +95,7 @@ class RoomWatch:
                 return
             self._groups.setdefault(stage, {}).update(dict.fromkeys(groups))
             if gangs:
-                self._gangs.setdefault(stage, {}).update({group: group not in groups for group in gangs})
+                self._gangs.setdefault(stage, {}).update({group: None if group in groups else () for group in gangs})
             self._added.set()
             if not self._looks:
                 self._looks = True
@@ -127,7 +129,7 @@ class RoomWatch:
 
     def _look(self, watched: Mapping[StageId, Sequence[str]], groups: Sequence[GroupRow], *, is_late: bool) -> None:
         placed = {row.id: row.is_placed for row in groups}
-        for stage in self._take_broken(placed):
+        for stage in self._take_broken({row.id: row.nodes if row.is_placed else None for row in groups}):
             self._broken(stage)
         for stage, group in [(stage, group) for stage, its_groups in watched.items() for group in its_groups]:
             if placed.get(group) is False:
@@ -148,16 +150,21 @@ class RoomWatch:
                 self._reported[stage] = words
             self._waits(stage, words)
 
-    def _take_broken(self, placed: Mapping[str, bool]) -> list[StageId]:
-        """Return the stages with a gang that was placed and is placed no more, once. A removed group is reported by its tasks."""
+    def _take_broken(self, nodes: Mapping[str, tuple[str, ...] | None]) -> list[StageId]:
+        """Return the stages with a gang that was placed and has lost a node, once. A removed group is reported by its tasks."""
         with self._guard:
             broken = [
                 stage
                 for stage, gangs in self._gangs.items()
-                if any(was_placed and placed.get(group) is False for group, was_placed in gangs.items())
+                if any(group in nodes and _has_moved(before, nodes[group]) for group, before in gangs.items())
             ]
             for stage in broken:
                 del self._gangs[stage]
             for gangs in self._gangs.values():
-                gangs.update({group: placed.get(group, False) for group in gangs})
+                gangs.update({group: nodes.get(group) for group in gangs})
         return broken
+
+
+def _has_moved(before: tuple[str, ...] | None, now: tuple[str, ...] | None) -> bool:
+    """Return whether a group has lost a bundle since it was placed: Ray has not placed it again, or has placed it on another node."""
+    return before is not None and (now is None or before not in ((), now))

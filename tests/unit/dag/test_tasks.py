@@ -90,6 +90,7 @@ def test_options_of_the_wrong_kind_are_refused_at_once(options, words):
         pytest.param({"num_cpus": "2"}, id="CPUs as text"),
         pytest.param({"num_cpus": float("nan")}, id="CPUs that are no number"),
         pytest.param({"num_gpus": 1.5}, id="one and a half GPUs"),
+        pytest.param({"resources": {"TPU": 1.5}}, id="one and a half TPUs"),
         pytest.param({"memory": "4 apples"}, id="memory in apples"),
         pytest.param({"memory": 1.5}, id="a fraction of a byte"),
         pytest.param({"resources": {"GPU": 1}}, id="GPUs in disguise"),

@@ -60,12 +60,25 @@ class Flaky:
         return call
 
 
+class StoreClock:
+    """Clock of the store's machine, which may be set otherwise than the child's."""
+
+    def __init__(self, clock, ahead_ms):
+        self._clock, self._ahead_ms = clock, ahead_ms
+
+    def monotonic_ms(self):
+        return self._clock.now_ms
+
+    def wall_ms(self):
+        return self._clock.now_ms + self._ahead_ms
+
+
 class Federation:
     """A store, one child mesh, and the root's view of both."""
 
-    def __init__(self, *pools, quota=4, tenants=("*",), plugins=()):
+    def __init__(self, *pools, quota=4, tenants=("*",), plugins=(), store_ahead_ms=0):
         self.clock = ManualClock(1_000_000)
-        self.store = MemoryStore(clock=self.clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
+        self.store = MemoryStore(clock=StoreClock(self.clock, store_ahead_ms), ttl_ms=TTL_MS, grace_ms=GRACE_MS)
         flavors = {"standard", *(pool.flavor for pool in pools)}
         limits = {(flavor, "cpu"): Quota(nominal=quota * 10_000) for flavor in flavors}
         self.store.configure(TenantTree([Tenant(path="acme", parent=None, quotas=limits)]))

@@ -8,7 +8,7 @@ from child_bed import HEARTBEAT_MS, TTL_MS, Federation, nodes, pool
 from federation.child.child_mesh import HEARTBEATS_PER_COMPARISON
 from federation.dispatch import NotificationKind
 from federation.errors import StoreUnavailable
-from federation.tenants import Tenant, TenantTree
+from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.preemption.rules import MINUTE_MS
@@ -20,9 +20,9 @@ TAKES = PreemptionPolicy(takes=True, min_run_ms=0, reservation_timeout_ms=10 * H
 LIMITED = StageSettings(preemption=PreemptionLimits(per_minute_max=1))
 
 
-def full(*pools, quota=9):
+def full(*pools, quota=9, **others):
     """A federation in which stages `a` and `b` of priority 0 run, and fill the first pool."""
-    federation = Federation(*(pools or (pool("general", 2),)), quota=quota)
+    federation = Federation(*(pools or (pool("general", 2),)), quota=quota, **others)
     for name in "ab":
         federation.submit(name)
         federation.heartbeat()
@@ -237,6 +237,22 @@ def test_a_stage_overtakes_more_urgent_ones_by_waiting():
     federation.work(0)
     federation.work()
     assert federation.running() == {"old"}
+
+
+@pytest.mark.parametrize("ahead_ms", [-600_000, 0, 600_000])
+@pytest.mark.parametrize(("seconds", "first"), [(2, "vision"), (10, "old")])
+def test_waits_count_on_the_clock_of_the_store(ahead_ms, seconds, first):
+    federation = full(store_ahead_ms=ahead_ms)
+    tenants, own = federation.store.snapshot().tree.tenants, {("standard", "cpu"): Quota(nominal=20_000)}
+    federation.store.configure(TenantTree([*tenants.values(), Tenant(path="acme/vision", parent="acme", quotas=own)]))
+    federation.publish(queues={"acme/vision": QueueRules(priority=5), "*": QueueRules(aging_per_s=MICROS)})
+    federation.submit("old", slot=ResourceSet.of({"cpu": 2}))
+    federation.heartbeat(seconds * 1_000 // HEARTBEAT_MS)
+    federation.submit("vision", tenant="acme/vision", slot=ResourceSet.of({"cpu": 2}))
+    federation.heartbeat()
+    federation.work(0)
+    federation.work()
+    assert federation.running() == {first}
 
 
 def test_aging_never_preempts():

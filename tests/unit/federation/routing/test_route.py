@@ -17,8 +17,8 @@ from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.core.node_sizes import sizes_of
 from mesh.core.reasons import Reason
-from mesh.core.resources import ResourceSet
-from mesh.core.shapes import Gang
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.shapes import Gang, GroupPoolSpec, GroupShape
 
 LAB = TenantPath("acme/lab")
 STANDARD = FlavorName("standard")
@@ -40,9 +40,19 @@ def a_mesh(
     waiting: int = 0,
     labels: dict[str, str] | None = None,
     drain: Drain | None = None,
+    reserved: tuple[int, ...] = (),
+    gpu: int = 0,
     **record: object,
 ) -> MeshView:
-    pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": cpu}), used=ResourceSet.of({"cpu": used}))
+    groups = [ResourceSet.of({"cpu": each}) for each in reserved]
+    pool = PoolRecord(
+        pool=PoolName("general"),
+        flavor=STANDARD,
+        capacity=ResourceSet.of({"cpu": cpu, "gpu": gpu}),
+        used=ResourceSet.of({"cpu": used}),
+        groups=GroupPoolSpec(reserved=tuple(GroupShape((each,)) for each in groups)),
+        reserved_idle=sum(groups, start=NOTHING),
+    )
     own = MeshRecord(mesh=MeshId(name), labels=labels or {}, pools=(pool,), cluster="c1", **record)
     return MeshView(record=own, incarnation=1, alive=alive, heartbeat_age_ms=0, waiting=waiting, condition=MeshCondition(drain=drain))
 
@@ -89,6 +99,30 @@ def a_request(**asked: object) -> RoutingRequest:
             a_mesh("east", nodes=sizes_of([ResourceSet.of({"cpu": 2})] * 2)),
             Reason.NO_NODE_FITS,
             id="the nodes hold no whole gang",
+        ),
+        pytest.param(
+            a_request(slot=ResourceSet.of({"cpu": 4})),
+            a_mesh("east", reserved=(1,)),
+            Reason.POOL_TOO_SMALL,
+            id="the pool holds the work in its reserved groups only",
+        ),
+        pytest.param(
+            a_request(slot=ResourceSet.of({"cpu": 4}), priority=9, gang=Gang(size=2, bundle=ResourceSet.of({"cpu": 2}))),
+            a_mesh("east", reserved=(2,)),
+            Reason.POOL_TOO_SMALL,
+            id="an urgent gang takes no reserved group",
+        ),
+        pytest.param(
+            a_request(slot=ResourceSet.of({"cpu": 4}), priority=9),
+            a_mesh("east", reserved=(1, 2)),
+            Reason.POOL_TOO_SMALL,
+            id="urgent work is larger than any reserved group",
+        ),
+        pytest.param(
+            a_request(slot=ResourceSet.of({"gpu": 1.5})),
+            a_mesh("east", gpu=2, nodes=sizes_of([ResourceSet.of({"cpu": 4, "gpu": 2})])),
+            Reason.NO_NODE_FITS,
+            id="the work asks for parts of several GPUs",
         ),
         pytest.param(
             a_request(slot=ResourceSet.of({"cpu": 5})),
@@ -139,6 +173,19 @@ def test_work_goes_to_the_only_mesh_and_waits_for(mesh, used, reason, words):
     assert isinstance(answer, Routed)
     assert (answer.mesh, answer.reason, answer.verdicts[0].reason) == ("east", Reason.ONLY_FEASIBLE_MESH, reason)
     assert words in answer.detail
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        pytest.param({"priority": 8}, None, id="urgent work"),
+        pytest.param({"priority": 7}, Reason.POOL_BUSY, id="no other work"),
+        pytest.param({"priority": 8, "gang": Gang(size=2, bundle=ONE_CPU)}, Reason.POOL_BUSY, id="no gang"),
+    ],
+)
+def test_room_of_reserved_groups_is_free_for(asked, reason):
+    answer = route(a_request(slot=ResourceSet.of({"cpu": 2}), **asked), a_snapshot(a_mesh("east", used=2, reserved=(1,))))
+    assert answer.verdicts[0].reason is reason
 
 
 @pytest.mark.parametrize(

@@ -1,27 +1,20 @@
-"""Two-pass placement: ready, waiting and infeasible tasks."""
+"""Both passes for one demand: nodes with capacity now, nodes that could hold it when empty, or none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from mesh.core.ids import NodeName, PoolName, TaskId
+from mesh.core.ids import NodeName
 from mesh.core.nodes import NodeTable
 from mesh.core.resources import NOTHING, ResourceSet
-from mesh.core.task_spec import TaskRequest
-from mesh.errors import LedgerError
-from mesh.placement.two_pass import schedule, spill_over
-
-NEW = NodeName("new")
+from mesh.placement.candidates import Candidates
+from mesh.placement.two_pass import find, is_feasible, promise_copies
+from mesh.policies.policy import NodeDemand
+from mesh.policies.random_node import RANDOM
 
 
 def some(**amounts: object) -> ResourceSet:
     return ResourceSet.of(amounts)
-
-
-def task(name: str, wanted: ResourceSet, **selector: str) -> TaskRequest:
-    return TaskRequest(task=TaskId(name), pool=PoolName("default"), resources=wanted, selector=selector)
 
 
 def table_of(**totals: ResourceSet) -> NodeTable:
@@ -31,8 +24,8 @@ def table_of(**totals: ResourceSet) -> NodeTable:
     return table
 
 
-def load_of(table: NodeTable, node: str) -> ResourceSet:
-    return table.resources_of(NodeName(node)).load
+def candidates(table: NodeTable, wanted: ResourceSet, **selector: str) -> Candidates:
+    return Candidates(table, wanted, selector, RANDOM, NodeDemand(wanted=table.vector(wanted)))
 
 
 def first(count: int) -> int:
@@ -40,81 +33,63 @@ def first(count: int) -> int:
     return 0
 
 
-def chosen(*places: int):
-    answers: Iterator[int] = iter(places)
-    return lambda count: next(answers) % count
+def found(table: NodeTable, wanted: ResourceSet, **selector: str) -> tuple[str, tuple[str, ...]]:
+    """Return the node with capacity now, and those to wait for."""
+    row, feasible = find(candidates(table, wanted, **selector), first)
+    return "" if row is None else table.name(row), tuple(table.name(int(each)) for each in feasible)
 
 
 def test_s28_the_first_pass_uses_availability_less_load():
     table = table_of(busy=some(cpu=4), promised=some(cpu=4), idle=some(cpu=4))
-    table.promise(table.row(NodeName("busy")), table.vector(some(cpu=4)))
+    for node in ("busy", "promised"):
+        table.promise(table.row(NodeName(node)), table.vector(some(cpu=4)))
     table.start(table.row(NodeName("busy")), table.vector(some(cpu=4)))
-    table.promise(table.row(NodeName("promised")), table.vector(some(cpu=4)))
-    placed = schedule([task("a", some(cpu=1))], table, first)
-    assert (placed.nodes, placed.waiting) == ({"a": "idle"}, frozenset())
+    assert found(table, some(cpu=1)) == ("idle", ())
 
 
 def test_s28_the_second_pass_takes_nodes_by_their_total():
     table = table_of(small=some(cpu=1), large=some(cpu=4))
     table.promise(table.row(NodeName("large")), table.vector(some(cpu=3)))
-    placed = schedule([task("a", some(cpu=2))], table, first)
-    assert (placed.nodes, placed.waiting, placed.infeasible) == ({"a": "large"}, {"a"}, ())
+    assert found(table, some(cpu=2)) == ("", ("large",))
 
 
 def test_s28_load_is_charged_at_once_for_later_decisions():
     table = table_of(one=some(cpu=1), two=some(cpu=1))
-    placed = schedule([task(name, some(cpu=1)) for name in "abc"], table, first)
-    assert placed.nodes == {"a": "one", "b": "two", "c": "one"}
-    assert placed.waiting == {"c"}
-    assert (load_of(table, "one"), load_of(table, "two")) == (some(cpu=2), some(cpu=1))
+    assert promise_copies(candidates(table, some(cpu=1)), table, first, 3) == [0, 1]
+    assert found(table, some(cpu=1)) == ("", ("one", "two"))
 
 
-def test_s28_what_fits_no_empty_node_is_infeasible():
-    table = table_of(one=some(cpu=1))
-    placed = schedule([task("a", some(gpu=1)), task("b", some(cpu=1), zone="elsewhere")], table, first)
-    assert (placed.nodes, placed.infeasible) == ({}, ("a", "b"))
-    assert load_of(table, "one") == NOTHING
+@pytest.mark.parametrize(
+    ("wanted", "selector"),
+    [
+        pytest.param(some(gpu=1), {}, id="a resource that no node has"),
+        pytest.param(some(cpu=1), {"zone": "elsewhere"}, id="a label that no node has"),
+    ],
+)
+def test_s28_what_fits_no_empty_node_is_infeasible(wanted, selector):
+    assert found(table_of(one=some(cpu=1)), wanted, **selector) == ("", ())
 
 
 def test_s28_chance_picks_among_the_nodes_found():
     table = table_of(one=some(cpu=2), full=some(cpu=1), two=some(cpu=2))
     table.promise(table.row(NodeName("full")), table.vector(some(cpu=1)))
-    placed = schedule([task(name, some(cpu=1)) for name in "abc"], table, chosen(1, 0, 1))
-    assert placed.nodes == {"a": "two", "b": "one", "c": "two"}
+    assert [find(candidates(table, some(cpu=1)), lambda _, place=place: place).row for place in (0, 1)] == [0, 2]
 
 
-def test_a_task_that_requests_nothing_fits_any_node():
-    assert schedule([task("a", NOTHING)], table_of(one=some(cpu=1)), first).nodes == {"a": "one"}
-    assert schedule([task("a", NOTHING)], NodeTable(), first).infeasible == ("a",)
+def test_a_demand_for_nothing_fits_any_node():
+    assert found(table_of(one=some(cpu=1)), NOTHING) == ("one", ())
+    assert found(NodeTable(), NOTHING) == ("", ())
 
 
-def test_s28_a_new_node_retries_infeasible_and_one_ready_task():
-    table = table_of(new=some(cpu=8, gpu=2))
-    infeasible = [task("g1", some(gpu=1)), task("g4", some(gpu=4)), task("g2", some(gpu=1))]
-    ready = [task("r1", some(cpu=16)), task("r2", some(cpu=1)), task("r3", some(cpu=1))]
-    assert spill_over(infeasible, ready, table, NEW) == ("g1", "g2", "r2")
-    assert load_of(table, "new") == some(cpu=1, gpu=2)
+def test_s28_a_new_node_makes_feasible_what_it_holds_when_empty():
+    table = table_of(new=some(cpu=8, gpu=2), old=some(cpu=1))
+    table.promise(table.row(NodeName("new")), table.vector(some(gpu=2)))
+    assert [is_feasible(candidates(table, some(gpu=count)), table.row(NodeName("new"))) for count in (1, 2, 3)] == [True, True, False]
+    assert not is_feasible(candidates(table, some(cpu=1), zone="!new"), table.row(NodeName("new")))
 
 
-def test_s28_a_node_that_grew_gets_what_was_infeasible_before():
+def test_s28_a_node_that_grew_makes_feasible_what_was_not():
     table = table_of(new=some(cpu=1))
-    demand = task("a", some(licence=2))
-    assert spill_over([demand], [], table, NEW) == ()
-    table.update_resource(NEW, "licence", 30_000)
-    assert spill_over([demand], [], table, NEW) == ("a",)
-
-
-def test_s28_a_spilled_load_is_seen_by_the_next_schedule():
-    table = table_of(new=some(cpu=1), other=some(cpu=1))
-    spill_over([task("a", some(cpu=1))], [], table, NEW)
-    assert schedule([task("b", some(cpu=1))], table, first).nodes == {"b": "other"}
-
-
-def test_labels_bind_what_is_spilled():
-    table = table_of(new=some(cpu=4))
-    assert spill_over([task("a", some(cpu=1), zone="!new"), task("b", some(cpu=1), zone="in(new, old)")], [], table, NEW) == ("b",)
-
-
-def test_nothing_is_spilled_to_an_unknown_node():
-    with pytest.raises(LedgerError):
-        spill_over([], [], table_of(one=some(cpu=1)), NEW)
+    assert not is_feasible(candidates(table, some(licence=2)))
+    table.update_resource(NodeName("new"), "licence", 30_000)
+    assert is_feasible(candidates(table, some(licence=2)))

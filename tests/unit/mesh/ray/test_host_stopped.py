@@ -39,17 +39,19 @@ Answer = Callable[[], Any]
 
 
 class Actor:
-    """Actor that records the names of its calls. A call is a function, which returns the answer."""
+    """Actor that records its calls. A call is a function, which returns the answer."""
 
     def __init__(self, **answers: Answer) -> None:
         self.asked: list[str] = []
+        self.given: dict[str, tuple[object, ...]] = {}  #: Arguments of the last call of each method.
         self.answers = answers
 
     def __getattr__(self, method: str) -> Any:
-        return SimpleNamespace(remote=lambda *_: self._ask(method))
+        return SimpleNamespace(remote=lambda *given: self._ask(method, *given))
 
-    def _ask(self, method: str) -> Answer:
+    def _ask(self, method: str, *given: object) -> Answer:
         self.asked.append(method)
+        self.given[method] = given
         return self.answers.get(method, lambda: None)
 
 
@@ -333,6 +335,7 @@ def test_the_next_runner_inherits_the_values_under_the_holder(mesh: Mesh):
     assert second is not first
     assert mesh.host.start(a_stage("s"), 1, 9, {}, {}) == 7
     assert second.asked[:2] == ["bind", "inherit"]
+    assert (second.given["bind"][-1], second.given["inherit"][-1]) == (8, 7)  # Not before it has the values: the process may die.
 
 
 # -- idle runners ------------------------------------------------------------------------------------------------------

@@ -40,6 +40,20 @@ def test_finished_nodes_come_with_their_messages():
     assert box.take(0)[0][4] == [("r", "a", b"x"), ("r", "b", None)]
 
 
+def test_no_task_begins_while_too_much_is_unconfirmed():
+    box, resumed = Outbox(bytes_max=1_000), []
+    box.put(started("s", "a"), {"00": b"x" * 500}, finished=("r", "a", b"y" * 500))
+    assert not box.has_room(lambda: resumed.append("now"))
+    box.take(0)
+    assert not box.has_room(lambda: resumed.append("once"))
+    assert box.confirm({"s": 0}) == []
+    assert resumed == []
+    box.confirm({"s": 1})
+    box.confirm({"s": 1})
+    assert resumed == ["once"]
+    assert box.has_room(resumed.clear)
+
+
 def test_nothing_comes_of_nothing():
     assert Outbox().take(0) == []
 

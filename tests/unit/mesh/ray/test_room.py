@@ -11,8 +11,17 @@ from mesh.ray.user_code.ray_tables import ActorRow, GroupRow
 from mesh.ray.user_code.room import RoomWatch, why_not_placed
 
 
-def group(name: str, *, cpu: float, is_placed: bool = True, creator: str = "") -> GroupRow:
-    return GroupRow(id=f"{name}-hex-of-ray", name=name, job="01", creator=creator, is_placed=is_placed, created_ms=1, amounts={"CPU": cpu})
+def group(name: str, *, cpu: float, is_placed: bool = True, creator: str = "", nodes: tuple[str, ...] = ()) -> GroupRow:
+    return GroupRow(
+        id=f"{name}-hex-of-ray",
+        name=name,
+        job="01",
+        creator=creator,
+        is_placed=is_placed,
+        created_ms=1,
+        amounts={"CPU": cpu},
+        nodes=nodes,
+    )
 
 
 def actor(name: str, **amounts: float) -> ActorRow:
@@ -57,13 +66,25 @@ def test_nobody_who_is_known_holds_it() -> None:
     assert words == "Ray has no room for its placement group of 2 CPU; no actor and no placement group holds it"
 
 
-def test_a_gang_that_loses_a_node_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = [[group("g", cpu=2, is_placed=placed)] for placed in (False, True, True, False, False)]
+#: Nodes of a gang at the looks at Ray's table; (): Ray has not placed all its bundles.
+LOSSES = {
+    "Ray does not place it again": ((), ("a", "b"), ("a", "b"), (), ()),
+    "Ray places it again before the next look": ((), ("a", "b"), ("a", "c"), ("a", "c")),
+}
+
+
+@pytest.mark.parametrize("seen", LOSSES.values(), ids=LOSSES)
+@pytest.mark.parametrize("is_known_placed", [False, True])
+def test_a_gang_that_loses_a_node_is_reported_once(
+    monkeypatch: pytest.MonkeyPatch, seen: tuple[tuple[str, ...], ...], is_known_placed: bool
+) -> None:
+    looks = [[group("g", cpu=2, is_placed=bool(nodes), nodes=nodes)] for nodes in seen[is_known_placed:]]
     broken, opened = queue.SimpleQueue[str](), queue.SimpleQueue[str]()
     monkeypatch.setattr("mesh.ray.user_code.ray_tables.groups", lambda: looks.pop(0) if looks else [])
     watch = RoomWatch(lambda *_: None, lambda _, name: opened.put(name), broken.put)
-    watch.add(StageId("s"), ["g-hex-of-ray"], can_begin=True, gangs=["g-hex-of-ray"])
-    assert opened.get(timeout=60) == "g-hex-of-ray"
+    watch.add(StageId("s"), [] if is_known_placed else ["g-hex-of-ray"], can_begin=True, gangs=["g-hex-of-ray"])
+    if not is_known_placed:
+        assert opened.get(timeout=60) == "g-hex-of-ray"
     assert broken.get(timeout=60) == "s"
     watch.drop(StageId("s"))
     assert broken.empty()

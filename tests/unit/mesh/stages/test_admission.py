@@ -10,7 +10,7 @@ from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.seen_nodes import NodeSeen
 from mesh.core.shapes import Gang
 from mesh.errors import IllegalTransition
-from mesh.stages.admission import StageAdmission, WorkloadState
+from mesh.stages.admission import StageAdmission
 from mesh.stages.admission_decisions import AcquireLease, ExplainWaiting, ReleaseLease, StartWorkload
 from mesh.stages.admission_events import (
     LeaseCameFree,
@@ -26,6 +26,7 @@ from mesh.stages.admission_events import (
     WorkloadWithdrawn,
 )
 from mesh.stages.admission_invariants import violations
+from mesh.stages.workloads import WorkloadState
 
 
 def cpu(count):

@@ -8,7 +8,7 @@ from mesh.core.pools import PoolSpec
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.preemption.stage_preemption import PreemptionPolicy
-from mesh.stages.admission import StageAdmission, WorkloadState
+from mesh.stages.admission import StageAdmission
 from mesh.stages.admission_decisions import AcquireLease, ExplainWaiting, StartWorkload
 from mesh.stages.admission_events import (
     LeaseGranted,
@@ -23,6 +23,7 @@ from mesh.stages.admission_events import (
 )
 from mesh.stages.admission_invariants import violations
 from mesh.stages.admission_order import StrictQueues
+from mesh.stages.workloads import WorkloadState
 
 IN_ORDER = PreemptionPolicy(in_order=True)
 

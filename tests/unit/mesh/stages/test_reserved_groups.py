@@ -9,7 +9,7 @@ from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.seen_nodes import NodeSeen
 from mesh.core.shapes import Gang, GroupPoolSpec, GroupShape
-from mesh.stages.admission import StageAdmission, WorkloadState
+from mesh.stages.admission import StageAdmission
 from mesh.stages.admission_decisions import AcquireLease, ExplainWaiting, GrowWorkload, StartWorkload
 from mesh.stages.admission_events import (
     LeaseGranted,
@@ -24,6 +24,7 @@ from mesh.stages.admission_events import (
 )
 from mesh.stages.admission_invariants import violations
 from mesh.stages.reserved_groups import GroupCounts
+from mesh.stages.workloads import WorkloadState
 
 URGENT = 8
 

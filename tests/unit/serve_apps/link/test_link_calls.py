@@ -36,6 +36,7 @@ from federation.store.report_parts import PART_TASKS
 from mesh.core.ids import FlavorName, MeshId, PoolName, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import AMOUNT_MAX, ResourceSet
+from mesh.core.shapes import GroupPoolSpec, GroupShape
 from mesh.core.wire import encode
 from mesh.ray.stage_runner.execution import class_name
 from mesh.stages.messages import Failure, NodeFailed, NodesSucceeded, StageLost
@@ -45,7 +46,7 @@ from serve_apps.requests.errors import MalformedBody, MalformedCall, WrongMesh
 EAST, WEST = MeshId("east"), MeshId("west")
 CPU = FlavorName("cpu")
 ONE = ResourceSet.of({"cpu": 1})
-POOL = PoolRecord(pool=PoolName("general"), flavor=CPU, capacity=ONE)
+POOL = PoolRecord(pool=PoolName("general"), flavor=CPU, capacity=ONE, groups=GroupPoolSpec(reserved=(GroupShape((ONE,)),)))
 RECORD = MeshRecord(mesh=EAST, labels={"mesh": "the word is free"}, pools=(POOL,), cluster="c")
 SESSION = Session(mesh=EAST, incarnation=5, ttl_ms=1_000, epoch=1, ledger="l")
 DEMAND = QuotaDemand(tenant=TenantPath("acme"), flavor=CPU, slot=ONE)
