@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 
 from federation.planning.values import Holding, LeaseKey, PlannerDemand, Target, Units
@@ -99,8 +100,8 @@ class PlanningState:
         ]
         self.ledger.charge_all((lease.node, lease.key[2], lease.target, 1) for lease in leases)
         for lease in leases:
-            if not lease.holding.is_fixed:
-                self._list(lease)
+            if not lease.holding.is_fixed and any(lease.target.values()):
+                self.quota.list_later(lease.node, lease.key[2], lease.key[0], partial(self._work_of, lease))
 
     def _add(self, node: int, key: LeaseKey, holding: Holding, target: dict[str, int]) -> PlannedLease:
         """Add a lease without charging it."""
@@ -108,11 +109,11 @@ class PlanningState:
         self.leases[key] = lease = PlannedLease(key, node, holding, target, self.grown[mesh, flavor])
         return lease
 
-    def _list(self, lease: PlannedLease) -> None:
-        """List the work that the lease's target covers; the rest of the target is idle. Other work of the lease is stopping already."""
-        left, flavor = lease.target.copy(), lease.key[2]
-        queue, since_ms = self.forest.names[lease.node], lease.holding.since_ms
-        for view in _kept_first(lease.holding):
+    def _work_of(self, lease: PlannedLease) -> list[Running]:
+        """Return the work that the lease's target covered before the round; the rest of it is idle. Other work is stopping already."""
+        holding, flavor = lease.holding, lease.key[2]
+        queue, left, found = self.forest.names[lease.node], dict(holding.target), list[Running]()
+        for view in _kept_first(holding):
             amounts = view.amounts
             for name, units in amounts.items():
                 if units > left.get(name, 0):
@@ -120,26 +121,30 @@ class PlanningState:
             else:
                 for name, units in amounts.items():
                     left[name] -= units
-                self._pay(lease, _running(view, queue, since_ms, is_protected=lease.holding.is_protected))
-        idle = lease.holding.idle
+                self._payers[view.stage] = lease
+                found.append(_running(view, queue, holding))
+        idle = holding.idle
         unused = left if idle is None else {name: min(units, idle.get(name, 0)) for name, units in left.items()}
-        self._list_idle(lease, {(flavor, name): units for name, units in unused.items() if units > 0})
+        rest = {(flavor, name): units for name, units in unused.items() if units > 0}
+        if rest:
+            found.append(self._idle(lease, rest))
+        return found
 
     def _list_idle(self, lease: PlannedLease, amounts: Amounts) -> None:
         """List quota that is charged and pays for nothing; it joins what is idle of the lease already."""
         if not amounts:
             return
-        mesh, tenant, flavor = lease.key
-        name, since_ms = f"{mesh}|{tenant}|{flavor}", lease.holding.since_ms
-        known = self.quota.running.get(lease.node, {}).get(name)
+        known = self.quota.running.get(lease.node, {}).get(_name_of(lease))
         if known is not None:
             amounts = {key: known.amounts.get(key, 0) + amounts.get(key, 0) for key in {*known.amounts, *amounts}}
-        workload = Workload(workload=name, queue=self.forest.names[lease.node], created_ms=since_ms, priority=_IDLE_PRIORITY)
-        self._pay(lease, Running(workload=workload, amounts=amounts, since_ms=since_ms, mesh=mesh, is_divisible=True))
+        self.quota.list_running(self._idle(lease, amounts))
 
-    def _pay(self, lease: PlannedLease, running: Running) -> None:
-        self._payers[running.workload.workload] = lease
-        self.quota.list_running(running)
+    def _idle(self, lease: PlannedLease, amounts: Amounts) -> Running:
+        """Return the idle quota of the lease as work."""
+        name, since_ms = _name_of(lease), lease.holding.since_ms
+        self._payers[name] = lease
+        workload = Workload(workload=name, queue=self.forest.names[lease.node], created_ms=since_ms, priority=_IDLE_PRIORITY)
+        return Running(workload=workload, amounts=amounts, since_ms=since_ms, mesh=lease.key[0], is_divisible=True)
 
     def withdraw_promises(self) -> None:
         """Lower the targets that promise growth beyond reduced limits: nobody could grant it, and it would block the room of its mesh."""
@@ -203,8 +208,7 @@ class PlanningState:
 
     def drain(self, lease: PlannedLease) -> None:
         """Lower the target to nothing."""
-        queue = self.quota.running.get(lease.node, {})
-        for running in [running for name, running in queue.items() if self._payers[name] is lease]:
+        for running in [running for running in self.quota.work_of(lease.node) if self._payers[running.workload.workload] is lease]:
             self.quota.remove(running)
             for (_, name), units in running.amounts.items():
                 lease.target[name] -= units
@@ -313,16 +317,9 @@ class PlanningState:
         demand, grown = claim.demand, self.grown[claim.demand.mesh, claim.demand.flavor]
         return {key: max(0, demand.free.get(key[1], 0) - grown[key[1]]) for key in claim.slot}
 
-    def slots_free(self, claim: PlannedDemand, steps: int | None = None) -> int:
-        """Return how many of the missing slots have free quota; `steps` as in `QuotaLedger.room`."""
-        slots = claim.slots
-        for key, units in claim.slot.items():
-            room = self.ledger.room(claim.node, key, steps)
-            if room < units:
-                return 0
-            if room < slots * units:
-                slots = room // units
-        return slots
+    def slots_free(self, claim: PlannedDemand) -> int:
+        """Return how many of the missing slots have free quota."""
+        return self.ledger.copies(claim.node, claim.slot, claim.slots)
 
     def slots_in_room(self, claim: PlannedDemand) -> int:
         """Return how many of the missing slots the mesh has room for, beside the growth of leases there in this round."""
@@ -378,19 +375,23 @@ def _kept_first(holding: Holding) -> Sequence[RunningView]:
     return sorted(holding.running, key=lambda view: (view.is_leaving, -view.priority, view.token))
 
 
-def _running(view: RunningView, queue: str, granted_ms: int, *, is_protected: bool) -> Running:
-    workload = Workload(workload=view.stage, queue=queue, created_ms=view.created_ms, priority=view.priority)
+def _name_of(lease: PlannedLease) -> str:
+    """Return the name of the lease's idle quota as work."""
+    return "|".join(lease.key)
+
+
+def _running(view: RunningView, queue: str, holding: Holding) -> Running:
     flavor = view.flavor
     return Running(
-        workload=workload,
+        workload=Workload(workload=view.stage, queue=queue, created_ms=view.created_ms, priority=view.priority),
         amounts={(flavor, name): units for name, units in view.amounts.items()},
         since_ms=view.since_ms,
         saved_ms=view.saved_ms,
         is_leaving=view.is_leaving,
         mesh=view.mesh,
         claim=view.token,
-        granted_ms=granted_ms,
-        is_protected=is_protected,
+        granted_ms=holding.since_ms,
+        is_protected=holding.is_protected,
     )
 
 

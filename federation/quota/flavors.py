@@ -122,10 +122,10 @@ def may_preempt(snapshot: QuotaSnapshot, node: int, key: FlavorResource, units: 
     """Return whether the queue may preempt for a request: its own quota or that of a subtree could hold it, or it may preempt while it
     borrows.
     """
-    if snapshot.forest.rows(key).nominal[node] >= units or snapshot.ledger.height_that_holds(node, key, units)[1]:
-        return True
     policies = snapshot.settings[node].policies
-    return policies.borrow is not PreemptionMode.NEVER or (snapshot.rules.fair_sharing and policies.reclaim is not PreemptionMode.NEVER)
+    if policies.borrow is not PreemptionMode.NEVER or (snapshot.rules.fair_sharing and policies.reclaim is not PreemptionMode.NEVER):
+        return True
+    return snapshot.forest.rows(key).nominal[node] >= units or snapshot.ledger.height_that_holds(node, key, units)[1]
 
 
 def assignment_without(snapshot: QuotaSnapshot, workload: Workload, gone: Iterable[Running]) -> Assignment:

@@ -55,6 +55,7 @@ class Rows:
     is_declared: tuple[bool, ...]  #: By the node, or by one below it.
     is_closed: tuple[bool, ...]  #: To work queued at the node.
     keeps_any: bool  #: Whether any node keeps something.
+    all_declare: bool  #: Whether every node declares it.
     narrow: tuple[tuple[int, ...], ...]  #: For each node, the nodes of its path that keep or limit something; without the root.
 
 
@@ -118,7 +119,7 @@ class QuotaForest:
         self._rows = {key: _rows(key, listed, self.parents, roots_first) for key in keys}
         zeros = (0,) * len(listed)
         never = (False,) * len(listed)
-        self._none = Rows(zeros, zeros, zeros, (None,) * len(listed), zeros, zeros, zeros, never, never, False, ((),) * len(listed))
+        self._none = Rows(zeros, zeros, zeros, (None,) * len(listed), zeros, zeros, zeros, never, never, False, False, ((),) * len(listed))
         leaves = {self.tenant_of(node): node for node, name in enumerate(self.names) if name.endswith(OWN_LEAF)}
         self._queues = self.index | leaves
         self._lendable: dict[int, dict[str, int]] = {}
@@ -267,5 +268,16 @@ def _rows(key: FlavorResource, nodes: list[ForestNode], parents: tuple[int, ...]
     nominal = tuple(min(UNLIMITED, quota.nominal) for quota in quotas)
     idle = tuple(-units for units in own)
     return Rows(
-        tuple(own), tuple(kept), tuple(lent), limits, tuple(potential), nominal, idle, tuple(declared), closed, any(kept), tuple(narrow)
+        tuple(own),
+        tuple(kept),
+        tuple(lent),
+        limits,
+        tuple(potential),
+        nominal,
+        idle,
+        tuple(declared),
+        closed,
+        any(kept),
+        all(declared),
+        tuple(narrow),
     )

@@ -33,7 +33,6 @@ class _Column:
 
     rows: Rows
     excess: list[int]  #: Use less own; most callers need this value.
-    over: set[int]  #: Nodes that use more than their own.
     borrowed: list[int]  #: Use of declaring nodes beyond their own; one list for all flavors of a resource, which counts them together.
 
 
@@ -43,27 +42,26 @@ class _Columns(dict[FlavorResource, _Column]):
     def __init__(self, forest: QuotaForest, borrowed: dict[str, list[int]]) -> None:
         super().__init__()
         self._forest, self._borrowed = forest, borrowed
-        self.over: defaultdict[FlavorName, list[set[int]]] = defaultdict(list)  #: `_Column.over` of each resource of a flavor.
+        self.of_flavor: defaultdict[FlavorName, list[list[int]]] = defaultdict(list)  #: `_Column.excess` of each resource of a flavor.
 
     def __missing__(self, key: FlavorResource) -> _Column:
         rows = self._forest.rows(key)
         borrowed = self._borrowed.setdefault(key[1], [0] * len(rows.idle))
-        column = self[key] = _Column(rows, list(rows.idle), set(), borrowed)
-        self.over[key[0]].append(column.over)
+        column = self[key] = _Column(rows, list(rows.idle), borrowed)
+        self.of_flavor[key[0]].append(column.excess)
         return column
 
 
 class QuotaLedger:
     """Use of one forest; changes in place."""
 
-    __slots__ = ("_borrowed", "_columns", "_keeping", "_paths", "forest", "keeps_local", "over_keys")
+    __slots__ = ("_borrowed", "_columns", "_keeping", "_paths", "forest", "keeps_local")
 
     def __init__(self, forest: QuotaForest, *, keeps_local: bool) -> None:
         self.forest = forest
         self.keeps_local = keeps_local
         self._borrowed: dict[str, list[int]] = {}  #: By resource; updated with each charge, since shares read it all the time.
         self._columns = _Columns(forest, self._borrowed)
-        self.over_keys = [0] * len(forest.names)  #: Number of (flavor, resource) pairs of which the node uses more than its own.
         self._paths = forest.paths
         self._keeping = {key for key in forest.keys if forest.rows(key).keeps_any}
         for key in forest.keys:
@@ -78,20 +76,25 @@ class QuotaLedger:
                 continue
             column = columns[key]
             rows, excess, borrowed = column.rows, column.excess, column.borrowed
-            is_declared, keeps_any = rows.is_declared, rows.keeps_any
+            if rows.keeps_any or not rows.all_declare:
+                self._charge_path(column, path, by)
+                continue
             for step in path:
                 excess[step] = above = excess[step] + by
-                if above <= 0:
-                    if above > by:
-                        self._cross(column, step, above, above - by)
-                elif above <= by:
-                    self._cross(column, step, above, above - by)
-                elif is_declared[step]:
-                    borrowed[step] += by
-                if keeps_any and rows.kept[step]:
-                    by = _passed_on(rows, step, above, by)
-                    if by == 0:
-                        break
+                if above > 0:
+                    borrowed[step] += min(above, by)
+                elif above > by:
+                    borrowed[step] += by - above
+
+    def _charge_path(self, column: _Column, path: Iterable[int], by: int) -> None:
+        """Charge one amount where a node keeps some, or some node does not declare it."""
+        rows = column.rows
+        for step in path:
+            above = self._charge_node(column, step, by)
+            if rows.kept[step]:
+                by = _passed_on(rows, step, above, by)
+                if by == 0:
+                    return
 
     def charge_all(self, charges: Iterable[tuple[int, FlavorName, Mapping[str, int], int]]) -> None:
         """Charge many leaves at once, level by level, so that a common ancestor is charged once with the sum.
@@ -128,30 +131,18 @@ class QuotaLedger:
 
     def _charge_level(self, column: _Column, by_node: Mapping[int, int], by_parent: defaultdict[int, int]) -> None:
         """Charge many nodes of one depth; add what exceeds their kept amounts to their parents' charges."""
-        rows, excess, borrowed, parents = column.rows, column.excess, column.borrowed, self.forest.parents
-        kepts, is_declared = rows.kept, rows.is_declared
+        rows, parents = column.rows, self.forest.parents
+        kepts = rows.kept
         for node, by in by_node.items():
-            excess[node] = above = excess[node] + by
-            if above <= 0:
-                if above > by:
-                    self._cross(column, node, above, above - by)
-            elif above <= by:
-                self._cross(column, node, above, above - by)
-            elif is_declared[node]:
-                borrowed[node] += by
+            above = self._charge_node(column, node, by)
             by_parent[parents[node]] += _passed_on(rows, node, above, by) if kepts[node] else by
 
-    def _cross(self, column: _Column, node: int, above: int, before: int) -> None:
-        """Record that the node's excess has risen above 0, or has fallen to 0 or below."""
-        is_over = above > 0
+    def _charge_node(self, column: _Column, node: int, by: int) -> int:
+        """Charge a single node; return its use beyond its own."""
+        column.excess[node] = above = column.excess[node] + by
         if column.rows.is_declared[node]:
-            column.borrowed[node] += above if is_over else -before
-        if is_over:
-            column.over.add(node)
-            self.over_keys[node] += 1
-        else:
-            column.over.discard(node)
-            self.over_keys[node] -= 1
+            column.borrowed[node] += max(0, above) - max(0, above - by)
+        return above
 
     def use(self, node: int, key: FlavorResource) -> int:
         """Return the units in use at the node, charged directly or passed up by its children."""
@@ -177,25 +168,6 @@ class QuotaLedger:
             found[name] = found.get(name, 0) + units
         return {name: units for name, units in found.items() if units}
 
-    def adding(self, leaf: int, node: int, amounts: Amounts) -> tuple[bool, dict[str, int]]:
-        """Return what changes at a node if the amounts, none below 0, were charged to a leaf below it.
-
-        Returns:
-            Whether the node would then use more than its own of something requested, and `borrowed_more` of what arrives there.
-        """
-        arriving = self.arriving(leaf, node, amounts)
-        would_borrow = False
-        more: dict[str, int] = {}
-        for key, units in arriving.items():
-            column = self._columns[key]
-            before = column.excess[node]
-            after = before + units
-            if after > 0:
-                would_borrow = would_borrow or amounts[key] > 0
-                if column.rows.is_declared[node]:
-                    more[key[1]] = more.get(key[1], 0) + (units if before > 0 else after)
-        return would_borrow, more
-
     def borrowed_more(self, node: int, amounts: Amounts) -> dict[str, int]:
         """Return for each resource the change of what the node borrows with so much more (or less) in use at the node itself."""
         found: dict[str, int] = {}
@@ -208,31 +180,39 @@ class QuotaLedger:
 
     def borrowed_by_node(self, resource: str) -> Sequence[int]:
         """Return what every node borrows of a resource, by index; a view that follows each charge."""
-        return self._borrowed.setdefault(resource, [0] * len(self.forest.names))
+        if resource not in self._borrowed:
+            self._borrowed[resource] = [0] * len(self.forest.names)
+        return self._borrowed[resource]
+
+    def excess_by_node(self, key: FlavorResource) -> Sequence[int]:
+        """Return what every node uses beyond its own, by index, below 0 if there is room; a view that follows each charge."""
+        return self._columns[key].excess
 
     def borrows(self, node: int) -> bool:
         """Return whether the node uses more than its own of anything."""
-        return self.over_keys[node] > 0
+        return any(column.excess[node] > 0 for column in self._columns.values())
 
     def has_borrowed(self, node: int) -> bool:
         """Return whether the node uses more than its own of anything that it declares."""
-        return any(row[node] for row in self._borrowed.values())
-
-    def nodes_over(self, keys: Iterable[FlavorResource]) -> set[int]:
-        """Return the nodes that use more than their own of at least one of these keys."""
-        return set().union(*(self._columns[key].over for key in keys if key in self._columns))
+        for row in self._borrowed.values():  # noqa: SIM110  a generator under `any` takes twice as long
+            if row[node]:
+                return True
+        return False
 
     def is_over(self, node: int, keys: Iterable[FlavorResource]) -> bool:
         """Return whether the node uses more than its own of one of these keys."""
         for key in keys:
             column = self._columns.get(key)
-            if column and node in column.over:
+            if column and column.excess[node] > 0:
                 return True
         return False
 
     def is_over_in(self, node: int, flavor: FlavorName) -> bool:
         """Return whether the node uses more than its own of a resource of the flavor."""
-        return any(node in over for over in self._columns.over[flavor])
+        for excess in self._columns.of_flavor[flavor]:  # noqa: SIM110  as above
+            if excess[node] > 0:
+                return True
+        return False
 
     def would_borrow(self, node: int, key: FlavorResource, units: int) -> bool:
         """Return whether the node would use more than its own with `units` more."""
@@ -269,6 +249,26 @@ class QuotaLedger:
             if kept > use:
                 room = UNLIMITED if kept == UNLIMITED else min(UNLIMITED, room + kept - use)
         return 0 if room < 0 and self.keeps_local and node != root else room
+
+    def copies(self, node: int, amounts: Amounts, most: int) -> int:
+        """Return how many copies of the amounts, all above 0, could still be charged to the node together, at most `most`."""
+        for key, units in amounts.items():
+            column = self._columns[key]
+            rows, excess = column.rows, column.excess
+            if rows.keeps_any:
+                room = self.room(node, key)
+            else:
+                root = self._paths[node][-1]
+                room = UNLIMITED if rows.own[root] == UNLIMITED else -excess[root]
+                for step in rows.narrow[node]:
+                    limit = rows.borrowing_limit[step]
+                    if limit is not None and limit - excess[step] < room:
+                        room = limit - excess[step]
+            if room < units:
+                return 0
+            if room < most * units:
+                most = room // units
+        return most
 
     def available(self, node: int, key: FlavorResource) -> int:
         """Return `room`, at least 0."""
@@ -318,6 +318,10 @@ class QuotaLedger:
                     units = max(0, beyond + units) - max(0, beyond)  # noqa: PLW2901  the part that passes each step
             arriving[key] = units
         return arriving
+
+    def passes_on(self, keys: Iterable[FlavorResource]) -> bool:
+        """Return whether all use of these pairs reaches every node above: nobody keeps anything of them."""
+        return self._keeping.isdisjoint(keys)
 
     def height_that_holds(self, node: int, key: FlavorResource, units: int) -> tuple[int, bool]:
         """Return the height of the lowest subtree that holds `units` more within its own, and whether there is more of the tree above.

@@ -13,10 +13,8 @@ Source: Kueue `scheduler.go`, `fair_sharing_iterator.go`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import pairwise
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from federation.quota.ledger import Amounts
 from federation.quota.nomination import Nomination
@@ -24,13 +22,14 @@ from federation.quota.past_use import PastUse
 from federation.quota.snapshot import QuotaSnapshot
 
 T = TypeVar("T")
-#: Borrows with the request, share with the request, past use, priority with the sign turned, creation, name; and the node.
-_Standing = tuple[bool, int, int, int, int, str, int]
+#: Past use, priority with the sign turned, creation, name: what does not change while a head waits.
+_Urgency = tuple[int, int, int, str]
+#: Borrows with the request, share with the request, what the head itself brings; and the node.
+_Standing = tuple[bool, int, _Urgency, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head(Generic[T]):
-    """First request of a queue, as the order sees it."""
+class Head(NamedTuple, Generic[T]):
+    """First request of a queue, as the order sees it. A named tuple, since a planner's round makes thousands."""
 
     queue: int
     amounts: Amounts
@@ -75,8 +74,11 @@ class ShareOrder(Generic[T]):
     """Order by shares among one head of each queue. Trees come one after the other, since they share nothing."""
 
     def __init__(self, snapshot: QuotaSnapshot, heads: Iterable[Head[T]], past: PastUse) -> None:
-        self._forest, self._ledger, self._shares, self._past = snapshot.forest, snapshot.ledger, snapshot.shares, past
-        self._heads = {head.queue: head for head in heads}
+        self._forest, self._shares, self._past = snapshot.forest, snapshot.shares, past
+        self._heads: dict[int, Head[T]] = {}
+        self._urgencies: dict[int, _Urgency] = {}  #: By queue.
+        for head in heads:
+            self._enter(head)
         self._winner: dict[int, int] = {}  #: Node to the queue that stands for it.
         self._heaps: dict[int, list[_Standing]] = {}  #: Cohort to its children, best first. Outdated standings are skipped at the top.
         self._standings: dict[int, _Standing] = {}  #: Present standing of each child that takes part.
@@ -96,7 +98,8 @@ class ShareOrder(Generic[T]):
         """Rank anew after the head's decision, with the next head of its queue; None: the queue takes part no longer."""
         queue = head.queue
         if following is not None:
-            self._heads[queue] = following
+            if following is not head:
+                self._enter(following)
         else:
             del self._heads[queue], self._winner[queue]
         self._rank_above(queue)
@@ -105,6 +108,10 @@ class ShareOrder(Generic[T]):
         """Rank these queues and the nodes above them anew, since their use has changed outside of `settle`."""
         for queue in queues:
             self._rank_above(queue)
+
+    def _enter(self, head: Head[T]) -> None:
+        self._heads[head.queue] = head
+        self._urgencies[head.queue] = self._past.of(head.queue), -head.priority, head.created_ms, head.name
 
     def _build(self) -> None:
         forest = self._forest
@@ -124,34 +131,33 @@ class ShareOrder(Generic[T]):
         self._roots.sort(key=lambda node: forest.names[node], reverse=True)
 
     def _rank_above(self, queue: int) -> None:
-        for below, cohort in pairwise(self._forest.paths[queue]):
+        winner, standings, below = self._winner, self._standings, queue
+        for cohort in self._forest.paths[queue][1:]:
             heap = self._heaps.get(cohort)
             if heap is None:
                 return  # No head of this part of the tree ever took part.
-            before = self._standings.pop(below, None)
-            if below in self._winner:
+            before = standings.pop(below, None)
+            if below in winner:
                 after = self._standing(below)
                 if after == before:
-                    self._standings[below] = before
+                    standings[below] = before
                 elif heap[0] is before:
                     heapreplace(heap, after)
                 else:
                     heappush(heap, after)
-            while heap and self._standings.get(heap[0][-1]) is not heap[0]:
+            while heap and standings.get(heap[0][3]) is not heap[0]:
                 heappop(heap)
             if heap:
-                self._winner[cohort] = self._winner[heap[0][-1]]
+                winner[cohort] = winner[heap[0][3]]
             else:
-                self._winner.pop(cohort, None)
+                winner.pop(cohort, None)
+            below = cohort
 
     def _standing(self, child: int) -> _Standing:
         """Record and return the rank of the child among its siblings, including its winner's request."""
         queue = self._winner[child]
-        head, ledger = self._heads[queue], self._ledger
-        borrows, more = ledger.adding(queue, child, head.amounts)
-        share = self._shares.rank_borrowing(child, more) if borrows or ledger.over_keys[child] else 0
-        found = borrows, share, self._past.of(queue), -head.priority, head.created_ms, head.name, child
-        self._standings[child] = found
+        would_borrow, share = self._shares.rank_charging(queue, child, self._heads[queue].amounts)
+        self._standings[child] = found = would_borrow, share, self._urgencies[queue], child
         return found
 
 

@@ -13,8 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from federation.quota.ledger import Amounts, QuotaLedger
+from federation.tenants import FlavorResource
 
 _Factor = tuple[str, Sequence[int], int]  #: Resource, what every node has borrowed of it, and the factor that turns that into a share.
+#: Requested pair, use of every node beyond its own, and whether a node declares the pair.
+_Requested = tuple[FlavorResource, Sequence[int], Sequence[bool]]
+#: For each resource: what every node has borrowed, the factor, and the requested pairs. The factors of weights; and `passes_on`.
+_Request = tuple[list[tuple[Sequence[int], int, list[_Requested]]], Mapping[int, int], bool]
 
 
 class ShareRanks:
@@ -22,16 +27,15 @@ class ShareRanks:
 
     def __init__(self, ledger: QuotaLedger) -> None:
         self._ledger, self._forest = ledger, ledger.forest
-        self._over_keys, self._parents = ledger.over_keys, ledger.forest.parents
+        self._parents = ledger.forest.parents
         self._factors: dict[int, tuple[tuple[_Factor, ...], Mapping[int, int]]] = {}  #: By parent; with the factors of weights.
+        self._requests: dict[tuple[int | FlavorResource, ...], _Request] = {}  #: By parent and requested pairs.
 
     def rank(self, node: int) -> int:
         """Return the rank of a node's share; 0 at a root, and if nothing is borrowed.
 
         The rank is not cached: checking a cached rank would cost as much, and would slow down each charge.
         """
-        if not self._over_keys[node]:
-            return 0
         factors, weights = self._factors.get(self._parents[node]) or self._factors_below(self._parents[node])
         ratio = 0
         for _, borrowed, factor in factors:
@@ -41,16 +45,11 @@ class ShareRanks:
 
     def is_borrowing(self, node: int) -> bool:
         """Return whether the node borrows anything that it declares. That is possible with rank 0 if the parent has nothing to lend."""
-        if self._forest.parents[node] < 0 or not self._ledger.borrows(node):
-            return False
-        return self.rank(node) > 0 or self._ledger.has_borrowed(node)
+        return self._parents[node] >= 0 and self._ledger.has_borrowed(node)
 
     def rank_adding(self, node: int, amounts: Amounts) -> int:
         """Return the rank with these amounts more in use at the node itself, of whichever flavors."""
-        return self.rank_borrowing(node, self._ledger.borrowed_more(node, amounts))
-
-    def rank_borrowing(self, node: int, more: Mapping[str, int]) -> int:
-        """Return the rank if the node borrowed so much more of each resource."""
+        more = self._ledger.borrowed_more(node, amounts)
         factors, weights = self._factors.get(self._parents[node]) or self._factors_below(self._parents[node])
         ratio = 0
         for name, borrowed, factor in factors:
@@ -58,8 +57,45 @@ class ShareRanks:
                 ratio = part
         return ratio * weights[node] if ratio else 0
 
+    def rank_charging(self, leaf: int, node: int, amounts: Amounts) -> tuple[bool, int]:
+        """Return what the node's share would be if the amounts, none below 0, were charged to a leaf below it, or to the node itself.
+
+        Returns:
+            Whether the node would then use more than its own of something requested, and its rank.
+        """
+        parent = self._parents[node]
+        resources, weights, is_passed_on = self._requests.get((parent, *amounts)) or self._request(parent, amounts)
+        arriving = amounts if is_passed_on or leaf == node else self._ledger.arriving(leaf, node, amounts)
+        would_borrow, ratio = False, 0
+        for borrowed, factor, requested in resources:
+            units = borrowed[node]
+            for key, excess, is_declared in requested:
+                before = excess[node]
+                after = before + arriving[key]
+                if after > 0:
+                    would_borrow = would_borrow or amounts[key] > 0
+                    if is_declared[node]:
+                        units += after if before < 0 else after - before
+            if (part := units * factor) > ratio:
+                ratio = part
+        return would_borrow, ratio * weights[node] if ratio else 0
+
     def _factors_below(self, parent: int) -> tuple[tuple[_Factor, ...], Mapping[int, int]]:
         scale = self._forest.share_scale(parent)
         factors = tuple((name, self._ledger.borrowed_by_node(name), factor) for name, factor in scale.factors.items())
         self._factors[parent] = found = factors, scale.weights
+        return found
+
+    def _request(self, parent: int, amounts: Amounts) -> _Request:
+        factors, weights = self._factors.get(parent) or self._factors_below(parent)
+        by_resource: dict[str, tuple[Sequence[int], int, list[_Requested]]] = {
+            name: (borrowed, factor, []) for name, borrowed, factor in factors
+        }
+        for key in amounts:
+            if key[1] not in by_resource:  # The parent has nothing of it to lend.
+                by_resource[key[1]] = self._ledger.borrowed_by_node(key[1]), 0, []
+            by_resource[key[1]][2].append((key, self._ledger.excess_by_node(key), self._forest.rows(key).is_declared))
+        found = list(by_resource.values()), weights, self._ledger.passes_on(amounts)
+        asked: tuple[int | FlavorResource, ...] = (parent, *amounts)
+        self._requests[asked] = found
         return found

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from federation.quota.ledger import QuotaLedger
 from federation.quota.share_ranks import ShareRanks
-from federation.tenants import FlavorResource
 from mesh.core.ids import FlavorName
 
 #: Share with the sign turned, place (`QuotaForest.places`), and the child: the largest share first, of equals cohorts by name, then queues.
@@ -34,22 +33,22 @@ class ShareRows:
 
     def __init__(self, ledger: QuotaLedger, shares: ShareRanks) -> None:
         self._ledger, self._shares = ledger, shares
-        self._paths, self._below, self._places = ledger.forest.paths, ledger.forest.children, ledger.forest.places
+        forest = ledger.forest
+        self._paths, self._below, self._places, self._parents = forest.paths, forest.children, forest.places, forest.parents
         self._children: defaultdict[int, set[int]] = defaultdict(set)  #: Those with running work, now or before.
         self._users: defaultdict[tuple[int, FlavorName], set[int]] = defaultdict(set)  #: Those of them with work of the flavor.
         self._rows: dict[int, _Row] = {}
 
-    def enter(self, queue: int, keys: Iterable[FlavorResource]) -> None:
-        """Record that the queue has running work with these keys."""
+    def enter(self, queue: int, flavor: FlavorName) -> None:
+        """Record that the queue has running work of the flavor."""
         path = self._paths[queue]
-        for flavor, _ in keys:
-            if len(path) == 1 or queue in self._users[path[1], flavor]:
-                continue
-            for below, above in pairwise(path):
-                self._users[above, flavor].add(below)
-                self._children[above].add(below)
-                if above in self._rows:
-                    self._rows[above].moved.add(below)
+        if len(path) == 1 or queue in self._users[path[1], flavor]:
+            return
+        for below, above in pairwise(path):
+            self._users[above, flavor].add(below)
+            self._children[above].add(below)
+            if above in self._rows:
+                self._rows[above].moved.add(below)
 
     def note(self, queue: int) -> None:
         """Record that the use of the queue and of its ancestors has changed."""
@@ -59,16 +58,27 @@ class ShareRows:
                 if row is not None:
                     row.moved.add(below)
 
-    def by_share(self, node: int, flavors: Iterable[FlavorName]) -> ShareRow:
-        """Return the children of the node that borrow, and have or had running work of the flavors, the largest share first."""
+    def row(self, node: int) -> ShareRow:
+        """Return the children of the node that borrow, and have or had running work, the largest share first.
+
+        The row is the one kept here: callers read it, and only until they ask for the row of this node again.
+        """
         row = self._rows.get(node)
         if row is None:
             row = self._rows[node] = _Row(moved=set(self._children[node]))
         if row.moved:
             self._update(row, row.moved & self._children[node])
             row.moved.clear()
-        users = set().union(*(self._users[node, flavor] for flavor in flavors))
-        return row.order.copy() if len(users) == len(self._children[node]) else [entry for entry in row.order if entry[2] in users]
+        return row.order
+
+    def is_listed(self, node: int, child: int) -> bool:
+        """Return whether the child was in the row of the node when that was last asked for."""
+        return child in self._rows[node].shares
+
+    def users(self, node: int, flavors: Collection[FlavorName]) -> Collection[int]:
+        """Return the children of the node that have or had running work of one of the flavors."""
+        sets = [self._users[node, flavor] for flavor in flavors]
+        return sets[0] if len(sets) == 1 else set().union(*sets)
 
     def entry(self, child: int) -> tuple[int, int, int]:
         """Return the child's entry in the row of its parent."""
@@ -77,14 +87,17 @@ class ShareRows:
     def could_give(self, child: int, flavor: FlavorName) -> bool:
         """Return whether a queue at or below the child has, or had, running work of the flavor, and uses more than its own of it."""
         if not self._below[child]:
-            parent = self._paths[child][1:2]
-            return (not parent or child in self._users[parent[0], flavor]) and self._ledger.is_over_in(child, flavor)
-        return any(self.could_give(below, flavor) for below in self._users[child, flavor])
+            parent = self._parents[child]
+            return (parent < 0 or child in self._users[parent, flavor]) and self._ledger.is_over_in(child, flavor)
+        for below in self._users[child, flavor]:
+            if self._ledger.is_over_in(below, flavor) if not self._below[below] else self.could_give(below, flavor):
+                return True
+        return False
 
     def _update(self, row: _Row, moved: set[int]) -> None:
         shares, order, places = row.shares, row.order, self._places
         for child in moved:
-            before, share = shares.get(child), self._shares.rank(child) if self._shares.is_borrowing(child) else None
+            before, share = shares.get(child), self._shares.rank(child) or (0 if self._shares.is_borrowing(child) else None)
             if before == share:
                 continue
             if before is not None:

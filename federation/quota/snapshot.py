@@ -1,4 +1,8 @@
-"""Running work over a ledger, for trials: an undo log records every change, so nothing is ever copied."""
+"""Running work over a ledger, for trials: an undo log records every change, so nothing is ever copied.
+
+Most searches look at the work of few queues. So work may be listed later (`list_later`): its quota is charged, and the work itself is made
+when a search first looks at its queue.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,10 @@ from federation.quota.share_ranks import ShareRanks
 from federation.quota.share_rows import ShareRows
 from federation.quota.workloads import Running, Workload
 from federation.tenants import FlavorResource
+from mesh.core.ids import FlavorName
+
+ListWork = Callable[[], Iterable[Running]]
+_NO_WORK: Mapping[str, Running] = {}
 
 
 class Ask(NamedTuple):
@@ -43,6 +51,8 @@ class QuotaSnapshot:
     """
 
     __slots__ = (
+        "_later",
+        "_later_on",
         "_log",
         "by_mesh",
         "displaces",
@@ -73,13 +83,20 @@ class QuotaSnapshot:
         self.ledger = QuotaLedger(forest, keeps_local=rules.keeps_local)
         self.shares = ShareRanks(self.ledger)
         self.rows = ShareRows(self.ledger, self.shares)
-        self.running: dict[int, dict[str, Running]] = {}  #: Queue to id to running work.
-        self.by_mesh: dict[str, dict[str, Running]] = {}  #: Mesh to id to running work.
+        self.running: dict[int, dict[str, Running]] = {}  #: Queue to id to running work, as far as it is listed.
+        self.by_mesh: dict[str, dict[str, Running]] = {}  #: Mesh to id to running work, as far as it is listed.
+        self._later: dict[int, dict[FlavorName, list[ListWork]]] = {}  #: Queue to flavor to work that is not listed yet.
+        self._later_on: dict[str, set[int]] = {}  #: Mesh to queues that have, or had, such work there.
         self.rooms: dict[str, dict[FlavorResource, int]] = {}  #: Free room of meshes for which room is looked for.
         self.now_ms = now_ms
         self.protects_young = True  #: False: the minimum run time protects nothing.
         self.displaces = displaces
         self._log: list[_Change] = []
+
+    @property
+    def has_history(self) -> bool:
+        """Whether some evictions may be forbidden because of earlier ones."""
+        return self.rules.ends_loops and self.displaces is not nobody_displaced
 
     def mark(self) -> int:
         """Return a position in the undo log for `undo`."""
@@ -106,7 +123,30 @@ class QuotaSnapshot:
 
     def list_running(self, running: Running) -> None:
         """Add running work whose quota is charged already."""
-        self._list(self.node_of(running), running)
+        self._enter(self.node_of(running), running)
+
+    def list_later(self, queue: int, flavor: FlavorName, mesh: str, work: ListWork) -> None:
+        """Add running work of one flavor on one mesh, whose quota is charged already; `work` is called when it is looked at first."""
+        self._later.setdefault(queue, {}).setdefault(flavor, []).append(work)
+        self._later_on.setdefault(mesh, set()).add(queue)
+        self.rows.enter(queue, flavor)
+
+    def work_of(self, queue: int, keys: Iterable[FlavorResource] | None = None) -> Iterable[Running]:
+        """Return the running work of a queue; with `keys`, at least the work that uses one of them."""
+        later = self._later.get(queue)
+        if later:
+            for flavor in list(later) if keys is None else {flavor for flavor, _ in keys}:
+                for work in later.pop(flavor, ()):
+                    self._enter_all(queue, work())
+        return self.running.get(queue, _NO_WORK).values()
+
+    def queues_with_work(self, mesh: str = "") -> set[int]:
+        """Return the queues that have or had running work; with `mesh`, those that have some there."""
+        if not mesh:
+            return {*self.running, *self._later}
+        for queue in self._later_on.pop(mesh, ()):
+            self.work_of(queue)
+        return {self.node_of(running) for running in self.by_mesh.get(mesh, _NO_WORK).values()}
 
     def charge(self, node: int, amounts: Amounts) -> None:
         """Add the amounts to the queue's use."""
@@ -155,11 +195,21 @@ class QuotaSnapshot:
         self.rows.note(node)
 
     def _list(self, node: int, running: Running) -> None:
-        self.running.setdefault(node, {})[running.workload.workload] = running
-        self.rows.enter(node, running.amounts)
-        if running.mesh:
-            self.by_mesh.setdefault(running.mesh, {})[running.workload.workload] = running
+        self._enter(node, running)
         self._change_room(running, -1)
+
+    def _enter(self, node: int, running: Running) -> None:
+        self._enter_all(node, (running,))
+        for flavor, _ in running.amounts:
+            self.rows.enter(node, flavor)
+
+    def _enter_all(self, node: int, several: Iterable[Running]) -> None:
+        here, by_mesh = self.running.setdefault(node, {}), self.by_mesh
+        for running in several:
+            name = running.workload.workload
+            here[name] = running
+            if running.mesh:
+                by_mesh.setdefault(running.mesh, {})[name] = running
 
     def _unlist(self, node: int, running: Running) -> None:
         del self.running[node][running.workload.workload]

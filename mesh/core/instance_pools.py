@@ -7,9 +7,33 @@ Until then the pool lends nothing that would keep it over its capacity.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from mesh.core.amounts import ONE, ZERO, Amount
 from mesh.core.instances import ResourceIds, without_ids
+from mesh.core.resources import UNITS_PER_WHOLE
 from mesh.errors import AmountError, LedgerError
+
+_STEPS_MAX = 16_384
+
+
+_NONE = ResourceIds()
+
+
+class _Step(NamedTuple):
+    """Change of a pool without a backlog: what was free and held, what was taken or released, and what is free and held then."""
+
+    free_before: ResourceIds
+    held_before: ResourceIds
+    ids: ResourceIds | None
+    free: ResourceIds
+    held: ResourceIds
+
+
+#: Steps of all pools, by the identity of the values before and the units or instances. Nodes are alike, so few values come again and again,
+#: and to find a step by equal values would cost more than the step. A step keeps its values, so no other value gets their identity.
+_ACQUIRED: dict[tuple[int, int, int], _Step] = {}
+_RELEASED: dict[tuple[int, int, int], _Step] = {}
 
 
 class InstancePool:
@@ -25,7 +49,7 @@ class InstancePool:
         """
         self.capacity = capacity
         self.free = ResourceIds.of(capacity)
-        self.held = ResourceIds()
+        self.held = _NONE
         self.backlog = ZERO  #: Amount that leaves the pool when its holders release it.
 
     @property
@@ -49,6 +73,28 @@ class InstancePool:
         self.held = self.held.plus(taken)
         return taken
 
+    def acquire_units(self, units: int) -> ResourceIds | None:
+        """Return `acquire` of an amount in units, by a step that is known if any pool took it before."""
+        if self.backlog.units:
+            return self.acquire(Amount(units))
+        free, held = self.free, self.held
+        step = _ACQUIRED.get((id(free), id(held), units))
+        if step is None:
+            taken = self.acquire(Amount(units))
+            step = _keep(_ACQUIRED, units, _Step(free, held, taken, self.free, self.held))
+        _, _, taken, self.free, self.held = step
+        return taken
+
+    def whole_and_largest(self) -> tuple[int, int]:
+        """Return the units on instances that are free entirely, and the largest free part of one instance, less the backlog."""
+        free, backlog = self.free, self.backlog.units
+        if not backlog and not free.parts:
+            whole = len(free.whole) * UNITS_PER_WHOLE
+            return whole, min(whole, UNITS_PER_WHOLE)
+        available = max(free.total.units - backlog, 0)
+        largest = UNITS_PER_WHOLE if free.whole else max([amount.units for _, amount in free.parts], default=0)
+        return min(len(free.whole), available // UNITS_PER_WHOLE) * UNITS_PER_WHOLE, min(largest, available)
+
     def take(self, ids: ResourceIds) -> None:
         """Acquire these very instances.
 
@@ -64,9 +110,15 @@ class InstancePool:
         Raises:
             LedgerError: The instances are not held.
         """
-        self.held = self.held.minus(ids)
-        self.free = self.free.plus(ids)
-        self._serve_backlog()
+        free, held = self.free, self.held
+        step = None if self.backlog.units else _RELEASED.get((id(free), id(held), id(ids)))
+        if step is None:
+            step = _Step(free, held, ids, free.plus(ids), held.minus(ids))
+            if not self.backlog.units:
+                _keep(_RELEASED, id(ids), step)
+        self.free, self.held = step.free, step.held
+        if self.backlog.units:
+            self._serve_backlog()
 
     def update_capacity(self, capacity: Amount) -> None:
         """Raise or lower the capacity by whole instances, or to zero.
@@ -119,6 +171,13 @@ class InstancePool:
                 self.backlog -= amount
                 going.append(number)
         self.free = without_ids(self.free, going)
+
+
+def _keep(steps: dict[tuple[int, int, int], _Step], what: int, step: _Step) -> _Step:
+    if len(steps) >= _STEPS_MAX:
+        steps.clear()
+    steps[id(step.free_before), id(step.held_before), what] = step
+    return step
 
 
 def _expect_whole(change: Amount) -> None:

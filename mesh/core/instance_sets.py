@@ -6,7 +6,7 @@ Bulk resources have no instances and are only counted: bytes, and other resource
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mesh.core.amounts import Amount
 from mesh.core.instance_pools import InstancePool
@@ -44,28 +44,28 @@ class ResourceIdSet:
         self._bulk_names = frozenset(bulk)
         self._bulk_total = NOTHING
         self._bulk_held = NOTHING
-        self._pools: dict[str, InstancePool] = {}
+        self.pools: dict[str, InstancePool] = {}  #: By resource; callers only read them.
         for name, units in total.items():
             self.add_or_update(name, units)
 
     @property
     def total(self) -> ResourceSet:
         """Total resources of the node."""
-        return self._bulk_total + ResourceSet({name: pool.capacity.units for name, pool in self._pools.items()})
+        return self._bulk_total + ResourceSet({name: pool.capacity.units for name, pool in self.pools.items()})
 
     def to_set(self) -> ResourceSet:
         """Return the available amount of each resource."""
         bulk = ResourceSet({name: max(units - self._bulk_held[name], 0) for name, units in self._bulk_total.items()})
-        return bulk + ResourceSet({name: pool.available.units for name, pool in self._pools.items()})
+        return bulk + ResourceSet({name: pool.available.units for name, pool in self.pools.items()})
 
     def free_ids(self, name: str) -> ResourceIds:
         """Return the free instances of a resource."""
-        pool = self._pools.get(name)
+        pool = self.pools.get(name)
         return _NO_IDS if pool is None else pool.free
 
     def backlog(self, name: str) -> int:
         """Return the units of a resource that leave the node when their holders release them."""
-        pool = self._pools.get(name)
+        pool = self.pools.get(name)
         return max(self._bulk_held[name] - self._bulk_total[name], 0) if pool is None else pool.backlog.units
 
     def contains(self, wanted: ResourceSet) -> bool:
@@ -74,12 +74,26 @@ class ResourceIdSet:
 
     def acquire(self, wanted: ResourceSet) -> TakenResources | None:
         """Acquire all of `wanted`; None, with nothing acquired, when it does not fit."""
+        if not self._bulk_names:
+            return self._acquire_ids(wanted)
         if not self.contains(wanted):
             return None
-        ids = {name: self._pools[name].acquire(Amount(units)) for name, units in wanted.items() if name not in self._bulk_names}
-        bulk = ResourceSet({name: units for name, units in wanted.items() if name in self._bulk_names}) if self._bulk_names else NOTHING
-        self._bulk_held = self._bulk_held + bulk if bulk else self._bulk_held
-        return TakenResources(ids={name: taken for name, taken in ids.items() if taken is not None}, bulk=bulk)
+        bulk = ResourceSet({name: units for name, units in wanted.items() if name in self._bulk_names})
+        taken = self._acquire_ids({name: units for name, units in wanted.items() if name not in bulk})
+        self._bulk_held = self._bulk_held + bulk
+        return taken and replace(taken, bulk=bulk)
+
+    def _acquire_ids(self, wanted: Mapping[str, int]) -> TakenResources | None:
+        ids: dict[str, ResourceIds] = {}
+        for name, units in wanted.items():
+            pool = self.pools.get(name)
+            taken = None if pool is None else pool.acquire_units(units)
+            if taken is None:
+                for other, some in ids.items():
+                    self.pools[other].release(some)
+                return None
+            ids[name] = taken
+        return TakenResources(ids=ids)
 
     def take(self, taken: TakenResources) -> TakenResources:
         """Acquire these very instances and return them.
@@ -90,7 +104,7 @@ class ResourceIdSet:
         for name, ids in taken.ids.items():
             self.free_ids(name).minus(ids)
         for name, ids in taken.ids.items():
-            self._pools[name].take(ids)
+            self.pools[name].take(ids)
         return taken
 
     def release(self, taken: TakenResources) -> None:
@@ -99,13 +113,18 @@ class ResourceIdSet:
         Raises:
             LedgerError: A part of `taken` is not held; then nothing is released.
         """
-        for name, ids in taken.ids.items():
-            self._held(name).minus(ids)
+        if len(taken.ids) > 1 or taken.bulk:  # A single release checks that itself.
+            for name, ids in taken.ids.items():
+                self._held(name).minus(ids)
         if taken.bulk and not taken.bulk <= self._bulk_held:
             raise LedgerError(f"cannot release {taken.bulk}: only {self._bulk_held} is held")
         for name, ids in taken.ids.items():
-            self._pools[name].release(ids)
-            self._forget_if_gone(name)
+            pool = self.pools.get(name)
+            if pool is None:
+                raise LedgerError(f"cannot release {ids} of {name}: none is held")
+            pool.release(ids)
+            if not pool.capacity.units:
+                self._forget_if_gone(name)
         self._bulk_held = self._bulk_held - taken.bulk if taken.bulk else self._bulk_held
 
     def release_constrained(self, taken: TakenResources, total: ResourceSet) -> None:
@@ -126,15 +145,15 @@ class ResourceIdSet:
         """
         if name in self._bulk_names:
             self._bulk_total = self._bulk_total.with_amount(name, units)
-        elif name in self._pools:
-            self._pools[name].update_capacity(Amount(units))
+        elif name in self.pools:
+            self.pools[name].update_capacity(Amount(units))
         else:
-            self._pools[name] = InstancePool(Amount(units))
+            self.pools[name] = InstancePool(Amount(units))
         self._forget_if_gone(name)
 
     def delete(self, name: str) -> None:
         """Set the node's total of a resource to zero; holders release it as before."""
-        if name in self._bulk_names or name in self._pools:
+        if name in self._bulk_names or name in self.pools:
             self.add_or_update(name, 0)
 
     def clear(self) -> None:
@@ -143,17 +162,17 @@ class ResourceIdSet:
 
     def check(self) -> list[str]:
         """Return every broken invariant as text; empty when all hold."""
-        return [f"{name}: {wrong}" for name, pool in self._pools.items() for wrong in pool.check()]
+        return [f"{name}: {wrong}" for name, pool in self.pools.items() for wrong in pool.check()]
 
     def _contains(self, name: str, units: int) -> bool:
         if name in self._bulk_names:
             return units <= self._bulk_total[name] - self._bulk_held[name]
-        return name in self._pools and self._pools[name].contains(Amount(units))
+        return name in self.pools and self.pools[name].contains(Amount(units))
 
     def _held(self, name: str) -> ResourceIds:
-        return self._pools[name].held if name in self._pools else _NO_IDS
+        return self.pools[name].held if name in self.pools else _NO_IDS
 
     def _forget_if_gone(self, name: str) -> None:
-        pool = self._pools.get(name)
+        pool = self.pools.get(name)
         if pool is not None and not pool.capacity and not pool.held.total:
-            del self._pools[name]
+            del self.pools[name]

@@ -40,11 +40,7 @@ class ResourceIds:
         Raises:
             AmountError: The amount is above one, and not whole.
         """
-        if amount < ONE:
-            return cls(parts=((0, amount),) if amount else ())
-        if not amount.is_whole:
-            raise AmountError(f"{amount} instances are not possible; an amount of 1 or more must be whole")
-        return cls(whole=tuple(range(amount.wholes)))
+        return _of(amount)
 
     @property
     def total(self) -> Amount:
@@ -89,6 +85,15 @@ def without_ids(ids: ResourceIds, numbers: Iterable[int]) -> ResourceIds:
 
 
 _CACHED_MAX = 4_096
+
+
+@lru_cache(_CACHED_MAX)
+def _of(amount: Amount) -> ResourceIds:
+    if amount < ONE:
+        return ResourceIds(parts=((0, amount),) if amount else ())
+    if not amount.is_whole:
+        raise AmountError(f"{amount} instances are not possible; an amount of 1 or more must be whole")
+    return ResourceIds(whole=tuple(range(amount.wholes)))
 
 
 @lru_cache(_CACHED_MAX)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from mesh.core.amounts import Amount
 from mesh.core.instance_sets import ResourceIdSet, TakenResources
@@ -80,7 +79,8 @@ class NodeInstances:
 
     def whole_and_largest(self, name: str) -> tuple[int, int]:
         """Return `whole` and `largest`."""
-        return _whole_and_largest(self._ids.free_ids(name), self._ids.backlog(name))
+        pool = self._ids.pools.get(name)
+        return (0, 0) if pool is None else pool.whole_and_largest()
 
     def usable(self, name: str, units: int) -> int:
         """Return how many units of a resource runs of this size can get together."""
@@ -126,11 +126,16 @@ class NodeInstances:
             in_parts: The amounts are a total for several runs, so that they need not fit on whole instances. So are amounts
             above one that are not whole.
         """
-        in_parts = in_parts or not all(is_possible(units) for units in wanted.values())
         held = _Held(wanted=wanted, taken=_NOTHING_TAKEN, in_parts=in_parts)
         self._held.setdefault(holder, []).append(held)
-        if not self._remembered or not self._take_remembered(holder, held):
-            self._take(held)
+        if self._remembered and self._take_remembered(holder, held):
+            return
+        taken = self._ids.acquire(wanted)
+        if taken is not None:
+            held.taken = taken
+            return
+        held.in_parts = in_parts or not all(is_possible(units) for units in wanted.values())
+        self._take(held)
 
     def release(self, holder: str, wanted: ResourceSet) -> None:
         """Release amounts of the holder.
@@ -139,7 +144,8 @@ class NodeInstances:
             LedgerError: It does not hold that much.
         """
         several = self._held.get(holder, [])
-        held = next((held for held in reversed(several) if held.wanted is wanted or held.wanted == wanted), None)
+        held = several[-1] if several and several[-1].wanted is wanted else None
+        held = held or next((held for held in reversed(several) if held.wanted == wanted), None)
         if held is None:
             self._release_some(holder, wanted)
         else:
@@ -147,7 +153,8 @@ class NodeInstances:
             self._let_go(held)
         if not several:
             self._held.pop(holder, None)
-        self._serve_lacking()
+        if self._lacking:
+            self._serve_lacking()
 
     def move(self, holder: str, to: str) -> None:
         """Give another holder all that this one has."""
@@ -212,7 +219,7 @@ class NodeInstances:
 
     def _let_go(self, held: _Held) -> None:
         self._ids.release(held.taken)
-        if held in self._lacking:
+        if self._lacking and held in self._lacking:
             self._lacking.remove(held)
 
     def _take_remembered(self, holder: str, held: _Held) -> bool:
@@ -251,13 +258,6 @@ class NodeInstances:
         lacking, self._lacking = self._lacking, []
         for held in lacking:
             self._take(held)
-
-
-@lru_cache(4_096)
-def _whole_and_largest(free: ResourceIds, backlog: int) -> tuple[int, int]:
-    available = max(free.total.units - backlog, 0)
-    largest = UNITS_PER_WHOLE if free.whole else max((amount.units for _, amount in free.parts), default=0)
-    return min(len(free.whole), available // UNITS_PER_WHOLE) * UNITS_PER_WHOLE, min(largest, available)
 
 
 def is_possible(units: int) -> bool:

@@ -63,7 +63,8 @@ class NodeTable:
         self.left: Units = np.zeros((0, 0), dtype=np.int64)
         self._instances: dict[int, NodeInstances] = {}  #: By row; rows without unit-instance resources have none, and pay nothing.
         self._unit_columns: dict[int, str] = {}  #: Columns of unit-instance resources.
-        self._unit_parts: dict[tuple[tuple[int, int], ...], ResourceSet] = {}  #: Cache: amounts of unit-instance resources.
+        #: Cache of `_needs_of` by the bytes of the demand.
+        self._unit_needs: dict[bytes, tuple[tuple[tuple[int, int], ...], ResourceSet, bool]] = {}
         self.whole_free: Units = np.zeros((0, 0), dtype=np.int64)  #: Units on entirely free instances; zero in other columns.
         self.largest_free: Units = np.zeros((0, 0), dtype=np.int64)  #: Largest free part of one instance; zero in other columns.
         self.busy: Units = np.zeros(0, dtype=np.int64)  #: Number of tasks that run on the node or are promised to it.
@@ -180,9 +181,10 @@ class NodeTable:
         left = self.left[row] - wanted
         if _has_negative(left) and (left[wanted > 0] < 0).any():
             raise LedgerError(f"node {self.names[row]} does not have {self.amounts(wanted)} free")
-        needs = self.instance_needs(wanted) if self._unit_columns and not in_parts else ()
-        if needs and not self.has_instances(row, (need for need in needs if is_possible(need[1]))):
-            raise LedgerError(f"node {self.names[row]} has {self.amounts(wanted)} free in sum only, in parts of several instances")
+        if self._unit_columns and not in_parts:
+            needs, _, may_ask = self._unit_needs.get(wanted.tobytes()) or self._needs_of(wanted)
+            if needs and not self.has_instances(row, needs if may_ask else [need for need in needs if is_possible(need[1])]):
+                raise LedgerError(f"node {self.names[row]} has {self.amounts(wanted)} free in sum only, in parts of several instances")
         self.queue_for(row, wanted, holder, in_parts=in_parts)
 
     def promise_each(self, rows: Sequence[int], wanted: Units, holder: str = "") -> None:
@@ -227,7 +229,9 @@ class NodeTable:
     def queue_for(self, row: int, wanted: Units, holder: str = "", *, in_parts: bool = False) -> None:
         """Charge the load of a task that waits for the node, beyond what is free: the second of Ray's two passes."""
         if self._unit_columns:
-            self._hold(row, wanted, holder, in_parts=in_parts)
+            needs, part, _ = self._unit_needs.get(wanted.tobytes()) or self._needs_of(wanted)
+            if needs:
+                self._hold(row, part, holder, in_parts=in_parts)
         load, left = self.load[row], self.left[row]  # Views: `self.load[row] += wanted` would write each row twice.
         load += wanted
         left -= wanted
@@ -282,7 +286,7 @@ class NodeTable:
 
     def instance_needs(self, wanted: Units) -> tuple[tuple[int, int], ...]:
         """Return column and amount of each unit-instance resource in the demand of one run."""
-        return tuple([(column, int(wanted[column])) for column in self._unit_columns if column < len(wanted) and wanted[column]])
+        return self._needs_of(wanted)[0] if self._unit_columns else ()
 
     def instances_fit(self, needs: Sequence[tuple[int, int]], rows: NDArray[np.intp] | slice) -> NDArray[np.bool_]:
         """Return a mask of the rows where one run finds its instances: whole free ones, or its part on a single one [k].
@@ -297,8 +301,10 @@ class NodeTable:
     def has_instances(self, row: int, needs: Iterable[tuple[int, int]]) -> bool:
         """Return whether one run finds its instances on the row; `instances_fit` for a single row."""
         for column, units in needs:
-            free = self.largest_free if units < UNITS_PER_WHOLE else self.whole_free
-            if free[row, column] < units or not is_possible(units):
+            if units < UNITS_PER_WHOLE:
+                if self.largest_free[row, column] < units:
+                    return False
+            elif self.whole_free[row, column] < units or units % UNITS_PER_WHOLE:
                 return False
         return True
 
@@ -368,11 +374,12 @@ class NodeTable:
             return self.largest_free[:, column]
         return self.whole_free[:, column] if is_possible(units) else np.zeros(len(self.whole_free), dtype=np.int64)
 
-    def _hold(self, row: int, wanted: Units, holder: str, *, in_parts: bool) -> None:
-        part = self._unit_part(wanted)
-        if part:
-            self._instances.setdefault(row, NodeInstances()).hold(holder, part, in_parts=in_parts)
-            self._look_at_instances(row)
+    def _hold(self, row: int, part: ResourceSet, holder: str, *, in_parts: bool) -> None:
+        node = self._instances.get(row)
+        if node is None:
+            node = self._instances[row] = NodeInstances()
+        node.hold(holder, part, in_parts=in_parts)
+        self._look_at_instances(row)
 
     def _release(self, row: int, wanted: Units, holder: str) -> None:
         part = self._unit_part(wanted)
@@ -380,14 +387,20 @@ class NodeTable:
             self._instances[row].release(holder, part)
             self._look_at_instances(row)
 
+    def _needs_of(self, wanted: Units) -> tuple[tuple[tuple[int, int], ...], ResourceSet, bool]:
+        """Return column and amount of each unit-instance resource of a demand, these as a set, and whether one run may ask for so much."""
+        key = wanted.tobytes()
+        found = self._unit_needs.get(key)
+        if found is None:
+            if len(self._unit_needs) >= _VECTORS_MAX:
+                self._unit_needs.clear()
+            needs = tuple([(column, int(wanted[column])) for column in self._unit_columns if column < len(wanted) and wanted[column]])
+            part = ResourceSet({self._unit_columns[column]: units for column, units in needs})
+            found = self._unit_needs[key] = needs, part, all(is_possible(units) for _, units in needs)
+        return found
+
     def _unit_part(self, wanted: Units) -> ResourceSet:
-        needs = self.instance_needs(wanted)
-        part = self._unit_parts.get(needs)
-        if part is None:
-            if len(self._unit_parts) >= _VECTORS_MAX:
-                self._unit_parts.clear()
-            part = self._unit_parts[needs] = ResourceSet({self._unit_columns[column]: units for column, units in needs})
-        return part
+        return self._needs_of(wanted)[1]
 
     def _look_at_instances(self, row: int) -> None:
         node = self._instances[row]
@@ -432,6 +445,7 @@ class NodeTable:
 
     def _add_column(self, name: str) -> None:
         self._vectors.clear()
+        self._unit_needs.clear()  # The bytes of a demand mean other columns from now on.
         self._columns[name] = len(self.resources)
         if name in UNIT_INSTANCE_RESOURCES:
             self._unit_columns[len(self.resources)] = name

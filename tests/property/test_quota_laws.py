@@ -21,6 +21,7 @@ from federation.quota.past_use import PastUse
 from federation.quota.policies import MESH, OnQuotaReduction, Policies, QueueSettings, ResourceGroup
 from federation.quota.policies import PreemptionMode as Policy
 from federation.quota.scheduler import QuotaScheduler
+from federation.quota.share_ranks import ShareRanks
 from federation.quota.shares import dominant_share
 from federation.quota.snapshot import QuotaSnapshot
 from federation.quota.workloads import ReplicaSet, Workload
@@ -252,12 +253,13 @@ def test_many_charges_at_once_are_counted_as_one_by_one(case, times):
 @given(used, st.sampled_from(KEYS), st.integers(1, 9))
 def test_the_loan_of_more_use_equals_the_loan_after_it(case, key, units):
     forest, ledger, _ = case
+    ranks = ShareRanks(ledger)
     for queue in forest.queues:
         before, more = ledger.borrowed(queue), ledger.borrowed_more(queue, {key: units}).get(key[1], 0)
-        would_borrow, arrived = ledger.adding(queue, queue, {key: units})
+        foreseen = [ranks.rank_charging(queue, node, {key: units}) for node in forest.paths[queue]]
         ledger.charge(queue, {key: units})
         assert ledger.borrowed(queue).get(key[1], 0) == before.get(key[1], 0) + more
-        assert (would_borrow, arrived.get(key[1], 0)) == (ledger.excess(queue, key) > 0, more)
+        assert foreseen == [(ledger.excess(node, key) > 0, ranks.rank(node)) for node in forest.paths[queue]]
         assert ledger.borrowed_more(queue, {key: -units}).get(key[1], 0) == -more
         ledger.discharge(queue, {key: units})
         assert ledger.borrowed(queue) == before

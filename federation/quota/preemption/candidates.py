@@ -7,7 +7,7 @@ Source: Kueue `preemption/common`; lost work is ADR 0018's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from federation.quota.policies import PreemptionMode
@@ -73,29 +73,33 @@ def protection(snapshot: QuotaSnapshot, running: Running, min_ms: int | None = N
     return Reason.BELOW_MIN_RUN_TIME if max(0, snapshot.now_ms - since_ms) < min_ms else None
 
 
-def candidates_in(snapshot: QuotaSnapshot, ask: Ask, queue: int, policy: PreemptionMode) -> Iterable[Running]:
-    """Yield the unprotected work of a queue that uses what `ask` needs, where it needs it, and that the policy lets it preempt."""
-    is_own = queue == ask.node
+def candidates_in(snapshot: QuotaSnapshot, ask: Ask, queue: int, policy: PreemptionMode) -> list[Running]:
+    """Return the unprotected work of a queue that uses what `ask` needs, where it needs it, and that the policy lets it preempt."""
     if policy is PreemptionMode.NEVER:
-        return
-    mesh, needed, by, min_ms = ask.mesh, ask.needed, ask.workload, snapshot.rules.min_run_of(snapshot.settings.get(queue))
-    for running in snapshot.running.get(queue, {}).values():
+        return []
+    mesh, needed, by, is_own, found = ask.mesh, ask.needed, ask.workload, queue == ask.node, list[Running]()
+    min_ms = snapshot.rules.min_run_of(snapshot.settings.get(queue))
+    for running in snapshot.work_of(queue, needed):
+        if needed.isdisjoint(running.amounts):
+            continue
         if mesh and (running.mesh != mesh or running.is_divisible):  # Idle quota takes no room.
             continue
-        is_spared = ask.spares_own or (running.is_protected and running.mesh != ask.home)
-        if is_own and is_spared and not running.is_leaving:
+        if is_own and not running.is_leaving and (ask.spares_own or (running.is_protected and running.mesh != ask.home)):
             continue
-        if needed.isdisjoint(running.amounts) or not allows(policy, by, running.workload) or protection(snapshot, running, min_ms):
-            continue
-        yield running
+        if (policy is PreemptionMode.ANY or allows(policy, by, running.workload)) and protection(snapshot, running, min_ms) is None:
+            found.append(running)
+    return found
 
 
 def queues_with_candidates(snapshot: QuotaSnapshot, ask: Ask) -> set[int]:
     """Return the other queues of the tree that use more than their own of what `ask` needs and have work, on its mesh if one lacks room."""
-    forest = snapshot.forest
+    forest, ledger = snapshot.forest, snapshot.ledger
     root = forest.root(ask.node)
-    having = set(map(snapshot.node_of, snapshot.by_mesh.get(ask.mesh, {}).values())) if ask.mesh else set(snapshot.running)
-    return {queue for queue in snapshot.ledger.nodes_over(ask.needed) & having if queue != ask.node and forest.root(queue) == root}
+    return {
+        queue
+        for queue in snapshot.queues_with_work(ask.mesh)
+        if queue != ask.node and ledger.is_over(queue, ask.needed) and forest.root(queue) == root
+    }
 
 
 def has_displaced(snapshot: QuotaSnapshot, ask: Ask, running: Running) -> bool:

@@ -81,7 +81,6 @@ def _outside(snapshot: QuotaSnapshot, ask: Ask, policies: Policies) -> Iterator[
     if len(path) == 1 or policies.reclaim is PreemptionMode.NEVER:
         return
     advantage = _advantages(snapshot, ask)
-    over = ledger.nodes_over(ask.needed)
     own_path = frozenset(path)
     only_borrows = policies.borrow is PreemptionMode.NEVER and not is_within_own(snapshot, ask, with_request=False)
     for queue in sorted(queues_with_candidates(snapshot, ask)):
@@ -90,7 +89,7 @@ def _outside(snapshot: QuotaSnapshot, ask: Ask, policies: Policies) -> Iterator[
             if step in own_path:
                 break
             between.append(step)
-        if not over.issuperset(between):
+        if not all(ledger.is_over(step, ask.needed) for step in between):
             continue
         has_advantage = advantage[forest.parents[between[-1]]]
         if only_borrows and not has_advantage:

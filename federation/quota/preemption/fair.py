@@ -19,8 +19,9 @@ Source: Kueue `preemption/fairsharing`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from heapq import heappop, heappush, heapreplace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import pairwise
 
 from federation.quota.ledger import Amounts
@@ -56,9 +57,9 @@ def fair_victims(snapshot: QuotaSnapshot, ask: Ask) -> tuple[Victim, ...]:
 def _is_hopeless(snapshot: QuotaSnapshot, ask: Ask) -> bool:
     """Return whether policies or the queue's own limits forbid any preemption that helps. This check is far cheaper than the search."""
     policies = snapshot.settings[ask.node].policies
-    if policies.within_queue is not PreemptionMode.NEVER and any(candidates_in(snapshot, ask, ask.node, policies.within_queue)):
+    if candidates_in(snapshot, ask, ask.node, policies.within_queue):
         return False
-    if len(snapshot.forest.paths[ask.node]) == 1 or policies.reclaim is PreemptionMode.NEVER:
+    if snapshot.forest.parents[ask.node] < 0 or policies.reclaim is PreemptionMode.NEVER:
         return True
     if not ask.mesh and not snapshot.ledger.fits(ask.node, ask.amounts, steps=1):
         return True  # No victim outside lifts the queue's own limits.
@@ -67,19 +68,61 @@ def _is_hopeless(snapshot: QuotaSnapshot, ask: Ask) -> bool:
 
 def _has_giver(snapshot: QuotaSnapshot, ask: Ask) -> bool:
     """Return whether a sibling on the path could have to give. Without one the search takes nothing, so it would change no share."""
-    ledger, rows = snapshot.ledger, snapshot.rows
+    rows = snapshot.rows
     flavors = {flavor for flavor, _ in ask.needed}
-    is_due = not any(ledger.would_borrow(ask.node, key, ask.amounts.get(key, 0)) for key in ask.needed)
+    is_due = not any(snapshot.ledger.would_borrow(ask.node, key, ask.amounts.get(key, 0)) for key in ask.needed)
     for mine, above in pairwise(snapshot.forest.paths[ask.node]):
-        least = _BELOW_ALL
-        if not is_due:
-            least = snapshot.rules.rechecks_shares + snapshot.shares.rank_adding(mine, ledger.arriving(ask.node, mine, ask.amounts))
-        for minus, _, child in rows.by_share(above, flavors):
+        row = rows.row(above)
+        if not row:
+            continue
+        least = _BELOW_ALL if is_due else snapshot.rules.rechecks_shares + snapshot.shares.rank_charging(ask.node, mine, ask.amounts)[1]
+        users = rows.users(above, flavors)
+        for minus, _, child in row:
             if -minus < least:
                 break
-            if child != mine and any(rows.could_give(child, flavor) for flavor in flavors):
+            if child in users and child != mine and any(rows.could_give(child, flavor) for flavor in flavors):
                 return True
     return False
+
+
+@dataclass(slots=True)
+class _Level:
+    """Children of one node during a search, highest share first: what is left of the kept row, and a heap of those that left the row."""
+
+    mine: int  #: The child on the path to the asking queue; -1: none is.
+    heap: ShareRow
+    row: ShareRow = field(default_factory=list)
+    users: Collection[int] = ()  #: Those of the row that have work of the needed flavors.
+    read: int = 0  #: Place of the first child of the row that is still in it.
+    least: int | None = None  #: Value of `_Tree._least`; None: not known yet.
+
+    def first(self) -> tuple[tuple[int, int, int] | None, bool]:
+        """Return the first child's entry, None if there is none, and whether that is in the row."""
+        heap, row, users, read = self.heap, self.row, self.users, self.read
+        while read < len(row) and row[read][2] not in users:
+            read += 1
+        self.read = read
+        if read < len(row) and not (heap and heap[0] < row[read]):
+            return row[read], True
+        return (heap[0] if heap else None), False
+
+    def pop(self, *, in_row: bool) -> None:
+        """Remove the first child."""
+        if in_row:
+            self.read += 1
+        else:
+            heappop(self.heap)
+
+    def is_tied(self, minus: int, *, in_row: bool) -> bool:
+        """Return whether another child may have the first one's share."""
+        others = self.heap[:1] if in_row else self.heap[1:3]
+        read = self.read + in_row
+        return any(other[0] <= minus for other in others) or (read < len(self.row) and self.row[read][0] <= minus)
+
+    def drop(self) -> None:
+        """Remove all children."""
+        self.heap.clear()
+        self.read = len(self.row)
 
 
 class _Tree:
@@ -87,11 +130,13 @@ class _Tree:
 
     def __init__(self, snapshot: QuotaSnapshot, ask: Ask, *, root: int, is_due: bool) -> None:
         self._snapshot, self._ask, self._root, self._is_due = snapshot, ask, root, is_due
+        self._children = snapshot.forest.children
         self._mine = {above: below for below, above in pairwise(snapshot.forest.paths[ask.node])}  #: On its path: parent to child.
         self._flavors = {flavor for flavor, _ in ask.needed}
         self._closed: set[int] = set()
+        self.changed: set[int] = set()  #: Nodes whose use may have changed since their level was made.
         self._opened: set[int] = set()  #: Cohorts that had something to give when they were reached first.
-        self._heaps: dict[int, ShareRow] = {}  #: By node.
+        self._levels: dict[int, _Level] = {}  #: By node.
         self._waiting: dict[int, list[Running]] = {}
         self._order = victim_order(snapshot, ask.workload.queue)
         self._others = queues_with_candidates(snapshot, ask) if ask.mesh else None  #: On one mesh they are few.
@@ -123,8 +168,8 @@ class _Tree:
         if not is_own and not snapshot.ledger.is_over(queue, ask.needed):
             return []
         found = candidates_in(snapshot, ask, queue, policies.within_queue if is_own else policies.reclaim)
-        if (self._is_due and not is_own) or not snapshot.rules.ends_loops:
-            return list(found)
+        if (self._is_due and not is_own) or not snapshot.has_history:
+            return found
         return [one for one in found if not has_displaced(snapshot, ask, one)]
 
     def _descend(self, node: int) -> int | None:
@@ -134,41 +179,53 @@ class _Tree:
             if child is None:
                 self._closed.add(node)
                 return None
-            if not self._snapshot.forest.children[child]:
+            if not self._children[child]:
                 return child
             node = child
 
     def _highest(self, node: int) -> int | None:
         """Return the child with the highest share that is not closed; a cohort goes before a queue of the same share.
 
-        Shares only fall during a search, so each node's children are a heap whose outdated entries sink when they reach the top.
+        Shares only fall during a search, so a child whose share has fallen moves down when it is reached.
         """
-        heap = self._heaps.get(node)
-        if heap is None:
-            heap = self._heaps[node] = self._by_share(node)
-        rank, mine, children = self._snapshot.shares.rank, self._mine.get(node, -1), self._snapshot.forest.children
-        least = _BELOW_ALL if mine < 0 or self._is_due else rank(mine) + self._snapshot.rules.rechecks_shares
+        level = self._levels.get(node) or self._level(node)
+        mine, closed, changed, rank = level.mine, self._closed, self.changed, self._snapshot.shares.rank
+        least = self._least(level)
         equals: ShareRow = []  #: Open queues with the highest share; or the own side alone, and siblings of the same share are dropped.
-        while heap and (not equals or heap[0][0] == equals[0][0]):
-            minus, place, child = heap[0]
-            share = rank(child)
-            if child in self._closed:
-                heappop(heap)
+        while True:
+            entry, in_row = level.first()
+            if entry is None or (equals and entry[0] != equals[0][0]):
+                break
+            minus, place, child = entry
+            share = rank(child) if child in changed else -minus
+            if child in closed:
+                level.pop(in_row=in_row)
             elif share != -minus:
-                heapreplace(heap, (-share, place, child))
+                level.pop(in_row=in_row)
+                heappush(level.heap, (-share, place, child))
             elif share < least - 1:
-                heap.clear()  # All others are lower still, and the preemptor's own side came before.
+                level.drop()  # All others are lower still, and the preemptor's own side came before.
             elif share < least and child != mine:
-                heappop(heap)
+                level.pop(in_row=in_row)
             elif not self._is_open(child, share, is_mine=child == mine):
-                self._closed.add(child)
-            elif share >= least and not equals and (children[child] or all(other[0] > minus for other in heap[1:3])):
+                closed.add(child)
+                level.pop(in_row=in_row)
+            elif share >= least and not equals and (self._children[child] or not level.is_tied(minus, in_row=in_row)):
                 return child
             else:
-                equals.append(heappop(heap))
+                level.pop(in_row=in_row)
+                equals.append(entry)
         for entry in equals:
-            heappush(heap, entry)
+            heappush(level.heap, entry)
         return self._first([child for _, _, child in equals])
+
+    def _least(self, level: _Level) -> int:
+        """Return the least share of a child that has to give."""
+        if level.least is None or level.mine in self.changed:
+            level.least = _BELOW_ALL
+            if level.mine >= 0 and not self._is_due:
+                level.least = self._snapshot.shares.rank(level.mine) + self._snapshot.rules.rechecks_shares
+        return level.least
 
     def _first(self, equals: list[int]) -> int | None:
         """Return the queue whose next candidate comes first."""
@@ -178,7 +235,7 @@ class _Tree:
         """Return whether something may be taken below the child."""
         if not share and not is_mine and not self._snapshot.shares.is_borrowing(child):
             return False
-        if not self._snapshot.forest.children[child]:
+        if not self._children[child]:
             return bool(self.waiting(child))
         if child not in self._opened:  # Later on its queues are open as long as they have candidates left.
             rows = self._snapshot.rows
@@ -187,18 +244,21 @@ class _Tree:
             self._opened.add(child)
         return True
 
-    def _by_share(self, node: int) -> ShareRow:
+    def _level(self, node: int) -> _Level:
+        mine = self._mine.get(node, -1)
         if self._others is None:
-            row = self._snapshot.rows.by_share(node, self._flavors)
-            mine = self._mine.get(node, -1)
-            if mine >= 0 and (entry := self._snapshot.rows.entry(mine)) not in row:
-                heappush(row, entry)
-            return row
-        forest = self._snapshot.forest
-        depth = len(forest.paths[node])
-        paths = (forest.paths[queue] for queue in (*self._others, self._ask.node))
-        below = {path[-depth - 1] for path in paths if len(path) > depth and path[-depth] == node}
-        return sorted(map(self._snapshot.rows.entry, below))
+            rows = self._snapshot.rows
+            row, users = rows.row(node), rows.users(node, self._flavors)
+            is_apart = mine >= 0 and not (mine in users and rows.is_listed(node, mine))
+            level = _Level(mine, [rows.entry(mine)] if is_apart else [], row, users)
+        else:
+            forest = self._snapshot.forest
+            depth = len(forest.paths[node])
+            paths = (forest.paths[queue] for queue in (*self._others, self._ask.node))
+            below = {path[-depth - 1] for path in paths if len(path) > depth and path[-depth] == node}
+            level = _Level(mine, sorted(map(self._snapshot.rows.entry, below)))
+        self._levels[node] = level
+        return level
 
 
 class _Hunt:
@@ -211,6 +271,7 @@ class _Hunt:
         #: Whether the queue stays within its own quota with the request; decided before its own work is preempted.
         self._is_due = not snapshot.ledger.is_over(ask.node, ask.needed)
         self._root = self._highest_short()
+        self._pairs: dict[int, tuple[int, int, int]] = {}  #: `lowest_common` of the asking queue and another.
 
     def by(self, strategy: Strategy) -> bool:
         """Take victims while the strategy permits; return whether the request fits."""
@@ -229,10 +290,9 @@ class _Hunt:
     def _from(self, tree: _Tree, queue: int, strategy: Strategy, *, once: bool) -> bool:
         """Take at most one victim from the queue; return whether the request fits. With `once` the queue gives no other one."""
         waiting = tree.waiting(queue)
-        if queue == self._ask.node:
-            return self._take(waiting.pop(), Reason.PREEMPTED_WITHIN_TENANT)
-        if self._is_due:
-            return self._take(waiting.pop(), Reason.QUOTA_RECLAIMED)
+        if queue == self._ask.node or self._is_due:
+            tree.changed.update(self._snapshot.forest.paths[queue])
+            return self._take(waiting.pop(), Reason.PREEMPTED_WITHIN_TENANT if queue == self._ask.node else Reason.QUOTA_RECLAIMED)
         mine, theirs = self._shares(queue)
         if mine > theirs:  # A victim would lower the queue's share further.
             waiting.clear()
@@ -243,6 +303,7 @@ class _Hunt:
             if once:
                 waiting.clear()
             if permits:
+                tree.changed.update(self._snapshot.forest.paths[queue])
                 return self._take(running, Reason.FAIR_SHARE)
         return False
 
@@ -271,14 +332,14 @@ class _Hunt:
     def _height(self, victim: Victim) -> int:
         """Return the length of the path from the preemptor to the lowest common ancestor; 0 for its own work."""
         queue = self._snapshot.node_of(victim.running)
-        return 0 if queue == self._ask.node else self._snapshot.forest.lowest_common(self._ask.node, queue)[0]
+        return 0 if queue == self._ask.node else self._pair(queue)[0]
 
     def _is_right(self, victim: Victim) -> bool:
         """Return whether the preemptor is below the share that the victim's queue had with the victim."""
         if victim.reason is not Reason.FAIR_SHARE or victim.running.is_leaving:
             return True
         queue = self._snapshot.node_of(victim.running)
-        _, mine, theirs = self._snapshot.forest.lowest_common(self._ask.node, queue)
+        _, mine, theirs = self._pair(queue)
         return self._snapshot.shares.rank(mine) < self._share_with(queue, theirs, victim.running.amounts)
 
     def _take(self, running: Running, reason: Reason) -> bool:
@@ -294,12 +355,18 @@ class _Hunt:
             return self._snapshot.fits(self._ask)
         return self._snapshot.ledger.is_within_limits(self._ask.node, self._ask.amounts)
 
+    def _pair(self, queue: int) -> tuple[int, int, int]:
+        found = self._pairs.get(queue)
+        if found is None:
+            found = self._pairs[queue] = self._snapshot.forest.lowest_common(self._ask.node, queue)
+        return found
+
     def _shares(self, queue: int) -> tuple[int, int]:
-        _, mine, theirs = self._snapshot.forest.lowest_common(self._ask.node, queue)
+        _, mine, theirs = self._pair(queue)
         return self._snapshot.shares.rank(mine), self._snapshot.shares.rank(theirs)
 
     def _share_without(self, queue: int, running: Running) -> int:
-        _, _, theirs = self._snapshot.forest.lowest_common(self._ask.node, queue)
+        _, _, theirs = self._pair(queue)
         return self._share_with(queue, theirs, {key: -units for key, units in running.amounts.items()})
 
     def _share_with(self, queue: int, node: int, amounts: Amounts) -> int:

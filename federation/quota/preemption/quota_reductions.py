@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from federation.quota.policies import OnQuotaReduction, QueueSettings
+from federation.quota.policies import OnQuotaReduction
 from federation.quota.preemption.candidates import Victim, victim_order
 from federation.quota.snapshot import QuotaSnapshot
 from federation.quota.workloads import Running
 from mesh.core.reasons import Reason
-
-_KEEP = QueueSettings()
 
 
 def reduction_victims(snapshot: QuotaSnapshot) -> tuple[Victim, ...]:
@@ -18,13 +16,9 @@ def reduction_victims(snapshot: QuotaSnapshot) -> tuple[Victim, ...]:
     A deficit above several such queues falls on the least urgent work among them. Work of other queues continues, and may leave a deficit
     that no eviction here can end.
     """
+    evicting = [queue for queue, known in snapshot.settings.items() if known.on_quota_reduction is OnQuotaReduction.EVICT]
+    candidates = [running for queue in evicting for running in snapshot.work_of(queue)]
     mark = snapshot.mark()
-    candidates = [
-        running
-        for queue, several in snapshot.running.items()
-        if snapshot.settings.get(queue, _KEEP).on_quota_reduction is OnQuotaReduction.EVICT
-        for running in several.values()
-    ]
     victims: list[Victim] = []
     for running in sorted(candidates, key=victim_order(snapshot, "")):
         if _is_over(snapshot, running):

@@ -8,7 +8,7 @@ import pytest
 from federation.quota.policies import KUEUE, MESH, Policies, QueueSettings, Strategy
 from federation.quota.policies import PreemptionMode as Policy
 from federation.quota.preemption.choice import victims_for
-from federation.quota.quota_fixtures import BLUE, QuotaNode, ask_for, runs, snapshot_of, work
+from federation.quota.quota_fixtures import BLUE, RED, QuotaNode, ask_for, runs, snapshot_of, work
 from mesh.core.reasons import Reason
 
 FAIR = replace(KUEUE, fair_sharing=True)
@@ -134,3 +134,21 @@ def test_preemptor_cannot_be_preempted_by_its_victim_by_default():
     reclaiming = snapshot_of([runs(work("b1", "b", 6))], DEFAULT, **within)
     reclaiming.displaces = lambda *_: True
     assert victims(reclaiming, work("in", "a", 2)) == {"b1": Reason.QUOTA_RECLAIMED}
+
+
+def test_work_that_is_listed_later_is_found_by_a_search():
+    tree = {
+        "root": QuotaNode(nominal=4),
+        "a": QuotaNode(parent="root", policies=Policies(reclaim=Policy.ANY), nominal=2),
+        "b": QuotaNode(parent="root"),
+        "c": QuotaNode(parent="root"),
+    }
+    snapshot, looked_at = snapshot_of([], MESH, 10**6, **tree), list[str]()
+    for queue in ("b", "c"):
+        running = runs(work(f"{queue}1", queue, 6 if queue == "b" else 0))._replace(mesh="east")
+        node = snapshot.forest.index[queue]
+        snapshot.ledger.charge(node, running.amounts)
+        snapshot.list_later(node, RED[0], "east", lambda running=running: looked_at.append(running.workload.queue) or [running])
+    assert victims(snapshot, work("in", "a", 2)) == {"b1": Reason.QUOTA_RECLAIMED}
+    assert looked_at == ["b"]
+    assert snapshot.queues_with_work("east") == {snapshot.forest.index["b"], snapshot.forest.index["c"]}
