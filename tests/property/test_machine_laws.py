@@ -110,6 +110,7 @@ class Meshes:
 
     def report(self, *events):
         self.reported.update(event.stored.sha256 for event in events if isinstance(event, NodeCheckpoint))
+        self.now_ms += self.twin is not None
         change = self.machine.handle(events, self.now_ms)
         if self.twin is not None:
             check_alike(self.twin.handle(singles(self.twin.record, events), self.now_ms), self.twin.record, change, self.record)
@@ -265,6 +266,8 @@ class Meshes:
     def say_with_others(self, stage, task, stored):
         """Report an end in one message with those before it, if nothing else was reported since."""
         unreported, place = self.unreported[stage.mesh], stage.spec.tasks.index(task)
+        if self.twin is not None and task.attempt == 1:
+            stored = None  # A reader elsewhere has the task run again, and recalls those that wait for it.
         tasks, attempts, values = (), (), {}
         if unreported and isinstance(unreported[-1], NodesSucceeded) and unreported[-1].stage == stage.spec.stage:
             before = unreported.pop()

@@ -287,7 +287,7 @@ def test_many_ends_start_and_end_each_node_at_its_own_time():
     assert (run.node("c").incarnation, run.node("d").stored) == (HOLDER, None)
 
 
-def test_many_ends_count_once_and_under_the_present_attempt_only():
+def test_many_ends_count_once_under_the_present_attempt():
     run = Driven("a:", "b:", "c:", a={"retries": 1})
     run.place(a_b_c="east")
     run.start("a")
@@ -296,7 +296,20 @@ def test_many_ends_count_once_and_under_the_present_attempt_only():
     unchanged(run, many_ends(run, 1), many_ends(run, 0, 2, attempts=(2, 2)))
 
 
-def test_many_ends_of_nodes_with_a_reader_elsewhere_are_delivered():
+def test_an_end_that_restarts_its_node_recalls_later_ends():
+    run = Driven("a:", "b: a", "c:", "d: a", "e: c")
+    run.place(a_b_c="east", d_e="west")
+    run.start("a")
+    run.take(many_ends(run, 2, stored={0: value("c")}))
+    run.start("d")
+    stage = run.stage("a").stage
+    run.take(many_ends(run, 0, 1))  # The value of `a` is not stored, so `d` cannot get it.
+    assert run.states() == ["WAITING", "WAITING", "SUCCEEDED", "WAITING", "ASSIGNED"]
+    assert [run.node(node).attempt for node in "ab"] == [2, 2]
+    assert run.record.stages[stage].state is StageState.RUNNING
+
+
+def test_many_ends_are_delivered_to_a_reader_elsewhere():
     run = Driven("a:", "b:", "c: a b")
     run.place(a_b="east", c="west")
     run.start("a")
