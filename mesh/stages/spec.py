@@ -66,7 +66,7 @@ class TaskSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskKind:
-    """What tasks that were written alike share."""
+    """Resources and options that tasks which were written alike share."""
 
     resources: ResourceSet = NOTHING
     ray_options: dict[str, Any] = field(default_factory=dict)
