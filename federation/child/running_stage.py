@@ -123,7 +123,7 @@ class RunningStage:
         if held.left is None:
             stage.width = 0
         else:
-            stage.done = set(claimed.spec.nodes).difference(held.left)
+            stage.done = {task.node for task in claimed.spec.tasks}.difference(held.left)
         return stage
 
     @classmethod
