@@ -85,13 +85,11 @@ class GraphColumns:
         return {**rest, "nodes": nodes, "outputs": outputs, **({"blobs": blobs} if blobs else {})}
 
     def _node(self, place: int) -> dict[str, Any]:
-        calls = self.calls
-        kind, _, name = calls.function_of(place).partition(":")
+        call = self.calls.call(place)
+        kind, _, name = call.function.partition(":")
         described: dict[str, Any] = {"call": name} if kind == "call" else {"function": {"$blob": name}}
-        args, kwargs = calls.arguments_of(place)
-        described["args"], described["kwargs"] = list(args), kwargs
-        described["after"] = list(calls.after_of(place))
-        described["options"] = dict(self.options[calls.kind_of(place)])
+        described |= {"args": list(call.args), "kwargs": call.kwargs, "after": list(call.after)}
+        described["options"] = dict(self.options[call.kind])
         return {key: value for key, value in described.items() if value}
 
 

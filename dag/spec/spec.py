@@ -144,16 +144,15 @@ class _Nodes(Mapping[str, NodeSpec]):
         self._calls = spec.calls
 
     def __getitem__(self, node: str) -> NodeSpec:
-        calls, place = self._calls, self._calls.place_of[NodeId(node)]
-        kind, _, name = calls.function_of(place).partition(":")
-        args, kwargs = calls.arguments_of(place)
+        call = self._calls.call(self._calls.place_of[NodeId(node)])
+        kind, _, name = call.function.partition(":")
         return NodeSpec.model_construct(
             call=name if kind == "call" else None,
             function=None if kind == "call" else PickledFunction.model_construct(sha256=name),
-            args=list(args),
-            kwargs=kwargs,
-            after=list(calls.after_of(place)),
-            options=self._spec.options[calls.kind_of(place)],
+            args=list(call.args),
+            kwargs=call.kwargs,
+            after=list(call.after),
+            options=self._spec.options[call.kind],
         )
 
     def __iter__(self) -> Iterator[str]:

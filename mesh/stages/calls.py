@@ -21,7 +21,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -186,6 +186,17 @@ def filled(form: Form, inputs: Sequence[NodeId], values: Sequence[Any]) -> Form:
     return form
 
 
+class Call(NamedTuple):
+    """A call as a row."""
+
+    function: str
+    args: tuple[Form, ...]
+    kwargs: dict[str, Form]
+    inputs: tuple[NodeId, ...]  #: Nodes that the call reads, each once, in the order of first use.
+    after: tuple[NodeId, ...]  #: Nodes that it waits for without their values.
+    kind: int
+
+
 @dataclass(frozen=True, eq=False)
 class Calls:
     """Calls as columns; the entries at one place of all columns describe one call.
@@ -240,16 +251,18 @@ class Calls:
         """Return the nodes that a call waits for without their values."""
         return self._rows.after(place)
 
-    def arguments_of(self, place: int) -> tuple[tuple[Form, ...], dict[str, Form]]:
-        """Return the forms of the arguments by position, and of those by name."""
+    def call(self, place: int) -> Call:
+        """Return a call as a row."""
         rows = self._rows
         shape, inputs, values = self.shapes[rows.shape[place]], rows.inputs(place), rows.values(place)
-        args = tuple([filled(form, inputs, values) for form in shape.args])
-        return args, {name: filled(form, inputs, values) for name, form in shape.kwargs.items()} if shape.kwargs else {}
-
-    def function_of(self, place: int) -> str:
-        """Return the function of a call."""
-        return self.functions[self._rows.function[place]]
+        return Call(
+            self.functions[rows.function[place]],
+            tuple([filled(form, inputs, values) for form in shape.args]),
+            {name: filled(form, inputs, values) for name, form in shape.kwargs.items()} if shape.kwargs else {},
+            inputs,
+            rows.after(place),
+            rows.kind[place],
+        )
 
     def kind_of(self, place: int) -> int:
         """Return the kind of a call."""

@@ -141,17 +141,16 @@ class StageTasks(Sequence[TaskSpec]):
         return self.calls.blobs().union(stored.sha256 for stored in self.checkpoints.values() if stored.uri is None)
 
     def _task(self, place: int) -> TaskSpec:
-        calls = self.calls
-        kind = self.kinds[calls.kind_of(place)]
-        args, kwargs = calls.arguments_of(place)
+        call = self.calls.call(place)
+        kind = self.kinds[call.kind]
         return TaskSpec(
-            node=calls.ids[place],
+            node=self.calls.ids[place],
             attempt=self.attempts.get(place, 1),
-            function=calls.function_of(place),
-            args=args,
-            kwargs=kwargs,
-            inputs=calls.inputs_of(place),
-            after=calls.after_of(place),
+            function=call.function,
+            args=call.args,
+            kwargs=call.kwargs,
+            inputs=call.inputs,
+            after=call.after,
             resources=kind.resources,
             ray_options=kind.ray_options,
             export=place in self.exported,
