@@ -33,7 +33,8 @@ from dag.spec.options import NodeOptions
 from dag.spec.strict_json import is_writable, pointer, read_with_doubles
 from mesh.core.counting import counted
 from mesh.core.ids import NodeId
-from mesh.stages.calls import PLAIN, BadColumns, Calls, Numbers, Shape, array_of, filled
+from mesh.stages.call_shapes import PLAIN, BadColumns, Shape, filled
+from mesh.stages.calls import Calls, Numbers, array_of
 
 #: Characters of a wrong name, and wrong names, that a message shows.
 _SHOWN_MAX = 200

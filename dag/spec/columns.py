@@ -13,7 +13,7 @@ A message is one flat msgpack map. Its arrays are little-endian 32-bit integers 
     blobs      bytes   the pickled bytes one after the other
     blob_sizes array   their sizes
 
-`mesh.stages.calls` describes shapes. Everything is bounded by the size of the message: the map holds no other map and no list.
+`mesh.stages.call_shapes` describes shapes. Everything is bounded by the size of the message: the map holds no other map and no list.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from dag.errors import SpecError
 from dag.spec.forms import sha256_of
 from dag.spec.strict_json import TWICE, pointer
 from mesh.core.counting import counted
-from mesh.stages.calls import Calls, Form, Shape, ShapeWriter, array_of, json_of, numbers, packed, raw_of
+from mesh.stages.call_shapes import Form, Shape, ShapeWriter
+from mesh.stages.calls import Calls, array_of, json_of, numbers, packed, raw_of
 
 #: Media type of a message.
 MEDIA_TYPE = "application/vnd.schedulemesh.dag+msgpack"

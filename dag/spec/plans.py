@@ -18,7 +18,7 @@ from mesh.core.near_names import NO_MESH_HAS, near_resource, unheld
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.shapes import Gang
 from mesh.core.values import StoredValue
-from mesh.stages.calls import blobs_of
+from mesh.stages.call_shapes import blobs_of
 from mesh.stages.spec import StageTasks, TaskKind, TaskSpec
 
 

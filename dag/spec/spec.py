@@ -32,7 +32,8 @@ from dag.spec.options import KEPT, NodeOptions
 from dag.spec.strict_json import read_with_doubles
 from mesh.core.counting import counted
 from mesh.core.ids import NodeId
-from mesh.stages.calls import Calls, Form, Shape, ShapeWriter, filled
+from mesh.stages.call_shapes import Form, Shape, ShapeWriter, filled
+from mesh.stages.calls import Calls
 from mesh.stages.calls import unpacked as calls_of
 
 #: Limit on the listed problems; further ones are only counted.

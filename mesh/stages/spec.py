@@ -29,7 +29,8 @@ from mesh.core.values import StoredValue
 from mesh.core.wire import decode, encode
 from mesh.errors import RuntimeAdapterError
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
-from mesh.stages.calls import Calls, array_of, blobs_of, json_of, packed, raw_of, unpacked
+from mesh.stages.call_shapes import blobs_of
+from mesh.stages.calls import Calls, array_of, json_of, packed, raw_of, unpacked
 
 #: Bound of a priority, and of a negative one.
 PRIORITY_MAX = 1_000_000
