@@ -1,4 +1,4 @@
-"""What a node costs on its way from `bind` to the plans at the root and to the stage at its mesh, without a network, Redis or Ray.
+"""Cost of a node on its way from `bind` to the plans at the root and to the stage at its mesh, without a network, Redis or Ray.
 
 Each step is the code of the client, the gateway, the coordinator or the child, called in turn on one graph of functions that do nothing.
 Times are this process's processor time, since none of the steps waits for anything.
@@ -45,7 +45,7 @@ class Found:
 
     graph: str
     nodes: int
-    bytes_a_node: float  #: Of the message to the root, without the code.
+    bytes_a_node: float  #: Size of the message to the root, without the code.
     us_a_node: dict[str, float]  #: By step.
 
     @property

@@ -19,7 +19,7 @@ from dag.spec.forms import scalar_bytes
 from dag.spec.graph import circle_in_words
 from dag.spec.strict_json import pointer
 from mesh.core.ids import NodeId
-from mesh.stages.calls import PLAIN, ShapeWriter
+from mesh.stages.call_shapes import PLAIN, ShapeWriter
 
 Outputs = Node | Mapping[str, Node] | Sequence[Node]
 

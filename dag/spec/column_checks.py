@@ -33,7 +33,8 @@ from dag.spec.options import NodeOptions
 from dag.spec.strict_json import is_writable, pointer, read_with_doubles
 from mesh.core.counting import counted
 from mesh.core.ids import NodeId
-from mesh.stages.calls import PLAIN, BadColumns, Calls, Numbers, Shape, array_of, filled
+from mesh.stages.call_shapes import PLAIN, BadColumns, Shape, filled
+from mesh.stages.calls import Calls, Numbers, array_of
 
 #: Characters of a wrong name, and wrong names, that a message shows.
 _SHOWN_MAX = 200
@@ -141,13 +142,12 @@ class ColumnChecks:
         count, raw = len(ids), self._raw
         function, shape, kind = (array_of(raw, name, count) for name in ("function", "shape", "kind"))
         for name, places, size in (("function", function, len(functions)), ("shape", shape, len(shapes)), ("kind", kind, options)):
-            used = np.unique(places)
-            if used[-1] >= size:
-                raise SpecError(((f"/{name}", f"{used[-1]} is no place in a table of {size}"),))
-            if len(used) < size:
+            if places.max() >= size:
+                raise SpecError(((f"/{name}", f"{places.max()} is no place in a table of {size}"),))
+            unused = np.nonzero(np.bincount(places, minlength=size) == 0)[0]
+            if len(unused):
                 table = "options" if name == "kind" else f"{name}s"
-                unused = np.setdiff1d(np.arange(size), used)[0]
-                raise SpecError(((f"/tables/{table}/{unused}", "no node uses this entry; leave it out"),))
+                raise SpecError(((f"/tables/{table}/{unused[0]}", "no node uses this entry; leave it out"),))
         reads = np.array([each.inputs for each in shapes], np.int64)[shape]
         if reads.sum() > EDGES_MAX:
             raise SpecError((("/nodes", f"{counted(int(reads.sum()), 'edge')}; a graph has {EDGES_MAX} at most"),))
@@ -175,7 +175,8 @@ class ColumnChecks:
             after=after[1::2],
         )
         needed, waiting = calls.edges()
-        if len(np.unique(waiting * count + needed)) < len(needed):
+        edges = np.sort(waiting * count + needed)
+        if np.any(edges[1:] == edges[:-1]):
             raise SpecError((("/inputs", "a node names another node twice among its inputs and those in `after`"),))
         return calls
 

@@ -18,7 +18,7 @@ from mesh.core.near_names import NO_MESH_HAS, near_resource, unheld
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.shapes import Gang
 from mesh.core.values import StoredValue
-from mesh.stages.calls import blobs_of
+from mesh.stages.call_shapes import blobs_of
 from mesh.stages.spec import StageTasks, TaskKind, TaskSpec
 
 
@@ -121,18 +121,16 @@ class Plans(Mapping[NodeId, NodePlan]):
         return [self._kinds[number] for number in sorted({kind_of(place_of[node]) for node in nodes})]
 
     def _plan(self, place: int) -> NodePlan:
-        calls = self.calls
-        kind = self._kinds[calls.kind_of(place)]
-        node = calls.ids[place]
-        args, kwargs = calls.arguments_of(place)
+        call, node = self.calls.call(place), self.calls.ids[place]
+        kind = self._kinds[call.kind]
         task = TaskSpec(
             node=node,
             attempt=1,
-            function=calls.function_of(place),
-            args=args,
-            kwargs=kwargs,
-            inputs=calls.inputs_of(place),
-            after=calls.after_of(place),
+            function=call.function,
+            args=call.args,
+            kwargs=call.kwargs,
+            inputs=call.inputs,
+            after=call.after,
             resources=kind.task.resources,
             ray_options=kind.task.ray_options,
             gang=kind.task.gang,

@@ -32,7 +32,8 @@ from dag.spec.options import KEPT, NodeOptions
 from dag.spec.strict_json import read_with_doubles
 from mesh.core.counting import counted
 from mesh.core.ids import NodeId
-from mesh.stages.calls import Calls, Form, Shape, ShapeWriter, filled
+from mesh.stages.call_shapes import Form, Shape, ShapeWriter, filled
+from mesh.stages.calls import Calls
 from mesh.stages.calls import unpacked as calls_of
 
 #: Limit on the listed problems; further ones are only counted.
@@ -144,16 +145,15 @@ class _Nodes(Mapping[str, NodeSpec]):
         self._calls = spec.calls
 
     def __getitem__(self, node: str) -> NodeSpec:
-        calls, place = self._calls, self._calls.place_of[NodeId(node)]
-        kind, _, name = calls.function_of(place).partition(":")
-        args, kwargs = calls.arguments_of(place)
+        call = self._calls.call(self._calls.place_of[NodeId(node)])
+        kind, _, name = call.function.partition(":")
         return NodeSpec.model_construct(
             call=name if kind == "call" else None,
             function=None if kind == "call" else PickledFunction.model_construct(sha256=name),
-            args=list(args),
-            kwargs=kwargs,
-            after=list(calls.after_of(place)),
-            options=self._spec.options[calls.kind_of(place)],
+            args=list(call.args),
+            kwargs=call.kwargs,
+            after=list(call.after),
+            options=self._spec.options[call.kind],
         )
 
     def __iter__(self) -> Iterator[str]:

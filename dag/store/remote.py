@@ -136,14 +136,14 @@ class Client:
         on_error: str = "fail_fast",
         by_value: Sequence[ModuleType] = (),
     ) -> dict[str, Any]:
-        """Return the graph in its wire form, `dag/1`, as `submit` sends it. Raises SpecError as `submit`."""
+        """Return the graph as JSON, `dag/1`; `submit` sends the same graph as columns. Raises SpecError as `submit`."""
         tenant = tenant or self.access.tenant
         spec = compile_graph(outputs, id=id, tenant=tenant, params=params, on_error=on_error, by_value=by_value)
         return {**spec, "user": user} if user is not None else spec
 
     @named_call
     def submit_spec(self, spec: Mapping[str, Any], *, idempotency_key: str | None = None, durability: str | None = None) -> Run:
-        """Submit a graph in its wire form, `dag/1`. Raises as `submit`."""
+        """Submit a graph as JSON, `dag/1`. Raises as `submit`."""
         named = self._with_names(spec, idempotency_key)
         body = json.dumps(named, ensure_ascii=False, allow_nan=False).encode()
         return self._submit(named, body, JSON_KIND, idempotency_key, durability)

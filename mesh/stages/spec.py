@@ -29,7 +29,8 @@ from mesh.core.values import StoredValue
 from mesh.core.wire import decode, encode
 from mesh.errors import RuntimeAdapterError
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
-from mesh.stages.calls import Calls, array_of, blobs_of, json_of, packed, raw_of, unpacked
+from mesh.stages.call_shapes import blobs_of
+from mesh.stages.calls import Calls, array_of, json_of, packed, raw_of, unpacked
 
 #: Bound of a priority, and of a negative one.
 PRIORITY_MAX = 1_000_000
@@ -66,7 +67,7 @@ class TaskSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskKind:
-    """What tasks that were written alike share."""
+    """Resources and options that tasks which were written alike share."""
 
     resources: ResourceSet = NOTHING
     ray_options: dict[str, Any] = field(default_factory=dict)
@@ -141,17 +142,16 @@ class StageTasks(Sequence[TaskSpec]):
         return self.calls.blobs().union(stored.sha256 for stored in self.checkpoints.values() if stored.uri is None)
 
     def _task(self, place: int) -> TaskSpec:
-        calls = self.calls
-        kind = self.kinds[calls.kind_of(place)]
-        args, kwargs = calls.arguments_of(place)
+        call = self.calls.call(place)
+        kind = self.kinds[call.kind]
         return TaskSpec(
-            node=calls.ids[place],
+            node=self.calls.ids[place],
             attempt=self.attempts.get(place, 1),
-            function=calls.function_of(place),
-            args=args,
-            kwargs=kwargs,
-            inputs=calls.inputs_of(place),
-            after=calls.after_of(place),
+            function=call.function,
+            args=call.args,
+            kwargs=call.kwargs,
+            inputs=call.inputs,
+            after=call.after,
             resources=kind.resources,
             ray_options=kind.ray_options,
             export=place in self.exported,

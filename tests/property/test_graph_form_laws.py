@@ -205,7 +205,12 @@ def refused_or_right(message: bytes) -> None:
     assert seen(again) == seen(spec)
 
 
-@given(st.binary(max_size=200) | st.builds(msgpack.packb, st.dictionaries(st.sampled_from(list(KEYS)), st.binary(max_size=40) | plain)))
+@given(
+    st.binary(max_size=200)
+    | st.builds(
+        msgpack.packb, st.dictionaries(st.sampled_from(list(KEYS)), st.binary(max_size=40) | st.none() | places | st.text(max_size=5))
+    )
+)
 def test_any_bytes_are_refused_with_their_problems(message):
     refused_or_right(message)
 

@@ -11,7 +11,7 @@ import ray
 from mesh.core.ids import GroupId, NodeId, NodeName
 from mesh.core.reasons import Reason
 from mesh.ray.placement import SlotGroup
-from mesh.stages.calls import blobs_of
+from mesh.stages.call_shapes import blobs_of
 from mesh.stages.slot_window import SlotWindow, share_of
 from mesh.stages.spec import StageSpec, TaskSpec
 from mesh.stages.stage_machine import StageMachine

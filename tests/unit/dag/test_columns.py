@@ -189,7 +189,7 @@ def test_columns_of_a_wrong_form_are_refused_with_their_place(changes, place, wo
         pytest.param(msgpack.packb({}) * 2, id="two messages"),
     ],
 )
-def test_bytes_that_are_no_columns_have_one_problem_or_lack_keys(message):
+def test_bytes_that_are_no_columns_are_refused(message):
     assert problems_of(message)
 
 

@@ -364,6 +364,7 @@ def test_what_is_sent_by_value_are_modules(given, words):
         pytest.param("chain", 10_000, id="a chain of ten thousand"),
         pytest.param("ladder", 2_001, id="a ladder of a thousand rungs"),
         pytest.param("fan", 5_001, id="a fan-in of five thousand"),
+        pytest.param("grid", 10_000, id="a grid of a hundred by a hundred"),
     ],
 )
 def test_large_shapes_need_no_recursion(build, nodes):
@@ -374,6 +375,15 @@ def test_large_shapes_need_no_recursion(build, nodes):
     elif build == "ladder":
         for _ in range((nodes - 1) // 2):
             end = add.bind(end, double.bind(end))
+    elif build == "grid":
+        row: list[Any] = [end]
+        for _ in range(99):
+            row.append(double.bind(row[-1]))
+        for _ in range(99):
+            row[0] = double.bind(row[0])
+            for place in range(1, 100):
+                row[place] = add.bind(row[place], row[place - 1])
+        end = row[-1]
     else:
         end = add.bind([double.bind(number) for number in range(nodes - 1)])
     plans = plans_of(sent(end))
