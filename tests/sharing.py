@@ -13,15 +13,14 @@ T = TypeVar("T")
 #: Files that share a resource, and its fixture: one process runs them one after another, in the order of this table.
 SHARED = {
     "tests/acceptance/test_two_clusters.py": "federation",
-    "tests/acceptance/test_growing_stages.py": "federation",
-    "tests/acceptance/test_mesh_settings.py": "federation",
     "tests/acceptance/test_reparenting.py": "federation",
-    "tests/acceptance/test_node_checkpoints.py": "federation",
     "tests/acceptance/test_workflow_replay.py": "federation",
     "tests/acceptance/test_reclaim.py": "federation",
     "tests/acceptance/test_faults.py": "federation",  # Last: after its restart of Redis nothing is granted for a while.
-    "tests/integration/test_http_mesh.py": "http_stack",
-    "tests/integration/test_waiting_for_capacity.py": "http_stack",
+    "tests/integration/test_http_mesh.py": "http_federation",
+    "tests/integration/test_waiting_for_capacity.py": "http_federation",
+    "tests/acceptance/test_joined_mesh.py": "http_federation",
+    "tests/acceptance/test_node_checkpoints.py": "http_federation",  # Last: it kills the cluster of `lab`.
     "tests/acceptance/test_gangs_on_nodes.py": "three_nodes",
     "tests/acceptance/test_mesh_faults.py": "three_nodes",
     "tests/acceptance/test_mesh_placing.py": "three_nodes",
@@ -29,7 +28,6 @@ SHARED = {
     "tests/acceptance/test_mesh_start.py": "two_nodes",
     "tests/integration/test_example_rlhf.py": "two_nodes",
     "tests/integration/test_facade.py": "two_nodes",
-    "tests/integration/test_federated_plugins.py": "two_nodes",
     "tests/integration/test_jobs_on_ray.py": "two_nodes",
     "tests/integration/test_mesh_docs.py": "two_nodes",
     "tests/integration/test_mesh_observed.py": "two_nodes",

@@ -15,7 +15,7 @@ from source_tree import ROOT
 FIRST, SECOND = [file for file, fixture in SHARED.items() if fixture == "two_nodes"][:2]
 ELSEWHERE = "tests/test_sharing.py"
 #: Fixtures that start something shared.
-FIXTURES = re.compile(r"\b(http_stack|two_nodes|three_nodes|ray_cluster|ray_driver|runner_log)\b")
+FIXTURES = re.compile(r"\b(http_stack|http_federation|two_nodes|three_nodes|ray_cluster|ray_driver|runner_log)\b")
 
 
 @dataclass(frozen=True, slots=True)

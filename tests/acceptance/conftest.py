@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 from federation_bed import CONFIG, TENANT, eventually, patient_stores
+from http_federation import HttpFederation, shared_federation
 from mesh_scene import three_nodes_running
 from shared_clusters import driving
 from sharing import SHARING
@@ -135,6 +136,40 @@ def nothing_left(stack: Stack, stores: Stores, client: Client, folder: Path) -> 
     stack.restarts = Restarts()  # Deaths in earlier tests delay no restart in this one.
     yield
     eventually(lambda: _assert_clean(stores, folder))
+
+
+@pytest.fixture(scope="module")
+def http_federation(tmp_path_factory: pytest.TempPathFactory) -> HttpFederation:
+    """A federation over two clusters, one of them joined over HTTP."""
+    return shared_federation(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def http_client(http_federation: HttpFederation) -> Iterator[Client]:
+    """Client of the owner of the federation over two clusters."""
+    stack = http_federation.stack
+    with Client(Access(address=stack.address, api_key=stack.api_key, tenant="acme")) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def http_stores(http_federation: HttpFederation) -> Stores:
+    return patient_stores(http_federation.stack)
+
+
+@pytest.fixture
+def nothing_left_over_http(http_stores: Stores) -> Iterator[None]:
+    """Check after a test of the federation over two clusters: no lease, no queued or claimed stage."""
+    yield
+    eventually(lambda: _assert_free(http_stores))
+
+
+def _assert_free(stores: Stores) -> None:
+    snapshot = stores.ledger.snapshot()
+    assert snapshot.leases == ()
+    assert all(amount == 0 for amount in snapshot.usage.values())
+    assert {(view.waiting, view.claimed) for view in snapshot.meshes} == {(0, 0)}
+    assert stores.runs.active() == ()
 
 
 def _assert_clean(stores: Stores, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints of nodes over two real Ray clusters: a preempted or lost node goes on from its last one, wherever it runs next."""
+"""Checkpoints of nodes over two real Ray clusters, one joined over HTTP: a preempted or lost node goes on where it runs next."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 from federation_bed import LIMIT_S, eventually, submit, wait_for
+from http_federation import HttpFederation
 
 import dag
 from dag.store.remote import Client, Run
 from mesh.core.reasons import Reason
 from serve_apps.schemas.nodes import NodesView
-from serve_apps.standalone.stack import Stack
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("nothing_left")]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("nothing_left_over_http")]
 
-OWNER = "shared/owner"
+#: Labels of `west`, on the root's cluster, and of `lab`, which has joined over HTTP.
+EITHER = {"either": "yes"}
 GOAL, HALF = 6, 3
 
 
@@ -52,41 +53,56 @@ def half_done(client: Client, run: Run) -> None:
     eventually(look)
 
 
-def hold(folder: str) -> str:
-    Path(folder, "held").touch()
-    while not Path(folder, "go").exists():
+def hold(folder: str, name: str) -> str:
+    Path(folder, name).touch()
+    while not Path(folder, f"{name}.go").exists():
         time.sleep(0.01)
-    return "held"
+    return name
 
 
-@pytest.mark.parametrize("size", [0, 50_000], ids=["in the control store", "in a file"])
-def test_s41_a_preempted_node_goes_on_on_another_cluster(sharers: Client, tmp_path: Path, size: int) -> None:
-    run = submit(sharers, dag.bind(count, str(tmp_path), size), tenant=OWNER)
-    first = wait_for(run, lambda event: event.kind == "stage" and event.after == "RUNNING")
-    half_done(sharers, run)
-    urgent = submit(sharers, dag.task(hold, labels={"zone": str(first.mesh)}, num_cpus=2, priority=9).bind(str(tmp_path)), tenant=OWNER)
-    eventually(lambda: _assert_exists(tmp_path / "held"))
-    eventually(lambda: _assert_exists(tmp_path / "pid-2"))
-    (tmp_path / "go").touch()
-    began, clusters = run.result(LIMIT_S)
-    assert urgent.result(LIMIT_S) == "held"
-    assert began == HALF
-    assert len(clusters) == len(set(clusters)) == 2
-    reasons = [event.reason for event in run.events() if event.kind == "stage" and event.after == "STOPPED"]
-    assert reasons == [Reason.PREEMPTED_WITHIN_TENANT]
+def counting_on_lab(client: Client, folder: Path, size: int = 0) -> Run:
+    """Return a run whose node has counted the first half on `lab`, and may go on there or on `west`."""
+    filler = submit(client, dag.task(hold, labels={"zone": "west"}, num_cpus=2).bind(str(folder), "filler"))
+    eventually(lambda: _assert_exists(folder / "filler"))
+    run = submit(client, dag.task(count, labels=EITHER).bind(str(folder), size))
+    half_done(client, run)
+    (folder / "filler.go").touch()
+    assert filler.result(LIMIT_S) == "filler"
+    assert wait_for(run, lambda event: event.after == "ASSIGNED").mesh == "lab"
+    return run
+
+
+def meshes_of(run: Run) -> list[str]:
+    """Return the mesh of each attempt of the node of an ended run."""
+    return [str(event.mesh) for event in run.events() if event.kind == "node" and event.after == "ASSIGNED"]
 
 
 def _assert_exists(path: Path) -> None:
     assert path.exists()
 
 
-def test_s41_a_node_goes_on_after_its_mesh_and_worker_died(stack: Stack, client: Client, tmp_path: Path) -> None:
-    run = submit(client, dag.bind(count, str(tmp_path)))
-    half_done(client, run)
-    mesh = wait_for(run, lambda event: event.kind == "stage" and event.after == "RUNNING").mesh
-    before = stack.children[str(mesh)].pid
-    os.kill(before, signal.SIGKILL)
-    eventually(lambda: _assert_recovered(stack, str(mesh), before))
+@pytest.mark.parametrize("size", [0, 50_000], ids=["in the control store", "in a file"])
+def test_s41_a_preempted_node_goes_on_on_another_cluster(http_client: Client, tmp_path: Path, size: int) -> None:
+    run = counting_on_lab(http_client, tmp_path, size)
+    urgent = submit(http_client, dag.task(hold, labels={"zone": "lab"}, num_cpus=2, priority=9).bind(str(tmp_path), "urgent"))
+    eventually(lambda: _assert_exists(tmp_path / "urgent"))
+    eventually(lambda: _assert_exists(tmp_path / "pid-2"))
+    for name in ("go", "urgent.go"):
+        (tmp_path / name).touch()
+    began, clusters = run.result(LIMIT_S)
+    assert urgent.result(LIMIT_S) == "urgent"
+    assert began == HALF
+    assert len(clusters) == len(set(clusters)) == 2
+    assert meshes_of(run) == ["lab", "west"]
+    reasons = [event.reason for event in run.events() if event.kind == "stage" and event.after == "STOPPED"]
+    assert reasons == [Reason.PREEMPTED_WITHIN_TENANT]
+
+
+def test_s41_a_node_goes_on_after_its_mesh_and_worker_died(http_federation: HttpFederation, http_client: Client, tmp_path: Path) -> None:
+    run = submit(http_client, dag.task(count, labels={"zone": "lab"}).bind(str(tmp_path)))
+    half_done(http_client, run)
+    http_federation.lab.kill()
+    http_federation.lab.start()
     os.kill(int((tmp_path / "pid-1").read_text()), signal.SIGKILL)
     (tmp_path / "go").touch()
     assert run.result(LIMIT_S)[0] == HALF
@@ -94,13 +110,13 @@ def test_s41_a_node_goes_on_after_its_mesh_and_worker_died(stack: Stack, client:
     assert ends == [2]
 
 
-def _assert_recovered(stack: Stack, mesh: str, before: int) -> None:
-    assert stack.children[mesh].pid != before
-
-
-def test_s41_a_node_of_a_killed_cluster_goes_on(stack: Stack, client: Client, tmp_path: Path) -> None:
-    run = submit(client, dag.task(count, labels={"zone": "west"}).bind(str(tmp_path)))
-    half_done(client, run)
-    stack.clusters["second"].kill()
+# The last one: the cluster stays dead.
+def test_s41_a_node_of_a_killed_cluster_goes_on(http_federation: HttpFederation, http_client: Client, tmp_path: Path) -> None:
+    run = counting_on_lab(http_client, tmp_path)
+    http_federation.lab.cluster.kill()
     (tmp_path / "go").touch()
-    assert run.result(LIMIT_S)[0] == HALF
+    began, clusters = run.result(LIMIT_S)
+    http_federation.lab.kill()
+    assert began == HALF
+    assert len(set(clusters)) == 2
+    assert meshes_of(run) == ["lab", "west"]

@@ -12,8 +12,7 @@ from typing import Any
 import cloudpickle
 import pytest
 import ray
-from http_federation import running_stack
-from sharing import SHARING
+from http_federation import shared_federation
 
 from mesh.core.ids import NodeId, RunId, StageId, TenantPath
 from mesh.core.resources import ResourceSet
@@ -91,8 +90,8 @@ class RunnerLog:
 
 @pytest.fixture(scope="module")
 def http_stack(tmp_path_factory: pytest.TempPathFactory) -> Stack:
-    """A running federation with meshes `east`, over HTTP, and `west`; files that follow each other share it."""
-    return SHARING.get("http_stack", "over HTTP", lambda: running_stack(tmp_path_factory.mktemp("state")))
+    """A running federation with meshes `east`, over HTTP, `west`, and `lab` on a cluster of its own."""
+    return shared_federation(tmp_path_factory).stack
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +109,14 @@ def _log_of(actor: Any, storage: Path) -> RunnerLog:
 def runner_log_on_slow_ray(ray_driver: OwnCluster, tmp_path: Path) -> Iterator[RunnerLog]:
     """Yield the log of a runner in which Ray's own thread is late, as on a busy machine."""
     actor = StageRunner.options(runtime_env={"env_vars": {"RAY_testing_asio_delay_us": "*=20000:20000"}}).remote()
+    yield _log_of(actor, tmp_path)
+    ray.kill(actor)
+
+
+@pytest.fixture
+def runner_log_with_small_outbox(ray_driver: OwnCluster, tmp_path: Path) -> Iterator[RunnerLog]:
+    """Yield the log of a runner that keeps 100 kB of unconfirmed reports."""
+    actor = StageRunner.remote(unconfirmed_max=100_000)
     yield _log_of(actor, tmp_path)
     ray.kill(actor)
 

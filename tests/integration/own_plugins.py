@@ -1,14 +1,22 @@
-"""Plugins as users write them. Only a supervisor imports this module, by the `module:attribute` that tests pass."""
+"""Plugins as users write them. Only a supervisor, or the process of a mesh, imports this module, by the `module:attribute` of tests."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from examples.plugins.near_full_gpu import NearFullGpu
 from mesh.plugins import Plugins
 
-# Budgets are in real time: on a busy machine a good plugin would be fenced. The supervisor makes its `Plugins` after it has
+# Budgets are in real time: on a busy machine a good plugin would be fenced. The process makes its `Plugins` after it has
 # loaded this module, and passes no budget.
 Plugins.__init__.__kwdefaults__["budget_ms"] = 60_000.0
+
+
+near_full_gpu = NearFullGpu().score  # Its score alone: both examples have `preemption_policy`, and a mesh takes one.
+
+
+def broken(*_):
+    raise OSError("the model is gone")
 
 
 class FewestCpus:

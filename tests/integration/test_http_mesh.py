@@ -1,10 +1,9 @@
-"""Meshes without a key to the store, on real Ray: one that `up` starts over HTTP, and one that joins by itself."""
+"""Meshes without a key to the store, on real Ray: one that `up` starts over HTTP, and its cluster's token."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import stat
 import subprocess
 import sys
@@ -22,17 +21,11 @@ import dag
 from dag.errors import RunFailed
 from dag.store.client_access import Access
 from dag.store.remote import Client
-from federation.store.redis.key_ring import RedisKeyRing
-from mesh.core.ids import MeshId
-from mesh.ray.cluster.cluster_token import token_environment
-from serve_apps.processes.stores import Stores
-from serve_apps.requests.auth import issue_for_mesh
 from serve_apps.standalone.stack import Stack
 
 pytestmark = pytest.mark.ray
 
 T = TypeVar("T")
-REPOSITORY = Path(__file__).parents[2]
 LIMIT_S = 90.0
 
 
@@ -115,13 +108,13 @@ def test_a_mesh_without_a_key_to_the_store_runs_a_stage(stack: Stack, client: Cl
     assert json.loads(settings)["store"] is None
     assert stack.redis_url not in settings
     assert run_in(client, "east") == 10_003
-    eventually(lambda: _no_guest_and_no_lease(stack))
+    eventually(lambda: _all_alive_without_a_lease(stack))
 
 
-def _no_guest_and_no_lease(stack: Stack) -> None:
+def _all_alive_without_a_lease(stack: Stack) -> None:
     snapshot = stack.stores().ledger.snapshot()
     assert snapshot.leases == ()
-    assert [(view.record.mesh, view.alive) for view in snapshot.meshes] == [("east", True), ("west", True)]
+    assert [(view.record.mesh, view.alive) for view in snapshot.meshes] == [("east", True), ("lab", True), ("west", True)]
 
 
 def test_a_killed_mesh_recovers_over_http(stack: Stack, client: Client) -> None:
@@ -134,41 +127,6 @@ def test_a_killed_mesh_recovers_over_http(stack: Stack, client: Client) -> None:
 def _alive_again(stack: Stack) -> None:
     stack.watch()
     assert stack.children["east"].alive()
-
-
-def test_an_existing_cluster_joins_by_command_leaves_by_signal(stack: Stack, client: Client, tmp_path: Path) -> None:
-    stores = stack.stores()
-    key_file = tmp_path / "key"
-    key_file.touch(mode=0o600)
-    key_file.write_text(issue_for_mesh(RedisKeyRing(stores.client, stores.keys), MeshId("guest"), 0))
-    command = [sys.executable, "-m", "serve_apps.cli", "join", "--root", f"http://127.0.0.1:1,{stack.address}", "--key-file", str(key_file)]
-    command += ["--mesh", "guest", "--ray", stack.clusters["local"].address]
-    command += ["--pool", "general=standard:cpu=64", "--label", "zone=far"]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **token_environment(stack.clusters["local"].token_file)}
-    with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("guest is up on the Ray cluster ")
-        assert run_in(client, "far") == 10_003
-        eventually(lambda: _guest_follows_the_roots_file(stores))
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=LIMIT_S)
-    text = (tmp_path / "log").read_text()
-    assert process.returncode == 0, text
-    assert "warning: mesh guest: its pools declare 64 cpu, its nodes have " in text
-    eventually(lambda: _guest_has_left(stores))
-
-
-def _guest_follows_the_roots_file(stores: Stores) -> None:
-    settings = {view.record.mesh: view.record.settings for view in stores.ledger.snapshot().meshes}
-    assert settings["guest"].preemption.per_minute_max == 7  # Its command names no settings.
-
-
-def _guest_has_left(stores: Stores) -> None:
-    views = {view.record.mesh: view.alive for view in stores.ledger.snapshot().meshes}
-    assert {mesh for mesh, is_alive in views.items() if is_alive} == {"east", "west"}
 
 
 REFUSED = ({"UNAUTHENTICATED"}, {"HTTP 401"})

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from http_federation import Joined, command, environment_of
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from dag.run.states import RunState
@@ -19,13 +17,11 @@ from dag.store.client_access import Access
 from dag.store.remote import Client
 from federation.store.redis.key_ring import RedisKeyRing
 from mesh.core.ids import MeshId
-from mesh.ray.cluster.cluster_token import token_environment
 from serve_apps.requests.auth import issue_for_mesh
 from serve_apps.standalone.stack import Stack
 
 pytestmark = pytest.mark.ray
 
-REPOSITORY = Path(__file__).parents[2]
 LIMIT_S = 120.0
 SPEC = {
     "spec": "dag/1",
@@ -36,13 +32,8 @@ SPEC = {
 }
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "serve_apps.cli", *arguments]
-
-
 def environment(stack: Stack) -> dict[str, str]:
-    of_cluster = token_environment(stack.clusters["local"].token_file)
-    return {**os.environ, "PYTHONPATH": str(REPOSITORY), "SCHEDULEMESH_API_KEY": stack.api_key, **of_cluster}
+    return {**environment_of(stack.clusters["local"]), "SCHEDULEMESH_API_KEY": stack.api_key}
 
 
 def assert_state(client: Client, state: str, reason: str) -> None:
@@ -81,15 +72,18 @@ def test_task_larger_than_any_node_is_refused_or_waits(http_stack: Stack, tmp_pa
 
 @contextlib.contextmanager
 def joined(stack: Stack, folder: Path) -> Iterator[None]:
-    """The fourth node joins as a mesh of its own within the block."""
+    """The fourth node joins as a mesh of its own within the block, and leaves in good order."""
     stores, key_file = stack.stores(), folder / "key"
     key_file.touch(mode=0o600)
     key_file.write_text(issue_for_mesh(RedisKeyRing(stores.client, stores.keys), MeshId("far"), 0))
-    join = command("join", "--root", stack.address, "--key-file", str(key_file), "--mesh", "far", "--node-label", "zone=far")
-    join += ["--ray", stack.clusters["local"].address, "--pool", "general=standard:cpu=3"]
-    process = subprocess.Popen(join, env=environment(stack))
+    options = ["--root", f"http://127.0.0.1:1,{stack.address}", "--key-file", str(key_file), "--mesh", "far", "--node-label", "zone=far"]
+    options += ["--ray", stack.clusters["local"].address, "--pool", "general=standard:cpu=64"]
+    far = Joined(stack.clusters["local"], options, folder / "far.log")
     try:
         yield
     finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(LIMIT_S)
+        code = far.stop()
+    log = far.log.read_text()
+    assert code == 0, log
+    assert "warning: mesh far: its pools declare 64 cpu, its nodes have 3" in log
+    assert "far" not in [view.record.mesh for view in stores.ledger.snapshot().meshes if view.alive]
