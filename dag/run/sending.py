@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
+import numpy as np
+
 from dag.run.node_table import NodeRecord
 from dag.run.runs import RunRecord, StageRecord
 from dag.spec.plans import NodePlan, Plans
@@ -43,17 +45,16 @@ def spec_of(
 
 
 def _columns_of(record: RunRecord, stage: StageRecord, plans: Plans) -> tuple[ResourceSet, int, StageTasks]:
-    attempts: dict[int, int] = {}
-    exported: list[int] = []
+    nodes = record.nodes
+    rows = nodes.rows(stage.nodes)
+    attempt = nodes.columns.attempt[rows]
+    attempts = {place: attempt.item(place) for place in np.flatnonzero(attempt != 1).tolist()}
+    exported = np.flatnonzero(nodes.columns.exported[rows]).tolist()
     checkpoints: dict[int, StoredValue] = {}
-    for place, node in enumerate(stage.nodes):
-        kept = record.nodes[node]
-        if kept.attempt != 1:
-            attempts[place] = kept.attempt
-        if kept.exported:
-            exported.append(place)
-        if kept.checkpoint is not None:
-            checkpoints[place] = kept.checkpoint.stored
+    for place, row in enumerate(rows.tolist()) if nodes.rare else ():
+        rare = nodes.rare.get(row)
+        if rare is not None and rare.checkpoint is not None:
+            checkpoints[place] = rare.checkpoint.stored
     tasks = plans.tasks_of(stage.nodes, attempts=attempts, exported=exported, checkpoints=checkpoints)
     return plans.slot_of(stage.nodes), plans.priority_of(stage.nodes), tasks
 
