@@ -18,6 +18,7 @@ FILES = {
     "applying": ("apply",),
     "joining": ("join",),
     "runs": ("submit", "runs", "watch", "result", "cancel"),
+    "logs": ("logs",),
     "waiting": ("queue", "explain", "leases", "history"),
     "federation": ("tenants", "meshes"),
     "draining": ("drain", "undrain"),

@@ -53,7 +53,7 @@ from mesh.ray.user_code.collector import GarbageCollector
 from mesh.ray.user_code.outside import Evict, OutsideLook, OutsideWatch
 from mesh.ray.user_code.sweep import Sweep, Swept
 from mesh.stages.hosting import ANYWHERE, LAST_WORD, Delivered, FoundStages, GroupLayers, HostReport, Places
-from mesh.stages.messages import STAGE_MESSAGE, Failure, NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage
+from mesh.stages.messages import RUNNER_MESSAGE, Failure, NodeFailed, NodeOutput, NodeSucceeded, StageEnded, StageLost, StageMessage
 from mesh.stages.spec import StageSpec
 
 log = structlog.get_logger(__name__)
@@ -580,9 +580,11 @@ class RayStageHost:
                 self._record_end(key, runner, str(failure))
                 return
             for stage, number, encoded, blobs, finished in batches:
-                messages = tuple(decode(STAGE_MESSAGE, message) for message in encoded)
+                received = [decode(RUNNER_MESSAGE, message) for message in encoded]
+                output = tuple(message for message in received if isinstance(message, NodeOutput))
+                messages = tuple(message for message in received if not isinstance(message, NodeOutput))
                 self._keep_values(runner, messages, blobs, finished)
-                self._pass_on(runner, StageId(stage), number, messages, blobs)
+                self._pass_on(runner, StageId(stage), number, messages, blobs, output)
 
     def _end_if_idle(self, key: RunnerKey, runner: BoundRunner, now_s: float) -> bool:
         """End the runner if it has had no stage, no run and no unconfirmed report for long; return whether it was ended."""
@@ -608,7 +610,13 @@ class RayStageHost:
             runner.values.keep([one for one in finished if one[0] in runner.runs], stored, blobs)
 
     def _pass_on(
-        self, runner: BoundRunner, stage: StageId, number: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]
+        self,
+        runner: BoundRunner,
+        stage: StageId,
+        number: int,
+        messages: tuple[StageMessage, ...],
+        blobs: dict[str, bytes],
+        output: tuple[NodeOutput, ...],
     ) -> None:
         with self._guard:
             is_cancelled = stage in self._cancelled
@@ -628,7 +636,7 @@ class RayStageHost:
             self._give_back_free(runner, stage)
         for waiting in (message for message in messages if message.kind == "stage_waiting"):
             log.warning("a stage waits for Ray", mesh=self._mesh, stage=stage, reason=waiting.reason.value, why=waiting.detail)
-        self._report(HostReport(stage=stage, number=number, messages=messages, blobs=blobs))
+        self._report(HostReport(stage=stage, number=number, messages=messages, blobs=blobs, output=output))
 
     def _give_back_free(self, runner: BoundRunner, stage: StageId) -> None:
         """Return the groups of retired slots. They are removed: code of the stage, which goes on, may have left something in them."""

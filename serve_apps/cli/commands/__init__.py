@@ -6,4 +6,5 @@ federation  `tenants`, `meshes`                              stopping    `suspen
 draining    `drain mesh`, `drain tenant`, `undrain`          applying    `apply`
 checking    `validate`                                       joining     `join`
 dead        `dead`, `audit`                                  versions    `version`
+logs        `logs`
 """
