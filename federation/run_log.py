@@ -17,7 +17,7 @@ from mesh.stages.messages import NodeOutput
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLimits:
-    """What the log of a run keeps; bytes of encoded output."""
+    """Bounds of the log of a run; bytes of encoded output."""
 
     node_first_bytes: int = 32 << 10  #: First output of each attempt of a node, which later output of others does not push out.
     first_bytes: int = 1 << 20  #: All such first output together.

@@ -1,4 +1,4 @@
-"""What the nodes of a run have printed, line by line, for Python and the terminal."""
+"""Lines that the nodes of a run have printed, for Python and the terminal."""
 
 from __future__ import annotations
 

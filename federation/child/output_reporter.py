@@ -8,7 +8,9 @@ whose end is reported, or whose claim is gone, is dropped.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 
 import structlog
 
@@ -26,11 +28,15 @@ log = structlog.get_logger(__name__)
 WAITING_MAX = 4 << 20
 #: Pause after a failed call, ms.
 REST_MS = 5_000
+#: Pause between two calls for output alone, ms: the calls of a mesh are limited, and its reports need them.
+PAUSE_MS = 50
+#: Characters of one call, about.
+CALL_MAX = 256 << 10
 #: A failed call that took this long met a store that does not answer, and no other call is made now; ms.
 SLOW_MS = 500
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
     running: RunningStage
     batch: int
@@ -55,6 +61,7 @@ class OutputReporter:
     _waiting: deque[_Waiting] = field(default_factory=deque)
     _size: int = 0
     _rests_until_ms: int = 0
+    _next_ms: int = 0
 
     def add(self, running: RunningStage, batch: int, output: tuple[NodeOutput, ...]) -> None:
         """Keep output of the stage until it is sent. `batch`: number of the report that it came with."""
@@ -66,33 +73,55 @@ class OutputReporter:
         while self._size > WAITING_MAX and self._waiting:
             self._size -= self._waiting.popleft().size
 
-    def send(self) -> None:
+    def send(self, *, at_once: bool = False) -> None:
         """Send what waits, unless the store refused some a moment ago.
+
+        Args:
+            at_once: A report is about to follow, so the output goes first even if the last call was just before.
 
         Raises:
             StoreUnavailable: The store does not answer.
         """
-        while self._waiting and self.clock.monotonic_ms() >= self._rests_until_ms:
-            first, began_ms = self._waiting[0], self.clock.monotonic_ms()
+        began_ms = self.clock.monotonic_ms()
+        if began_ms < (self._rests_until_ms if at_once else max(self._rests_until_ms, self._next_ms)):
+            return
+        while self._waiting:
+            running, sent = self._waiting[0].running, self._of_one_call()
             try:
-                if not first.running.is_disowned and self.run_log is not None:
-                    self.run_log.append(first.running.claim, first.batch, first.output)
+                if not running.is_disowned and self.run_log is not None:
+                    output = tuple(chain.from_iterable(waiting.output for waiting in sent))
+                    self.run_log.append(running.claim, sent[-1].batch, output)
             except (StaleFence, *NEVER) as refused:
-                log.warning("output of a stage is dropped", mesh=self.mesh, stage=first.running.claim.stage, why=str(refused))
+                log.warning("output of a stage is dropped", mesh=self.mesh, stage=running.claim.stage, why=str(refused))
             except FederationError as gone:
                 now_ms = self.clock.monotonic_ms()
                 self._rests_until_ms = now_ms + REST_MS
                 if isinstance(gone, StoreUnavailable) and now_ms - began_ms >= SLOW_MS:
                     raise
                 return
-            self._size -= self._waiting.popleft().size
+            self._keep(waiting for waiting in self._waiting if waiting not in sent)
+            began_ms = self.clock.monotonic_ms()
+            self._next_ms = began_ms + PAUSE_MS
+
+    def _of_one_call(self) -> list[_Waiting]:
+        """Return the oldest output and what follows of its stage, up to the size of a call."""
+        running, found, size = self._waiting[0].running, list[_Waiting](), 0
+        for waiting in self._waiting:
+            if waiting.running is running:
+                size += waiting.size
+                if found and size > CALL_MAX:
+                    break
+                found.append(waiting)
+        return found
+
+    def _keep(self, waiting: Iterable[_Waiting]) -> None:
+        self._waiting = deque(waiting)
+        self._size = sum(one.size for one in self._waiting)
 
     def drop(self, stage: StageId) -> None:
         """Drop output of a stage whose end is reported."""
-        self._waiting = deque(waiting for waiting in self._waiting if waiting.running.claim.stage != stage)
-        self._size = sum(waiting.size for waiting in self._waiting)
+        self._keep(waiting for waiting in self._waiting if waiting.running.claim.stage != stage)
 
     def clear(self) -> None:
         """Drop all output, since the session is lost."""
-        self._waiting.clear()
-        self._size = 0
+        self._keep(())

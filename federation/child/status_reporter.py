@@ -102,6 +102,7 @@ class StatusReporter:
             elif self._unreported:
                 self._unreported.popleft()
             done += 1
+        self.output.send()
 
     def report_in_turn(self) -> None:
         """Send pending reports, unless called from within `report`, which sends them anyway."""
@@ -200,7 +201,7 @@ class StatusReporter:
             elif not running.is_disowned:
                 if not self._put(running.run, unput):
                     return False
-                self.output.send()
+                self.output.send(at_once=True)
                 running.taken = self.queue.report(running.claim, batch, messages, after=running.taken)
                 running.is_questioned = False
                 self._keep(running, batch, running.taken, messages, blobs)

@@ -1,4 +1,4 @@
-"""What the nodes of a run have printed."""
+"""Lines that the nodes of a run have printed."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_only_the_holder_of_the_claim_may_append(store):
     assert store.run_log.read(RUN) == ()
 
 
-def test_a_full_log_keeps_first_lines_of_each_node_and_the_last_lines(store):
+def test_a_full_log_keeps_first_lines_of_nodes_and_last_lines(store):
     claim = claim_on(store)
     size = len(encode(output(claim, "a 000")))
     for number in range(40):

@@ -1,4 +1,4 @@
-r"""What a node prints, read back from the worker's own log files.
+r"""Output of a node, read back from the worker's own log files.
 
 Ray directs a worker's standard output and error into files of its session, by file descriptor. So Python's prints, `logging`, C code and
 child processes all end there. The capture notes the sizes of the files when a node begins and reads what comes after, so printing costs
@@ -30,7 +30,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import psutil
 import ray
+import structlog
 
 from mesh.core.ids import NodeId, StageId
 from mesh.ray.user_code.output_lines import (
@@ -47,6 +49,8 @@ from mesh.ray.user_code.output_lines import (
 )
 from mesh.stages.messages import OUTPUT_CHARS_MAX, NodeOutput
 
+log = structlog.get_logger(__name__)
+
 #: Pause between two looks at the output of a node; seconds.
 LOOK_S = 0.3
 #: Longest wait for the runner when a node ends; seconds.
@@ -58,6 +62,8 @@ _COUNTED_BYTES = 1 << 20
 #: A mark: the paths of the files, then the length of the description of the node, then that.
 _PATHS_BYTES, _MARK_BYTES = 2048, 4096
 _FOLDER = "o"
+#: How long a dead worker's mark is kept; seconds.
+MARK_KEPT_S = 3_600
 
 Send = Callable[[list[NodeOutput]], "Future[Any] | None"]
 
@@ -79,7 +85,7 @@ class OutputFile:
 
     def size(self) -> int:
         """Return the size of the file."""
-        return os.fstat(self._file).st_size
+        return os.lseek(self._file, 0, os.SEEK_END)  # Cheaper than `fstat`; `pread` does not use the position.
 
     def read(self, end: int, allowed_bytes: int, *, is_last: bool) -> Kept | None:
         """Read the new lines up to `end`, an offset. None: there is no whole line yet.
@@ -125,7 +131,7 @@ class _Node:
     node: NodeId
     attempt: int
     budget: ByteBudget
-    number: int = 1  #: Of the next line.
+    number: int = 1  #: Number of the next line.
 
 
 class OutputCapture:
@@ -138,7 +144,10 @@ class OutputCapture:
 
     def __init__(self, files: Sequence[OutputFile] | None = None, folder: Path | None = None) -> None:
         self._files = _files_of_ray() if files is None else tuple(files)
-        self._mark = _Mark(folder, self._files) if folder is not None and self._files else None
+        self._mark: _Mark | None = None
+        if folder is not None and self._files:
+            with contextlib.suppress(OSError):  # Without a mark only the last lines of a killed worker are missing.
+                self._mark = _Mark(folder, self._files)
         self._node: _Node | None = None
         self._send: Send | None = None
         self._unsent: list[NodeOutput] = []
@@ -150,7 +159,7 @@ class OutputCapture:
 
     @contextlib.contextmanager
     def of(self, send: Send, stage: StageId, node: NodeId, attempt: int) -> Iterator[None]:
-        """Capture the output of the node that runs within. What is not sent at its end stays until `flush`.
+        """Capture the output of the node that runs within. Lines that are not sent at its end stay until `flush`.
 
         Args:
             send: Hands lines to the runner.
@@ -169,10 +178,17 @@ class OutputCapture:
         try:
             yield
         finally:
+            self._end()
+
+    def _end(self) -> None:
+        try:
             _flush_streams()
             with self._lock:
                 self._read(is_last=True)
-                self._node = None
+        except Exception:  # The result of the node matters more than its output.
+            log.exception("the output of a node cannot be read")
+        finally:
+            self._node = None
             if self._mark is not None:
                 self._mark.clear()
 
@@ -239,6 +255,7 @@ class _Mark:
     def __init__(self, folder: Path, files: Sequence[OutputFile]) -> None:
         marks = folder / _FOLDER
         marks.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _remove_old(marks)
         self._files = files
         self._path = marks / str(os.getpid())
         with self._path.open("w+b") as file:
@@ -248,13 +265,24 @@ class _Mark:
             self._map = mmap.mmap(file.fileno(), _MARK_BYTES)
 
     def write(self, node: _Node) -> None:
-        described = "\n".join((*(str(file.offset) for file in self._files), str(node.number), str(node.attempt), node.stage, node.node))
+        offsets = "\n".join([str(file.offset) for file in self._files])
+        described = f"{offsets}\n{node.number}\n{node.attempt}\n{node.stage}\n{node.node}"
         data = described.encode()
         if len(data) <= _MARK_BYTES - _PATHS_BYTES - 4:
             self._map[_PATHS_BYTES : _PATHS_BYTES + 4 + len(data)] = len(data).to_bytes(4, "little") + data
 
     def clear(self) -> None:
         self._map[_PATHS_BYTES : _PATHS_BYTES + 4] = b"\0\0\0\0"
+
+
+def _remove_old(marks: Path) -> None:
+    """Remove the marks of dead workers: those that name no node, and those that nobody has asked for in `MARK_KEPT_S`."""
+    for path in marks.iterdir():
+        with contextlib.suppress(OSError, ValueError):  # Another worker removes it.
+            if not psutil.pid_exists(int(path.name)):
+                is_old = time.time() - path.stat().st_mtime > MARK_KEPT_S
+                if is_old or not int.from_bytes(path.read_bytes()[_PATHS_BYTES : _PATHS_BYTES + 4], "little"):
+                    path.unlink()
 
 
 def take_unread(folder: Path, stage: StageId, node: NodeId, attempt: int) -> list[NodeOutput]:
@@ -317,8 +345,10 @@ def _c_stdout() -> tuple[Any, Any] | None:
 def _flush_streams() -> None:
     """Write what Python and C keep in buffers of the streams."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # The code may have replaced or closed it.
+        try:  # noqa: SIM105  cheaper than `contextlib.suppress`; every node comes here
             stream.flush()
+        except Exception:  # noqa: BLE001, S110  the code may have replaced or closed it
+            pass
     if (of_c := _c_stdout()) is not None:
         flush, stdout = of_c
         flush(stdout)

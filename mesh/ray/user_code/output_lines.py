@@ -1,7 +1,7 @@
 """Lines of a node's output: how they are cut, counted and limited on their way to the run's log. Pure.
 
 A node that prints without end must fill neither the runner nor the store. So each attempt has a budget of bytes, a burst that refills
-slowly. What exceeds the budget is left out of the middle: the first and the last lines of each look at the output are kept. Lines are
+slowly. Lines that exceed the budget are left out of the middle: the first and the last lines of each look at the output are kept. Lines are
 numbered before any is left out, so the numbers show how many are missing.
 """
 
@@ -65,7 +65,7 @@ class Kept:
 
     @property
     def size_bytes(self) -> int:
-        """What the lines cost."""
+        """Cost of the lines: see `cost_of`."""
         return sum(map(cost_of, (*self.first, *self.last)))
 
 

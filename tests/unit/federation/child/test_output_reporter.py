@@ -6,7 +6,7 @@ import pytest
 from child_bed import Federation, Flaky
 
 from federation.child.child_mesh import ChildMesh
-from federation.child.output_reporter import REST_MS, WAITING_MAX
+from federation.child.output_reporter import PAUSE_MS, REST_MS, WAITING_MAX
 from federation.errors import BatchTooLarge
 from federation.store.memory.run_log import MemoryRunLog
 from mesh.stages.hosting import HostReport
@@ -35,6 +35,7 @@ class Printing(Federation):
 
     def print(self, *lines, messages=()):
         self.number += 1
+        self.clock.advance(PAUSE_MS)
         output = NodeOutput(stage="s", node="a", attempt=1, number=1, at_ms=0, stream="stdout", lines=lines)
         self.child.take_report(HostReport(stage="s", number=self.number, messages=messages, output=(output,)))
 
@@ -73,7 +74,7 @@ def test_a_refusal_for_good_drops_that_output_alone(printing):
     assert printing.logged() == ["taken"]
 
 
-def test_output_that_cannot_be_sent_is_bounded_and_the_newest_stays(printing):
+def test_output_that_waits_is_bounded_and_the_newest_stays(printing):
     printing.log.down = {"append"}
     for number in range(40):
         printing.print(str(number), *["x" * 4_000] * (WAITING_MAX // 20 // 4_000))
@@ -92,3 +93,16 @@ def test_output_of_a_stage_whose_end_is_reported_is_dropped(printing):
     printing.clock.advance(REST_MS)
     printing.heartbeat()
     assert printing.logged() == []
+
+
+def test_output_alone_waits_and_is_sent_in_one_call(printing):
+    calls = []
+    printing.log.heard = calls.append
+    printing.print("first")
+    for text in ("soon after", "and more"):
+        printing.clock.advance(-PAUSE_MS)
+        printing.print(text)
+    assert calls == ["append"]
+    printing.heartbeat()
+    assert calls == ["append", "append"]
+    assert printing.logged() == ["first", "soon after", "and more"]

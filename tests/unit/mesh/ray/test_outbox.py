@@ -102,7 +102,7 @@ def test_an_acked_end_closes_a_stage_and_restarts_its_count():
     assert numbers(box.take(0)) == [("s", 1)]
 
 
-def test_output_that_nobody_confirms_is_bounded_and_stops_no_other_message():
+def test_unconfirmed_output_is_bounded_and_stops_nothing_else():
     box = Outbox()
     output = NodeOutput(stage="s", node="a", attempt=1, number=1, at_ms=0, stream="stdout", lines=("x" * 1_000,) * 100)
     for _ in range(2 * OUTPUT_BYTES_MAX // 100_000):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from concurrent.futures import Future
 
 import pytest
@@ -53,7 +54,7 @@ def test_a_silent_node_sends_nothing(worker):
     assert worker.sent == []
 
 
-def test_lines_are_sent_while_the_node_runs_and_the_rest_with_a_flush(worker):
+def test_lines_are_sent_live_and_the_rest_with_a_flush(worker):
     with worker.of("a"):
         worker.write("one\ntw")
         worker.capture.look()
@@ -85,7 +86,7 @@ def test_a_flood_keeps_both_ends_and_counts_the_lines_between(worker):
     assert (found[0], found[-1]) == ((1, "1"), (numbers, str(numbers)))
 
 
-def test_an_attempt_that_has_used_up_its_budget_still_has_its_last_lines(worker):
+def test_an_attempt_without_budget_still_has_its_last_lines(worker):
     with worker.of("a"):
         while sum(len(line) for *_, line in worker.lines) < NODE_BURST_BYTES // 2:
             worker.write("some text that is printed again and again\n" * 1_000)
@@ -124,6 +125,15 @@ def test_a_node_that_has_ended_leaves_no_unread_lines(worker):
     assert take_unread(worker.folder, "s", "a", 1) == []
 
 
+def test_a_new_worker_removes_empty_marks_of_dead_workers(worker, tmp_path):
+    with subprocess.Popen(["/bin/true"]) as dead:
+        dead.wait()
+    (mark,) = (tmp_path / "o").iterdir()
+    (tmp_path / "o" / str(dead.pid)).write_bytes(mark.read_bytes())
+    Worker(tmp_path)
+    assert list((tmp_path / "o").iterdir()) == [mark]
+
+
 def output(*lines, node="a", attempt=1):
     return NodeOutput(stage="s", node=node, attempt=attempt, number=1, at_ms=0, stream="stdout", lines=lines)
 
@@ -139,7 +149,7 @@ def test_a_relay_knows_the_last_lines_of_an_attempt():
     assert len(relay.last_words("s", "a", 1, 0.0).splitlines()) == 1 + LAST_LINES_MAX
 
 
-def test_a_relay_forgets_nodes_that_returned_and_stages_that_ended():
+def test_a_relay_forgets_returned_nodes_and_ended_stages():
     relay = OutputRelay(lambda _: None)
     relay.take([output("a"), output("b", node="b")], 0.0)
     relay.forget("s", "a")
