@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from mesh.ray.stage_runner.outcomes import GroupLost, OwnFailure, TaskInterrupte
 from mesh.ray.stage_runner.ray_thread import RayThread
 from mesh.ray.stage_runner.run_values import RunValues
 from mesh.ray.stage_runner.watch import ReportWatch
-from mesh.ray.user_code.output_relay import OutputRelay
+from mesh.ray.user_code.output_relay import OutputRelay, with_last_lines
 from mesh.ray.user_code.room import RoomWatch
 from mesh.stages.messages import InputLost, NodeFailed, NodeOutput, NodeStarted, NodeSucceeded, StageEnded, StageResized, StageWaiting
 from mesh.stages.slot_window import RunTimes
@@ -620,8 +620,7 @@ class StageEngine:
         failure, blobs = failure_of(own_failure)
         attempt = stage.machine.task(node).attempt
         if fault is None and own_failure.reason is Reason.WORKER_LOST:  # The worker could not report.
-            last_words = self._output.last_words(stage.spec.stage, node, attempt, time.monotonic())
-            failure = replace(failure, traceback=f"{failure.type_name}: {failure.message}\n{last_words}" if last_words else "")
+            failure = with_last_lines(failure, self._output.last_lines(stage.spec.stage, node, attempt, time.monotonic()))
         message = NodeFailed(
             stage=stage.spec.stage,
             node=node,

@@ -50,6 +50,7 @@ from mesh.ray.stage_runner.outbox import Finished
 from mesh.ray.stage_runner.runner import Inventory
 from mesh.ray.stage_runner.stage_groups import StageGroups
 from mesh.ray.user_code.collector import GarbageCollector
+from mesh.ray.user_code.output_relay import with_last_lines
 from mesh.ray.user_code.outside import Evict, OutsideLook, OutsideWatch
 from mesh.ray.user_code.sweep import Sweep, Swept
 from mesh.stages.hosting import ANYWHERE, LAST_WORD, Delivered, FoundStages, GroupLayers, HostReport, Places
@@ -583,6 +584,7 @@ class RayStageHost:
                 received = [decode(RUNNER_MESSAGE, message) for message in encoded]
                 output = tuple(message for message in received if isinstance(message, NodeOutput))
                 messages = tuple(message for message in received if not isinstance(message, NodeOutput))
+                messages, output = self._with_unread(messages, output)
                 self._keep_values(runner, messages, blobs, finished)
                 self._pass_on(runner, StageId(stage), number, messages, blobs, output)
 
@@ -608,6 +610,22 @@ class RayStageHost:
         stored = {message.node: message.stored for message in succeeded if message.stored is not None}
         with self._guard:
             runner.values.keep([one for one in finished if one[0] in runner.runs], stored, blobs)
+
+    def _with_unread(
+        self, messages: tuple[StageMessage, ...], output: tuple[NodeOutput, ...]
+    ) -> tuple[tuple[StageMessage, ...], tuple[NodeOutput, ...]]:
+        """Add the unread output of lost workers: a runner reads only the files of its own node."""
+        unread: dict[int, Sequence[NodeOutput]] = {}
+        for place, message in enumerate(messages):
+            if isinstance(message, NodeFailed) and message.failure.reason is Reason.WORKER_LOST:
+                unread[place] = self._guards.unread_output(message.stage, message.node, message.attempt)
+        for place, found in unread.items():
+            failed = messages[place]
+            assert isinstance(failed, NodeFailed)  # noqa: S101  see above
+            lines = [line for each in found for line in each.lines]
+            failed = replace(failed, failure=with_last_lines(failed.failure, lines))
+            messages, output = (*messages[:place], failed, *messages[place + 1 :]), (*output, *found)
+        return messages, output
 
     def _pass_on(
         self,

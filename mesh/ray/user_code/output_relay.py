@@ -7,18 +7,27 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mesh.core.ids import NodeId, StageId
 from mesh.ray.user_code.node_output import take_unread
 from mesh.ray.user_code.output_lines import ByteBudget, cost_of
-from mesh.stages.messages import NodeOutput
+from mesh.stages.messages import Failure, NodeOutput
 
 #: Budget of all tasks of a runner: bytes at once, and bytes that come back each second.
 BURST_BYTES, BYTES_PER_S = 4 << 20, 256 << 10
 #: Most last lines that a failure shows.
 LAST_LINES_MAX = 20
+
+
+def with_last_lines(failure: Failure, lines: Sequence[str]) -> Failure:
+    """Return the failure of a lost worker with the last lines of its output, after those that the failure has already."""
+    if not lines:
+        return failure
+    lead = failure.traceback or f"{failure.type_name}: {failure.message}\nThe last lines of its output:"
+    return replace(failure, traceback="\n".join((lead, *(f"  {line}" for line in lines[-LAST_LINES_MAX:]))))
 
 
 class OutputRelay:
@@ -44,8 +53,8 @@ class OutputRelay:
                 self._budget.spend(size_bytes)
                 self._put(output)
 
-    def last_words(self, stage: StageId, node: NodeId, attempt: int, now_s: float) -> str:
-        """Return the last lines of a task whose worker has died, as text for its failure; empty: it has printed nothing.
+    def last_lines(self, stage: StageId, node: NodeId, attempt: int, now_s: float) -> Sequence[str]:
+        """Return the last lines of a task whose worker has died; none: it has printed nothing.
 
         Lines that the dead worker has not sent are read from its files, if it was on this node, and passed on.
         """
@@ -53,7 +62,7 @@ class OutputRelay:
             with contextlib.suppress(OSError):
                 self.take(take_unread(self.folder, stage, node, attempt), now_s)
         of_attempt, lines = self._last.get(stage, {}).pop(node, (attempt, ()))
-        return "\n".join(("The last lines of its output:", *(f"  {line}" for line in lines))) if lines and of_attempt == attempt else ""
+        return tuple(lines) if of_attempt == attempt else ()
 
     def forget(self, stage: StageId, node: NodeId) -> None:
         """Drop the last lines of a task that has returned."""

@@ -7,10 +7,11 @@ from concurrent.futures import Future
 
 import pytest
 
+from mesh.core.reasons import Reason
 from mesh.ray.user_code.node_output import READ_BYTES, OutputCapture, OutputFile, take_unread
 from mesh.ray.user_code.output_lines import LAST_BYTES, NODE_BURST_BYTES
-from mesh.ray.user_code.output_relay import LAST_LINES_MAX, OutputRelay
-from mesh.stages.messages import NodeOutput
+from mesh.ray.user_code.output_relay import LAST_LINES_MAX, OutputRelay, with_last_lines
+from mesh.stages.messages import Failure, NodeOutput
 
 
 class Worker:
@@ -143,19 +144,19 @@ def test_a_relay_knows_the_last_lines_of_an_attempt():
     relay = OutputRelay(passed.append)
     relay.take([output(*map(str, range(100))), output("b's", node="b"), output("a new attempt", attempt=2)], 0.0)
     assert len(passed) == 3
-    assert relay.last_words("s", "a", 2, 0.0) == "The last lines of its output:\n  a new attempt"
-    assert relay.last_words("s", "a", 2, 0.0) == ""
+    assert relay.last_lines("s", "a", 2, 0.0) == ("a new attempt",)
+    assert relay.last_lines("s", "a", 2, 0.0) == ()
     relay.take([output(*map(str, range(100)))], 0.0)
-    assert len(relay.last_words("s", "a", 1, 0.0).splitlines()) == 1 + LAST_LINES_MAX
+    assert relay.last_lines("s", "a", 1, 0.0) == tuple(map(str, range(100 - LAST_LINES_MAX, 100)))
 
 
 def test_a_relay_forgets_returned_nodes_and_ended_stages():
     relay = OutputRelay(lambda _: None)
     relay.take([output("a"), output("b", node="b")], 0.0)
     relay.forget("s", "a")
-    assert relay.last_words("s", "a", 1, 0.0) == ""
+    assert relay.last_lines("s", "a", 1, 0.0) == ()
     relay.end("s")
-    assert relay.last_words("s", "b", 1, 0.0) == ""
+    assert relay.last_lines("s", "b", 1, 0.0) == ()
 
 
 def test_a_relay_passes_no_more_than_its_budget():
@@ -167,3 +168,11 @@ def test_a_relay_passes_no_more_than_its_budget():
     before = len(passed)
     relay.take(many, 1.0)
     assert before < len(passed) < 2 * before
+
+
+def test_last_lines_follow_those_that_a_failure_has():
+    failure = Failure(reason=Reason.WORKER_LOST, type_name="T", message="it died")
+    assert with_last_lines(failure, ()) == failure
+    once = with_last_lines(failure, ["a"])
+    assert once.traceback == "T: it died\nThe last lines of its output:\n  a"
+    assert with_last_lines(once, ["b"]).traceback == f"{once.traceback}\n  b"
