@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -286,12 +287,14 @@ def _remove_old(marks: Path) -> None:
 
 
 def take_unread(folder: Path, stage: StageId, node: NodeId, attempt: int) -> list[NodeOutput]:
-    """Return the output of a node whose worker is dead, as far as the worker has not read it; and remove the mark.
+    """Return the output of a node whose worker is dead, as far as the worker has not read it; and remove its mark.
+
+    Ray's own retries have the attempt's number too: then there are several dead workers, and the last one's output comes last.
 
     Args:
         folder: Watch folder of the mesh on this node. Nothing is found of workers of other nodes.
     """
-    marks = folder / _FOLDER
+    marks, found = folder / _FOLDER, list[tuple[float, list[NodeOutput]]]()
     for path in marks.iterdir() if marks.is_dir() else ():
         with contextlib.suppress(OSError, ValueError, KeyError):  # A worker that begins or ends meanwhile.
             mark = path.read_bytes()
@@ -300,10 +303,11 @@ def take_unread(folder: Path, stage: StageId, node: NodeId, attempt: int) -> lis
                 continue
             *offsets, number, of_attempt, of_stage, of_node = mark[_PATHS_BYTES + 4 : _PATHS_BYTES + 4 + size].decode().split("\n", 5)
             if (of_stage, of_node, of_attempt) == (stage, node, str(attempt)):
+                began_s = path.stat().st_mtime
                 path.unlink()
                 unread = _Node(stage, node, attempt, ByteBudget(0, 0, 0.0), int(number))
-                return _unread(json.loads(mark[:_PATHS_BYTES]), tuple(map(int, offsets)), unread)
-    return []
+                found.append((began_s, _unread(json.loads(mark[:_PATHS_BYTES]), tuple(map(int, offsets)), unread)))
+    return [output for _, of_worker in sorted(found, key=itemgetter(0)) for output in of_worker]
 
 
 def _unread(paths: dict[Stream, str], offsets: Sequence[int], node: _Node) -> list[NodeOutput]:
