@@ -45,7 +45,7 @@ from mesh.core.ids import MeshId, NodeId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
 from mesh.errors import AmountError, MeshError
-from mesh.stages.messages import STAGE_MESSAGE
+from mesh.stages.messages import OUTPUT_CHARS_MAX, STAGE_MESSAGE, NodeOutput
 from mesh.stages.stage_settings import StageSettings
 
 #: Path prefix of the routes.
@@ -64,9 +64,18 @@ LIST_MAX = 1_000
 NOTIFICATION_WAIT_MS_MAX = 10_000
 #: Most characters of a text. Some texts may be longer: messages for people, addresses of files, and values that the root has signed.
 TEXT_MAX = 256
-LONG_TEXTS = {"traceback": 65_536, "message": 65_536, "detail": 4_096, "uri": 4_096, "type_name": 1_024, "bases": 1_024, "address": 1_024}
+LONG_TEXTS = {
+    "traceback": 65_536,
+    "message": 65_536,
+    "detail": 4_096,
+    "uri": 4_096,
+    "type_name": 1_024,
+    "bases": 1_024,
+    "address": 1_024,
+    "lines": OUTPUT_CHARS_MAX,
+}
 #: Long texts that the user's code writes: any character is allowed, and display escapes them. Every other text is a name.
-FREE_TEXTS = frozenset({"traceback", "message", "detail", "type_name", "bases", "uri"})
+FREE_TEXTS = frozenset({"traceback", "message", "detail", "type_name", "bases", "uri", "lines"})
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -88,7 +97,7 @@ class Verb(Generic[A, R]):
     """One verb of the link: a method of a port."""
 
     name: str  #: The last part of the path.
-    port: str  #: `ledger`, `queue` or `registry`.
+    port: str  #: `ledger`, `queue`, `run_log` or `registry`.
     method: str
     asked: Any  #: The dataclass `A`; its fields are the method's arguments.
     answered: Any  #: The type `R`, for `mesh.core.wire`.
@@ -178,6 +187,13 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AppendOutput:
+    claim: Claim
+    batch: Annotated[int, Field(ge=1)]
+    output: Annotated[tuple[NodeOutput, ...], Field(max_length=LIST_MAX)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InputsOf:
     """Arguments of `StageQueue.inputs_of`. The claim proves that the mesh has the stage; without a claim the stage must be queued at the
     mesh.
@@ -255,6 +271,9 @@ RESUME: Verb[Resume, tuple[ClaimStatus, ...]] = Verb(
     name="resume", port="queue", method="resume", asked=Resume, answered=tuple[ClaimStatus, ...]
 )
 REPORT: Verb[Report, int] = Verb(name="report", port="queue", method="report", asked=Report, answered=int)
+APPEND_OUTPUT: Verb[AppendOutput, None] = Verb(
+    name="output", port="run_log", method="append", asked=AppendOutput, answered=type(None), limit_ms=2_000
+)
 INPUTS_OF: Verb[InputsOf, dict[NodeId, StoredValue | None]] = Verb(
     name="inputs-of", port="queue", method="inputs_of", asked=InputsOf, answered=dict[NodeId, StoredValue | None]
 )
@@ -275,8 +294,8 @@ SETTINGS_OF: Verb[SettingsOf, StageSettings | None] = Verb(
 )
 
 VERBS: tuple[Verb[Any, Any], ...] = (
-    TERMS, JOIN, HEARTBEAT, LEAVE, ACQUIRE, RELEASE, QUEUED, HEADS_OF, REMEMBERED, EXPLAIN, CLAIM, RESUME, REPORT, INPUTS_OF,
-    CLAIMS_OF, NOTIFICATIONS, SETTINGS_OF,
+    TERMS, JOIN, HEARTBEAT, LEAVE, ACQUIRE, RELEASE, QUEUED, HEADS_OF, REMEMBERED, EXPLAIN, CLAIM, RESUME, REPORT, APPEND_OUTPUT,
+    INPUTS_OF, CLAIMS_OF, NOTIFICATIONS, SETTINGS_OF,
 )  # fmt: skip
 
 

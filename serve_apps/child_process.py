@@ -115,6 +115,7 @@ def run(settings: ChildSettings, notify: Callable[..., None] = report_ready) -> 
         heartbeat_ms=settings.heartbeat_ms,
         settings=ports.settings,
         plugins=plugins,
+        run_log=ports.run_log,
     )
     threading.Thread(target=_read_notifications, args=(ports.queue, record.mesh, work.put, stop), name="notifications", daemon=True).start()
     child.heartbeat()

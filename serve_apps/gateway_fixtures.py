@@ -27,6 +27,7 @@ from federation.store.memory.durability import MemoryDurability
 from federation.store.memory.key_ring import MemoryKeyRing
 from federation.store.memory.policies import MemoryTenantPolicies
 from federation.store.memory.registry import MemoryRegistry
+from federation.store.memory.run_log import MemoryRunLog
 from federation.store.memory.store import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import ManualClock
@@ -83,6 +84,7 @@ class GatewayWorld:
     registry: MemoryRegistry = field(init=False)
     tenant_policies: MemoryTenantPolicies = field(init=False)
     runs: MemoryRunStore = field(init=False)
+    run_log: MemoryRunLog = field(init=False)
     keys: MemoryKeyRing = field(init=False)
     app: FastAPI = field(init=False)
 
@@ -92,6 +94,7 @@ class GatewayWorld:
         self.registry = MemoryRegistry()
         self.tenant_policies = MemoryTenantPolicies()
         self.runs = MemoryRunStore(self.store, self.limits, lambda: self.memory_percent)
+        self.run_log = MemoryRunLog(self.store)
         self.keys = MemoryKeyRing()
         self.app = create_app(self.dependencies())
 
@@ -121,6 +124,7 @@ class GatewayWorld:
             tenant_policies=self.tenant_policies,
             queue=self.store,
             blobs=self.store,
+            run_log=self.run_log,
             feed=MemoryEventFeed(self.runs),
             keys=self.keys,
             body_limit_bytes=self.body_limit_bytes,

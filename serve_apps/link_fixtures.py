@@ -19,18 +19,20 @@ from federation.blobs import BlobStore
 from federation.dispatch import Claim, ClaimedStage, ClaimStatus, HeldClaim, Notification, QueuedStage, StageQueue
 from federation.leases import Acquired, HeartbeatReport, Lease, LeaseAck, LeaseLedger, LedgerResponse, QuotaDemand, Session
 from federation.receipts import ReceiptKeys
+from federation.run_log import LogEntry, RunLog
 from federation.snapshot import MeshRecord
-from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpStageQueue
+from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpRunLog, HttpStageQueue
 from federation.store.memory.durability import MemoryDurability
 from federation.store.memory.policies import MemoryTenantPolicies
 from federation.store.memory.registry import MemoryRegistry
+from federation.store.memory.run_log import MemoryRunLog
 from federation.store.memory.store import MemoryStore
 from mesh.core.clock import SystemClock
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING
 from mesh.core.values import StoredValue
-from mesh.stages.messages import StageMessage
+from mesh.stages.messages import NodeOutput, StageMessage
 from mesh.stages.spec import StageSpec
 from serve_apps.requests.auth import issue_for_mesh
 from serve_apps.requests.dependencies import Dependencies
@@ -121,6 +123,7 @@ def link_app(
     blobs: BlobStore,
     keys: KeyRing,
     runs: RunStore | None = None,
+    run_log: RunLog | None = None,
     receipts: ReceiptKeys | None = None,
 ) -> ASGIApp:
     """Build a gateway on these ports, with budgets that no test exhausts."""
@@ -135,6 +138,7 @@ def link_app(
             durable=MemoryDurability(),
             queue=queue,
             blobs=blobs,
+            run_log=run_log or MemoryRunLog(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000)),
             feed=feed,
             keys=keys,
             body_limit_bytes=1_024,
@@ -223,6 +227,20 @@ class LinkedQueue:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._root, name)
+
+
+class LinkedRunLog:
+    """Log of runs that meshes write over HTTP; the root reads it."""
+
+    def __init__(self, root: RunLog, meshes: LinkedMeshes) -> None:
+        self._root = root
+        self._meshes = meshes
+
+    def append(self, claim: Claim, batch: int, output: tuple[NodeOutput, ...]) -> None:
+        HttpRunLog(self._meshes.link(claim.mesh)).append(claim, batch, output)
+
+    def read(self, run: RunId, after: int = 0, limit: int = 200) -> tuple[LogEntry, ...]:
+        return self._root.read(run, after, limit)
 
 
 class LinkedBlobs:

@@ -11,12 +11,15 @@ from federation.blobs import BlobStore
 from federation.dispatch import StageQueue
 from federation.leases import LeaseLedger, LeaseTerms
 from federation.receipts import ReceiptKeys
+from federation.run_log import LogLimits, RunLog
+from federation.store.memory.run_log import MemoryRunLog
 from federation.store.memory.store import MemoryStore
 from federation.store.redis.blobs import RedisBlobs
 from federation.store.redis.fixtures import copied, feign_restart, lose_writes, move_time
 from federation.store.redis.keys import Keys
 from federation.store.redis.ledger import RedisLedger
 from federation.store.redis.queue import RedisStageQueue
+from federation.store.redis.run_log import RedisRunLog
 from mesh.core.clock import ManualClock
 
 #: Longer than any test, so that only `advance` makes leases expire.
@@ -24,6 +27,8 @@ TTL_MS = 600_000
 GRACE_MS = 300_000
 #: Largest step of the lease clock: as far as the tests step.
 STEP_MS_MAX = 2_000_000
+#: Limits that a test reaches with a few lines.
+SMALL_LOG = LogLimits(node_first_bytes=400, first_bytes=700, last_bytes=600, nodes_max=100)
 RECEIPTS = ReceiptKeys(keys={1: b"of the root"})
 
 
@@ -34,6 +39,7 @@ class Store:
     ledger: LeaseLedger
     queue: StageQueue
     blobs: BlobStore
+    run_log: RunLog
     advance: Callable[[int], None]  #: Milliseconds; negative sets the server's clock back.
     restart: Callable[[], None]  #: Acts as a restart of the server.
     keep: Callable[[], Any]  #: A copy of all data.
@@ -54,6 +60,7 @@ def memory_store(max_step_ms: int = STEP_MS_MAX) -> Store:
         ledger=memory,
         queue=memory,
         blobs=memory,
+        run_log=MemoryRunLog(memory, SMALL_LOG),
         advance=clock.advance,
         restart=memory.restart,
         keep=memory.copied,
@@ -81,6 +88,7 @@ def redis_store(
         ledger=RedisLedger(client, keys, terms=terms, founding=True, receipts=RECEIPTS, functions=functions),
         queue=RedisStageQueue(client, keys),
         blobs=RedisBlobs(client, keys),
+        run_log=RedisRunLog(client, keys, SMALL_LOG),
         advance=partial(move_time, everything, keys),
         restart=partial(feign_restart, everything, keys),
         keep=partial(copied, everything, keys),

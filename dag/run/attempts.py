@@ -37,7 +37,7 @@ class Attempts:
         if self._run_status.is_stopping():
             self._completion.fail_for_good(node, failure)
         elif failure.reason is Reason.WORKER_LOST:
-            self.lose_worker(node, failure.message)
+            self.lose_worker(node, failure.message, failure.traceback)
         elif failure.reason is Reason.VALUE_LOST or failure.reason in PREEMPTED_COUNT:
             self.lose(node, failure.reason, failure.message)
         elif node.retries_used < self._run_status.plans[node.node].retries and _is_retried(self._run_status.plans[node.node], failure):
@@ -46,12 +46,17 @@ class Attempts:
         else:
             self._completion.fail_for_good(node, failure)
 
-    def lose_worker(self, node: NodeRecord, detail: str) -> None:
-        """Retry a node whose worker died, after a wait; fail the node as poison after `kills_max` dead workers."""
+    def lose_worker(self, node: NodeRecord, detail: str, last_words: str = "") -> None:
+        """Retry a node whose worker died, after a wait; fail the node as poison after `kills_max` dead workers.
+
+        Args:
+            last_words: Traceback of the failure: the last lines that the node printed.
+        """
         node.kills += 1
         if node.kills >= self._rules.kills_max:
             words = f"{counted(node.kills, 'worker')} died under it; last: {detail}"
-            self._completion.fail_for_good(node, Failure(reason=Reason.POISON_TASK, type_name="schedulemesh.Poison", message=words))
+            poison = Failure(reason=Reason.POISON_TASK, type_name="schedulemesh.Poison", message=words, traceback=last_words)
+            self._completion.fail_for_good(node, poison)
         else:
             self._retry(node, Reason.WORKER_LOST, detail)
 

@@ -51,7 +51,8 @@ def scripted_keys(keys: Keys) -> tuple[str, ...]:
     kept_beside = (keys.dead_of(""), keys.dead, keys.backlog(""), keys.idempotency(""))
     of_claims = (keys.overdue, keys.taken(""), keys.meta, keys.running(""))
     of_demands = (keys.demands(""), keys.demanding, keys.queued_slots(""), keys.demand_counts)
-    return (*of_run, keys.inbox, keys.active_runs, keys.ended_runs, *of_stage, *kept_beside, *of_claims, *of_demands)
+    of_logs = (keys.run_log(""), keys.run_log_use(""))
+    return (*of_run, keys.inbox, keys.active_runs, keys.ended_runs, *of_stage, *kept_beside, *of_claims, *of_demands, *of_logs)
 
 
 class RedisRunStore:

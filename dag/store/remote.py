@@ -37,6 +37,7 @@ from dag.spec.columns import MEDIA_TYPE
 from dag.store.client_access import CLIENT_FILE, Access, find_access
 from dag.store.http_calls import JSON_KIND, PATIENCE_S, HttpCalls, Params
 from dag.store.result_decoding import decode_output, failure_of
+from dag.store.run_logs import LogLine, LogReader
 from mesh.core.clock import Clock, SystemClock
 from mesh.core.ids import RunId
 from mesh.core.wire import decode
@@ -212,6 +213,10 @@ class Client:
             if described.data:  # Control fields of the stream (`retry:`) come as events without data.
                 yield decode(RunEvent, described.data)
 
+    def log_of(self, run: RunId, *, node: str | None = None, attempt: int | None = None) -> LogReader:
+        """Return a reader of what the run's nodes have printed; `node` and `attempt` as for `Run.logs`."""
+        return LogReader(self._calls, f"{_path_of(run)}/logs", node, attempt)
+
     def result_answer(self, run: RunId, wait_s: float = 0, *, patience_s: float | None = None) -> tuple[int, Any]:
         """Return status and JSON of `result` after at most `wait_s` seconds: 200, 202, or 409 with the failures. Raises as `run`."""
         path = f"{_path_of(run)}/result"
@@ -337,6 +342,19 @@ class Run:
                     return
             if after == before and self.status in RUN_ENDS:
                 return  # The run had ended before event `after`.
+
+    def logs(self, node: str | None = None, *, attempt: int | None = None, follow: bool = False) -> Iterator[LogLine]:
+        """Yield the lines that the run's nodes have printed, from all meshes.
+
+        Args:
+            node: Only lines of this node.
+            attempt: Only lines of this attempt.
+            follow: Go on until the run has ended; else end after the lines that are there now.
+        Raises:
+            UnknownRun, ApiError: As `Client.run`.
+        """
+        log = self._client.log_of(self.id, node=node, attempt=attempt)
+        return log.follow() if follow else log.lines()
 
     @named_call
     def cancel(self, reason: str = "") -> None:

@@ -9,6 +9,7 @@
     running_stage  a stage from its claim to its end, and its note  status_reporter  status reports on stages
     stage_recovery  recovery of an earlier process's work        sent_reports  recent reports, in case the store loses them
     heartbeat_jitter  when the next heartbeat is due            stage_plugins  plugins that choose nodes and victims
+    output_reporter  what nodes print, on its way to the log of their run
 
 Source: ADR 0019, 0024, 0025, 0028, 0030, 0046.
 """

@@ -39,6 +39,7 @@ from federation.child.decision_queue import DecisionQueue
 from federation.child.guard import DONE_AT_ONCE, Guard, remedy_of, will_pass
 from federation.child.heartbeat_jitter import interval_ms, soonest_ms
 from federation.child.lease_client import LeaseClient
+from federation.child.output_reporter import OutputReporter
 from federation.child.running_stage import RunningStage
 from federation.child.stage_plugins import StagePlugins
 from federation.child.stage_preemptor import StagePreemptor
@@ -52,6 +53,7 @@ from federation.errors import (
 )
 from federation.leases import LeaseLedger
 from federation.registry import PublishedSettings
+from federation.run_log import RunLog
 from federation.snapshot import MeshRecord
 from mesh.core.clock import Clock
 from mesh.core.ids import RunId, StageId
@@ -78,6 +80,7 @@ class ChildMesh:
         heartbeat_ms: Interval between calls of `heartbeat`, before jitter.
         settings: Settings that the root has published for the mesh; None: the mesh follows those of its record.
         plugins: Plugins of the mesh; None: it has none.
+        run_log: Takes what nodes print; None: it is dropped.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class ChildMesh:
         heartbeat_ms: int,
         settings: PublishedSettings | None = None,
         plugins: StagePlugins | None = None,
+        run_log: RunLog | None = None,
     ) -> None:
         self._record = record
         self._ledger = ledger
@@ -110,7 +114,8 @@ class ChildMesh:
         self._child_session = child_session = ChildSession()
         self._child_state = child_state = ChildState(record, plugins if plugins is not None else StagePlugins())
         self._guard = guard = Guard(mesh=record.mesh, child_session=child_session, clock=clock, lose=self._lose_session)
-        self._reporter = StatusReporter(child_state=child_state, queue=queue, blobs=blobs, host=host, guard=guard)
+        output = OutputReporter(mesh=record.mesh, run_log=run_log, clock=clock)
+        self._reporter = StatusReporter(child_state=child_state, queue=queue, blobs=blobs, host=host, guard=guard, output=output)
         self._lease_client = LeaseClient(
             child_state=child_state, child_session=child_session, ledger=ledger, clock=clock, guard=guard, obey_leases=self._obey_leases
         )

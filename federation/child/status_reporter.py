@@ -22,6 +22,7 @@ import structlog
 from federation.blobs import BlobStore
 from federation.child.child_state import ChildState
 from federation.child.guard import NEVER, Guard
+from federation.child.output_reporter import OutputReporter
 from federation.child.running_stage import RunningStage, lost_stage
 from federation.child.sent_reports import SentReport, SentReports
 from federation.dispatch import RESUMED_MAX, Claim, ClaimStatus, HeldClaim, StageQueue
@@ -29,7 +30,7 @@ from federation.errors import EarlierReportsLost, StaleFence
 from mesh.core.ids import RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.stages.hosting import LAST_WORD, HostReport, StageHost
-from mesh.stages.messages import StageMessage
+from mesh.stages.messages import StageEnded, StageLost, StageMessage
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +47,7 @@ class StatusReporter:
     blobs: BlobStore
     host: StageHost
     guard: Guard
+    output: OutputReporter
     _sent: SentReports = field(default_factory=SentReports)
     _doubtful: dict[StageId, RunningStage] = field(default_factory=dict)  #: Stages whose claims the store may not know.
     _unverified: dict[StageId, RunningStage] = field(default_factory=dict)  #: Doubtful stages that the mesh has to ask about now.
@@ -58,6 +60,7 @@ class StatusReporter:
     def clear(self) -> None:
         """Drop all reports, since their session is lost."""
         self._unreported.clear()
+        self.output.clear()
         self._sent.clear()
         self._doubtful.clear()
         self._unverified.clear()
@@ -69,7 +72,11 @@ class StatusReporter:
 
     def add_report(self, running: RunningStage, report: HostReport) -> None:
         """Queue a report of the host."""
+        self.output.add(running, STARTED + report.number, report.output)
         messages, unput = running.in_its_words(report.messages), dict(report.blobs)
+        if not messages and report.output:
+            self._unreported.append(partial(self._pass_output, running, report.number))
+            return
         self._unreported.append(lambda: self._report_of(running, STARTED + report.number, messages, report.blobs, unput))
 
     def add_loss(self, claim: Claim, reason: Reason) -> None:
@@ -95,6 +102,7 @@ class StatusReporter:
             elif self._unreported:
                 self._unreported.popleft()
             done += 1
+        self.output.send()
 
     def report_in_turn(self) -> None:
         """Send pending reports, unless called from within `report`, which sends them anyway."""
@@ -193,6 +201,7 @@ class StatusReporter:
             elif not running.is_disowned:
                 if not self._put(running.run, unput):
                     return False
+                self.output.send(at_once=True)
                 running.taken = self.queue.report(running.claim, batch, messages, after=running.taken)
                 running.is_questioned = False
                 self._keep(running, batch, running.taken, messages, blobs)
@@ -209,8 +218,15 @@ class StatusReporter:
             self._let_go(running)
         except NEVER as refused:
             self._give_up(running, str(refused))
+        if any(isinstance(message, (StageEnded, StageLost)) for message in messages):
+            self.output.drop(running.claim.stage)
         self.host.confirm(running.claim.stage, batch - STARTED)
         return True
+
+    def _pass_output(self, running: RunningStage, number: int) -> None:
+        """Send the output of a report that holds nothing else."""
+        self.output.send()
+        self.host.confirm(running.claim.stage, number)
 
     def _keep(self, running: RunningStage, batch: int, taken: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]) -> None:
         now_ms = self.guard.clock.monotonic_ms()

@@ -21,6 +21,7 @@ from federation.errors import BatchTooLarge, CallRejected, LinkRefused, StoreUna
 from federation.leases import ROWS_SENT_MAX, Acquired, HeartbeatReport, Lease, LeaseAck, LedgerResponse, QuotaDemand, Session
 from federation.link import (
     ACQUIRE,
+    APPEND_OUTPUT,
     BLOB_BYTES_MAX,
     CLAIM,
     CLAIMS_OF,
@@ -48,6 +49,7 @@ from federation.link import (
     TERMS,
     A,
     Acquire,
+    AppendOutput,
     AskTerms,
     AwaitNotifications,
     ClaimsOf,
@@ -79,7 +81,7 @@ from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
 from mesh.core.wire import decode, encode
 from mesh.errors import RuntimeAdapterError
-from mesh.stages.messages import StageMessage
+from mesh.stages.messages import NodeOutput, StageMessage
 from mesh.stages.stage_settings import StageSettings
 
 #: The client drops idle connections before servers do (uvicorn after 5 s), so no call meets a closing connection.
@@ -324,6 +326,17 @@ class HttpStageQueue:
     def notifications(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Notification, ...]]:
         wait_ms = min(wait_ms, NOTIFICATION_WAIT_MS_MAX)
         return self._link.call(NOTIFICATIONS, AwaitNotifications(mesh=mesh, cursor=cursor, wait_ms=wait_ms), wait_ms=wait_ms)
+
+
+class HttpRunLog:
+    """The child's verb of `RunLog`."""
+
+    def __init__(self, link: HttpLink) -> None:
+        self._link = link
+
+    def append(self, claim: Claim, batch: int, output: tuple[NodeOutput, ...]) -> None:
+        for number, part in parts_of(batch, output):
+            self._link.call(APPEND_OUTPUT, AppendOutput(claim=claim, batch=number, output=part))
 
 
 class HttpSettings:

@@ -5,7 +5,7 @@ from federation.errors import BatchTooLarge, StaleFence
 from mesh.core.ids import MeshId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.wire import encode
-from mesh.stages.messages import StageEnded, StageLost, StageMessage, StageWaiting
+from mesh.stages.messages import NodeOutput, StageEnded, StageLost, StageMessage, StageWaiting
 from mesh.stages.spec import StageSpec
 
 
@@ -67,7 +67,7 @@ def refuse_many(claims: tuple[HeldClaim, ...]) -> None:
         raise BatchTooLarge(f"{len(claims)} claims in one call; ask about at most {RESUMED_MAX}")
 
 
-def refuse_foreign(claim: Claim, messages: tuple[StageMessage, ...]) -> None:
+def refuse_foreign(claim: Claim, messages: tuple[StageMessage | NodeOutput, ...]) -> None:
     """Refuse messages about other stages than the claim's.
 
     Raises:

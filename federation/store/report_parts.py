@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 from itertools import chain
+from typing import TypeVar, cast
 
 from mesh.core.wire import encode
-from mesh.stages.messages import NodesSucceeded, StageMessage
+from mesh.stages.messages import NodeOutput, NodesSucceeded, StageMessage
+
+M = TypeVar("M", bound=StageMessage | NodeOutput)
 
 #: Most parts of one batch: numbers of parts lie between those of the batch and of the next.
 PARTS_MAX = 4_096
@@ -14,14 +17,14 @@ PART_MESSAGES, PART_BYTES = 500, 512 << 10
 PART_TASKS = 1_000
 
 
-def parts_of(batch: int, messages: tuple[StageMessage, ...]) -> Iterator[tuple[int, tuple[StageMessage, ...]]]:
+def parts_of(batch: int, messages: tuple[M, ...]) -> Iterator[tuple[int, tuple[M, ...]]]:
     """Return the messages in order, in parts that fit into a call, each with its number. Without messages there is one empty part.
 
     Args:
         batch: Counts up from 1 per claim.
     """
     number = batch * PARTS_MAX
-    part: list[StageMessage] = []
+    part: list[M] = []
     part_bytes = 0
     for message in chain.from_iterable(map(_bounded, messages)):
         size_bytes = len(encode(message))
@@ -33,13 +36,17 @@ def parts_of(batch: int, messages: tuple[StageMessage, ...]) -> Iterator[tuple[i
     yield number, tuple(part)
 
 
-def _bounded(message: StageMessage) -> Iterator[StageMessage]:
+def _bounded(message: M) -> Iterator[M]:
     """Yield the message, or parts of it that each fit into a call."""
-    if not isinstance(message, NodesSucceeded):
+    if isinstance(message, NodesSucceeded):
+        yield from cast(Iterator[M], _parts_of_ends(message))
+    else:
         yield message
-        return
+
+
+def _parts_of_ends(message: NodesSucceeded) -> Iterator[NodesSucceeded]:
     for part in message.parts(PART_TASKS):
         if len(part.tasks) > 1 and len(encode(part)) > PART_BYTES:
-            yield from chain.from_iterable(map(_bounded, part.parts(-(-len(part.tasks) // 2))))
+            yield from chain.from_iterable(map(_parts_of_ends, part.parts(-(-len(part.tasks) // 2))))
         else:
             yield part

@@ -14,7 +14,7 @@ from mesh.core.seen_nodes import NodeSeen
 from mesh.core.shapes import GroupPoolSpec
 from mesh.core.task_spec import NO_LABELS
 from mesh.core.values import StoredValue
-from mesh.stages.messages import StageMessage
+from mesh.stages.messages import NodeOutput, StageMessage
 from mesh.stages.spec import StageSpec
 
 #: A stored value as delivered: its location, and its bytes when they came through the control store. None: the value will
@@ -74,6 +74,7 @@ class HostReport:
     number: int  #: Counts up from 1 for each stage. A repeated report keeps its number.
     messages: tuple[StageMessage, ...]
     blobs: dict[str, bytes] = field(default_factory=dict)  #: By SHA-256; store them before the messages are passed on.
+    output: tuple[NodeOutput, ...] = ()  #: For the run's log; printed before the messages were sent.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -233,6 +233,25 @@ class StageWaiting:
     kind: Literal["stage_waiting"] = "stage_waiting"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOutput:
+    """Lines that a task has printed. No state depends on it: it goes to the run's log, and not to the run's state.
+
+    A number that does not follow the one before shows that lines between were left out.
+    """
+
+    stage: StageId
+    node: NodeId
+    attempt: int
+    number: int  #: Number of the first line: of both streams together, from 1 in each attempt.
+    at_ms: int  #: When the worker read the lines from the stream.
+    stream: Literal["stdout", "stderr"]
+    lines: tuple[str, ...]
+    kind: Literal["node_output"] = "node_output"
+
+
+#: Most lines of one `NodeOutput`, and most characters of one line; longer lines are cut.
+OUTPUT_LINES_MAX, OUTPUT_CHARS_MAX = 500, 4_096
 #: Progress of a task that is done.
 PROGRESS_WHOLE = 10_000
 #: Reports on a running task, which change nothing in its course.
@@ -253,3 +272,6 @@ StageMessage = (
 
 #: Wire form of a message, told apart by `kind`.
 STAGE_MESSAGE = Annotated[StageMessage, Field(discriminator="kind")]
+
+#: Wire form of what a runner hands to its mesh.
+RUNNER_MESSAGE = Annotated[StageMessage | NodeOutput, Field(discriminator="kind")]

@@ -20,6 +20,7 @@ FILES = {
     "runs": ("submit", "runs", "watch", "result", "cancel"),
     "replaying": ("replay",),
     "drawing": ("graph", "timeline"),
+    "logs": ("logs",),
     "waiting": ("queue", "explain", "leases", "history"),
     "federation": ("tenants", "meshes"),
     "draining": ("drain", "undrain"),

@@ -14,7 +14,8 @@ from federation.errors import SchemaMismatch, StoreUnavailable
 from federation.leases import LeaseLedger, LeaseTerms
 from federation.receipts import ReceiptKeys
 from federation.registry import PublishedSettings
-from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpSettings, HttpStageQueue, trusted
+from federation.run_log import RunLog
+from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpRunLog, HttpSettings, HttpStageQueue, trusted
 from federation.store.redis.blobs import RedisBlobs
 from federation.store.redis.client import connect
 from federation.store.redis.durability import RedisDurability
@@ -23,6 +24,7 @@ from federation.store.redis.ledger import RedisLedger
 from federation.store.redis.policies import RedisTenantPolicies
 from federation.store.redis.queue import ChildStageQueue, RedisStageQueue
 from federation.store.redis.registry import RedisRegistry
+from federation.store.redis.run_log import ChildRunLog, RedisRunLog
 from federation.store.redis.safety import check_schema
 from serve_apps.processes.settings import ChildSettings, LinkSettings
 
@@ -48,6 +50,7 @@ class Stores:
     queue: RedisStageQueue
     blobs: RedisBlobs
     runs: RedisRunStore
+    run_log: RedisRunLog
     durable: RedisDurability
 
 
@@ -59,6 +62,7 @@ class ChildPorts:
     queue: StageQueue
     blobs: BlobStore
     settings: PublishedSettings
+    run_log: RunLog
     link: HttpLink | None = None  #: The link, if the ports use HTTP.
 
 
@@ -78,12 +82,20 @@ def open_child_ports(settings: ChildSettings) -> ChildPorts:
         )
         _refuse_other_schema(stores)
         queue = ChildStageQueue(stores.client, stores.keys)
-        return ChildPorts(ledger=stores.ledger, queue=queue, blobs=stores.blobs, settings=stores.registry)
+        run_log = ChildRunLog(stores.client, stores.keys)
+        return ChildPorts(ledger=stores.ledger, queue=queue, blobs=stores.blobs, settings=stores.registry, run_log=run_log)
     assert settings.link is not None  # noqa: S101  the settings hold one of the two
     link = open_link(settings.link)
     # The adapters have the child's verbs, which are all that it calls; the port types have the root's as well.
     ledger, stages = cast("LeaseLedger", HttpLedger(link)), cast("StageQueue", HttpStageQueue(link, settings.record.mesh))
-    return ChildPorts(ledger=ledger, queue=stages, blobs=cast("BlobStore", HttpBlobs(link)), settings=HttpSettings(link), link=link)
+    return ChildPorts(
+        ledger=ledger,
+        queue=stages,
+        blobs=cast("BlobStore", HttpBlobs(link)),
+        settings=HttpSettings(link),
+        run_log=cast("RunLog", HttpRunLog(link)),
+        link=link,
+    )
 
 
 def _refuse_other_schema(stores: Stores) -> None:
@@ -140,5 +152,6 @@ def open_stores(
         queue=RedisStageQueue(client, keys),
         blobs=RedisBlobs(client, keys),
         runs=RedisRunStore(client, keys, limits),
+        run_log=RedisRunLog(client, keys),
         durable=RedisDurability(client, keys),
     )

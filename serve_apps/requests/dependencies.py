@@ -20,6 +20,7 @@ from federation.leases import LeaseLedger
 from federation.quota.tenant_policies import TenantPolicyStore
 from federation.receipts import ReceiptKeys
 from federation.registry import MeshRegistry
+from federation.run_log import RunLog
 from federation.snapshot import FederationSnapshot
 from mesh.core.clock import Clock
 from serve_apps.requests.accepted_runs import KEPT_MS, AcceptedRuns
@@ -84,6 +85,7 @@ class Dependencies:
     tenant_policies: TenantPolicyStore
     queue: StageQueue
     blobs: BlobStore
+    run_log: RunLog
     feed: EventFeed
     keys: KeyRing
     body_limit_bytes: int

@@ -170,6 +170,7 @@ def gateway_app(settings: RootSettings) -> FastAPI:
             tenant_policies=stores.tenant_policies,
             queue=stores.queue,
             blobs=stores.blobs,
+            run_log=stores.run_log,
             feed=RedisEventFeed(feed_client, stores.keys),
             keys=RedisKeyRing(stores.client, stores.keys),
             body_limit_bytes=settings.body_limit_bytes,

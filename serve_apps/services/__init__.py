@@ -3,5 +3,5 @@
 submission     stores a graph as a run                        explaining     why work waits, and dry runs
 stopping       holds, drains and releases tenants             draining       drains and undrains meshes
 event_stream   a run's events as they happen                  result_values  bytes of results
-run_outputs    outputs of a run and their encodings
+run_outputs    outputs of a run and their encodings           log_stream    what a run's nodes print, in pages or as it comes
 """

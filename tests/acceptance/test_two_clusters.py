@@ -83,6 +83,16 @@ def wait_for_file(path: str) -> str:
     return "done"
 
 
+def print_and_wait(path: str) -> None:
+    print("printed before the file")  # noqa: T201
+    wait_for_file(path)
+
+
+def print_and_die() -> None:
+    print("last words")  # noqa: T201
+    os._exit(1)
+
+
 def test_s42_a_run_executes_in_both_clusters(client: Client) -> None:
     here = dag.task(cluster, labels=EAST, name="here").bind()
     there = dag.task(cluster, labels=WEST, name="there").bind()
@@ -102,6 +112,25 @@ def test_a_value_crosses_and_is_the_same_on_the_other_side(client: Client, kilob
 
 def test_a_large_output_is_read_through_the_root(client: Client) -> None:
     assert submit(client, dag.task(payload).bind(3000)).result(LIMIT_S) == payload(3000)
+
+
+def test_what_nodes_print_is_read_live_from_both_clusters(client: Client, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    outputs = {zone: dag.task(print_and_wait, labels={"zone": zone}, name=zone).bind(str(gate)) for zone in ("east", "west")}
+    run, meshes = submit(client, outputs), {}
+    for line in run.logs(follow=True):
+        assert line.text == "printed before the file"
+        meshes[line.node] = line.mesh
+        if len(meshes) == len(outputs):
+            gate.touch()
+    assert (run.status, len(set(meshes.values()))) == (RunState.SUCCEEDED, 2)
+    assert [line.node for line in run.logs("west")] == ["west"]
+
+
+def test_failure_of_a_dead_worker_has_its_last_words(client: Client) -> None:
+    node = dag.task(print_and_die, name="dies", max_retries=0).bind()
+    with pytest.raises(RunFailed, match="The last lines of its output:\n  last words"):
+        submit(client, node).result(LIMIT_S)
 
 
 def test_failing_task_fails_its_run_with_the_user_exception(client: Client) -> None:

@@ -17,7 +17,7 @@ from federation.store.memory.key_ring import MemoryKeyRing
 from federation.store.redis.client import connect
 from federation.store.redis.fixtures import ANSWER_MS_MAX, running_redis, servers
 from federation.store.redis.scripts import has_functions_of, load_scripts
-from serve_apps.link_fixtures import LinkedBlobs, LinkedLedger, LinkedMeshes, LinkedQueue, Switchboard, link_app, serving
+from serve_apps.link_fixtures import LinkedBlobs, LinkedLedger, LinkedMeshes, LinkedQueue, LinkedRunLog, Switchboard, link_app, serving
 
 #: Back-ends (names of fixtures) left to `make faults`; `make test` has memory, one Redis, and samples of these.
 OTHERS = frozenset(
@@ -124,12 +124,13 @@ def linked_store(request: pytest.FixtureRequest, root: Store) -> Store:
     board, address = request.getfixturevalue("switchboard")
     meshes = LinkedMeshes(address=address, keys=MemoryKeyRing())
     request.addfinalizer(meshes.close)
-    board.app = link_app(ledger=root.ledger, queue=root.queue, blobs=root.blobs, keys=meshes.keys, receipts=RECEIPTS)
+    board.app = link_app(ledger=root.ledger, queue=root.queue, blobs=root.blobs, run_log=root.run_log, keys=meshes.keys, receipts=RECEIPTS)
     return replace(
         root,
         ledger=cast("LeaseLedger", LinkedLedger(root.ledger, meshes)),
         queue=cast("StageQueue", LinkedQueue(root.queue, meshes)),
         blobs=LinkedBlobs(root.blobs, root.queue, meshes),
+        run_log=LinkedRunLog(root.run_log, meshes),
         believes_tokens=False,
     )
 

@@ -37,7 +37,7 @@ from mesh.core.resources import ResourceSet
 from mesh.core.values import Encoding, StoredValue
 from mesh.errors import LedgerError
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS
-from mesh.stages.messages import Failure
+from mesh.stages.messages import Failure, NodeOutput
 from mesh.stages.spec import StageSpec, TaskSpec
 
 LAB = TenantPath("acme/lab")
@@ -464,7 +464,7 @@ def test_a_retired_run_leaves_nothing_and_names_its_files(store, kept):
     assert runs.retire(101) == ()
 
 
-def test_a_retired_run_leaves_no_count_of_its_stages(store, kept):
+def test_a_retired_run_leaves_no_log_and_no_count_of_stages(store, kept):
     flavor, slot = FlavorName("standard"), ResourceSet.of({"cpu": 1})
     store.ledger.configure(TenantTree([Tenant(path=TenantPath(LAB), parent=None, quotas={(flavor, "cpu"): Quota(nominal=10_000)})]))
     east = ManualMesh(store.ledger, MeshRecord(mesh=EAST, labels={}, pools=(), cluster="c"))
@@ -472,14 +472,19 @@ def test_a_retired_run_leaves_no_count_of_its_stages(store, kept):
     an_ended_run(store, kept.runs, RUN, 100)
     stage = replace(a_stage(), stage=StageId(f"{RUN}.2"), slot=slot)
     store.queue.submit(EAST, stage)
-    assert store.queue.claim(east.session, stage.stage, east.lease(TenantPath(LAB), flavor)) is not None
+    claim = store.queue.claim(east.session, stage.stage, east.lease(TenantPath(LAB), flavor)).claim
+    printed = NodeOutput(stage=stage.stage, node=NodeId("a"), attempt=1, number=1, at_ms=0, stream="stdout", lines=("one",))
+    store.run_log.append(claim, 1, (printed,))
+    assert [entry.output for entry in store.run_log.read(RUN)] == [printed]
     store.queue.submit(EAST, replace(stage, stage=StageId(f"{RUN}.3")))
     east.heartbeat(demands=(QuotaDemand(tenant=TenantPath(LAB), flavor=flavor, slot=slot),))
     kept.runs.retire(101)
     snapshot = store.ledger.snapshot()
     assert (store.queue.claims_of(east.session), snapshot.running, snapshot.demands) == ((), (), ())
+    assert store.run_log.read(RUN) == ()
     keys = Keys("contract")
     counts = keys.taken(EAST), keys.running(EAST), keys.queued_slots(EAST), keys.demands(EAST), keys.demanding
+    counts += keys.run_log(RUN), keys.run_log_use(RUN)
     assert kept.client is None or kept.admin.exists(*counts) == 0
 
 

@@ -20,7 +20,7 @@ from mesh.core.wire import decode, encode
 from mesh.ray.cluster.own_cluster import OwnCluster
 from mesh.ray.placement import SlotGroup
 from mesh.ray.stage_runner.runner import StageRunner
-from mesh.stages.messages import STAGE_MESSAGE, StageEnded, StageMessage, StageResized, StageWaiting
+from mesh.stages.messages import RUNNER_MESSAGE, NodeOutput, StageEnded, StageMessage, StageResized, StageWaiting
 from mesh.stages.spec import StageSpec, TaskSpec
 from serve_apps.standalone.stack import Stack
 
@@ -38,6 +38,7 @@ class RunnerLog:
     storage: Path
     tenant: TenantPath = TENANT
     messages: dict[StageId, list[StageMessage]] = field(default_factory=dict)
+    output: dict[StageId, list[NodeOutput]] = field(default_factory=dict)
     blobs: dict[str, bytes] = field(default_factory=dict)
     code: dict[str, bytes] = field(default_factory=dict)
     stages: int = 0
@@ -75,10 +76,16 @@ class RunnerLog:
             found = next((message for message in self.messages.get(stage, []) if wanted(message)), None)
             if found is not None:
                 return found
-            for stage_id, _, messages, blobs, _ in ray.get(self.actor.next_batch.remote(1.0)):
-                self.messages.setdefault(stage_id, []).extend(decode(STAGE_MESSAGE, message) for message in messages)
-                self.blobs.update(blobs)
+            self.take(1.0)
         raise AssertionError(f"it did not come; of {stage} came: {self.messages.get(stage)}")
+
+    def take(self, wait_s: float) -> None:
+        """Take what the runner reports within this time."""
+        for stage, _, messages, blobs, _ in ray.get(self.actor.next_batch.remote(wait_s)):
+            for message in (decode(RUNNER_MESSAGE, message) for message in messages):
+                kept: dict[StageId, list[Any]] = self.output if isinstance(message, NodeOutput) else self.messages
+                kept.setdefault(stage, []).append(message)
+            self.blobs.update(blobs)
 
     def end(self, stage: StageId) -> dict[NodeId, StageMessage]:
         """Wait for the end of the stage, and return the last message of each node."""
@@ -125,6 +132,7 @@ def runner_log_with_small_outbox(ray_driver: OwnCluster, tmp_path: Path) -> Iter
 def runner_log(bound_runner: RunnerLog, request: pytest.FixtureRequest) -> Iterator[RunnerLog]:
     yield bound_runner
     bound_runner.messages.clear()
+    bound_runner.output.clear()
     bound_runner.blobs.clear()
 
 

@@ -36,6 +36,7 @@ from federation.store.redis.ledger import RedisLedger
 from federation.store.redis.policies import RedisTenantPolicies
 from federation.store.redis.queue import RedisStageQueue
 from federation.store.redis.registry import RedisRegistry
+from federation.store.redis.run_log import RedisRunLog
 from federation.tenants import TenantTree
 from mesh.core.clock import SystemClock
 from mesh.core.ids import NodeId, RunId
@@ -130,6 +131,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
                 tenant_policies=RedisTenantPolicies(client, keys),
                 queue=RedisStageQueue(client, keys),
                 blobs=blobs,
+                run_log=RedisRunLog(client, keys),
                 feed=WatchedFeed(waiting, keys),
                 close=waiting.aclose,
                 keys=ring,

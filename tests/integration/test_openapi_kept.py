@@ -25,6 +25,7 @@ from federation.store.redis.ledger import RedisLedger
 from federation.store.redis.policies import RedisTenantPolicies
 from federation.store.redis.queue import RedisStageQueue
 from federation.store.redis.registry import RedisRegistry
+from federation.store.redis.run_log import RedisRunLog
 from federation.tenants import TenantTree
 from mesh.core.clock import SystemClock
 from serve_apps.gateway_fixtures import EAST, RESEARCH, TENANTS, GatewayWorld, spec_of
@@ -79,6 +80,7 @@ def root() -> Iterator[tuple[str, dict[str, str]]]:
                 tenant_policies=RedisTenantPolicies(client, keys),
                 queue=RedisStageQueue(client, keys),
                 blobs=RedisBlobs(client, keys),
+                run_log=RedisRunLog(client, keys),
                 feed=RedisEventFeed(waiting, keys),
                 keys=ring,
                 body_limit_bytes=100_000,

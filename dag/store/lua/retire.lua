@@ -37,5 +37,6 @@ for _, node in ipairs(redis.call('HKEYS', DEAD_OF .. run)) do
 end
 redis.call('UNLINK', DEAD_OF .. run)
 redis.call('UNLINK', RUN .. run, NODES .. run, STAGES .. run, EVENTS .. run, BLOBS .. run, STAGES_OF .. run)
+redis.call('UNLINK', RUN_LOG .. run, RUN_LOG_USE .. run)
 redis.call('ZREM', ENDED, run)
 return 1

@@ -22,6 +22,7 @@ Stages, and claims on them:
     report      put messages into the inbox, under the claim         deliver            deliver an input, once, and notify the mesh
     cancel      cancel a stage, or mark it for its mesh              take_back_overdue  end claims that exceed their deadline
     forget      drop the stages of a run                             explain            record why queued stages wait
+    append_log  append output of nodes to the log of their run, under the claim
 
 Reads:
 

@@ -10,4 +10,5 @@ registry      the registry of meshes
 policies      preemption policies and rules of a queue
 key_ring      keys of clients and meshes
 durability    durability without a disk
+run_log       logs of runs
 """

@@ -53,7 +53,7 @@ from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.core.values import StoredValue
 from mesh.core.wire import decode, encode
-from mesh.stages.messages import NodeCheckpoint, StageMessage, StageResized
+from mesh.stages.messages import NodeCheckpoint, NodeOutput, StageMessage, StageResized
 from mesh.stages.spec import StageSpec
 
 _NOTIFICATIONS_KEPT = 1000
@@ -105,6 +105,7 @@ class MemoryStore(MemoryLedger):
         self._notifications: defaultdict[MeshId, deque[tuple[int, Notification]]] = defaultdict(lambda: deque(maxlen=_NOTIFICATIONS_KEPT))
         self._inbox: dict[str, InboxEntry] = {}
         self._blobs: defaultdict[RunId, dict[str, bytes]] = defaultdict(dict)
+        self._on_release: list[Callable[[RunId], None]] = []
 
     # ---- snapshot, and hooks of the ledger
 
@@ -440,6 +441,21 @@ class MemoryStore(MemoryLedger):
         """Allow another run to use the id of this removed run."""
         with self._changed:
             self._forgotten.discard(run)
+        for drop in self._on_release:
+            drop(run)
+
+    def on_release(self, drop: Callable[[RunId], None]) -> None:
+        """Call `drop` with each run that is removed."""
+        self._on_release.append(drop)
+
+    def run_under(self, claim: Claim, output: tuple[NodeOutput, ...]) -> RunId:
+        """Return the run whose stage the claim is on. Raises StaleFence if the claim is not current, or does not cover the output."""
+        refuse_foreign(claim, output)
+        with self._changed:
+            record = self._stages.get(claim.stage)
+            if record is None or record.claim != claim:
+                raise StaleFence(f"claim {claim.token} of {claim.mesh} on {claim.stage} is not current")
+            return record.head.run
 
     def notifications(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Notification, ...]]:
         with self._changed:

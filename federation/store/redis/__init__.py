@@ -8,6 +8,7 @@ Ports:
     policies    preemption policies and rules of a queue
     key_ring    keys of clients and meshes: one hash
     blobs       blobs of a run: one hash per run
+    run_log     logs of runs: a stream and a hash per run
     durability  waits for disk or replicas
     election    leader election for coordinators
     safety      checks whether a server may hold leases

@@ -156,7 +156,16 @@ class Keys:
         of_claims = (self.overdue, self.taken(""))
         of_trees = (self.use, self.gone, self.draft(""), self.demand_counts)
         of_stages = (self.running(""), self.queued_slots(""))
-        return (*single, *ledger, *(family("") for family in families), *of_claims, *of_trees, *of_stages)
+        of_logs = (self.run_log(""), self.run_log_use(""))
+        return (*single, *ledger, *(family("") for family in families), *of_claims, *of_trees, *of_stages, *of_logs)
+
+    def run_log(self, run: RunId | str) -> str:
+        """Stream: what the run's nodes have printed; the entry id is `<seq>-0`."""
+        return self._key("run-log", run)
+
+    def run_log_use(self, run: RunId | str) -> str:
+        """Hash: counts of the run's log; see `lua/append_log.lua`."""
+        return self._key("run-log-use", run)
 
     def blobs(self, run: RunId | str) -> str:
         """Hash: SHA-256 to bytes."""

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -32,8 +33,9 @@ from mesh.ray.stage_runner.outcomes import GroupLost, OwnFailure, TaskInterrupte
 from mesh.ray.stage_runner.ray_thread import RayThread
 from mesh.ray.stage_runner.run_values import RunValues
 from mesh.ray.stage_runner.watch import ReportWatch
+from mesh.ray.user_code.output_relay import OutputRelay, with_last_lines
 from mesh.ray.user_code.room import RoomWatch
-from mesh.stages.messages import InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageResized, StageWaiting
+from mesh.stages.messages import InputLost, NodeFailed, NodeOutput, NodeStarted, NodeSucceeded, StageEnded, StageResized, StageWaiting
 from mesh.stages.slot_window import RunTimes
 from mesh.stages.spec import StageSpec, TaskSpec
 from mesh.stages.stage_machine import StageMachine, StageTaskState
@@ -82,6 +84,7 @@ class StageEngine:
         self._run_times = RunTimes()
         self._imports: dict[tuple[RunId, NodeId], SubmittedTask] = {}  #: Imports that have not ended.
         self._checkpoints = Checkpoints(outbox.put)
+        self._output = OutputRelay(outbox.put)
         self._stop_at: dict[StageId, tuple[float, Callable[[StageId], None]]] = {}  #: Next step of a stop, and when: seconds, monotonic.
         self._ray_thread = RayThread()
         self._bring_in: Any = ray.remote(bring_in).options(num_cpus=0, num_returns=2)
@@ -96,9 +99,14 @@ class StageEngine:
 
     # -- orders; each returns at once ----------------------------------------------------------------------------------
 
-    def bind(self, mesh: MeshId, storage_url: str, inline_limit_bytes: int) -> None:
-        """Set the mesh, the storage for values that leave the mesh, and the largest size that the control store carries."""
+    def bind(self, mesh: MeshId, storage_url: str, inline_limit_bytes: int, folder: Path) -> None:
+        """Set the mesh, the storage for values that leave the mesh, and the largest size that the control store carries.
+
+        Args:
+            folder: The mesh's watch folder on this node.
+        """
         self._shelf.bind(mesh)
+        self._output.folder = folder
         self._storage_url, self._inline_limit_bytes = storage_url, inline_limit_bytes
 
     def start(
@@ -158,6 +166,10 @@ class StageEngine:
     def save(self, stage: StageId, node: NodeId, saving: Saving) -> None:
         """Record what is new of a running task whose code uses `mesh.current_task()`; called by its worker."""
         self._events.put(partial(self._save, stage, node, saving))
+
+    def take_output(self, lines: Sequence[NodeOutput]) -> None:
+        """Pass lines of tasks on; called by their worker."""
+        self._events.put(partial(self._take_output, lines))
 
     def last_checkpoint(self, stage: StageId, node: NodeId) -> Saved | None:
         """Return the newest checkpoint of the node."""
@@ -430,6 +442,9 @@ class StageEngine:
                 stage.listening.add(node)
             self._checkpoints.save(stage.machine.task(node), stage_id, saving, time.monotonic())
 
+    def _take_output(self, lines: Sequence[NodeOutput]) -> None:
+        self._output.take([each for each in lines if each.stage in self._stages], time.monotonic())
+
     # -- values from outside -------------------------------------------------------------------------------------------
 
     def _import(self, stage: OpenStage, node: NodeId, stored: StoredValue, data: bytes | None) -> None:
@@ -544,6 +559,7 @@ class StageEngine:
             return
         stage.window.remove(node)
         if isinstance(outcome, TaskReport):
+            self._output.forget(stage_id, node)
             self._succeed(stage, node, outcome)
         else:
             self._take_error(stage, node, outcome)
@@ -611,10 +627,13 @@ class StageEngine:
         now_ms = time.time_ns() // 1_000_000
         fault = own_failure.fault
         failure, blobs = failure_of(own_failure)
+        attempt = stage.machine.task(node).attempt
+        if fault is None and own_failure.reason is Reason.WORKER_LOST:  # The worker could not report.
+            failure = with_last_lines(failure, self._output.last_lines(stage.spec.stage, node, attempt, time.monotonic()))
         message = NodeFailed(
             stage=stage.spec.stage,
             node=node,
-            attempt=stage.machine.task(node).attempt,
+            attempt=attempt,
             started_ms=fault.report.started_ms if fault is not None else stage.started_ms.get(node, now_ms),
             finished_ms=fault.report.finished_ms if fault is not None else now_ms,
             failure=failure,
@@ -640,4 +659,5 @@ class StageEngine:
             self._room.drop(stage.spec.stage)
             self._stop_at.pop(stage.spec.stage, None)
             self._checkpoints.end(stage.spec.stage)
+            self._output.end(stage.spec.stage)
             self._outbox.put(StageEnded(stage=stage.spec.stage))

@@ -18,6 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -33,9 +34,10 @@ from mesh.errors import OutsideGroup
 from mesh.ray.connection import keep_connected
 from mesh.ray.stage_runner.exporting import ValueUnreadable, ValueUnwritable, export, import_value, unpack
 from mesh.ray.stage_runner.present_task import AttemptLost, PresentTask, Pulse
-from mesh.ray.stage_runner.watch_folder import register
+from mesh.ray.stage_runner.watch_folder import register, watch_folder
 from mesh.ray.user_code.bounded_pickle import pickled_if_small
 from mesh.ray.user_code.interrupts import listen_for_cancel
+from mesh.ray.user_code.node_output import OutputCapture
 from mesh.ray.user_code.ownership import attribute_to
 from mesh.ray.user_code.task_context import TaskPreempted, make_current
 from mesh.stages.arguments import resolve
@@ -151,11 +153,22 @@ def task_of(key: str, code: bytes | None, *, name: str, runner: Any, mesh: MeshI
         _heed_cancel()
         task_call: TaskCall = pickle.loads(call)  # noqa: S301 - written by the runner
         attribute_to(mesh, task_call.stage, task_call.node)
-        return _run(runner, key, code, task_call, values)
+        output = capture_for(mesh)
+        try:
+            with output.of(lambda lines: runner.output.remote(lines).future(), task_call.stage, task_call.node, task_call.attempt):
+                return _run(runner, key, code, task_call, values)
+        finally:
+            output.flush()
 
     # Ray's own views show the function's name as the name of the task.
     run_node.__name__ = run_node.__qualname__ = name
     return run_node
+
+
+@cache
+def capture_for(mesh: MeshId) -> OutputCapture:
+    """Return the capture of this worker's output; its marks lie in the mesh's watch folder."""
+    return OutputCapture(folder=watch_folder(mesh))
 
 
 def _heed_cancel() -> None:

@@ -50,10 +50,11 @@ from mesh.ray.stage_runner.outbox import Finished
 from mesh.ray.stage_runner.runner import Inventory
 from mesh.ray.stage_runner.stage_groups import StageGroups
 from mesh.ray.user_code.collector import GarbageCollector
+from mesh.ray.user_code.output_relay import with_last_lines
 from mesh.ray.user_code.outside import Evict, OutsideLook, OutsideWatch
 from mesh.ray.user_code.sweep import Sweep, Swept
 from mesh.stages.hosting import ANYWHERE, LAST_WORD, Delivered, FoundStages, GroupLayers, HostReport, Places
-from mesh.stages.messages import STAGE_MESSAGE, Failure, NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage
+from mesh.stages.messages import RUNNER_MESSAGE, Failure, NodeFailed, NodeOutput, NodeSucceeded, StageEnded, StageLost, StageMessage
 from mesh.stages.spec import StageSpec
 
 log = structlog.get_logger(__name__)
@@ -583,9 +584,12 @@ class RayStageHost:
                 self._record_end(key, runner, str(failure))
                 return
             for stage, number, encoded, blobs, finished in batches:
-                messages = tuple(decode(STAGE_MESSAGE, message) for message in encoded)
+                received = [decode(RUNNER_MESSAGE, message) for message in encoded]
+                output = tuple(message for message in received if isinstance(message, NodeOutput))
+                messages = tuple(message for message in received if not isinstance(message, NodeOutput))
+                messages, output = self._with_unread(messages, output)
                 self._keep_values(runner, messages, blobs, finished)
-                self._pass_on(runner, StageId(stage), number, messages, blobs)
+                self._pass_on(runner, StageId(stage), number, messages, blobs, output)
 
     def _end_if_idle(self, key: RunnerKey, runner: BoundRunner, now_s: float) -> bool:
         """End the runner if it has had no stage, no run and no unconfirmed report for long; return whether it was ended."""
@@ -610,8 +614,30 @@ class RayStageHost:
         with self._guard:
             runner.values.keep([one for one in finished if one[0] in runner.runs], stored, blobs)
 
+    def _with_unread(
+        self, messages: tuple[StageMessage, ...], output: tuple[NodeOutput, ...]
+    ) -> tuple[tuple[StageMessage, ...], tuple[NodeOutput, ...]]:
+        """Add the unread output of lost workers: a runner reads only the files of its own node."""
+        unread: dict[int, Sequence[NodeOutput]] = {}
+        for place, message in enumerate(messages):
+            if isinstance(message, NodeFailed) and message.failure.reason is Reason.WORKER_LOST:
+                unread[place] = self._guards.unread_output(message.stage, message.node, message.attempt)
+        for place, found in unread.items():
+            failed = messages[place]
+            assert isinstance(failed, NodeFailed)  # noqa: S101  see above
+            lines = [line for each in found for line in each.lines]
+            failed = replace(failed, failure=with_last_lines(failed.failure, lines))
+            messages, output = (*messages[:place], failed, *messages[place + 1 :]), (*output, *found)
+        return messages, output
+
     def _pass_on(
-        self, runner: BoundRunner, stage: StageId, number: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]
+        self,
+        runner: BoundRunner,
+        stage: StageId,
+        number: int,
+        messages: tuple[StageMessage, ...],
+        blobs: dict[str, bytes],
+        output: tuple[NodeOutput, ...],
     ) -> None:
         with self._guard:
             is_cancelled = stage in self._cancelled
@@ -631,7 +657,7 @@ class RayStageHost:
             self._give_back_free(runner, stage)
         for waiting in (message for message in messages if message.kind == "stage_waiting"):
             log.warning("a stage waits for Ray", mesh=self._mesh, stage=stage, reason=waiting.reason.value, why=waiting.detail)
-        self._report(HostReport(stage=stage, number=number, messages=messages, blobs=blobs))
+        self._report(HostReport(stage=stage, number=number, messages=messages, blobs=blobs, output=output))
 
     def _give_back_free(self, runner: BoundRunner, stage: StageId) -> None:
         """Return the groups of retired slots. They are removed: code of the stage, which goes on, may have left something in them."""

@@ -31,14 +31,16 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from mesh.core.ids import MeshId, NodeName
+from mesh.core.ids import MeshId, NodeId, NodeName, StageId
 from mesh.core.seen_nodes import NodeSeen
 from mesh.errors import RuntimeAdapterError
 from mesh.ray.cluster.node_resources import own_resources
 from mesh.ray.stage_runner.actor_calls import ActorCalls
 from mesh.ray.stage_runner.watch_folder import socket_of, watch_folder
 from mesh.ray.user_code import ray_tables
+from mesh.ray.user_code.node_output import take_unread
 from mesh.stages.lease_deadline import Renewal
+from mesh.stages.messages import NodeOutput
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +48,8 @@ log = structlog.get_logger(__name__)
 ANSWER_S, START_S = 1.0, 15.0
 #: Wait for the nodes' clock readings; seconds. For a slower node the last reading counts.
 STAMPS_S = 0.1
+#: Wait for what dead workers have left; seconds.
+UNREAD_S = 0.5
 #: Lifetime of a guard without a call; seconds. Longer than a live process of a mesh is ever silent.
 LONELY_S = 60.0
 _RAYLET = "raylet"
@@ -158,6 +162,10 @@ class NodeGuard:
     def leave(self, incarnation: int) -> bool:
         """End the session in good order: the watchdog kills what is left and ends. Raises OSError when the watchdog does not answer."""
         return bool(self._ask({"ask": "leave", "incarnation": incarnation})["accepted"])
+
+    def take_unread(self, stage: StageId, node: NodeId, attempt: int) -> list[NodeOutput]:
+        """Return output of a node whose worker has died, as `mesh.ray.user_code.node_output.take_unread`."""
+        return take_unread(self._folder, stage, node, attempt)
 
     def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
@@ -279,6 +287,15 @@ class NodeGuards:
     def can_work(self) -> bool:
         """Return whether work may begin on any node. Before its first renewal a watchdog kills new work."""
         return not self._there or bool(self._there & self._guarded)
+
+    def unread_output(self, stage: StageId, node: NodeId, attempt: int) -> list[NodeOutput]:
+        """Return the output that a dead worker has left unread, from whichever node. Wait at most `UNREAD_S`. Any thread may call."""
+        calls = [guard.take_unread.remote(stage, node, attempt) for guard in tuple(self.actors.values())]
+        found: list[NodeOutput] = []
+        for call in self._calls.answered(calls, UNREAD_S):
+            with contextlib.suppress(RayError, RuntimeError):  # The guard has died, or this driver has left the cluster.
+                found += self._calls.result(call)
+        return found
 
     def leave(self, incarnation: int) -> None:
         """End all watchdogs, which kill the work that is left; wait for their answers."""

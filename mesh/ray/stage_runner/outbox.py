@@ -17,7 +17,7 @@ import structlog
 
 from mesh.core.ids import NodeId, RunId, StageId
 from mesh.core.wire import encode
-from mesh.stages.messages import NodeFailed, StageEnded, StageMessage
+from mesh.stages.messages import NodeFailed, NodeOutput, StageEnded, StageMessage
 
 log = structlog.get_logger(__name__)
 
@@ -34,6 +34,8 @@ GATHER_S = 0.02
 #: Bytes of unconfirmed batches from which on no further task of the runner begins.
 BYTES_MAX = 64 * 2**20
 _URGENT = (NodeFailed, StageEnded)
+#: Limit for the output of nodes that is not confirmed; further output is left out. Bytes.
+OUTPUT_BYTES_MAX = 4 << 20
 
 
 class Outbox:
@@ -56,11 +58,14 @@ class Outbox:
         self._new_events = threading.Condition()
         self._is_urgent = False
         self._taken_at = 0.0  #: Seconds, monotonic.
+        self._output_bytes: dict[StageId, dict[int, int]] = {}  #: Unconfirmed output, by stage and number of the batch.
 
-    def put(self, message: StageMessage, blobs: dict[str, bytes] | None = None, finished: Finished | None = None) -> None:
+    def put(self, message: StageMessage | NodeOutput, blobs: dict[str, bytes] | None = None, finished: Finished | None = None) -> None:
         """Add a message, the bytes that must be stored before it is read, and the node that finished with it."""
         data = encode(message)
         with self._new_events:
+            if isinstance(message, NodeOutput) and not self._takes_output(message.stage, len(data)):
+                return
             self._bytes += len(data) + _size(blobs or {}, (finished,) if finished is not None else ())
             is_first = not self._fresh
             messages, kept, nodes = self._fresh.setdefault(message.stage, ([], {}, []))
@@ -75,6 +80,14 @@ class Outbox:
                 self._ended.add(message.stage)
             if is_first or self._is_urgent:
                 self._new_events.notify_all()
+
+    def _takes_output(self, stage: StageId, size_bytes: int) -> bool:
+        """Count output of a stage for its next batch; return whether there is room for it."""
+        if sum(sum(sizes.values()) for sizes in self._output_bytes.values()) + size_bytes > OUTPUT_BYTES_MAX:
+            return False
+        sizes, number = self._output_bytes.setdefault(stage, {}), self._numbers.get(stage, 0) + 1
+        sizes[number] = sizes.get(number, 0) + size_bytes
+        return True
 
     def take(self, wait_s: float, listener: int = 0) -> list[Batch]:
         """Return all batches, waiting up to `wait_s` for the first; empty when none came.
@@ -113,11 +126,13 @@ class Outbox:
                 for passed_on in [kept_number for kept_number in kept if kept_number <= number]:
                     *_, messages, blobs, nodes = kept.pop(passed_on)
                     self._bytes -= sum(map(len, messages)) + _size(blobs, nodes)
+                    self._output_bytes.get(stage, {}).pop(passed_on, None)
                 if not kept:
                     self._kept.pop(stage, None)
                     if stage in self._ended and stage not in self._fresh:
                         self._ended.discard(stage)
                         self._numbers.pop(stage, None)
+                        self._output_bytes.pop(stage, None)
                         over.append(stage)
             if self._bytes < self._bytes_max:
                 when_room, self._when_room = self._when_room, None

@@ -26,8 +26,9 @@ from mesh.ray.stage_runner.checkpoints import Saved, Saving
 from mesh.ray.stage_runner.engine import Delivered, StageEngine
 from mesh.ray.stage_runner.held_groups import Groups, HeldGroups
 from mesh.ray.stage_runner.outbox import BYTES_MAX, Batch, Outbox
-from mesh.ray.stage_runner.watch_folder import register
+from mesh.ray.stage_runner.watch_folder import register, watch_folder
 from mesh.stages.hosting import HeldStage
+from mesh.stages.messages import NodeOutput
 from mesh.stages.spec import StageSpec
 
 #: A stored value as JSON, and its bytes when they are small; (None, None): it will not come.
@@ -78,7 +79,7 @@ class Runner:
         """Bind the runner to a tenant of a mesh, for good. `holder`: the runner's token, unless it inherits another one."""
         register(mesh)  # When the mesh's leases are no longer renewed, the runner must end with its tasks.
         self._tenant, self._holder = tenant, holder
-        self._engine.bind(mesh, storage_url, inline_limit_bytes)
+        self._engine.bind(mesh, storage_url, inline_limit_bytes, watch_folder(mesh))
 
     def inherit(self, values: dict[RunId, dict[NodeId, OnTheWire]], runs: dict[RunId, StageId], holder: int) -> None:
         """Take over values of finished nodes of a dead runner; (None, None): the value is gone.
@@ -190,6 +191,10 @@ class Runner:
         """Record what is new of a running task, and return whether it is asked to stop; called by its worker."""
         self._engine.save(stage, node, saving)
         return stage in self._cancelled
+
+    def output(self, lines: list[NodeOutput]) -> None:
+        """Take lines that nodes have printed; called by their worker."""
+        self._engine.take_output(lines)
 
     def last_checkpoint(self, stage: StageId, node: NodeId) -> Saved | None:
         """Return the newest checkpoint of the node; called by its worker."""

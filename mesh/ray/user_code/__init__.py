@@ -3,6 +3,9 @@
     task_context    API for a task's own code: checkpoints, progress, the request to stop
     bounded_pickle  pickles that outlive their process, up to a size
     interrupts      interrupts a cancelled call that is inside `time.sleep`
+    output_lines    lines of a node's output: cut, counted and limited
+    node_output     what a node prints, read from the worker's own log files
+    output_relay    output of a runner's tasks on its way to the outbox, and the last lines of each
 
 Ray resources that a stage's code creates are removed with the stage:
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 from mesh.core.wire import encode
-from mesh.ray.stage_runner.outbox import Outbox
-from mesh.stages.messages import NodeStarted, StageEnded
+from mesh.ray.stage_runner.outbox import OUTPUT_BYTES_MAX, Outbox
+from mesh.stages.messages import NodeOutput, NodeStarted, StageEnded
 
 
 def started(stage, node):
@@ -114,3 +114,17 @@ def test_an_acked_end_closes_a_stage_and_restarts_its_count():
     assert not box.has_ended("s")
     box.put(started("s", "a"))
     assert numbers(box.take(0)) == [("s", 1)]
+
+
+def test_unconfirmed_output_is_bounded_and_stops_nothing_else():
+    box = Outbox()
+    output = NodeOutput(stage="s", node="a", attempt=1, number=1, at_ms=0, stream="stdout", lines=("x" * 1_000,) * 100)
+    for _ in range(2 * OUTPUT_BYTES_MAX // 100_000):
+        box.put(output)
+        box.take(0)
+    box.put(started("s", "a"))
+    ((_, number, messages, *_),) = box.take(0)
+    assert messages == [encode(started("s", "a"))]
+    box.confirm({"s": number})
+    box.put(output)
+    assert box.take(0)[0][2] == [encode(output)]

@@ -10,6 +10,7 @@ from federation.errors import BatchTooLarge
 from federation.leases import HeartbeatReport, Lease, LeaseAck, QuotaDemand, Session
 from federation.link import (
     ACQUIRE,
+    APPEND_OUTPUT,
     CLAIM,
     HEARTBEAT,
     JOIN,
@@ -22,6 +23,7 @@ from federation.link import (
     TEXT_MAX,
     VERBS,
     Acquire,
+    AppendOutput,
     AwaitNotifications,
     ClaimStage,
     Heartbeat,
@@ -33,13 +35,13 @@ from federation.link import (
 )
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.report_parts import PART_TASKS
-from mesh.core.ids import FlavorName, MeshId, PoolName, StageId, TenantPath
+from mesh.core.ids import FlavorName, MeshId, NodeId, PoolName, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import AMOUNT_MAX, ResourceSet
 from mesh.core.shapes import GroupPoolSpec, GroupShape
 from mesh.core.wire import encode
 from mesh.ray.stage_runner.execution import class_name
-from mesh.stages.messages import Failure, NodeFailed, NodesSucceeded, StageLost
+from mesh.stages.messages import OUTPUT_CHARS_MAX, OUTPUT_LINES_MAX, Failure, NodeFailed, NodeOutput, NodesSucceeded, StageLost
 from serve_apps.link.calls import read_call
 from serve_apps.requests.errors import MalformedBody, MalformedCall, WrongMesh
 
@@ -63,6 +65,15 @@ ENDS = NodesSucceeded(
     stage=StageId("s"), tasks=tuple(range(PART_TASKS)), since_ms=1, started=(0,) * PART_TASKS, took=(1,) * PART_TASKS, workers=("h:1",)
 )
 
+PRINTED = NodeOutput(
+    stage=StageId("s"),
+    node=NodeId("n"),
+    attempt=1,
+    number=3,
+    at_ms=2,
+    stream="stderr",
+    lines=("\x1b[31m\u202e\t", "ü" * OUTPUT_CHARS_MAX, *[""] * (OUTPUT_LINES_MAX - 2)),
+)
 SAID = [
     (JOIN, Join(record=RECORD, seen=3)),
     (HEARTBEAT, Heartbeat(session=SESSION, record=RECORD, heartbeat_report=HEARTBEAT_REPORT)),
@@ -70,7 +81,8 @@ SAID = [
     (CLAIM, ClaimStage(session=SESSION, stage=StageId("s"), lease=LEASE)),
     (CLAIM, ClaimStage(session=SESSION, stage=StageId("s"), lease=None)),
     (REPORT, Report(claim=CLAIMED, batch=1, messages=(FAILED,))),
-    (REPORT, Report(claim=CLAIMED, batch=1, messages=(ENDS,))),
+    (REPORT, Report(claim=CLAIMED, batch=2, messages=(ENDS,))),
+    (APPEND_OUTPUT, AppendOutput(claim=CLAIMED, batch=1, output=(PRINTED,))),
     (QUEUED, Queued(mesh=EAST)),
     (REMEMBERED, Remembered(mesh=EAST, stages=(StageId("s"),))),
 ]
@@ -92,7 +104,7 @@ def test_error_report_is_read_whatever_its_classes():
 
 def test_every_verb_has_one_name_and_a_port_or_none_at_all():
     assert len({verb.name for verb in VERBS}) == len(VERBS)
-    assert {verb.port for verb in VERBS} == {"", "ledger", "queue", "registry"}
+    assert {verb.port for verb in VERBS} == {"", "ledger", "queue", "registry", "run_log"}
     root_only = {"configure", "reparent", "sweep", "elect", "plan_apply", "revoke", "snapshot", "audit", "history"}
     root_only |= {"submit", "waiting", "deliver", "cancel", "forget", "notify", "inbox", "acknowledge"}
     root_only |= {"drain", "undrain", "note", "conditions", "publish_settings"}

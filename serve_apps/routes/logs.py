@@ -1,0 +1,46 @@
+"""`/v1/runs/{run}/logs`: what the nodes of a run have printed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from mesh.core.ids import RunId
+from serve_apps.requests.access import Asking, summary_within
+from serve_apps.requests.dependencies import Ports
+from serve_apps.requests.openapi import refused
+from serve_apps.routes.runs import PAGE_MAX, RunPath
+from serve_apps.schemas.logs import LogsView
+from serve_apps.services.log_stream import LogFilter, log_page, log_stream
+
+router = APIRouter(prefix="/v1/runs", tags=["runs"])
+
+
+@router.get(
+    "/{run_id}/logs",
+    response_model=LogsView,
+    responses={200: {"content": {"text/event-stream": {}}}, **refused(404)},
+)
+async def show_logs(
+    run_id: RunPath,
+    request: Request,
+    ports: Ports,
+    principal: Asking,
+    node: Annotated[str | None, Query(max_length=200, description="Only output of this node.")] = None,
+    attempt: Annotated[int | None, Query(ge=1, description="Only output of this attempt.")] = None,
+    after: Annotated[int, Query(ge=0, description="Only entries with a greater number.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=PAGE_MAX, description="At most this many entries.")] = 200,
+    follow: Annotated[bool, Query(description="Stream until the run ends, as `Accept: text/event-stream` does.")] = False,
+    last_event_id: Annotated[int | None, Header(ge=0, description="Same as `after`; readers send it when they reconnect.")] = None,
+) -> Response:
+    """Return what the nodes of a run have printed, in pages; or stream it until the run ends (`text/event-stream`)."""
+    await run_in_threadpool(summary_within, ports, principal, run_id)
+    run, start, asked = RunId(run_id), max(after, last_event_id or 0), LogFilter(node=node, attempt=attempt)
+    if follow or "text/event-stream" in request.headers.get("accept", ""):
+        unbuffered = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        return StreamingResponse(log_stream(ports, run, start, asked), media_type="text/event-stream", headers=unbuffered)
+    page = await run_in_threadpool(log_page, ports, run, start, limit, asked)
+    return Response(page.model_dump_json(), media_type="application/json")
