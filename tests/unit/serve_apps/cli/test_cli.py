@@ -84,7 +84,7 @@ def test_submit_of_a_json_file_is_overridden_by_options(world, tmp_path, capsys)
     file.write_text(json.dumps(spec))
     assert run_command(["submit", str(file), "--id", "mine", "--param", "count=2", "--param", "day=friday", "--no-wait", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["id"] == "mine"
-    assert json.loads(world.record("mine").spec)["params"] == {"day": "friday", "count": 2}
+    assert load(world.record("mine").spec).params == {"day": "friday", "count": 2}
 
 
 def test_submit_waits_and_prints_the_result(world, tmp_path, capsys, monkeypatch):
