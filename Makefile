@@ -20,7 +20,7 @@ demo: $(STAMP) ## Start a small federation here, run a workflow on it, show what
 	.venv/bin/schedulemesh demo $(ARGS)
 
 test: $(STAMP) ## All tests but the slow faults, with real Redis and real Ray, by two processes; WORKERS=0: by one
-	$(PY) -m pytest -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1
+	$(PY) -m pytest -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 faults: $(STAMP) ## Kill, freeze, cut off, fill up: every row of the fault plan, and a stack stopped again and again; minutes; see docs/faults.md
 	$(PY) -m pytest -q -m faults -o faulthandler_timeout=$(ROW_S_MAX) tests

@@ -16,6 +16,8 @@ from rich.console import Console, RenderableType
 
 from benchmarks import (
     acquire_granted,
+    compiling,
+    control_path,
     core_decisions,
     demo,
     fan_out,
@@ -78,9 +80,13 @@ ON_THEIR_OWN: dict[str, OnItsOwn] = {
     "core_decisions": OnItsOwn(
         measure=core_decisions.measure, turns=core_decisions.TURNS, table=core_decisions.table, as_json=core_decisions.as_json
     ),
+    "control_path": OnItsOwn(
+        measure=control_path.measure, turns=control_path.TURNS, table=control_path.table, as_json=control_path.as_json
+    ),
     "stage_placement": OnItsOwn(
         measure=stage_placement.measure, turns=stage_placement.TURNS, table=stage_placement.table, as_json=stage_placement.as_json
     ),
+    "compile": OnItsOwn(measure=compiling.measure, turns=compiling.TURNS, table=compiling.table, as_json=compiling.as_json),
     "routing": OnItsOwn(measure=routing.measure, turns=routing.TURNS, table=routing.table, as_json=routing.as_json),
     "lease_ledger": OnItsOwn(
         measure=lease_ledger.measure, turns=lease_ledger.TURNS, table=lease_ledger.table, as_json=lease_ledger.as_json

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 
 import structlog
 
@@ -44,7 +45,7 @@ from mesh.core.ids import MeshId, RunId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
 from mesh.core.wire import decode
-from mesh.stages.messages import NodeSucceeded
+from mesh.stages.messages import NodesSucceeded, NodeSucceeded
 
 log = structlog.get_logger(__name__)
 
@@ -52,6 +53,8 @@ log = structlog.get_logger(__name__)
 LOOKS_MAX = 3
 #: Time limit of one tick for reclaiming what is overdue, so that runs advance too; the next tick goes on.
 SWEEP_MS_MAX = 500
+#: Nodes of one message whose run times are learned; a mean needs no more.
+MEASURED_MAX = 64
 #: Every so many ticks, some sums of the ledger are audited.
 TICKS_PER_COUNT = 10
 
@@ -306,7 +309,7 @@ class Coordinator:
             self._kept.pop(run, None)
 
     def _clear_files(self, record: RunRecord, dropped: tuple[str, ...]) -> None:
-        values = [kept.stored for kept in record.nodes.values()] + [kept.failure.pickled for kept in record.nodes.values() if kept.failure]
+        values = [*record.nodes.stored.values(), *(kept.failure.pickled for kept in record.nodes.rare.values() if kept.failure)]
         keep = frozenset(value.uri for value in values if value is not None and value.uri is not None) - set(dropped)
         _delete_if_possible(partial(self._clear, record.run, keep), f"run {record.run}")
 
@@ -329,8 +332,9 @@ class Coordinator:
             record = self._runs.load(run)
             if record is None:
                 return None
-            self._carry_out(record, record.outbox)
-            self._kept[run] = machine_of(record, self._retrying)
+            machine = machine_of(record, self._retrying)
+            self._carry_out(record, machine.outbox())
+            self._kept[run] = machine
             self._starting.count(record, self._allowed(record))
         return self._kept[run]
 
@@ -379,7 +383,7 @@ class Coordinator:
         starts = as_event(machine.record, allowed, self._starting.preemption(machine.record.tenant))
         change = machine.handle((*events, starts), self._clock.wall_ms())
         machine.record.last_entry = last_entry or machine.record.last_entry
-        machine.record.outbox = change.decisions or machine.record.outbox
+        machine.record.outbox = change.decisions
         if not self._runs.commit(machine.record, change):
             return False
         self._note_run_times(machine.record, change)
@@ -392,10 +396,14 @@ class Coordinator:
     def _note_node_times(self, machine: RunMachine, events: Iterable[RunInput]) -> None:
         """Learn from the nodes that succeeded. A message that came too late is as good a measure as any."""
         for event in events:
-            if isinstance(event, NodeSucceeded) and event.stage in machine.record.stages and event.node in machine.plans:
-                function, mesh = machine.plans[event.node].task.function, machine.record.stages[event.stage].mesh
-                size_bytes = event.stored.size_bytes if event.stored is not None else None
-                self._times.note(machine.record.tenant, function, mesh, event.finished_ms - event.started_ms, size_bytes)
+            if not isinstance(event, (NodeSucceeded, NodesSucceeded)) or event.stage not in machine.record.stages:
+                continue
+            stage = machine.record.stages[event.stage]
+            single = (event,) if isinstance(event, NodeSucceeded) else islice(event.single(stage.nodes), MEASURED_MAX)
+            for end in single:
+                if end.node in machine.plans:
+                    function, size_bytes = machine.plans[end.node].task.function, end.stored.size_bytes if end.stored is not None else None
+                    self._times.note(machine.record.tenant, function, stage.mesh, end.finished_ms - end.started_ms, size_bytes)
 
     def _note_run_times(self, record: RunRecord, change: RunChange) -> None:
         for stage in change.stages:
@@ -434,8 +442,9 @@ class Coordinator:
 
 def _was_cut_short(record: RunRecord, stage: StageRecord) -> bool:
     """Return whether part of the stage was stopped, skipped or recalled, so that its time is no measure of such stages."""
-    nodes = [record.nodes[node] for node in stage.nodes]
-    return any(node.stage != stage.stage or node.state in (NodeState.CANCELLED, NodeState.SKIPPED) for node in nodes)
+    rows = record.nodes.rows(stage.nodes)
+    has_left = not record.nodes.in_stage(rows, stage.stage).all()
+    return has_left or not record.nodes.states_of(rows).isdisjoint((NodeState.CANCELLED, NodeState.SKIPPED))
 
 
 def _delete_if_possible(delete: Callable[[], None], what: str) -> None:

@@ -9,10 +9,10 @@ import re
 
 from dag.errors import NotRequeued, UnknownLetter
 from dag.run.dead_letters import parted
-from dag.run.runs import NodeRecord, RunRecord, RunStore
+from dag.run.node_table import NodeTable
+from dag.run.runs import RunRecord, RunStore
 from dag.run.states import RUN_ENDS
 from dag.spec.checks import RUN_ID_CHARS_MAX
-from dag.spec.plans import blobs_named_in, plans_of
 from dag.spec.spec import load
 from federation.blobs import BlobStore
 from mesh.core.ids import NodeId, RunId
@@ -50,7 +50,7 @@ def requeue(runs: RunStore, blobs: BlobStore, letter: str, now_ms: int) -> RunId
     if dead.state not in RUN_ENDS:
         raise NotRequeued(f"run {run} still goes on; wait for its end, or cancel it")
     spec = load(dead.spec)
-    named = blobs_named_in(plans_of(spec).values())
+    named = spec.calls.blobs()
     code = blobs.get(run, tuple(sorted(named)))
     if len(code) < len(named):
         raise NotRequeued(f"{len(named) - len(code)} pickled functions or arguments of run {run} are gone; submit the graph anew")
@@ -61,7 +61,7 @@ def requeue(runs: RunStore, blobs: BlobStore, letter: str, now_ms: int) -> RunId
         digest=dead.digest,
         spec=dead.spec,
         created_ms=now_ms,
-        nodes={NodeId(node): NodeRecord(node=NodeId(node)) for node in spec.nodes},
+        nodes=NodeTable(map(NodeId, spec.nodes)),
     )
     runs.create(again, code)
     runs.drop_dead(tuple(f"{run}:{node}" for node in dead.nodes))

@@ -134,7 +134,7 @@ def stands_at_gate(record: RunRecord, reasons: Iterable[Reason]) -> bool:
     """Return whether part of the run waits for one of these reasons."""
     wanted = frozenset(reasons)
     stages = (stage.reason for stage in record.stages.values() if stage.state is StageState.PLANNED)
-    nodes = (node.reason for node in record.nodes.values() if node.state is NodeState.BLOCKED)
+    nodes = (node.reason for node in record.nodes.among(NodeState.BLOCKED))
     return any(reason in wanted for reason in (*stages, *nodes))
 
 

@@ -289,7 +289,8 @@ def meshes_in(value: object) -> Iterator[MeshId]:
     """Yield every mesh that a value names: the `mesh` fields of the value and of all dataclasses in it. Keys of labels do not count."""
     if isinstance(value, (tuple, list)):
         for part in value:
-            yield from meshes_in(part)
+            if not isinstance(part, (int, str)):  # A column may have thousands of them.
+                yield from meshes_in(part)
     else:
         kind: Any = type(value)
         for name in _parts_of(kind):

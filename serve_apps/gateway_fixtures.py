@@ -15,7 +15,8 @@ from fastapi import FastAPI
 
 from dag.backlog import BACKLOG_LIMITS, BacklogLimits
 from dag.coordinator import Coordinator
-from dag.run.runs import RunChange, RunEvent, RunRecord, StageRecord
+from dag.run.run_events import RunEvent
+from dag.run.runs import RunChange, RunRecord, StageRecord
 from dag.run.states import NodeState, RunState, StageState
 from dag.store.client_access import Access
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
@@ -152,13 +153,12 @@ class GatewayWorld:
         for node, changed in (nodes or {}).items():
             kept = record.nodes[NodeId(node)]
             before = kept.state
-            record.nodes[NodeId(node)] = kept = replace(kept, **changed)
+            for name, value in changed.items():
+                setattr(kept, name, value)
             events.insert(-1, self._event(record, "node", before.value, kept.state.value, node))
         record.seq += len(events)
         numbered = tuple(replace(event, seq=record.seq - len(events) + place) for place, event in enumerate(events, start=1))
-        change = RunChange(
-            nodes=tuple(record.nodes[NodeId(node)] for node in nodes or {}), stages=tuple(record.stages.values()), events=numbered
-        )
+        change = RunChange(nodes=record.nodes.take_changes(), stages=tuple(record.stages.values()), events=numbered)
         if not self.runs.commit(record, change):
             raise AssertionError(f"run {run} was written concurrently")
         return record

@@ -171,7 +171,12 @@ class World:
 
     def _boot(self, mesh: SimulatedMesh) -> None:
         if mesh.host is None:
-            mesh.host = SimulatedHost(lambda _report: None, self.clock, self.behaviour, mesh.record.mesh, self._note_start)
+            in_columns = (
+                list(self.meshes).index(mesh.record.mesh) % 2 == 0
+            )  # Some meshes report as their runners do with short tasks, others task by task.
+            mesh.host = SimulatedHost(
+                lambda _report: None, self.clock, self.behaviour, mesh.record.mesh, self._note_start, in_columns=in_columns
+            )
         reports: list[HostReport] = []
         mesh.host.listen(reports.append)
         mesh.host.advance()  # Runs what the watchdogs do meanwhile.

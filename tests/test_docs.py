@@ -25,10 +25,11 @@ import mesh
 from dag.client.compiling import compile_graph
 from dag.client.from_ray import RAY_OPTIONS
 from dag.run.states import NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS
+from dag.spec.document import CodeSpec, GraphDocument, NodeSpec, OutputSpec
 from dag.spec.forms import _KNOWN as FORMS
 from dag.spec.options import NodeOptions
 from dag.spec.plans import plans_of
-from dag.spec.spec import CodeSpec, DagSpec, NodeSpec, OutputSpec, parse
+from dag.spec.spec import parse
 from federation.config.sections.section import Section
 from mesh.core.reasons import Reason
 from mesh.core.task_spec import TRANSITIONS
@@ -238,7 +239,7 @@ def test_every_error_code_stands_with_its_status():
     assert own.items() <= documented.items()
 
 
-@pytest.mark.parametrize("model", [DagSpec, NodeSpec, NodeOptions], ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", [GraphDocument, NodeSpec, NodeOptions], ids=lambda model: model.__name__)
 def test_every_key_of_a_graph_stands_in_a_table(model: Any):
     text = {key for cells in rows(text_of("docs/http.md")) for key in re.findall(r"`([^`]+)`", cells[0])}
     assert {field.alias or name for name, field in model.model_fields.items()} <= text

@@ -1,25 +1,29 @@
-"""Compiles the nodes of a graph to a `dag/1` spec."""
+"""Compiles the nodes of a graph to columns, and to a `dag/1` spec."""
 
 from __future__ import annotations
 
-import base64
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 from dag.client.from_ray import foreign
 from dag.client.pickling import by_value as pickled_by_value
 from dag.client.tasks import Node, Task, name_of, signature_of
-from dag.client.writing import FormWriter, exact_bytes, nodes_in
+from dag.client.writing import PARTS_MAX, FormWriter, exact_bytes, is_exact_scalar, nodes_in
 from dag.errors import CycleError, GraphTypeError, NotSerializable, SpecError
+from dag.spec.checks import LITERAL_BYTES_MAX
+from dag.spec.columns import ColumnsBuilder, GraphColumns
+from dag.spec.forms import scalar_bytes
 from dag.spec.graph import circle_in_words
 from dag.spec.strict_json import pointer
 from mesh.core.ids import NodeId
+from mesh.stages.calls import PLAIN, ShapeWriter
 
 Outputs = Node | Mapping[str, Node] | Sequence[Node]
 
+_ONLY_NODES = frozenset({Node})
 #: Name of a single output.
 RESULT = "result"
 _PARAM_BYTES_MAX = 256 * 1024
@@ -36,7 +40,20 @@ def compile_graph(
     on_error: str = "fail_fast",
     by_value: Iterable[ModuleType] = (),
 ) -> dict[str, Any]:
-    """Return the `dag/1` spec of everything that the outputs need: JSON, with the blobs as base64.
+    """Return the `dag/1` spec of everything that the outputs need: JSON, with the blobs as base64. As `compile_columns`."""
+    return compile_columns(outputs, id=id, tenant=tenant, params=params, on_error=on_error, by_value=by_value).as_json()
+
+
+def compile_columns(
+    outputs: Outputs,
+    *,
+    id: str | None = None,  # noqa: A002  the wire's own word
+    tenant: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    on_error: str = "fail_fast",
+    by_value: Iterable[ModuleType] = (),
+) -> GraphColumns:
+    """Return everything that the outputs need, as columns.
 
     A node's id is its `name` or its function's name, with `-2`, `-3` where that is taken. The needs of a node come before it, its
     arguments from left to right. The same graph gets the same ids in every process.
@@ -52,26 +69,206 @@ def compile_graph(
         GraphTypeError: An output is not a node, or an item of `by_value` is not a module.
     """
     named = _named(outputs)
-    nodes = _in_order(named.values())
-    ids = _ids(nodes)
-    writer = FormWriter(ids)
+    compiler = _Compiler()
     with pickled_by_value(by_value):
-        written = {ids[node]: _written(node, ids, writer) for node in nodes}
-    _check_params(params or {}, writer.problems)
-    if writer.problems:
-        raise NotSerializable(tuple(writer.problems))
-    spec: dict[str, Any] = {
+        compiler.add(named.values())
+    problems = compiler.writer.problems
+    _check_params(params or {}, problems)
+    if problems:
+        raise NotSerializable(tuple(problems))
+    ids = compiler.built.ids
+    head: dict[str, Any] = {
         "spec": "dag/1",
         "id": id,
         "tenant": tenant,
         "params": dict(params or {}),
         "on_error": on_error,
-        "code": _code(nodes, ids),
-        "nodes": written,
-        "outputs": {name: {"$ref": ids[node]} for name, node in named.items()},
-        "blobs": {sha256: base64.b64encode(data).decode() for sha256, data in writer.blobs.items()},
+        "code": {"runtime_env": compiler.runtime_env} if compiler.runtime_env else {},
+        "outputs": {name: {"$ref": ids[compiler.place_of[node]]} for name, node in named.items()},
     }
-    return {key: value for key, value in spec.items() if value not in (None, {})}
+    return GraphColumns(
+        head={key: value for key, value in head.items() if value not in (None, {})},
+        calls=compiler.built.calls(),
+        options=compiler.built.options_table(),
+        blobs=compiler.writer.blobs,
+    )
+
+
+class _Compiler:
+    """Appends nodes to columns in one pass, each after its needs."""
+
+    def __init__(self) -> None:
+        self.place_of: dict[Node, int] = {}  #: The nodes that were appended.
+        self.built = ColumnsBuilder()
+        self.writer = FormWriter(self.place_of)
+        self.runtime_env: dict[str, Any] = {}  #: Environment of all nodes; a run has one, because a runner has one.
+        self._first_env = ""  #: The first node that asked for it.
+        self._last = Node(None, (), {}, None)  # type: ignore[arg-type]  # no node has these
+        self._last_known = (0, 0, "")  #: Function, options and name of the last node.
+        self._known: dict[tuple[int, int], tuple[int, int, str]] = {}  #: Function, options and name of nodes, by the `id` of both.
+        self._functions: dict[int, int] = {}  #: Place of functions in their table, by their `id`.
+        self._taken: dict[str, int] = {}  #: Each name to its last number.
+        self._readers: dict[int, int] = {}  #: Place of shapes whose arguments are different nodes, by their number.
+        self._simple: dict[tuple[Any, ...], int] = {}  #: Place of shapes whose arguments are nodes and plain values, by their holes.
+
+    def add(self, outputs: Iterable[Node]) -> None:
+        """Append everything that the outputs need."""
+        place_of = self.place_of
+        opened: dict[Node, None] = {}  #: The path from an output to the present node.
+        pending: list[Node | None] = list(outputs)  #: None: the needs of the last node on the path are done.
+        pending.reverse()
+        while pending:
+            node = pending.pop()
+            if node is None:
+                node, _ = opened.popitem()
+            elif node in place_of:
+                continue
+            elif node in opened:
+                raise _circle(list(opened), node)
+            elif needs := self._open_needs(node):
+                opened[node] = None
+                pending.append(None)
+                needs.reverse()
+                pending += needs
+                continue
+            self._append(node)
+
+    def _open_needs(self, node: Node) -> list[Node]:
+        """Return the nodes that this node needs and that are not appended yet, in reading order, with repeats."""
+        place_of = self.place_of
+        needs: list[Node] = []
+        for given in (node.args, node.kwargs.values(), node.settings.after):
+            for value in given:
+                kind = type(value)
+                if kind is Node:
+                    if value not in place_of:
+                        needs.append(value)
+                elif kind is list or kind is tuple or kind is dict:
+                    needs += [need for need in nodes_in([value]) if need not in place_of]
+        return needs
+
+    def _append(self, node: Node) -> None:
+        built, place_of = self.built, self.place_of
+        if node.function is self._last.function and node.settings is self._last.settings:
+            function, kind, base = self._last_known
+            number = self._taken[base]
+            if (own := f"{base}-{number + 1}") in self._taken:
+                own = self._free_name(base)
+            else:
+                self._taken[base], self._taken[own] = number + 1, 1
+        else:
+            own, (function, kind, _) = self._change_to(node)
+        inputs: Collection[int]
+        if not node.kwargs and _ONLY_NODES.issuperset(map(type, node.args)):
+            inputs = [place_of[need] for need in node.args]
+            found = self._readers.get(len(inputs)) if len(inputs) == 1 or len(set(inputs)) == len(inputs) else None
+            if found is None:
+                found, inputs = self._shape_of(node, own)
+        else:
+            found, inputs = self._shape_of(node, own)
+        place = len(built.ids)
+        built.ids.append(own)
+        built.function.append(function)
+        built.shape.append(found)
+        built.kind.append(kind)
+        built.inputs += inputs
+        if node.settings.after:
+            needs = [need for need in dict.fromkeys(place_of[need] for need in node.settings.after) if need not in inputs]
+            built.after += needs
+            built.ordered += [place] * len(needs)
+        place_of[node] = place
+
+    def _change_to(self, node: Node) -> tuple[str, tuple[int, int, str]]:
+        """Return the id of a node that has another function, or other options, than the node before, and what it shares with others."""
+        pair = (id(node.function), id(node.settings))
+        known = self._known.get(pair)
+        own = self._free_name(self._base_of(node) if known is None else known[2])
+        if known is None:
+            known = self._known[pair] = self._meet(node, own)
+        self._last, self._last_known = node, known
+        return own, known
+
+    def _shape_of(self, node: Node, own: str) -> tuple[int, Collection[int]]:
+        """Return the place of the node's shape, and its inputs; append its plain values."""
+        read: dict[int, int] = {}  #: Places of the inputs, with their numbers.
+        holes: list[int | None] = []  #: Numbers of inputs; None for plain values.
+        values: list[Any] = []
+        for value in (*node.args, *node.kwargs.values()) if node.kwargs else node.args:
+            kind = type(value)
+            if kind is Node:
+                holes.append(read.setdefault(self.place_of[value], len(read)))
+            elif kind in PLAIN and is_exact_scalar(value) and (kind is not str or scalar_bytes(value) <= LITERAL_BYTES_MAX):
+                holes.append(None)
+                values.append(value)
+            else:
+                shape, read, values = self._full_shape(node, own)
+                self.built.values += values
+                return shape, read
+        key = (len(node.args), *node.kwargs, *holes) if node.kwargs else tuple(holes)
+        found = self._simple.get(key)
+        if found is None:
+            found = self._simple[key] = self._full_shape(node, own)[0]
+            if not node.kwargs and len(read) == len(holes):
+                self._readers[len(holes)] = found
+        self.built.values += values
+        return found, read
+
+    def _base_of(self, node: Node) -> str:
+        plain = _NOT_IN_IDS.sub("-", node.settings.name or name_of(node.function)).lstrip(".:[]-")
+        return plain[:_BASE_CHARS_MAX].rstrip("-") or "node"
+
+    def _free_name(self, base: str) -> str:
+        """Return the first free id of a node with this name, and take it."""
+        name, taken = base, self._taken
+        while name in taken:
+            taken[base] += 1
+            name = f"{base}-{taken[base]}"
+        taken.setdefault(name, 1)
+        return name
+
+    def _meet(self, node: Node, own: str) -> tuple[int, int, str]:
+        """Return the places of function and options in their tables, and the name, at the first node of its kind."""
+        settings, function = node.settings, self._functions.get(id(node.function))
+        if function is None:
+            sha256 = self.writer.function(node.function, f"{pointer('/nodes', own)}/function")
+            function = self._functions[id(node.function)] = self.built.function_at(f"blob:{sha256}")
+        wanted = dict(settings.runtime_env)
+        if wanted and not self.runtime_env:
+            self.runtime_env, self._first_env = wanted, own
+        elif wanted and wanted != self.runtime_env:
+            described = f"{self._first_env} and {own} ask for different ones; all nodes of a graph share one, so submit them as two graphs"
+            raise SpecError((("/code/runtime_env", described),))
+        return function, self.built.options_at(settings.on_the_wire()), self._base_of(node)
+
+    def _full_shape(self, node: Node, own: str) -> tuple[int, dict[int, int], list[Any]]:
+        """Return the place of the node's shape, its inputs with their numbers, and its plain values."""
+        place, written = pointer("/nodes", own), ShapeWriter()
+        args = [
+            self._part(written, value, f"{place}/args/{index}", f"argument {words} of {own}")
+            for index, (words, value) in enumerate(zip(_words_of_args(node), node.args, strict=True))
+        ]
+        kwargs = {
+            name: self._part(written, value, pointer(f"{place}/kwargs", name), f"argument {name} of {own}")
+            for name, value in node.kwargs.items()
+        }
+        return self.built.shape_at(args, kwargs, written), written.inputs, written.values
+
+    def _part(self, written: ShapeWriter, value: Any, place: str, words: str) -> Any:
+        if type(value) is list and len(value) <= PARTS_MAX and all(type(part) is Node for part in value):
+            run = written.run([self.place_of[node] for node in value])
+            if run is not None:
+                return run
+        return written.argument(self.writer.argument(value, place, words), _as_it_is)
+
+
+def _as_it_is(place: int) -> int:
+    return place
+
+
+def _circle(path: list[Node], node: Node) -> CycleError:
+    # Each node on the path needs the next one; values flow in the opposite direction.
+    circle = [node, *reversed(path[path.index(node) + 1 :])]
+    return CycleError((("/nodes", circle_in_words([NodeId(repr(each)) for each in circle])),))
 
 
 def _named(outputs: Outputs) -> dict[str, Node]:
@@ -97,65 +294,6 @@ def _shown(given: Any) -> str:
     return f"{given!r} ({described})" if described else repr(given)
 
 
-def _in_order(outputs: Iterable[Node]) -> tuple[Node, ...]:
-    """Return everything that the outputs need, each node once, after its needs."""
-    opened: dict[Node, None] = {}  #: The path from an output to the present node.
-    done: dict[Node, None] = {}
-    pending: list[tuple[Node, bool]] = [(node, False) for node in reversed(list(outputs))]
-    while pending:
-        node, are_needs_done = pending.pop()
-        if are_needs_done:
-            del opened[node]
-            done[node] = None
-        elif node in opened:
-            path = list(opened)
-            # Each node on the path needs the next one; values flow in the opposite direction.
-            circle = [node, *reversed(path[path.index(node) + 1 :])]
-            raise CycleError((("/nodes", circle_in_words([NodeId(repr(each)) for each in circle])),))
-        elif node not in done:
-            opened[node] = None
-            pending.append((node, True))
-            pending.extend((need, False) for need in reversed(list(_needs(node))) if need not in done)
-    return tuple(done)
-
-
-def _needs(node: Node) -> Iterator[Node]:
-    return nodes_in([*node.args, *node.kwargs.values(), *node.settings.after])
-
-
-def _ids(nodes: Iterable[Node]) -> dict[Node, NodeId]:
-    ids: dict[Node, NodeId] = {}
-    taken: dict[str, int] = {}  #: Each name to its last number.
-    for node in nodes:
-        plain = _NOT_IN_IDS.sub("-", node.settings.name or name_of(node.function)).lstrip(".:[]-")
-        base = name = plain[:_BASE_CHARS_MAX].rstrip("-") or "node"
-        while name in taken:
-            taken[base] += 1
-            name = f"{base}-{taken[base]}"
-        taken.setdefault(name, 1)
-        ids[node] = NodeId(name)
-    return ids
-
-
-def _written(node: Node, ids: Mapping[Node, NodeId], writer: FormWriter) -> dict[str, Any]:
-    place, name = pointer("/nodes", ids[node]), ids[node]
-    args = [
-        writer.argument(value, f"{place}/args/{index}", f"argument {words} of {name}")
-        for index, (words, value) in enumerate(zip(_words_of_args(node), node.args, strict=True))
-    ]
-    kwargs = {
-        key: writer.argument(value, pointer(f"{place}/kwargs", key), f"argument {key} of {name}") for key, value in node.kwargs.items()
-    }
-    described: dict[str, Any] = {
-        "function": writer.function(node.function, f"{place}/function"),
-        "args": args,
-        "kwargs": kwargs,
-        "after": list(dict.fromkeys(ids[need] for need in node.settings.after)),
-        "options": node.settings.on_the_wire(),
-    }
-    return {key: value for key, value in described.items() if value}
-
-
 def _words_of_args(node: Node) -> list[str]:
     """Return the names of the function's positional parameters, or their numbers if the signature is unknown."""
     signature = signature_of(node.function)
@@ -177,17 +315,3 @@ def _check_params(params: Mapping[str, Any], problems: list[tuple[str, str]]) ->
             problems.append(
                 (pointer("/params", name), f"is not plain JSON data of at most {_PARAM_BYTES_MAX // 1024} KiB: {type(value).__name__}")
             )
-
-
-def _code(nodes: Iterable[Node], ids: Mapping[Node, NodeId]) -> dict[str, Any]:
-    """Return the runtime environment of all nodes; a run has only one, because a runner has only one."""
-    found: dict[str, Any] = {}
-    first: Node | None = None
-    for node in nodes:
-        wanted = dict(node.settings.runtime_env)
-        if wanted and first is None:
-            found, first = wanted, node
-        elif wanted and first is not None and wanted != found:
-            described = f"{ids[first]} and {ids[node]} ask for different ones; all nodes of a graph share one, so submit them as two graphs"
-            raise SpecError((("/code/runtime_env", described),))
-    return {"runtime_env": found} if found else {}

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from difflib import get_close_matches
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from dag.client.from_ray import (
@@ -165,17 +167,23 @@ class Options:
 Options.__init__ = named_call(Options.__init__)  # type: ignore[method-assign]  # the dataclass makes it
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Node:
     """One call in a graph, made by `.bind`; equal only to itself. Its arguments are read when the graph is submitted.
 
     A node has no value before the run: operations on its value (`_USES_OF_A_VALUE`) raise `GraphTypeError`.
     """
 
+    __slots__ = ("args", "function", "kwargs", "settings")
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     settings: Options
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], settings: Options) -> None:
+        _set_function(self, function)
+        _set_args(self, args)
+        _set_kwargs(self, kwargs)
+        _set_settings(self, settings)
 
     def options(self, **options: Any) -> Node:
         """Return a new node: the same call with other options. Raises GraphTypeError, SpecError."""
@@ -197,6 +205,10 @@ class Node:
     def __repr__(self) -> str:
         return f"<node {self.settings.name or name_of(self.function)}>"
 
+
+# A node refuses `__setattr__`, as its value would be meant. Its slots are set beside that, which is also the fastest way.
+_new_node = object.__new__
+_set_function, _set_args, _set_kwargs, _set_settings = (vars(Node)[name].__set__ for name in ("function", "args", "kwargs", "settings"))
 
 _OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
 #: Methods that Python calls when a program uses a node as if it were its value, with the remedy for each.
@@ -262,9 +274,10 @@ class Task:
     """A function with options, from which `.bind` makes nodes. Calling the task calls the function."""
 
     def __init__(self, function: Callable[..., Any], settings: Options) -> None:
+        functools.update_wrapper(self, function)  # First: it copies the function's own attributes, of any name.
         self.function = function
         self.settings = settings
-        functools.update_wrapper(self, function)
+        self._args_min, self._args_max = _numbers_of_args(function)
 
     def bind(self, *args: Any, **kwargs: Any) -> Node:
         """Return a node that calls the function with these arguments. The node waits for nodes among them, also in lists, tuples and dicts.
@@ -272,6 +285,13 @@ class Task:
         Raises:
             GraphTypeError: The function does not take these arguments.
         """
+        if not kwargs and self._args_min <= len(args) <= self._args_max:
+            node = _new_node(Node)  # As `Node(…)` does, with a call less: a large graph is bound node by node.
+            _set_function(node, self.function)
+            _set_args(node, args)
+            _set_kwargs(node, kwargs)
+            _set_settings(node, self.settings)
+            return node
         signature = signature_of(self.function)
         try:
             if signature is not None:
@@ -334,8 +354,7 @@ def gang(function: Any = None, /, *, size: int, strategy: str = "PACK", **option
 
 def bind(function: Any, /, *args: Any, **kwargs: Any) -> Node:
     """Return a node that calls `function`: a plain function, a `@ray.remote` function or a `Task`. Raises GraphTypeError."""
-    wrapped = function if isinstance(function, Task) else Task(*_plain(function, {}))
-    node: Node = wrapped.bind(*args, **kwargs)
+    node: Node = _task_of(function).bind(*args, **kwargs)
     return node
 
 
@@ -360,6 +379,38 @@ def _plain(function: Any, given: Mapping[str, Any]) -> tuple[Callable[..., Any],
     if any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in _called(function)):
         raise GraphTypeError(f"{name_of(function)} is a generator: a task has one value; bind a function that returns a list")
     return function, settings.changed(given, function)
+
+
+def _task_of(function: Any) -> Any:
+    """Return the task of a function to bind; plain functions, which are compared by identity, have one for all their nodes."""
+    if isinstance(function, Task):
+        return function
+    return _task_of_plain(function) if type(function) in _PLAIN_FUNCTIONS else Task(*_plain(function, {}))
+
+
+@functools.lru_cache(maxsize=256)
+def _task_of_plain(function: Any) -> Any:
+    return Task(*_plain(function, {}))
+
+
+_PLAIN_FUNCTIONS = (FunctionType, BuiltinFunctionType)
+
+
+def _numbers_of_args(function: Callable[..., Any]) -> tuple[int, float]:
+    """Return the least and the greatest number of arguments by position with which the function can be called; (1, 0): unknown."""
+    signature = signature_of(function)
+    if signature is None:
+        return 0, math.inf
+    least, most = 0, 0.0
+    for parameter in signature.parameters.values():
+        is_needed = parameter.default is inspect.Parameter.empty
+        if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
+            least, most = least + is_needed, most + 1
+        elif parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            most = math.inf
+        elif parameter.kind is inspect.Parameter.KEYWORD_ONLY and is_needed:
+            return 1, 0
+    return least, most
 
 
 def _called(function: Callable[..., Any]) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from dag.client.pickling import dumps
@@ -17,7 +17,6 @@ from dag.errors import SpecError
 from dag.spec.checks import LITERAL_BYTES_MAX
 from dag.spec.forms import CONTAINER_BYTES, escaped, key_bytes, scalar_bytes, sha256_of
 from dag.spec.strict_json import is_writable
-from mesh.core.ids import NodeId
 from mesh.stages.spec import ArgumentForm
 
 #: Limit on all pickled bytes of one submission, as base64: the root's limit (16 MiB) less room for the graph itself.
@@ -33,10 +32,10 @@ _LARGEST_SHOWN = 5
 class FormWriter:
     """Writes the functions and arguments of one graph; collects their `blobs`, and `problems` of values that cannot be written."""
 
-    def __init__(self, ids: dict[Node, NodeId]) -> None:
+    def __init__(self, place_of: Mapping[Node, int]) -> None:
         self.blobs: dict[str, bytes] = {}
         self.problems: list[tuple[str, str]] = []
-        self._ids = ids
+        self._place_of = place_of
         self._known: dict[
             int, tuple[object, str]
         ] = {}  #: Hash of each object by its `id`; the object is kept alive, so that no other gets its `id`.
@@ -45,13 +44,13 @@ class FormWriter:
         self._budget_bytes = 0  #: Remaining bytes for literals of the present argument.
         self._parts = 0
 
-    def function(self, function: Callable[..., Any], place: str) -> ArgumentForm:
-        """Return the form of a function. A problem of it is reported once, at its first node."""
+    def function(self, function: Callable[..., Any], place: str) -> str:
+        """Return the hash of a function. A problem of it is reported once, at its first node."""
         words = f"the function {name_of(function)}"
         return self._blob(function, place, words, lambda broken: _blame(function, broken))
 
     def argument(self, value: Any, place: str, words: str) -> ArgumentForm:
-        """Return the form of an argument; `words` describe the argument in messages.
+        """Return the form of an argument, with the places of nodes for their ids; `words` describe the argument in messages.
 
         Raises:
             SpecError: All pickled bytes together exceed the limit.
@@ -64,13 +63,15 @@ class FormWriter:
         if self._parts > PARTS_MAX:
             raise SpecError(((place, f"{words} unfolds to more than {PARTS_MAX} parts"),))
         if isinstance(value, Node):
-            return {"$ref": self._ids[value]}
+            return {"$ref": self._place_of[value]}
         taken = exact_bytes(value, self._budget_bytes)
         if taken is not None:
             self._budget_bytes -= taken
             return escaped(value)
         if depth >= SEARCH_DEPTH_MAX or next(nodes_in([value], depth), None) is None:
-            return self._blob(value, place, words, lambda broken: f"{words} ({type(value).__name__}) cannot be pickled: {broken}")
+            return {
+                "$blob": self._blob(value, place, words, lambda broken: f"{words} ({type(value).__name__}) cannot be pickled: {broken}")
+            }
         if type(value) is dict:
             if all(type(key) is str and is_writable(key) for key in value):
                 return {_escaped_key(key): self._form(part, place, words, depth + 1) for key, part in value.items()}
@@ -80,7 +81,7 @@ class FormWriter:
         parts = [self._form(part, place, words, deeper) for part in value]
         return {"$tuple": parts} if type(value) is tuple else parts
 
-    def _blob(self, value: object, place: str, words: str, blame: Callable[[Exception], str]) -> ArgumentForm:
+    def _blob(self, value: object, place: str, words: str, blame: Callable[[Exception], str]) -> str:
         known = self._known.get(id(value))
         if known is None:
             try:
@@ -90,7 +91,7 @@ class FormWriter:
                 data = b""
             known = self._known[id(value)] = (value, sha256_of(data))
             self._keep(known[1], data, words)
-        return {"$blob": known[1]}
+        return known[1]
 
     def _keep(self, sha256: str, data: bytes, words: str) -> None:
         if sha256 in self.blobs:
@@ -131,7 +132,7 @@ def exact_bytes(value: Any, limit_bytes: int) -> int | None:
                 return None
             taken += CONTAINER_BYTES + (sum(map(key_bytes, part)) if kind is dict else 0)
             pending.extend((below, depth + 1) for below in (part.values() if kind is dict else part))
-        elif _is_exact_scalar(part):
+        elif is_exact_scalar(part):
             taken += scalar_bytes(part)
         else:
             return None
@@ -140,7 +141,8 @@ def exact_bytes(value: Any, limit_bytes: int) -> int | None:
     return taken
 
 
-def _is_exact_scalar(value: Any) -> bool:
+def is_exact_scalar(value: Any) -> bool:
+    """Return whether the value is a text, number, boolean or None that JSON restores exactly."""
     kind = type(value)
     if kind is int:
         return bool(-_INT_BOUND <= value < _INT_BOUND)

@@ -3,6 +3,9 @@
 The run as values:
 
     runs          the records of a run, and the port of their store
+    node_table    the state of its nodes, in columns
+    node_facts    these columns, values that nodes share, and what few nodes have
+    run_events    its events, and ranges of them
     dead_letters  nodes that failed for good, kept for an operator
     sending       a stage as its mesh gets it
     states        states and transitions of runs, stages and nodes

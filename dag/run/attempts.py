@@ -7,10 +7,10 @@ The federation limits the other two.
 from __future__ import annotations
 
 from dag.run.completion import Completion
+from dag.run.node_table import NodeRecord
 from dag.run.recalls import Recalls
 from dag.run.retrying import RetryRules
 from dag.run.run_status import RunStatus
-from dag.run.runs import NodeRecord
 from dag.run.state_writer import PREEMPTED_COUNT, StateWriter
 from dag.run.states import RunState
 from dag.spec.plans import NodePlan

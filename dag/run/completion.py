@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from dag.run.dead_letters import MESSAGE_CHARS_MAX, DeadLetter
 from dag.run.deliveries import Deliveries
+from dag.run.node_table import NodeRecord
 from dag.run.run_status import SENT, RunStatus
-from dag.run.runs import CancelStage, ForgetRun, NodeRecord
+from dag.run.runs import CancelStage, ForgetRun
 from dag.run.state_writer import StateWriter
 from dag.run.states import NODE_ENDS, NodeState, RunState, StageState
 from dag.spec.plans import blobs_named_in
@@ -72,7 +73,6 @@ class Completion:
                 kept = self._record.nodes[reader]
                 if kept.state is NodeState.SKIPPED:
                     kept.roots = tuple(dict.fromkeys((*kept.roots, failed.node)))
-                    self._writer.touch(kept)
                 elif kept.state not in NODE_ENDS:
                     if kept.stage is not None and kept.stage != source_stage and kept.state is NodeState.ASSIGNED:
                         self._deliveries.withhold(self._record.stages[kept.stage], source)
@@ -99,8 +99,7 @@ class Completion:
                 self._writer.stage(stage, StageState.ENDED)
 
     def _drop_unsent(self, state: NodeState, reason: Reason, roots: tuple[NodeId, ...]) -> None:
-        unsent = (NodeState.WAITING, NodeState.BLOCKED)
-        self._drop([kept for kept in self._record.nodes.values() if kept.state in unsent], state, reason, roots)
+        self._drop(self._record.nodes.among(NodeState.WAITING, NodeState.BLOCKED), state, reason, roots)
 
     def _drop(self, nodes: Iterable[NodeRecord], state: NodeState, reason: Reason, roots: tuple[NodeId, ...]) -> None:
         for node in nodes:
@@ -128,10 +127,11 @@ class Completion:
             if stage.state is StageState.PLANNED:
                 self._writer.stage(stage, StageState.ENDED)
         plans = self._run_status.plans
-        outputs = {node for node, plan in plans.items() if plan.is_output}
-        stored = {node: kept.stored for node, kept in self._record.nodes.items() if kept.stored is not None}
-        pickled = [kept.failure.pickled for kept in self._record.nodes.values() if kept.failure is not None]
-        kept_values = [value for node, value in stored.items() if node in outputs] + [value for value in pickled if value is not None]
+        nodes = self._record.nodes
+        stored = {nodes.names[row]: value for row, value in nodes.stored.items()}
+        outputs = {node for node in stored if plans[node].is_output}
+        pickled = [kept.failure.pickled for kept in nodes.rare.values() if kept.failure is not None]
+        kept_values = [stored[node] for node in outputs] + [value for value in pickled if value is not None]
         code = blobs_named_in(plans.values()) if state is RunState.FAILED else frozenset()  # An operator may requeue its dead letters.
         self._writer.decide(
             ForgetRun(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dag.run.runs import DeliverInput, NodeRecord, StageRecord
+from dag.run.node_table import NodeRecord
+from dag.run.runs import DeliverInput, StageRecord
 from dag.run.state_writer import StateWriter
 from dag.run.states import STAGE_ENDS
 from mesh.core.ids import NodeId

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dag.run.attempts import Attempts
 from dag.run.completion import Completion
 from dag.run.deliveries import Deliveries
+from dag.run.node_table import NodeRecord
 from dag.run.run_status import RunStatus
-from dag.run.runs import NodeRecord, StageRecord
+from dag.run.runs import StageRecord
 from dag.run.state_writer import PREEMPTED_COUNT, StateWriter
 from dag.run.states import NodeState
 from mesh.core.ids import NodeId
@@ -36,7 +37,12 @@ class Losses:
         left = self._run_status.left(stage)
         if self._completion.drop_if_stopping(left):
             return
-        held = [] if keeps_values else [kept.node for kept in self._record.nodes.values() if _is_held_by(kept, stage)]
+        nodes = self._record.nodes
+        held = (
+            [nodes.names[row] for row in nodes.held_by(stage.mesh, stage.incarnation).tolist()]
+            if stage.incarnation and not keeps_values
+            else []
+        )
         for node in left:
             if self._run_status.is_left(stage, node.node):  # A recall of an earlier node may have taken it out of the stage.
                 self._lose_with_stage(node, stage, reason)
@@ -69,7 +75,6 @@ class Losses:
             if not any(self._run_status.is_left(stage, reader) for reader in self._run_status.edges.readers[node]):
                 return  # The readers were recalled, so the message is about an earlier attempt.
             kept.stored = None
-            self._writer.touch(kept)
         self.lose_values([node])
 
     def lose_values(self, nodes: Iterable[NodeId], reason: Reason = Reason.VALUE_LOST, *, with_inputs: bool = False) -> None:
@@ -89,8 +94,3 @@ class Losses:
             if with_inputs:
                 needed = (self._record.nodes[need] for need in self._run_status.plans[kept.node].task.inputs)
                 pending.extend(need.node for need in needed if need.stored is None and (need.mesh, need.incarnation) == holder)
-
-
-def _is_held_by(kept: NodeRecord, stage: StageRecord) -> bool:
-    held = kept.state is NodeState.SUCCEEDED and kept.stored is None
-    return held and stage.incarnation > 0 and (kept.mesh, kept.incarnation) == (stage.mesh, stage.incarnation)

@@ -22,12 +22,13 @@ from dag.run.completion import Completion
 from dag.run.deliveries import Deliveries
 from dag.run.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced, StagesMoved, StartsAllowed, WaitsLimited
 from dag.run.losses import Losses
+from dag.run.node_table import NodeRecord
 from dag.run.placing import Placing
 from dag.run.recalls import Recalls
 from dag.run.reports import Reports
 from dag.run.retrying import RETRY_RULES, RetryRules
 from dag.run.run_status import NOT_BEGUN, RunStatus
-from dag.run.runs import NodeRecord, RunChange, RunRecord, StageRecord
+from dag.run.runs import Decision, RunChange, RunRecord, SendAgain, StageRecord
 from dag.run.stage_dispatch import StageDispatch
 from dag.run.state_writer import StateWriter
 from dag.run.states import RUN_ENDS, NodeState, RunState, StageState
@@ -66,8 +67,7 @@ class RunMachine:
     ) -> None:
         self.record = record
         self.plans = plans
-        for node in plans:
-            record.nodes.setdefault(node, NodeRecord(node=node))
+        record.nodes.add(plans)
         self._writer = writer = StateWriter(record)
         self._run_status = run_status = RunStatus(record, plans, writer, on_error)
         deliveries = Deliveries(writer)
@@ -130,7 +130,7 @@ class RunMachine:
         """Copy the reason of the first blocked node or waiting stage to the run, for the one line per run that `runs` shows."""
         if self.record.state is not RunState.RUNNING:
             return
-        waiting: list[NodeRecord | StageRecord] = [self.record.nodes[node] for node in sorted(self._writer.blocked)]
+        waiting: list[NodeRecord | StageRecord] = [*self._writer.blocked]
         waiting += [stage for stage in self.record.stages.values() if stage.state in NOT_BEGUN and stage.detail]
         if not any(stage.state is StageState.RUNNING for stage in self.record.stages.values()):
             waiting.sort(key=lambda one: one.reason not in PASSING)  # Stable: a reason that passes goes first.
@@ -142,9 +142,14 @@ class RunMachine:
         """Return whether a part of the run is about to be considered by its mesh, or waits for its retry."""
         if any(stage.state is StageState.QUEUED and not stage.detail for stage in self.record.stages.values()):
             return True
-        return any(
-            kept.state is NodeState.WAITING and kept.stage is None and kept.not_before_ms > self._writer.now_ms
-            for kept in self.record.nodes.values()
+        retried = (row for row, rare in self.record.nodes.rare.items() if rare.not_before_ms > self._writer.now_ms)
+        return any(kept.state is NodeState.WAITING and kept.stage is None for kept in map(self.record.nodes.at, retried))
+
+    def outbox(self) -> tuple[Decision, ...]:
+        """Return the decisions of the last commit, for a record that was loaded."""
+        stages, dispatch = self.record.stages, self._dispatch
+        return tuple(
+            dispatch.decision(stages[each.stage], each.preemption) if isinstance(each, SendAgain) else each for each in self.record.outbox
         )
 
     # -- what others ask -----------------------------------------------------------------------------------------------

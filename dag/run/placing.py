@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import count
 
+import numpy as np
+
 from dag.run.events import Blockage, NodesPlaced
 from dag.run.run_status import RunStatus
 from dag.run.runs import StageRecord
@@ -25,9 +27,13 @@ class Placing:
         """Return the nodes to route, as `dag.machine.RunMachine.unplaced` does."""
         if self._record.state not in (RunState.PENDING, RunState.RUNNING) or self._run_status.is_stopping():
             return ()
-        waiting = (NodeState.WAITING, NodeState.BLOCKED)
-        found = [node for node in self._run_status.plans if (kept := self._record.nodes[node]).stage is None and kept.state in waiting]
-        held = {node for node in found if self._record.nodes[node].not_before_ms > now_ms}
+        nodes = self._record.nodes
+        if not nodes.count(NodeState.WAITING, NodeState.BLOCKED):
+            return ()
+        rows = self._run_status.edges.order
+        rows = rows[nodes.are(nodes.columns.state[rows], (NodeState.WAITING, NodeState.BLOCKED))]
+        found = [nodes.names[row] for row in rows[nodes.without_stage(rows)].tolist()]
+        held = {nodes.names[row] for row, rare in nodes.rare.items() if rare.not_before_ms > now_ms}.intersection(found)
         if held:
             for node in found:
                 if not held.isdisjoint(self._run_status.edges.needs[node]):
@@ -59,7 +65,7 @@ class Placing:
 
         Each retry dissolves all planned stages. Without reuse of the names, the records of a run would grow without limit.
         """
-        named = {kept.stage for kept in self._record.nodes.values()}
+        named = self._record.nodes.stages()
         stages = tuple(self._record.stages.values())
         for stage in stages:
             if stage.state is StageState.ENDED and not (stage.sent_ms or stage.nodes) and stage.stage not in named:
@@ -71,9 +77,12 @@ class Placing:
         stage.why_here = event.placements[stage.nodes[0]].why
         self._record.stages[stage.stage] = stage
         self._writer.note_stage(stage, None, None, stage.why_here)
-        for node in stage.nodes:
-            kept = self._record.nodes[node]
-            kept.stage, kept.mesh, kept.detail, kept.reason = stage.stage, stage.mesh, event.placements[node].why, None
-            if kept.state is NodeState.BLOCKED:
-                self._writer.node(kept, NodeState.WAITING)
-            self._writer.touch(kept)
+        nodes, rows = self._record.nodes, self._run_status.rows(stage)
+        nodes.put(rows, stage.stage, stage.mesh)
+        of_why: dict[str, list[int]] = {}
+        for node, row in zip(stage.nodes, rows.tolist(), strict=True):
+            of_why.setdefault(event.placements[node].why, []).append(row)
+        for why, alike in of_why.items():
+            nodes.say(np.array(alike, dtype=np.intp), None, why)
+        for row in rows[nodes.are(nodes.columns.state[rows], (NodeState.BLOCKED,))].tolist():
+            self._writer.node(nodes.at(row), NodeState.WAITING)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dag.run.deliveries import Deliveries
+from dag.run.node_table import NodeRecord
 from dag.run.run_status import RunStatus
-from dag.run.runs import NodeRecord, StageRecord
+from dag.run.runs import StageRecord
 from dag.run.state_writer import StateWriter
 from dag.run.states import NODE_ENDS, NodeState, StageState
 from mesh.core.ids import NodeId, StageId
@@ -22,8 +23,6 @@ class Recalls:
     def restart(self, node: NodeRecord, reason: Reason, detail: str) -> None:
         """Begin a new attempt of the node, and recall all nodes that were sent to wait for it."""
         before = node.state
-        if before in NODE_ENDS:
-            self._writer.open += 1
         old_stage = node.stage
         self._take_back_readers(node.node, old_stage)
         node.attempt += 1
@@ -33,7 +32,6 @@ class Recalls:
         node.progress = node.progress if node.checkpoint is not None else None
         self._has_gaps = True
         node.reason, node.detail, node.started_ms, node.finished_ms = reason, detail, 0, 0
-        self._writer.touch(node)
         self._writer.note(
             "node", node=node, before=before.value, after=NodeState.WAITING.value, reason=reason, detail=detail, stage=old_stage
         )
@@ -69,7 +67,6 @@ class Recalls:
             node.waits_since_ms = 0  # The wait ended when the mesh began the stage.
         node.stage, node.mesh = None, None
         self._has_gaps = True
-        self._writer.touch(node)
 
     def _may_have_begun(self, node: NodeRecord) -> bool:
         """Return whether the mesh may run the node without having reported that yet. An attempt number must name one execution.

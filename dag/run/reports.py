@@ -6,13 +6,18 @@ result.
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dag.run.attempts import Attempts
 from dag.run.completion import Completion
 from dag.run.deliveries import Deliveries
 from dag.run.losses import Losses
+from dag.run.node_facts import KeptCheckpoint, Rows
+from dag.run.node_table import NodeRecord, NodeTable
 from dag.run.recalls import Recalls
-from dag.run.run_status import RunStatus
-from dag.run.runs import DropValue, KeptCheckpoint, NodeRecord, StageRecord
+from dag.run.run_status import SENT, RunStatus
+from dag.run.runs import DropValue, StageRecord
 from dag.run.state_writer import StateWriter
 from dag.run.states import NODE_ENDS, STAGE_ENDS, NodeState, StageState
 from mesh.core.counting import counted
@@ -23,6 +28,7 @@ from mesh.stages.messages import (
     NodeCheckpoint,
     NodeFailed,
     NodeProgress,
+    NodesSucceeded,
     NodeStarted,
     NodeSucceeded,
     StageEnded,
@@ -73,6 +79,8 @@ class Reports:
             self._take_change(stage, message)
         elif isinstance(message, InputLost):
             self._losses.lose_input(stage, message.node)
+        elif isinstance(message, NodesSucceeded):
+            self._take_ends(stage, message)
         else:
             node = self._record.nodes.get(message.node)
             if node is not None and node.stage == stage.stage and node.attempt == message.attempt and node.state not in NODE_ENDS:
@@ -89,22 +97,71 @@ class Reports:
             before, stage.slots = stage.slots, message.slots
             self._writer.note_stage(stage, stage.state, stage.reason, f"{counted(message.slots, 'slot')} instead of {before}")
 
+    def _take_ends(self, stage: StageRecord, message: NodesSucceeded) -> None:
+        """Handle each entry as a start and an end of its own, all of them at once where none concerns another.
+
+        A success may restart its node, if another stage waits for its value and cannot get it. This may recall nodes of later entries.
+        So the entries up to that one are handled, then what the success leads to, then the others.
+        """
+        nodes, of_stage = self._record.nodes, self._run_status.rows(stage)
+        tasks = np.array(message.tasks, dtype=np.intp)
+        entries = np.flatnonzero(tasks < len(of_stage))
+        rows = of_stage[tasks[entries]]
+        attempts = np.array(message.attempts, dtype=np.int64)[entries] if message.attempts else np.ones(len(rows), dtype=np.int64)
+        while True:
+            columns = nodes.columns
+            is_current = (
+                (columns.attempt[rows] == attempts) & ~nodes.are(columns.state[rows], NODE_ENDS) & nodes.in_stage(rows, stage.stage)
+            )
+            is_current &= _is_first(rows)
+            entries, rows, attempts = entries[is_current], rows[is_current], attempts[is_current]
+            if not len(rows) or stage.state in STAGE_ENDS:
+                return
+            concerned, upto = self._with_readers_elsewhere(stage, message, entries, rows)
+            self._note_placed(stage)
+            self._succeed_many(stage, message, entries[:upto], rows[:upto])
+            for place in concerned:
+                self._pass_on(nodes.at(rows[place].item()), stage)
+            entries, rows, attempts = entries[upto:], rows[upto:], attempts[upto:]
+
+    def _with_readers_elsewhere(self, stage: StageRecord, message: NodesSucceeded, entries: Rows, rows: Rows) -> tuple[list[int], int]:
+        """Return the places of entries whose value a stage elsewhere waits for, and the number of entries to handle at once."""
+        nodes, edges = self._record.nodes, self._run_status.edges.of(rows)
+        is_open = edges.is_read & ~nodes.are(nodes.columns.state[edges.rows], NODE_ENDS) & ~nodes.in_stage(edges.rows, stage.stage)
+        if not is_open.any():
+            return [], len(rows)
+        concerned: dict[int, None] = {}
+        for place, reader in zip(edges.places[is_open].tolist(), edges.rows[is_open].tolist(), strict=True):
+            name = nodes.at(reader).stage
+            if name is None or not _waits_elsewhere(self._record.stages[name], stage):
+                continue
+            concerned[place] = None
+            if message.stored.get(entries[place].item()) is None or nodes.names[rows[place]] in self._record.stages[name].delivered:
+                return list(concerned), place + 1
+        return list(concerned), len(rows)
+
+    def _succeed_many(self, stage: StageRecord, message: NodesSucceeded, entries: Rows, rows: Rows) -> None:
+        nodes = self._record.nodes
+        self._restart_waits(self._run_status.edges.of(rows).rows)
+        self._writer.succeed(stage, message, entries, rows)
+        if message.stored or nodes.stored:
+            for entry, row in zip(entries.tolist(), rows.tolist(), strict=True):
+                nodes.store(row, message.stored.get(entry))
+        for row in nodes.rare.keys() & set(rows.tolist()) if nodes.rare else ():
+            self._writer.drop_checkpoint(nodes.at(row))
+
     def _take_node(self, node: NodeRecord, message: NodeStarted | NodeSucceeded | NodeFailed | TaskNote) -> None:
         if isinstance(message, NodeCheckpoint):
             self._keep_checkpoint(node, message)
             return
         if isinstance(message, NodeProgress):
             node.progress = message.progress / PROGRESS_WHOLE
-            self._writer.touch(node)
             return
         if isinstance(message, CheckpointRefused):
             same = node.state.value
             self._writer.note("node", node=node, before=same, after=same, reason=message.reason, detail=message.detail)
             return
-        stage = self._run_status.stage_of(node)
-        if stage.state is StageState.RUNNING and stage.reason is not None:  # The stage waited for room in Ray, and now has it.
-            stage.reason, stage.detail = None, ""
-            self._writer.note_stage(stage, stage.state, None, "")
+        self._note_placed(self._run_status.stage_of(node))
         node.started_ms = message.started_ms
         if isinstance(message, NodeStarted):
             if node.state is NodeState.ASSIGNED:
@@ -114,6 +171,12 @@ class Reports:
         else:
             node.finished_ms = message.finished_ms
             self._attempts.fail(node, message.failure)
+
+    def _note_placed(self, stage: StageRecord) -> None:
+        """Record that a stage that waited for room in Ray has it: a task of it runs."""
+        if stage.state is StageState.RUNNING and stage.reason is not None:
+            stage.reason, stage.detail = None, ""
+            self._writer.note_stage(stage, stage.state, None, "")
 
     def _keep_checkpoint(self, node: NodeRecord, message: NodeCheckpoint) -> None:
         """Keep the checkpoint in place of the one before, unless a report that was sent again is older."""
@@ -125,7 +188,6 @@ class Reports:
         node.checkpoint = KeptCheckpoint(
             attempt=message.attempt, number=message.number, saved_ms=self._writer.now_ms, stored=message.stored
         )
-        self._writer.touch(node)
 
     def _refuse_checkpoint(self, message: NodeCheckpoint) -> None:
         """Delete a checkpoint that came too late, unless it is the kept one, reported again."""
@@ -154,17 +216,21 @@ class Reports:
         node.finished_ms, node.stored, node.incarnation = message.finished_ms, message.stored, stage.incarnation
         self._writer.drop_checkpoint(node)
         self._writer.node(node, NodeState.SUCCEEDED, detail=message.worker)
-        for follower in self._run_status.edges.followers[node.node]:  # The wait for quota begins now: the followers could not start before.
-            kept = self._record.nodes[follower]
-            if kept.waits_since_ms and kept.state in _NOT_STARTED:
-                kept.waits_since_ms = self._writer.now_ms
-                self._writer.touch(kept)
+        self._restart_waits(self._run_status.edges.of(np.array([node.row])).rows)
+        self._pass_on(node, stage)
+
+    def _restart_waits(self, followers: Rows) -> None:
+        """Count the wait for quota of nodes from now on: they could not start before."""
+        columns = self._record.nodes.columns
+        followers = followers[(columns.waits_since_ms[followers] != 0) & NodeTable.are(columns.state[followers], _NOT_STARTED)]
+        columns.waits_since_ms[followers] = self._writer.now_ms
+        self._record.nodes.touch(followers)
+
+    def _pass_on(self, node: NodeRecord, stage: StageRecord) -> None:
+        """Give the node's value to the stages elsewhere that wait for it, or compute it again for them."""
         for reader_stage in self._run_status.waiting_stages(node.node):
-            if reader_stage.stage == stage.stage or (reader_stage.mesh, reader_stage.incarnation) == (stage.mesh, stage.incarnation):
-                continue
-            if reader_stage.state is StageState.QUEUED and reader_stage.mesh == stage.mesh:
-                continue  # The stage may get the same runner; `_start_stage` checks.
-            self._losses.lose_input(reader_stage, node.node)
+            if _waits_elsewhere(reader_stage, stage):
+                self._losses.lose_input(reader_stage, node.node)
 
     def _end_stage(self, stage: StageRecord) -> None:
         stage.ended_ms = self._writer.now_ms
@@ -173,3 +239,18 @@ class Reports:
         if not self._completion.drop_if_stopping(left):
             for node in left:  # The mesh dropped these nodes, so they are placed again.
                 self._recalls.recall(node)
+
+
+def _waits_elsewhere(reader: StageRecord, stage: StageRecord) -> bool:
+    """Return whether a sent stage that reads a value of `stage` cannot have it in the memory of its runner."""
+    if reader.state not in SENT or reader.stage == stage.stage or (reader.mesh, reader.incarnation) == (stage.mesh, stage.incarnation):
+        return False
+    # A queued stage of the same mesh may get the same runner; `_start_stage` checks.
+    return not (reader.state is StageState.QUEUED and reader.mesh == stage.mesh)
+
+
+def _is_first(rows: Rows) -> NDArray[np.bool_]:
+    """Return which rows have not come before."""
+    found = np.zeros(len(rows), dtype=np.bool_)
+    found[np.unique(rows, return_index=True)[1]] = True
+    return found

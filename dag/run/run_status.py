@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
+from itertools import chain, repeat
+from typing import NamedTuple
 
-from dag.run.runs import NodeRecord, RunRecord, StageRecord
+import numpy as np
+from numpy.typing import NDArray
+
+from dag.run.node_facts import Rows
+from dag.run.node_table import NodeRecord, NodeTable
+from dag.run.runs import RunRecord, StageRecord
 from dag.run.state_writer import StateWriter
 from dag.run.states import NODE_ENDS, NodeState, RunState, StageState
 from dag.spec.plans import NodePlan
@@ -34,24 +42,83 @@ def waiting_state(reason: Reason | None) -> RunState:
     return RunState.BLOCKED if reason is not None and reason not in PASSING else RunState.WAITING
 
 
+class EdgeRows(NamedTuple):
+    """Edges from or to some nodes, as columns."""
+
+    places: Rows  #: Position of the node among those that were asked about.
+    rows: Rows  #: The node at the other end.
+    is_read: NDArray[np.bool_]  #: Whether the value is read; else the edge is of order only.
+
+
 class Edges:
-    """The edges of a graph, which never change.
+    """The edges of a graph, which never change. Nodes are named by their rows where many of them are asked about.
 
     Attributes:
+        order: The rows of all nodes, in topological order.
         needs: Each node to the nodes that it waits for, for their values or for the order only.
-        followers: Each node to the nodes that wait for it.
-        readers: Each node to the followers that read its value.
     """
 
-    def __init__(self, plans: Mapping[NodeId, NodePlan]) -> None:
-        self.needs = {node: tuple(dict.fromkeys((*plan.task.inputs, *plan.task.after))) for node, plan in plans.items()}
-        self.followers: dict[NodeId, list[NodeId]] = {node: [] for node in plans}
-        self.readers: dict[NodeId, list[NodeId]] = {node: [] for node in plans}
+    def __init__(self, plans: Mapping[NodeId, NodePlan], nodes: NodeTable) -> None:
+        self._plans = plans
+        self.order = nodes.rows(plans)
+        self.needs = {node: (*plan.task.inputs, *plan.task.after) for node, plan in plans.items()}
+        count = len(nodes)
+        targets = np.repeat(self.order, [len(needs) for needs in self.needs.values()])
+        sources = nodes.rows(chain.from_iterable(self.needs.values()))
+        is_read = np.fromiter(
+            chain.from_iterable(chain(repeat(1, len(plan.task.inputs)), repeat(0, len(plan.task.after))) for plan in plans.values()),
+            dtype=np.bool_,
+            count=len(sources),
+        )
+        self._to, self._from = _Ends.of(count, targets, sources, is_read), _Ends.of(count, sources, targets, is_read)
+
+    @cached_property
+    def followers(self) -> dict[NodeId, list[NodeId]]:
+        """Each node to the nodes that wait for it."""
+        followers: dict[NodeId, list[NodeId]] = {node: [] for node in self._plans}
         for node, needs in self.needs.items():
             for need in needs:
-                self.followers[need].append(node)
-                if need in plans[node].task.inputs:
-                    self.readers[need].append(node)
+                followers[need].append(node)
+        return followers
+
+    @cached_property
+    def readers(self) -> dict[NodeId, list[NodeId]]:
+        """Each node to the followers that read its value."""
+        readers: dict[NodeId, list[NodeId]] = {node: [] for node in self._plans}
+        for node, plan in self._plans.items():
+            for need in plan.task.inputs:
+                readers[need].append(node)
+        return readers
+
+    def to(self, rows: Rows) -> EdgeRows:
+        """Return the edges to these nodes, from the nodes that they wait for."""
+        return self._to.at(rows)
+
+    def of(self, rows: Rows) -> EdgeRows:
+        """Return the edges from these nodes, to the nodes that wait for them."""
+        return self._from.at(rows)
+
+
+class _Ends(NamedTuple):
+    """Edges, ordered by the node at one end."""
+
+    first: Rows  #: Position of each node's first edge, and of the end.
+    rows: Rows  #: The node at the other end of each edge.
+    is_read: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, count: int, ends: Rows, others: Rows, is_read: NDArray[np.bool_]) -> _Ends:
+        by_end = np.argsort(ends, kind="stable")
+        first = np.zeros(count + 1, dtype=np.intp)
+        np.cumsum(np.bincount(ends, minlength=count), out=first[1:])
+        return cls(first, others[by_end], is_read[by_end])
+
+    def at(self, rows: Rows) -> EdgeRows:
+        lengths = self.first[rows + 1] - self.first[rows]
+        places = np.repeat(np.arange(len(rows)), lengths)
+        before = np.cumsum(lengths) - lengths
+        edges = np.repeat(self.first[rows] - before, lengths) + np.arange(len(places))
+        return EdgeRows(places, self.rows[edges], self.is_read[edges])
 
 
 class RunStatus:
@@ -67,7 +134,8 @@ class RunStatus:
     def __init__(self, record: RunRecord, plans: Mapping[NodeId, NodePlan], writer: StateWriter, on_error: str) -> None:
         self.record = record
         self.plans = plans
-        self.edges = Edges(plans)
+        self.edges = Edges(plans, record.nodes)
+        self._rows: dict[StageId, tuple[tuple[NodeId, ...], Rows]] = {}
         self._writer = writer
         self.fails_fast = on_error == "fail_fast"
 
@@ -83,7 +151,7 @@ class RunStatus:
 
     def failed(self) -> tuple[NodeId, ...]:
         """Return the nodes that failed for good."""
-        return tuple(node for node, kept in self.record.nodes.items() if kept.state is NodeState.FAILED)
+        return tuple(kept.node for kept in self.record.nodes.among(NodeState.FAILED))
 
     # -- of a node -----------------------------------------------------------------------------------------------------
 
@@ -99,10 +167,14 @@ class RunStatus:
         readers = self.edges.readers[node]
         return self.plans[node].is_output or any(self.record.nodes[reader].state not in NODE_ENDS for reader in readers)
 
-    def leaves(self, node: NodeId, mesh: MeshId) -> bool:
-        """Return whether the value has a reader outside the mesh: the user, or a node that is or may be placed elsewhere."""
-        readers = (self.record.nodes[reader] for reader in self.edges.readers[node])
-        return self.plans[node].is_output or any(kept.mesh != mesh and kept.state not in NODE_ENDS for kept in readers)
+    def leaving(self, stage: StageRecord) -> NDArray[np.bool_]:
+        """Return which values of a stage have a reader outside its mesh: the user, or a node that is or may be placed elsewhere."""
+        nodes = self.record.nodes
+        leaves = np.fromiter((self.plans[node].is_output for node in stage.nodes), dtype=np.bool_, count=len(stage.nodes))
+        edges = self.edges.of(self.rows(stage))
+        outside = edges.is_read & ~nodes.are(nodes.columns.state[edges.rows], NODE_ENDS) & ~nodes.on_mesh(edges.rows, stage.mesh)
+        leaves[edges.places[outside]] = True
+        return leaves
 
     def value_at(self, node: NodeId) -> MeshId | None:
         """Return the only mesh that has the node's value, because the value is not stored; None if any mesh can get it."""
@@ -128,6 +200,13 @@ class RunStatus:
 
     # -- of a stage ----------------------------------------------------------------------------------------------------
 
+    def rows(self, stage: StageRecord) -> Rows:
+        """Return the rows of the stage's nodes."""
+        known = self._rows.get(stage.stage)
+        if known is None or known[0] is not stage.nodes:
+            known = self._rows[stage.stage] = (stage.nodes, self.record.nodes.rows(stage.nodes))
+        return known[1]
+
     def is_left(self, stage: StageRecord, node: NodeId) -> bool:
         """Return whether the node is in the stage and has not ended."""
         kept = self.record.nodes[node]
@@ -135,12 +214,17 @@ class RunStatus:
 
     def left(self, stage: StageRecord) -> list[NodeRecord]:
         """Return the stage's nodes that have not ended."""
-        return [self.record.nodes[node] for node in stage.nodes if self.is_left(stage, node)]
+        nodes, rows = self.record.nodes, self.rows(stage)
+        rows = rows[~nodes.are(nodes.columns.state[rows], NODE_ENDS)]
+        return [nodes.at(row) for row in rows[nodes.in_stage(rows, stage.stage)].tolist()]
 
     def external(self, stage: StageRecord) -> tuple[NodeId, ...]:
         """Return the nodes outside the stage whose values the stage reads."""
-        inside = set(stage.nodes)
-        return tuple(dict.fromkeys(need for node in stage.nodes for need in self.plans[node].task.inputs if need not in inside))
+        if len(stage.nodes) == len(self.record.nodes):
+            return ()
+        edges = self.edges.to(self.rows(stage))
+        outside = edges.rows[edges.is_read & ~np.isin(edges.rows, self.rows(stage))]
+        return tuple(self.record.nodes.names[row] for row in dict.fromkeys(outside.tolist()))
 
     def waiting_stages(self, node: NodeId) -> tuple[StageRecord, ...]:
         """Return the sent stages that contain a reader of `node`."""

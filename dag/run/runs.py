@@ -10,49 +10,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from dag.run.dead_letters import DeadLetter, DeadLetters
-from dag.run.states import NodeState, RunState, StageState
+from dag.run.node_table import NO_CHANGES, NodeChanges, NodeTable
+from dag.run.run_events import LoggedEvents, RunEvent
+from dag.run.states import RunState, StageState
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
-from mesh.stages.messages import Failure
+from mesh.preemption.stage_preemption import PreemptionPolicy
 from mesh.stages.spec import StageSpec
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptCheckpoint:
-    """The newest checkpoint of a node: the next attempt continues from it."""
-
-    attempt: int  #: Attempt that saved it.
-    number: int  #: Counts up from 1 within that attempt.
-    saved_ms: int  #: When it arrived, since the epoch.
-    stored: StoredValue
-
-
-@dataclass(slots=True, kw_only=True)
-class NodeRecord:
-    """The present attempt of a node. Only the run machine writes it."""
-
-    node: NodeId
-    state: NodeState = NodeState.WAITING
-    attempt: int = 1
-    retries_used: int = 0  #: Attempts lost to the node's own errors.
-    losses: int = 0  #: Attempts lost with meshes and runners, without preemptions.
-    kills: int = 0  #: Workers that died while they ran the node.
-    not_before_ms: int = 0  #: Earliest time of the next attempt, since the epoch.
-    waits_since_ms: int = 0  #: Time since which the node is ready but lacks capacity or quota; 0: it does not wait for these.
-    stage: StageId | None = None
-    mesh: MeshId | None = None
-    incarnation: int = 0  #: Runner of the mesh that holds the value in memory; 0: none.
-    exported: bool = False  #: The value is stored, or will be, so that other meshes can read it.
-    stored: StoredValue | None = None
-    reason: Reason | None = None
-    detail: str = ""  #: Reason for the mesh, or for the wait, as text.
-    started_ms: int = 0
-    finished_ms: int = 0
-    failure: Failure | None = None
-    checkpoint: KeptCheckpoint | None = None
-    progress: float | None = None  #: As the node's code reported it last, from 0 to 1.
-    roots: tuple[NodeId, ...] = ()  #: Failed nodes that caused a SKIPPED state.
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,25 +40,6 @@ class StageRecord:
     started_ms: int = 0
     ended_ms: int = 0
     delivered: tuple[NodeId, ...] = ()  #: Nodes whose values were delivered or withheld.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunEvent:
-    """One change of a run, as users see it; numbered per run from 1 without gaps."""
-
-    seq: int
-    at_ms: int
-    run: RunId
-    kind: str  #: `run`, `stage` or `node`.
-    node: NodeId | None = None
-    attempt: int = 0
-    stage: StageId | None = None
-    mesh: MeshId | None = None
-    cluster: str = ""
-    before: str = ""
-    after: str = ""
-    reason: Reason | None = None
-    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +85,14 @@ class ForgetRun:
 Decision = SendStage | DeliverInput | CancelStage | DropValue | ForgetRun
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendAgain:
+    """Stored form of a `SendStage`: the run machine makes the same one of it, as long as no later step is committed."""
+
+    stage: StageId
+    preemption: PreemptionPolicy
+
+
 @dataclass(slots=True, kw_only=True)
 class RunRecord:
     """The whole state of a run; any coordinator can continue from it."""
@@ -147,7 +101,7 @@ class RunRecord:
     tenant: TenantPath
     user: str = ""  #: Submitter for limits per user: a name, or the id of the API key.
     digest: str  #: SHA-256 of the canonical spec; the same id with another digest is a conflict.
-    spec: bytes  #: The `dag/1` spec, as JSON.
+    spec: bytes  #: The graph as `dag.spec.spec.kept_form` returns it.
     state: RunState = RunState.PENDING
     version: int = 0
     seq: int = 0  #: Number of the last event.
@@ -156,9 +110,9 @@ class RunRecord:
     reason: Reason | None = None
     detail: str = ""
     last_entry: str = ""  #: Last inbox entry that was committed; earlier ones are skipped.
-    nodes: dict[NodeId, NodeRecord] = field(default_factory=dict)
+    nodes: NodeTable = field(default_factory=NodeTable)
     stages: dict[StageId, StageRecord] = field(default_factory=dict)
-    outbox: tuple[Decision, ...] = ()  #: Committed decisions that may not be carried out yet.
+    outbox: tuple[Decision | SendAgain, ...] = ()  #: Decisions of the last commit, which may not be carried out yet.
     key: str = ""  #: Idempotency key of the submission; empty: none.
 
 
@@ -166,11 +120,14 @@ class RunRecord:
 class RunChange:
     """Changes of one step of the run machine; committed whole or not at all."""
 
-    nodes: tuple[NodeRecord, ...] = ()
+    nodes: NodeChanges = NO_CHANGES
     stages: tuple[StageRecord, ...] = ()
-    events: tuple[RunEvent, ...] = ()
+    events: tuple[LoggedEvents, ...] = ()
     decisions: tuple[Decision, ...] = ()  #: Decisions for the outbox.
     dead: tuple[DeadLetter, ...] = ()  #: Dead letters of nodes that failed for good in this step.
+
+
+NOTHING_CHANGED = RunChange()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

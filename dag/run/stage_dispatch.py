@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dag.run.deliveries import Deliveries
 from dag.run.events import StartsAllowed
 from dag.run.losses import Losses
@@ -18,6 +20,7 @@ from dag.run.sending import spec_of
 from dag.run.state_writer import StateWriter
 from dag.run.states import NODE_ENDS, NodeState, RunState, StageState
 from mesh.core.reasons import Reason
+from mesh.preemption.stage_preemption import PreemptionPolicy
 
 
 class StageDispatch:
@@ -67,24 +70,24 @@ class StageDispatch:
 
     def _drop_what_has_ended(self, stage: StageRecord) -> None:
         """Remove nodes that ended while the stage waited; end a stage that has no other nodes."""
-        left = tuple(node for node in stage.nodes if self._record.nodes[node].state not in NODE_ENDS)
-        if not left:
+        nodes, rows = self._record.nodes, self._run_status.rows(stage)
+        has_ended = nodes.are(nodes.columns.state[rows], NODE_ENDS)
+        if has_ended.all():
             self._writer.stage(stage, StageState.ENDED)
-        elif len(left) < len(stage.nodes):
-            stage.nodes = left
+        elif has_ended.any():
+            stage.nodes = tuple(nodes.names[row] for row in rows[~has_ended].tolist())
             self._writer.touch_stage(stage)
 
     def _may_go(self, stage: StageRecord) -> bool:
-        inside = set(stage.nodes)
-        some_node_can_start = False
-        for node in stage.nodes:
-            inputs = self._run_status.plans[node].task.inputs
-            late = [need for need in self._run_status.edges.needs[node] if not self._run_status.has_succeeded(need)]
-            some_node_can_start = some_node_can_start or not late
-            for need in late:
-                if need not in inside and not (need in inputs and self._run_status.will_come(need, stage.mesh)):
-                    return False
-        return some_node_can_start
+        nodes, rows = self._record.nodes, self._run_status.rows(stage)
+        edges = self._run_status.edges.to(rows)
+        is_late = ~nodes.are(nodes.columns.state[edges.rows], (NodeState.SUCCEEDED,))
+        is_outside = is_late & ~np.isin(edges.rows, rows) if len(rows) < len(nodes) else np.zeros(len(is_late), dtype=np.bool_)
+        if (is_outside & ~edges.is_read).any():
+            return False
+        if not all(self._run_status.will_come(nodes.names[need], stage.mesh) for need in set(edges.rows[is_outside].tolist())):
+            return False
+        return len(set(edges.places[is_late].tolist())) < len(rows)
 
     def _keep_back(self, stage: StageRecord, allowed: StartsAllowed) -> None:
         """Record why a stage that could start is not sent: its tenant or user is at a limit."""
@@ -95,22 +98,25 @@ class StageDispatch:
             self._writer.note_stage(stage, stage.state, *explanation)
 
     def _send(self, stage: StageRecord, allowed: StartsAllowed) -> None:
-        for node in stage.nodes:
-            self._record.nodes[node].exported = self._run_status.leaves(node, stage.mesh)
+        rows = self._run_status.rows(stage)
+        self._record.nodes.columns.exported[rows] = self._run_status.leaving(stage)
         self._begin_to_wait(stage)
-        spec = spec_of(self._record, stage, self._run_status.plans, self._runtime_env, self._deadline_ms, allowed.preemption)
+        decision = self.decision(stage, allowed.preemption)
         stage.sent_ms, stage.reason, stage.detail = self._writer.now_ms, Reason.WAITING_IN_QUEUE, ""
         self._writer.stage(stage, StageState.QUEUED)
-        for node in stage.nodes:
-            self._writer.node(self._record.nodes[node], NodeState.ASSIGNED)
-        self._writer.decide(SendStage(mesh=stage.mesh, spec=spec))
+        self._writer.assign(rows, stage)
+        self._writer.decide(decision)
         for need in self._run_status.external(stage):
             if self._run_status.has_succeeded(need) and self._record.nodes[need].mesh != stage.mesh:
                 self._deliveries.deliver(stage, self._record.nodes[need])
 
+    def decision(self, stage: StageRecord, preemption: PreemptionPolicy) -> SendStage:
+        """Return the decision to send the stage."""
+        spec = spec_of(self._record, stage, self._run_status.plans, self._runtime_env, self._deadline_ms, preemption)
+        return SendStage(mesh=stage.mesh, spec=spec)
+
     def _begin_to_wait(self, stage: StageRecord) -> None:
-        for node in stage.nodes:
-            kept = self._record.nodes[node]
-            if not kept.waits_since_ms:
-                kept.waits_since_ms = self._writer.now_ms
-                self._writer.touch(kept)
+        nodes, rows = self._record.nodes, self._run_status.rows(stage)
+        rows = rows[nodes.columns.waits_since_ms[rows] == 0]
+        nodes.columns.waits_since_ms[rows] = self._writer.now_ms
+        nodes.touch(rows)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from dag.run.dead_letters import DeadLetter
-from dag.run.runs import Decision, DropValue, NodeRecord, RunChange, RunEvent, RunRecord, StageRecord
+from dag.run.node_facts import Rows
+from dag.run.node_table import NodeRecord
+from dag.run.run_events import LoggedEvents, NodesEnded, NodesMoved, RunEvent, runs_of
+from dag.run.runs import Decision, DropValue, RunChange, RunRecord, StageRecord
 from dag.run.states import NODE_ENDS, NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
-from mesh.core.ids import MeshId, NodeId, StageId
+from mesh.core.ids import MeshId, StageId
 from mesh.core.reasons import Reason
 from mesh.errors import IllegalTransition
+from mesh.stages.messages import NodesSucceeded
 
 #: Reasons that preempt running work through no fault of its own.
 PREEMPTED_COUNT = frozenset({Reason.QUOTA_RECLAIMED, Reason.PREEMPTED_WITHIN_TENANT, Reason.MESH_LEFT})
@@ -26,30 +32,43 @@ _TAKEN_BACK = frozenset(
     }
 )
 
+_OPEN = frozenset(NodeState) - NODE_ENDS
+
 
 class StateWriter:
     """Writes a run's record and collects the changes of one step."""
 
     def __init__(self, record: RunRecord) -> None:
         self.record = record
-        self.open = sum(1 for kept in record.nodes.values() if kept.state not in NODE_ENDS)  #: Number of nodes that have not ended.
-        self.failures = sum(1 for kept in record.nodes.values() if kept.state is NodeState.FAILED)
-        self.blocked = {node for node, kept in record.nodes.items() if kept.state is NodeState.BLOCKED}
         self.begin(0)
+
+    @property
+    def open(self) -> int:
+        """Number of nodes that have not ended."""
+        return self.record.nodes.count(*_OPEN)
+
+    @property
+    def failures(self) -> int:
+        """Number of nodes that failed for good."""
+        return self.record.nodes.count(NodeState.FAILED)
+
+    @property
+    def blocked(self) -> list[NodeRecord]:
+        """The blocked nodes, by id."""
+        return sorted(self.record.nodes.among(NodeState.BLOCKED), key=lambda kept: kept.node)
 
     def begin(self, now_ms: int) -> None:
         """Begin a step at `now_ms`, milliseconds since the epoch; its events carry this time."""
         self.now_ms = now_ms
-        self._nodes: dict[NodeId, NodeRecord] = {}
         self._stages: dict[StageId, StageRecord] = {}
-        self._events: list[RunEvent] = []
+        self._events: list[LoggedEvents] = []
         self._decisions: list[Decision] = []
         self._dead: list[DeadLetter] = []
 
     def change(self) -> RunChange:
         """Return the changes and decisions of the step, in order."""
         return RunChange(
-            nodes=tuple(self._nodes.values()),
+            nodes=self.record.nodes.take_changes(),
             stages=tuple(self._stages.values()),
             events=tuple(self._events),
             decisions=tuple(self._decisions),
@@ -66,25 +85,105 @@ class StateWriter:
         """Move a node to a state. Raises IllegalTransition."""
         before = node.state
         if state is not before and state not in NODE_TRANSITIONS[before]:
-            raise IllegalTransition(
-                f"run {self.record.run}: node {node.node} (attempt {node.attempt}) cannot go from {before.value} to {state.value}"
-            )
-        if before not in NODE_ENDS and state in NODE_ENDS:
-            self.open -= 1
-            self.failures += state is NodeState.FAILED
+            raise self._illegal(node, state)
         node.state = state
-        (self.blocked.add if state is NodeState.BLOCKED else self.blocked.discard)(node.node)
         if reason is not None or state is not NodeState.WAITING:
             node.reason = reason
-        self.touch(node)
         self.note("node", node=node, before=before.value, after=state.value, reason=reason, detail=detail)
+
+    def assign(self, rows: Rows, stage: StageRecord) -> None:
+        """Move nodes of a stage to ASSIGNED, as `node` does with each of them. Raises IllegalTransition."""
+        nodes = self.record.nodes
+        for alike in self._alike(rows, NodeState.ASSIGNED):
+            before = nodes.at(alike[0].item()).state
+            nodes.move(alike, NodeState.ASSIGNED)
+            nodes.say(alike, None)
+            moved = NodesMoved(
+                seq=self.record.seq + 1,
+                at_ms=self.now_ms,
+                run=self.record.run,
+                rows=runs_of(alike.tolist()),
+                attempts=self._attempts(alike),
+                stage=stage.stage,
+                mesh=stage.mesh,
+                cluster=stage.cluster,
+                before=before.value,
+                after=NodeState.ASSIGNED.value,
+            )
+            self._log(moved)
+
+    def succeed(self, stage: StageRecord, message: NodesSucceeded, entries: Rows, rows: Rows) -> None:
+        """Move nodes of a stage to SUCCEEDED, through RUNNING, as `node` does with each of them. Raises IllegalTransition.
+
+        Args:
+            entries: The entries of the message that count.
+            rows: The node of each of these entries, each once.
+        """
+        nodes = self.record.nodes
+        place = 0
+        for alike in self._alike(rows, NodeState.SUCCEEDED):
+            started, took, worker = (
+                tuple(map(column.__getitem__, entries[place : place + len(alike)].tolist())) if column else ()
+                for column in (message.started, message.took, message.worker)
+            )
+            place += len(alike)
+            with_starts = nodes.at(alike[0].item()).state is NodeState.ASSIGNED
+            nodes.columns.started_ms[alike] = message.since_ms + np.array(started, dtype=np.int64)
+            nodes.columns.finished_ms[alike] = nodes.columns.started_ms[alike] + np.array(took, dtype=np.int64)
+            nodes.move(alike, NodeState.SUCCEEDED)
+            nodes.put(alike, stage.stage, stage.mesh, stage.incarnation)
+            nodes.say(alike, None)
+            ended = NodesEnded(
+                seq=self.record.seq + 1,
+                run=self.record.run,
+                rows=runs_of(alike.tolist()),
+                attempts=self._attempts(alike),
+                stage=stage.stage,
+                mesh=stage.mesh,
+                cluster=stage.cluster,
+                since_ms=message.since_ms,
+                started=started,
+                took=took,
+                workers=message.workers,
+                worker=worker,
+                with_starts=with_starts,
+            )
+            self._log(ended)
+
+    def _alike(self, rows: Rows, state: NodeState) -> list[Rows]:
+        """Part the rows where their state changes. Raises IllegalTransition if one of them may not go to `state`.
+
+        To succeed, a node that is ASSIGNED goes through RUNNING.
+        """
+        nodes = self.record.nodes
+        before_all = nodes.states_of(rows)
+        for before in before_all:
+            if state not in NODE_TRANSITIONS[before]:
+                wrong = next(kept for kept in map(nodes.at, rows.tolist()) if kept.state is before)
+                raise self._illegal(wrong, state)
+        if len(before_all) == 1:
+            return [rows]
+        states = nodes.columns.state[rows]
+        return np.split(rows, np.flatnonzero(states[1:] != states[:-1]) + 1)
+
+    def _attempts(self, rows: Rows) -> tuple[int, ...]:
+        attempts = self.record.nodes.columns.attempt[rows]
+        return () if (attempts == 1).all() else tuple(attempts.tolist())
+
+    def _log(self, events: NodesMoved | NodesEnded) -> None:
+        self.record.seq = events.last
+        self._events.append(events)
+
+    def _illegal(self, node: NodeRecord, state: NodeState) -> IllegalTransition:
+        return IllegalTransition(
+            f"run {self.record.run}: node {node.node} (attempt {node.attempt}) cannot go from {node.state.value} to {state.value}"
+        )
 
     def drop_checkpoint(self, node: NodeRecord) -> None:
         """Delete the node's checkpoint: a newer one replaces it, or the node has succeeded."""
         if node.checkpoint is not None:
             self.decide(DropValue(value=node.checkpoint.stored))
             node.checkpoint = None
-            self.touch(node)
 
     def stage(self, stage: StageRecord, state: StageState, reason: Reason | None = None, detail: str = "") -> None:
         """Move a stage to a state. Raises IllegalTransition."""
@@ -108,10 +207,6 @@ class StateWriter:
             raise IllegalTransition(f"run {self.record.run} cannot go from {before.value} to {state.value}")
         self.record.state = state
         self.note("run", before=before.value, after=state.value, reason=reason, detail=detail)
-
-    def touch(self, node: NodeRecord) -> None:
-        """Mark the node as changed, without an event."""
-        self._nodes[node.node] = node
 
     def touch_stage(self, stage: StageRecord) -> None:
         """Mark the stage as changed, without an event."""

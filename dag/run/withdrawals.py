@@ -75,7 +75,7 @@ class Withdrawals:
         queued = (node for stage in self._record.stages.values() if stage.state in NOT_BEGUN for node in stage.nodes)
         return tuple(
             node
-            for node in dict.fromkeys((*sorted(self._writer.blocked), *queued))
+            for node in dict.fromkeys((*(kept.node for kept in self._writer.blocked), *queued))
             if (since_ms := self._record.nodes[node].waits_since_ms) and now_ms - since_ms > longest_ms and self._run_status.is_ready(node)
         )
 

@@ -1,6 +1,8 @@
-"""`dag/1`, the form in which a graph is sent: the same JSON for Python and for HTTP.
+"""`dag/1`, the form in which a graph is sent: as JSON, or as columns from Python.
 
-spec         `dag/1` as pydantic models: read, kept, compared   plans        nodes as the run machine and routing see them
+spec           a checked graph: read, kept, compared            plans        nodes as the run machine and routing see them
+document       `dag/1` as JSON, as pydantic models              columns      `dag/1` as columns in msgpack
+column_checks  checks of columns from untrusted clients
 options      options of a node beside its arguments             graph        dependencies, order and circles of a graph
 forms        names in argument forms; parameters filled in      checks       checks of a spec as a whole
 strict_json  reads JSON strictly, with all problems             json_places  line and column of each part of a JSON text

@@ -13,8 +13,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from dag.errors import CycleError
 from dag.spec.forms import SHA256, FormContents, literal_bytes, problem_of_path, sha256_of, survey
-from dag.spec.graph import Graph, circle_in_words, circles
+from dag.spec.graph import Graph, topological_order
 from dag.spec.strict_json import pointer
 from mesh.core.counting import counted
 from mesh.core.ids import NodeId
@@ -30,6 +31,8 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:\[\]-]{0,199}")
 #: Pattern of run ids: no colon, which separates the parts of store keys; no brackets, which shells interpret.
 RUN_ID_CHARS_MAX = 128
 RUN_ID = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{RUN_ID_CHARS_MAX - 1}}}")
+#: Pattern of many names, one a line.
+NAMES = re.compile(rf"(?:{NAME.pattern}\n)*{NAME.pattern}")
 TENANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*")
 _NAME_RULE = "1 to 200 of A-Z a-z 0-9 . _ : [ ] -, the first a letter, digit or _"
 RUN_ID_RULE = "1 to 128 of A-Z a-z 0-9 . _ -, the first a letter, digit or _"
@@ -40,81 +43,77 @@ _SIMILAR_CHARS_MAX = 200
 
 Problem = tuple[str, str]
 
+UNNAMED_BLOB = "no node names this blob"
+_EMPTY = "is empty; a graph has at least one node and one output"
 
-class SpecChecks:
-    """The checks of one spec. `problems` come in the order of their discovery; `has_circle` says whether one of them is a circle."""
 
-    def __init__(self, raw: Mapping[str, Any]) -> None:
+class HeadChecks:
+    """Checks that every form of a graph shares. `problems` come in the order of their discovery.
+
+    Args:
+        raw: The graph as plain JSON, with or without its nodes.
+        nodes: The ids of all nodes.
+    """
+
+    def __init__(self, raw: Mapping[str, Any], nodes: Collection[str]) -> None:
         self.problems: list[Problem] = []
-        self.has_circle = False
+        self.has_circle = False  #: Whether one of the problems is a circle.
         self._raw = raw
-        self._nodes = _objects(raw.get("nodes"))
+        self._nodes = nodes
         self._params = _objects(raw.get("params"))
         self._param_bytes: dict[str, int] = {}
         self._used_params: Counter[str] = Counter()
         self._named_blobs: dict[str, str] = {}
 
-    def run(self) -> None:
-        """Find all problems."""
-        self._check_names()
-        if len(self._nodes) > NODES_MAX:
-            self._send("/nodes", f"{counted(len(self._nodes), 'node')}; a graph has {NODES_MAX} at most")
-            return
-        self._check_params()
-        needs = {NodeId(node): self._check_node(node, fields) for node, fields in self._nodes.items()}
-        self._check_outputs()
-        self._check_blobs()
-        self._check_shape(Graph(needs))
-
     def _send(self, place: str, problem: str) -> None:
         self.problems.append((place, problem))
 
-    def _check_names(self) -> None:
+    def _check_head(self) -> None:
         raw, run, tenant = self._raw, self._raw.get("id"), self._raw.get("tenant")
         if isinstance(run, str) and not RUN_ID.fullmatch(run):
             self._send("/id", f"{run[:200]!r} is not a valid id; use {RUN_ID_RULE}")
         if isinstance(tenant, str) and not TENANT.fullmatch(tenant):
             self._send("/tenant", f"{tenant[:200]!r} is not a tenant; write a path like acme/research")
-        for section in ("nodes", "outputs", "params"):
-            for name in _objects(raw.get(section)):
-                if not NAME.fullmatch(name):
-                    self._send(pointer(f"/{section}", name[:200]), f"is not a valid name; use {_NAME_RULE}")
-        for section in ("nodes", "outputs"):
-            if raw.get(section) == {}:
-                self._send(f"/{section}", "is empty; a graph has at least one node and one output")
-
-    def _check_params(self) -> None:
+        for section in ("outputs", "params"):
+            self._check_names(section, _objects(raw.get(section)))
+        if raw.get("outputs") == {}:
+            self._send("/outputs", _EMPTY)
         for name, value in self._params.items():
             place = pointer("/params", name)
             self._param_bytes[name] = literal_bytes(value)
             self._check_size(place, self._param_bytes[name])
+        self._check_outputs()
 
-    def _check_node(self, node: str, fields: Any) -> tuple[NodeId, ...]:
-        """Check a node; return the known nodes that it needs."""
-        if not isinstance(fields, dict):
-            return ()
-        place = pointer("/nodes", node)
-        found = FormContents()
-        for where, form in _arguments(fields, place):
-            uses = len(found.params)
+    def _check_names(self, section: str, names: Iterable[str]) -> None:
+        for name in names:
+            if not NAME.fullmatch(name):
+                self._send(pointer(f"/{section}", name[:200]), f"is not a valid name; use {_NAME_RULE}")
+
+    def _is_small_enough(self) -> bool:
+        if len(self._nodes) > NODES_MAX:
+            self._send("/nodes", f"{counted(len(self._nodes), 'node')}; a graph has {NODES_MAX} at most")
+        return len(self._nodes) <= NODES_MAX
+
+    def _check_arguments(self, arguments: Iterable[tuple[str, Any]], uses: int = 1) -> tuple[FormContents, int]:
+        """Check the arguments of a node, each with its place; return what they name, and the size of their literals in bytes.
+
+        Args:
+            uses: Number of nodes with these arguments.
+        """
+        found, size = FormContents(), 0
+        for where, form in arguments:
+            before = len(found.params)
             taken = survey(form, where, found)
-            self._check_size(where, taken + sum(self._param_bytes.get(name, 0) for name, _ in found.params[uses:]))
+            self._check_size(where, taken + sum(self._param_bytes.get(name, 0) for name, _ in found.params[before:]))
+            size += taken
         self.problems.extend(found.problems)
         for name, where in found.params:
-            self._used_params[name] += 1
+            self._used_params[name] += uses
             if name not in self._params:
                 self._send(where, f"there is no parameter {name}{similar_to(name, self._params)}")
-        for sha256, where in (*found.blobs.items(), *_function_blob(fields, place)):
+        for sha256, where in found.blobs.items():
             self._named_blobs.setdefault(sha256, where)
-        after = fields.get("after")
-        order = (
-            {need: f"{place}/after/{index}" for index, need in enumerate(after) if isinstance(need, str)} if isinstance(after, list) else {}
-        )
-        needs = {**order, **found.refs}
-        for need, where in needs.items():
-            if need not in self._nodes:
-                self._send(where, f"there is no node {need}{similar_to(need, self._nodes)}")
-        return tuple(NodeId(need) for need in needs if need in self._nodes)
+        return found, size
 
     def _check_size(self, place: str, taken: int) -> None:
         if taken > LITERAL_BYTES_MAX:
@@ -134,48 +133,81 @@ class SpecChecks:
                 if problem is not None:
                     self._send(f"{place}/path", problem)
 
+    def _check_named_blobs(self, given: Collection[str]) -> None:
+        for sha256, place in self._named_blobs.items():
+            if sha256 not in given:
+                self._send(place, f"`blobs` has no {sha256}")
+
+    def _check_edges(self, edges: int) -> bool:
+        if edges > EDGES_MAX:
+            self._send("/nodes", f"{counted(edges, 'edge')}; a graph has {EDGES_MAX} at most")
+        return edges <= EDGES_MAX
+
+    def _check_order(self, graph: Graph) -> None:
+        try:
+            topological_order(graph)
+        except CycleError as wrong:
+            self.has_circle = True
+            self.problems += wrong.problems
+
+    def _check_filled(self) -> None:
+        size = sum(self._param_bytes.get(name, 0) * count for name, count in self._used_params.items())
+        if size > FILLED_BYTES_MAX:
+            self._send("/params", filled_words(size))
+
+
+class SpecChecks(HeadChecks):
+    """The checks of a graph as JSON."""
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self._fields = _objects(raw.get("nodes"))
+        super().__init__(raw, self._fields)
+
+    def run(self) -> None:
+        """Find all problems."""
+        if self._raw.get("nodes") == {}:
+            self._send("/nodes", _EMPTY)
+        self._check_names("nodes", self._fields)
+        if not self._is_small_enough():
+            return
+        self._check_head()
+        needs = {NodeId(node): self._check_node(node, fields) for node, fields in self._fields.items()}
+        self._check_blobs()
+        self._check_shape(Graph(needs))
+
+    def _check_node(self, node: str, fields: Any) -> tuple[NodeId, ...]:
+        """Check a node; return the known nodes that it needs."""
+        if not isinstance(fields, dict):
+            return ()
+        place = pointer("/nodes", node)
+        found, _ = self._check_arguments(_arguments(fields, place))
+        for sha256, where in _function_blob(fields, place):
+            self._named_blobs.setdefault(sha256, where)
+        after = fields.get("after")
+        order = (
+            {need: f"{place}/after/{index}" for index, need in enumerate(after) if isinstance(need, str)} if isinstance(after, list) else {}
+        )
+        needs = {**order, **found.refs}
+        for need, where in needs.items():
+            if need not in self._nodes:
+                self._send(where, f"there is no node {need}{similar_to(need, self._nodes)}")
+        return tuple(NodeId(need) for need in needs if need in self._nodes)
+
     def _check_blobs(self) -> None:
         given = _objects(self._raw.get("blobs"))
         for sha256, text in given.items():
             problem = _problem_of_blob(sha256, text)
             if problem is None and sha256 not in self._named_blobs:
-                problem = "no node names this blob"
+                problem = UNNAMED_BLOB
             if problem is not None:
                 self._send(pointer("/blobs", sha256[:200]), problem)
-        for sha256, place in self._named_blobs.items():
-            if sha256 not in given:
-                self._send(place, f"`blobs` has no {sha256}")
+        self._check_named_blobs(given)
 
     def _check_shape(self, graph: Graph) -> None:
-        edges = graph.edge_count()
-        if edges > EDGES_MAX:
-            self._send("/nodes", f"{counted(edges, 'edge')}; a graph has {EDGES_MAX} at most")
+        if not self._check_edges(graph.edge_count()):
             return
-        if not _has_order(graph):
-            self.has_circle = True
-            for circle in circles(graph):
-                self._send(pointer("/nodes", circle[0]), circle_in_words(circle))
-        filled = sum(self._param_bytes.get(name, 0) * count for name, count in self._used_params.items())
-        if filled > FILLED_BYTES_MAX:
-            self._send(
-                "/params",
-                f"they take {filled / 2**20:.0f} MiB where they are used, {FILLED_BYTES_MAX >> 20} MiB at most; pass addresses: $uri",
-            )
-
-
-def _has_order(graph: Graph) -> bool:
-    """Return whether the graph has a topological order: repeated removal of nodes without open needs removes all."""
-    missing = {node: len(needs) for node, needs in graph.needs.items()}
-    followers = graph.followers()
-    ready = [node for node, count in missing.items() if count == 0]
-    taken = 0
-    while ready:
-        taken += 1
-        for follower in followers[ready.pop()]:
-            missing[follower] -= 1
-            if missing[follower] == 0:
-                ready.append(follower)
-    return taken == len(missing)
+        self._check_order(graph)
+        self._check_filled()
 
 
 def _arguments(fields: Mapping[str, Any], place: str) -> Iterator[tuple[str, Any]]:
@@ -203,6 +235,11 @@ def _problem_of_blob(sha256: str, text: Any) -> str | None:
         return "is not base64"
     own = sha256_of(data)
     return None if own == sha256 else f"these bytes have the SHA-256 {own}: they were damaged, or belong to another name"
+
+
+def filled_words(size: int) -> str:
+    """Return the problem with parts of a graph that take so many bytes where they are used."""
+    return f"they take {size / 2**20:.0f} MiB where they are used, {FILLED_BYTES_MAX >> 20} MiB at most; pass addresses: $uri"
 
 
 def similar_to(name: str, known: Collection[str]) -> str:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+import numpy as np
+
 from dag.spec.forms import escaped, filled
-from dag.spec.graph import topological_order
 from dag.spec.options import NodeOptions
-from dag.spec.spec import PROBLEMS_MAX, DagSpec, NodeSpec
+from dag.spec.spec import PROBLEMS_MAX, DagSpec
 from dag.spec.strict_json import pointer
 from mesh.core.ids import MeshId, NodeId
 from mesh.core.near_names import NO_MESH_HAS, near_resource, unheld
-from mesh.core.resources import ResourceSet
+from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.shapes import Gang
-from mesh.stages.spec import TaskSpec, blobs_of
+from mesh.core.values import StoredValue
+from mesh.stages.calls import blobs_of
+from mesh.stages.spec import StageTasks, TaskKind, TaskSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,46 +40,144 @@ def blobs_named_in(plans: Iterable[NodePlan]) -> frozenset[str]:
     return frozenset(sha256 for plan in plans for sha256 in plan.task.blobs())
 
 
-def plans_of(spec: DagSpec) -> dict[NodeId, NodePlan]:
+class Plans(Mapping[NodeId, NodePlan]):
+    """Plans of all nodes, in topological order. A plan is made when it is asked for.
+
+    Attributes:
+        calls: The nodes as columns, in topological order.
+    """
+
+    def __init__(self, spec: DagSpec) -> None:
+        is_ordered = bool(np.all(spec.order == np.arange(len(spec.calls))))
+        self.calls = spec.calls if is_ordered else spec.calls.take(spec.order)
+        self._outputs = {output.node for output in spec.outputs.values()}
+        self._kinds = [_kind_of(options.over(spec.defaults)) for options in spec.options]
+        params = {name: escaped(value) for name, value in spec.params.items()}
+        if params:
+            shapes = tuple(
+                replace(
+                    shape,
+                    args=tuple(filled(form, params) for form in shape.args),
+                    kwargs={name: filled(form, params) for name, form in shape.kwargs.items()},
+                )
+                for shape in self.calls.shapes
+            )
+            self.calls = replace(self.calls, shapes=shapes)
+        self._made: dict[NodeId, NodePlan] = {}
+
+    def __getitem__(self, node: NodeId) -> NodePlan:
+        made = self._made.get(node)
+        if made is None:
+            made = self._made[node] = self._plan(self.calls.place_of[node])
+        return made
+
+    def __iter__(self) -> Iterator[NodeId]:
+        return iter(self.calls.ids)
+
+    def __reversed__(self) -> Iterator[NodeId]:
+        return reversed(self.calls.ids)
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    def __contains__(self, node: object) -> bool:
+        return node in self.calls.place_of
+
+    def slot_of(self, nodes: Iterable[NodeId]) -> ResourceSet:
+        """Return the least slot that covers each single node."""
+        slot = NOTHING
+        for kind in self._kinds_of(nodes):
+            slot = slot.join(kind.task.resources)
+        return slot
+
+    def priority_of(self, nodes: Iterable[NodeId]) -> int:
+        """Return the highest priority of these nodes."""
+        return max(kind.priority for kind in self._kinds_of(nodes))
+
+    def tasks_of(
+        self,
+        nodes: Sequence[NodeId],
+        *,
+        attempts: Mapping[int, int],
+        exported: Iterable[int],
+        checkpoints: Mapping[int, StoredValue],
+    ) -> StageTasks:
+        """Return a stage's tasks as columns; of `after`, what is inside the stage.
+
+        Args:
+            nodes: In topological order.
+            attempts: Attempts other than the first, by place in `nodes`.
+            exported: Places of the nodes whose values leave the mesh.
+            checkpoints: The last one of nodes that have one, by place.
+        """
+        places = np.fromiter(map(self.calls.place_of.__getitem__, nodes), np.int64, len(nodes))
+        kinds = tuple(kind.task for kind in self._kinds)
+        return StageTasks(self.calls.take(places), kinds, attempts=attempts, exported=frozenset(exported), checkpoints=checkpoints)
+
+    def _kinds_of(self, nodes: Iterable[NodeId]) -> list[_Kind]:
+        if len(self._kinds) == 1:
+            return self._kinds
+        place_of, kind_of = self.calls.place_of, self.calls.kind_of
+        return [self._kinds[number] for number in sorted({kind_of(place_of[node]) for node in nodes})]
+
+    def _plan(self, place: int) -> NodePlan:
+        calls = self.calls
+        kind = self._kinds[calls.kind_of(place)]
+        node = calls.ids[place]
+        args, kwargs = calls.arguments_of(place)
+        task = TaskSpec(
+            node=node,
+            attempt=1,
+            function=calls.function_of(place),
+            args=args,
+            kwargs=kwargs,
+            inputs=calls.inputs_of(place),
+            after=calls.after_of(place),
+            resources=kind.task.resources,
+            ray_options=kind.task.ray_options,
+            gang=kind.task.gang,
+        )
+        return NodePlan(
+            task=task,
+            labels=kind.labels,
+            mesh=kind.mesh,
+            retries=kind.retries,
+            retry_exceptions=kind.retry_exceptions,
+            priority=kind.priority,
+            is_output=node in self._outputs,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """Meaning of the options that some nodes share."""
+
+    task: TaskKind
+    labels: Mapping[str, str]
+    mesh: MeshId | None
+    retries: int
+    retry_exceptions: frozenset[str] | None
+    priority: int
+
+
+def _kind_of(options: NodeOptions) -> _Kind:
+    return _Kind(
+        task=TaskKind(resources=options.needs(), ray_options=options.for_ray(), gang=options.as_gang()),
+        labels=options.labels or {},
+        mesh=MeshId(options.mesh) if options.mesh is not None else None,
+        retries=options.retries or 0,
+        retry_exceptions=frozenset(options.retry_exceptions) if options.retry_exceptions is not None else None,
+        priority=options.priority or 0,
+    )
+
+
+def plans_of(spec: DagSpec) -> Plans:
     """Return every node's plan, in topological order: parameters filled in, defaults applied to options, amounts in units.
 
     Raises:
         CycleError: The graph contains a circle, because the spec was not checked.
     """
-    params = {name: escaped(value) for name, value in spec.params.items()}
-    outputs = {output.node for output in spec.outputs.values()}
-    settled: dict[str, tuple[NodeOptions, ResourceSet, Gang | None]] = {}  #: Resolved options: most nodes of a graph share them.
-    plans: dict[NodeId, NodePlan] = {}
-    for node in topological_order(spec.graph()):
-        described = spec.nodes[node]
-        key = described.options.model_dump_json()
-        if key not in settled:
-            options = described.options.over(spec.defaults)
-            settled[key] = (options, options.needs(), options.as_gang())
-        options, resources, gang = settled[key]
-        inputs, after = spec.needs_of(node)
-        task = TaskSpec(
-            node=node,
-            attempt=1,
-            function=_function(described),
-            args=tuple(filled(form, params) for form in described.args) if params else tuple(described.args),
-            kwargs={name: filled(form, params) for name, form in described.kwargs.items()},
-            inputs=inputs,
-            after=after,
-            resources=resources,
-            ray_options=options.for_ray(),
-            gang=gang,
-        )
-        plans[node] = NodePlan(
-            task=task,
-            labels=options.labels or {},
-            mesh=MeshId(options.mesh) if options.mesh is not None else None,
-            retries=options.retries or 0,
-            retry_exceptions=frozenset(options.retry_exceptions) if options.retry_exceptions is not None else None,
-            priority=options.priority or 0,
-            is_output=node in outputs,
-        )
-    return plans
+    return Plans(spec)
 
 
 class NodeKind(NamedTuple):
@@ -90,30 +191,36 @@ class NodeKind(NamedTuple):
 
 def nodes_by_kind(spec: DagSpec) -> dict[NodeKind, list[str]]:
     """Return the nodes of each kind, without the plans of the nodes: a graph may have many thousand nodes, and has few kinds."""
-    of_options: dict[tuple[object, ...], list[str]] = {}
-    for node, described in spec.nodes.items():
-        asked = described.options
-        custom, labels = (tuple(sorted((part or {}).items())) for part in (asked.resources, asked.labels))
-        amounts = (asked.num_cpus, asked.num_gpus, asked.memory, asked.resources is None, custom, asked.gang)
-        key = (*amounts, asked.mesh, asked.labels is None, labels)
-        of_options.setdefault(key, []).append(node)
     kinds: dict[NodeKind, list[str]] = {}
-    for nodes in of_options.values():
-        options = spec.nodes[nodes[0]].options.over(spec.defaults)
-        mesh = MeshId(options.mesh) if options.mesh is not None else None
-        kind = NodeKind(options.needs(), tuple(sorted((options.labels or {}).items())), mesh, options.as_gang())
+    for options, nodes in _nodes_by_options(spec):
+        asked = options.over(spec.defaults)
+        mesh = MeshId(asked.mesh) if asked.mesh is not None else None
+        kind = NodeKind(asked.needs(), tuple(sorted((asked.labels or {}).items())), mesh, asked.as_gang())
         kinds.setdefault(kind, []).extend(nodes)
     return kinds
 
 
+def _nodes_by_options(spec: DagSpec) -> Iterator[tuple[NodeOptions, list[str]]]:
+    """Yield the options that nodes have, each with its nodes."""
+    kind, ids = spec.calls.kind, spec.calls.ids
+    if len(spec.options) == 1:
+        yield spec.options[0], list(ids)
+        return
+    by_options = np.argsort(kind, kind="stable")
+    ends = np.searchsorted(kind[by_options], np.arange(len(spec.options) + 1)).tolist()
+    places = by_options.tolist()
+    for number, options in enumerate(spec.options):
+        yield options, [ids[place] for place in places[ends[number] : ends[number + 1]]]
+
+
 def empty_gangs(spec: DagSpec) -> tuple[tuple[str, str], ...]:
     """Return the gangs whose bundles take nothing, as (place, problem): Ray places no empty bundle."""
-    problems = []
-    for name, node in spec.nodes.items():
-        gang = node.options.over(spec.defaults).as_gang() if node.options.gang or spec.defaults.gang else None
-        if gang is not None and not gang.bundle:
-            place = f"{pointer('/nodes', name)}/options/gang"
-            problems.append((place, "each bundle takes nothing; give num_cpus, num_gpus, memory or resources, above 0"))
+    problems = [
+        (f"{pointer('/nodes', name)}/options/gang", "each bundle takes nothing; give num_cpus, num_gpus, memory or resources, above 0")
+        for options, nodes in _nodes_by_options(spec)
+        if (gang := options.over(spec.defaults).as_gang()) is not None and not gang.bundle
+        for name in nodes
+    ]
     return tuple(problems[:PROBLEMS_MAX])
 
 
@@ -123,8 +230,8 @@ def misspelt_resources(spec: DagSpec, known: frozenset[str]) -> tuple[tuple[str,
     A name that resembles no known one passes, because a mesh that has it may join.
     """
     asked: dict[str, str] = {}
-    options = {"/defaults": spec.defaults, **{f"{pointer('/nodes', name)}/options": node.options for name, node in spec.nodes.items()}}
-    for place, described in options.items():
+    options = [("/defaults", spec.defaults), *((f"{pointer('/nodes', nodes[0])}/options", each) for each, nodes in _nodes_by_options(spec))]
+    for place, described in options:
         for name in described.resources or ():
             asked.setdefault(name, pointer(f"{place}/resources", name))
     problems = [
@@ -139,12 +246,11 @@ def refused_priorities(spec: DagSpec, tenant: str, priority_max: int | None) -> 
         return ()
     default = spec.defaults.priority
     places = [("/defaults/priority", default)] if default is not None else []
-    for name, node in spec.nodes.items():
-        place = f"{pointer('/nodes', name)}/options"
-        if node.options.priority is not None:
-            places.append((f"{place}/priority", node.options.priority))
-        elif default is None:
-            places.append((place, 0))
+    for options, nodes in _nodes_by_options(spec):
+        asked = options.priority if options.priority is not None else 0 if default is None else None
+        if asked is not None and asked > priority_max:
+            step = "/options/priority" if options.priority is not None else "/options"
+            places += [(f"{pointer('/nodes', name)}{step}", asked) for name in nodes]
     remedy = f"the highest priority of tenant {tenant} (limits.priority_max); ask for {priority_max} or less"
     problems = [(place, f"priority {asked} is above {priority_max}, {remedy}") for place, asked in places if asked > priority_max]
     return tuple(problems[:PROBLEMS_MAX])
@@ -157,19 +263,19 @@ def refused_functions(spec: DagSpec, patterns: tuple[str, ...], pickled_code: bo
     `shop.*:*` allows the functions of these modules, but not names that they import from other modules. Without the right to send
     code, a tenant may not send code as an argument, or a runtime environment, which can replace an allowed module.
     """
+    calls = spec.calls
+    words = [_refused_call(function, patterns, pickled_code) for function in calls.functions]
+    sends_code = [
+        not pickled_code and any(True for form in (*shape.args, *shape.kwargs.values()) for _ in blobs_of(form)) for shape in calls.shapes
+    ]
+    refused = np.array([each is not None for each in words])[calls.function] | np.array(sends_code)[calls.shape]
     problems: list[tuple[str, str]] = []
-    for name, node in spec.nodes.items():
-        place = pointer("/nodes", name)
-        if node.call is not None and not any(_allows(pattern, node.call) for pattern in patterns):
-            allowed = f"it allows {', '.join(patterns)}" if patterns else "it is empty"
-            problems.append((f"{place}/call", f"{node.call} is not on the tenant's list of functions; {allowed}"))
-        if not pickled_code:
-            if node.function is not None:
-                problems.append((f"{place}/function", "the tenant may not send pickled code; `pickled_code: true` would allow it"))
-            if any(True for form in (*node.args, *node.kwargs.values()) for _ in blobs_of(form)):
-                problems.append(
-                    (place, "the tenant may not send pickled arguments, which can hold code; `pickled_code: true` would allow it")
-                )
+    for at in np.nonzero(refused)[0].tolist():
+        place, function = pointer("/nodes", calls.ids[at]), calls.function[at]
+        if (problem := words[function]) is not None:
+            problems.append((f"{place}/{'call' if calls.functions[function].startswith('call:') else 'function'}", problem))
+        if sends_code[calls.shape[at]]:
+            problems.append((place, "the tenant may not send pickled arguments, which can hold code; `pickled_code: true` would allow it"))
     if spec.code.runtime_env and not pickled_code:
         problems.append(
             ("/code/runtime_env", "the tenant may not bring its own environment, which is code; `pickled_code: true` would allow it")
@@ -177,8 +283,14 @@ def refused_functions(spec: DagSpec, patterns: tuple[str, ...], pickled_code: bo
     return tuple(problems)
 
 
-def _function(described: NodeSpec) -> str:
-    return f"call:{described.call}" if described.function is None else f"blob:{described.function.sha256}"
+def _refused_call(function: str, patterns: tuple[str, ...], pickled_code: bool) -> str | None:
+    kind, _, name = function.partition(":")
+    if kind == "blob":
+        return None if pickled_code else "the tenant may not send pickled code; `pickled_code: true` would allow it"
+    if any(_allows(pattern, name) for pattern in patterns):
+        return None
+    allowed = f"it allows {', '.join(patterns)}" if patterns else "it is empty"
+    return f"{name} is not on the tenant's list of functions; {allowed}"
 
 
 def _allows(pattern: str, call: str) -> bool:

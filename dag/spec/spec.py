@@ -1,4 +1,4 @@
-"""A graph on the wire: `dag/1`, JSON, the same for Python clients and for plain HTTP.
+"""A graph as the root reads it: `dag/1`, checked, as columns.
 
     {"spec": "dag/1", "id": "nightly-7", "tenant": "ads", "params": {"day": "2026-11-20"}, "defaults": {"retries": 2},
      "nodes": {"split": {"call": "ads.etl:split", "args": [{"$param": "day"}]},
@@ -6,152 +6,168 @@
      "outputs": {"scores": {"$ref": "score"}}}
 
 A function is named (`call`: `module:qualname`) or sent (`function`: `{"$blob": sha256}`, with the pickled bytes in `blobs` as
-base64). `mesh.stages.spec` describes the forms of arguments; `{"$param": name}` takes a value of `params`. This module unpickles
-nothing.
+base64). `mesh.stages.spec` describes the forms of arguments; `{"$param": name}` takes a value of `params`. People and other languages
+write this JSON. The Python client sends the same graph as columns (`dag.spec.columns`), and the store keeps it so. This module
+unpickles nothing.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
-import re
-from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
+import numpy as np
 
 from dag.errors import CycleError, SpecError
-from dag.spec.checks import Problem, SpecChecks, similar_to
-from dag.spec.forms import SHA256
-from dag.spec.graph import Graph
-from dag.spec.options import KEPT, GangOptions, NodeOptions, at_submission, words_of
-from dag.spec.strict_json import pointer, read_with_doubles
+from dag.spec.checks import Problem, SpecChecks
+from dag.spec.column_checks import ColumnChecks
+from dag.spec.columns import ColumnsBuilder, GraphColumns, unpacked
+from dag.spec.document import NO_OPTIONS, CodeSpec, GraphDocument, GraphHead, NodeSpec, OutputSpec, PickledFunction, validated
+from dag.spec.graph import Graph, Places, order_of
+from dag.spec.options import KEPT, NodeOptions
+from dag.spec.strict_json import read_with_doubles
 from mesh.core.counting import counted
 from mesh.core.ids import NodeId
-from mesh.core.printable import check_printable
-from mesh.stages.arguments import refs_of
+from mesh.stages.calls import Calls, Form, Shape, ShapeWriter, filled
+from mesh.stages.calls import unpacked as calls_of
 
 #: Limit on the listed problems; further ones are only counted.
 PROBLEMS_MAX = 200
-
-#: Keys of nodes that the format reserves and that are not supported yet.
-_NOT_YET = frozenset({"map", "actor", "method", "of", "when"})
-_FUNCTION_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+#: Parts of the head that are no part of the graph's identity.
+_NOT_IDENTITY = {"id", "user", "wait_for_capacity"}
 
 
-def _call(text: str) -> str:
-    module, colon, qualname = text.partition(":")
-    if not colon or not _FUNCTION_NAME.fullmatch(module) or not _FUNCTION_NAME.fullmatch(qualname):
-        raise ValueError(f"{text[:200]!r} is not a function; write module:qualname, like ads.etl:split")
-    if any(part.startswith("__") for part in qualname.split(".")):
-        raise ValueError(f"{text[:200]!r} leads to Python's internals; name a function of a module")
-    return text
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DagSpec:
+    """A checked graph; `parse` and `parse_columns` return one."""
 
+    head: GraphHead
+    columns: GraphColumns
+    options: tuple[NodeOptions, ...]  #: `columns.calls.kind` is the place of a node's options.
 
-def _sha256(text: str) -> str:
-    if not SHA256.fullmatch(text):
-        raise ValueError("must be a SHA-256: 64 hexadecimal digits, lower case")
-    return text
+    @property
+    def calls(self) -> Calls:
+        """Return the nodes as columns."""
+        return self.columns.calls
 
+    @property
+    def id(self) -> str | None:
+        """Return the id of the run."""
+        return self.head.id
 
-def _bytes(text: Any) -> Any:
-    return base64.b64decode(text) if isinstance(text, str) else text  # `SpecChecks` reports text that is not base64.
+    @property
+    def tenant(self) -> str | None:
+        """Return the tenant whose quota the run uses."""
+        return self.head.tenant
 
+    @property
+    def user(self) -> str | None:
+        """Return the user of the run."""
+        return self.head.user
 
-class _Part(BaseModel):
-    """Base of the models: unknown keys are errors, and values are not converted."""
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """Return the plain values that `$param` takes."""
+        return self.head.params
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    @property
+    def defaults(self) -> NodeOptions:
+        """Return the default options of all nodes."""
+        return self.head.defaults
 
+    @property
+    def on_error(self) -> str:
+        """Return `fail_fast` or `continue`."""
+        return self.head.on_error
 
-_NO_OPTIONS = NodeOptions()
+    @property
+    def stage_deadline_s(self) -> float | None:
+        """Return the time limit for a mesh to run a stage, in seconds."""
+        return self.head.stage_deadline_s
 
+    @property
+    def wait_for_capacity(self) -> bool:
+        """Return whether nodes that no mesh could ever run are accepted."""
+        return self.head.wait_for_capacity
 
-class PickledFunction(_Part):
-    """A pickled function in `blobs`."""
+    @property
+    def code(self) -> CodeSpec:
+        """Return the environment of the functions."""
+        return self.head.code
 
-    sha256: Annotated[str, AfterValidator(_sha256)] = Field(alias="$blob", description="SHA-256 of the pickled bytes.")
+    @property
+    def outputs(self) -> Mapping[str, OutputSpec]:
+        """Return the outputs by name."""
+        return self.head.outputs
 
+    @cached_property
+    def nodes(self) -> Mapping[str, NodeSpec]:
+        """Return the nodes by id, in the order of the graph; each is made when it is asked for."""
+        return _Nodes(self)
 
-class NodeSpec(_Part):
-    """A node: its function, arguments, dependencies and options."""
+    @cached_property
+    def order(self) -> Places:
+        """Return the places of the nodes in topological order; among candidates, the first in the graph comes first.
 
-    call: Annotated[str, AfterValidator(_call)] | None = Field(default=None, description="`module:qualname`. Either this or `function`.")
-    function: PickledFunction | None = Field(default=None, description="A pickled function. Either this or `call`.")
-    args: list[Any] = Field(default=[], description="Forms of the positional arguments.")
-    kwargs: dict[str, Any] = Field(default={}, description="Forms of the arguments by name.")
-    after: list[str] = Field(default=[], description="Nodes that must have succeeded before; their values are not passed.")
-    options: NodeOptions = Field(default_factory=lambda: _NO_OPTIONS)  # Shared: pydantic would copy a plain default for each node.
-
-    @model_validator(mode="after")
-    def _one_function(self) -> NodeSpec:
-        if (self.call is None) == (self.function is None):
-            raise ValueError("needs either `call` or `function`")
-        return self
-
-
-class OutputSpec(_Part):
-    """An output of the graph: a node's value, or a part of it."""
-
-    node: str = Field(alias="$ref")
-    path: list[Any] = Field(default=[], description="Keys and indices that lead to the part.")
-
-
-class CodeSpec(_Part):
-    """Environment of the functions of the whole run."""
-
-    runtime_env: dict[str, Any] = Field(default={}, description="Ray's runtime environment.")
-
-
-class DagSpec(_Part):
-    """A graph in its wire form; `parse` returns a checked one."""
-
-    spec: Literal["dag/1"]
-    id: str | None = Field(default=None, description="Id of the run; the same id with the same graph is the same run.")
-    tenant: str | None = Field(default=None, description="Tenant whose quota the run uses: a path like `acme/research`.")
-    user: Annotated[str, at_submission(check_printable)] | None = Field(
-        default=None, min_length=1, max_length=128, description="User of the run, for limits per user."
-    )
-    params: dict[str, Any] = Field(default={}, description="Plain JSON values, taken by `$param`.")
-    defaults: NodeOptions = Field(default=_NO_OPTIONS, description="Default options of all nodes.")
-    on_error: Literal["fail_fast", "continue"] = Field(
-        default="fail_fast", description="`fail_fast` stops the run at the first failure; `continue` finishes what does not depend on it."
-    )
-    stage_deadline_s: float | None = Field(
-        default=None,
-        ge=0.1,
-        le=31_536_000,
-        description="Time limit for a mesh to run a stage, in seconds; then the stage is taken back; null: no limit.",
-    )
-    wait_for_capacity: bool = Field(
-        default=False, description="Accept nodes that no mesh could ever run as things are, and wait until one could."
-    )
-    code: CodeSpec = CodeSpec()
-    blobs: dict[str, Annotated[bytes, BeforeValidator(_bytes)]] = Field(
-        default={}, repr=False, description="Pickled bytes by SHA-256, as base64."
-    )
-    nodes: dict[str, NodeSpec]
-    outputs: dict[str, OutputSpec]
+        Raises:
+            CycleError: The graph contains a circle, because it was not checked.
+        """
+        needed, waiting = self.calls.edges()
+        order = order_of(len(self.calls), needed, waiting)
+        if order is None:
+            raise CycleError((("/nodes", "the graph runs in a circle"),))
+        return order
 
     def needs_of(self, node: str) -> tuple[tuple[NodeId, ...], tuple[NodeId, ...]]:
         """Return the nodes whose values `node` reads, then those that it only waits for; each once, in reading order."""
-        described = self.nodes[node]
-        inputs = dict.fromkeys(need for form in (*described.args, *described.kwargs.values()) for need in refs_of(form))
-        return tuple(inputs), tuple(NodeId(need) for need in dict.fromkeys(described.after) if need not in inputs)
+        place = self.calls.place_of[NodeId(node)]
+        return self.calls.inputs_of(place), self.calls.after_of(place)
 
     def graph(self) -> Graph:
         """Return the nodes with their dependencies."""
-        return Graph({NodeId(node): tuple(need for needs in self.needs_of(node) for need in needs) for node in self.nodes})
+        return Graph(dict(zip(self.calls.ids, self.calls.needs(), strict=True)))
 
     def blob_bytes(self) -> dict[str, bytes]:
-        """Return the pickled bytes by their SHA-256; `parse` has checked them."""
-        return dict(self.blobs)
+        """Return the pickled bytes by their SHA-256; they were checked."""
+        return dict(self.columns.blobs)
+
+
+class _Nodes(Mapping[str, NodeSpec]):
+    """Nodes by id, made when they are asked for."""
+
+    def __init__(self, spec: DagSpec) -> None:
+        self._spec = spec
+        self._calls = spec.calls
+
+    def __getitem__(self, node: str) -> NodeSpec:
+        calls, place = self._calls, self._calls.place_of[NodeId(node)]
+        kind, _, name = calls.function_of(place).partition(":")
+        args, kwargs = calls.arguments_of(place)
+        return NodeSpec.model_construct(
+            call=name if kind == "call" else None,
+            function=None if kind == "call" else PickledFunction.model_construct(sha256=name),
+            args=list(args),
+            kwargs=kwargs,
+            after=list(calls.after_of(place)),
+            options=self._spec.options[calls.kind_of(place)],
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._calls.ids)
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._calls.place_of
 
 
 def parse(body: bytes) -> DagSpec:
-    """Read and check a graph from an untrusted client.
+    """Read and check a graph as JSON from an untrusted client.
 
     Raises:
         SpecError: Lists all problems, each with its place.
@@ -162,78 +178,179 @@ def parse(body: bytes) -> DagSpec:
         raise SpecError((*doubles, ("", "must be an object: a graph of the form dag/1")))
     checks = SpecChecks(raw)
     checks.run()
-    spec, problems = _shaped(raw)
-    problems = tuple(dict.fromkeys((*doubles, *problems, *checks.problems)))
-    if spec is None or problems:
-        left_out = len(problems) - PROBLEMS_MAX
-        described = (*problems[:PROBLEMS_MAX], ("", f"and {counted(left_out, 'more problem')}")) if left_out > 0 else problems
-        raise (CycleError if checks.has_circle else SpecError)(described)
-    return spec
+    document, problems = validated(GraphDocument, raw)
+    problems = (*doubles, *problems, *checks.problems)
+    if document is None or problems:
+        raise _refusal(problems, checks.has_circle)
+    return _of_document(document)
+
+
+def parse_columns(body: bytes) -> DagSpec:
+    """Read and check a graph as columns from an untrusted client. Raises as `parse`."""
+    checks = ColumnChecks(body)
+    columns = checks.run()
+    if columns is None or checks.head is None:
+        raise _refusal(checks.problems, checks.has_circle)
+    return DagSpec(head=checks.head, columns=columns, options=checks.options)
 
 
 def kept_form(spec: DagSpec) -> bytes:
-    """Return the graph as JSON without the bytes of its blobs, which the store keeps beside it; `load` reads the result."""
-    return spec.model_dump_json(by_alias=True, exclude_defaults=True, exclude={"blobs"}).encode()
+    """Return the graph as columns without the bytes of its blobs, which the store keeps beside it; `load` reads the result."""
+    return spec.columns.packed(with_blobs=False)
 
 
 def load(kept: bytes) -> DagSpec:
-    """Read a graph that was checked when it was accepted, with or without its blobs.
+    """Read a graph that was checked when it was accepted; also one that an older root kept as JSON.
 
     Raises:
-        SpecError: The JSON does not have the shape of a graph.
+        SpecError: The bytes do not have the shape of a graph.
     """
+    document = None
+    if kept[:1] == b"{":
+        try:
+            raw = json.loads(kept)
+        except ValueError as broken:
+            raise SpecError((("", f"not JSON: {broken}"),)) from None
+        document, problems = validated(GraphDocument, raw, context=KEPT)
+        if document is None:
+            raise SpecError(problems)
     try:
-        return DagSpec.model_validate_json(kept, context=KEPT)
-    except ValidationError as wrong:
-        raise SpecError(tuple(_described(error) for error in wrong.errors(include_url=False))) from None
+        return _of_kept(unpacked(kept)) if document is None else _of_document(document)
+    except (ValueError, TypeError, KeyError, IndexError) as broken:
+        raise broken if isinstance(broken, SpecError) else SpecError((("", f"the columns are damaged: {broken!r}"),)) from None
+
+
+def outputs_of(kept: bytes) -> Mapping[str, OutputSpec]:
+    """Return the outputs of a graph in its kept form, without reading the rest. Raises SpecError as `load`."""
+    if kept[:1] == b"{":
+        return load(kept).outputs
+    head, problems = validated(GraphHead, json.loads(unpacked(kept)["graph"]), context=KEPT)
+    if head is None:
+        raise SpecError(problems)
+    return head.outputs
 
 
 def digest(spec: DagSpec) -> str:
-    """Return the SHA-256 of the graph without id, user, `wait_for_capacity`, the order of keys, and options that equal their default."""
-    described = spec.model_dump(by_alias=True, exclude_defaults=True, exclude={"id", "user", "wait_for_capacity", "blobs"})
-    return _sha256_of_json(described)
+    """Return the SHA-256 of the graph without id, user, `wait_for_capacity`, the order of keys, and options that equal their default.
+
+    Both forms of a graph have the same digest: nodes are taken in the order of their ids, and tables in the order of their entries.
+    """
+    calls = spec.calls
+    by_id = np.array(sorted(range(len(calls)), key=calls.ids.__getitem__), np.int64)
+    shapes = [_sorted_shape(shape) for shape in calls.shapes]
+    rows = _renumbered(calls, shapes).take(by_id)
+    hashed = hashlib.sha256(_plain_text(spec.head.model_dump(by_alias=True, exclude_defaults=True, exclude=_NOT_IDENTITY)).encode())
+    hashed.update("\n".join(rows.ids).encode())
+    options = [_plain_text(each.model_dump(by_alias=True, exclude_defaults=True)) for each in spec.options]
+    for table, column in (
+        (calls.functions, calls.function),
+        ([shape.text for shape in shapes], calls.shape),
+        (options, calls.kind),
+    ):
+        entries = sorted({table[place] for place in np.unique(column).tolist()})
+        place_of = {entry: place for place, entry in enumerate(entries)}
+        hashed.update(_plain_text(entries).encode())
+        hashed.update(np.array([place_of.get(entry, 0) for entry in table], "<u4")[column[by_id]].tobytes())
+    hashed.update(rows.inputs.astype("<u4").tobytes())
+    hashed.update(_plain_text(list(rows.values)).encode())
+    hashed.update(np.stack((rows.ordered, rows.after)).astype("<u4").tobytes())
+    return hashed.hexdigest()
 
 
-def _shaped(raw: dict[str, Any]) -> tuple[DagSpec | None, tuple[Problem, ...]]:
-    try:
-        return DagSpec.model_validate(raw), ()
-    except ValidationError as wrong:
-        return None, tuple(_described(error) for error in wrong.errors(include_url=False))
+@dataclass(frozen=True, slots=True)
+class _SortedShape:
+    """A shape with sorted keys, as text, and what sorting does to the numbers of its holes."""
+
+    text: str
+    inputs: list[int] | None = None  #: The former number of each input; None: as before.
+    values: list[int] | None = None
 
 
-def _described(error: ErrorDetails) -> Problem:
-    place = _place(error["loc"])
-    if error["type"] == "extra_forbidden":
-        return place, _unknown(error["loc"])
-    return place, words_of(error)
+def _sorted_shape(shape: Shape) -> _SortedShape:
+    form = [shape.args, shape.kwargs]
+    text = _plain_text(form)
+    if text == json.dumps(form, separators=_TIGHT, ensure_ascii=False):
+        return _SortedShape(text)
+    written, own = ShapeWriter(), tuple(range(shape.inputs))
+    values: list[int] = []
+
+    def part(form: Form) -> Form:
+        if isinstance(form, dict) and "$value" in form:
+            values.append(form["$value"])
+            return {"$value": len(values) - 1}
+        return written.argument(_with_sorted_keys(filled(form, own, ())), lambda number: number)  # type: ignore[arg-type]  # numbers as names
+
+    args = [part(form) for form in shape.args]
+    kwargs = {name: part(shape.kwargs[name]) for name in sorted(shape.kwargs)}
+    return _SortedShape(_plain_text([args, kwargs]), list(written.inputs), values)
 
 
-def _place(steps: Iterable[str | int]) -> str:
-    place = ""
-    for step in steps:
-        place = pointer(place, step)
-    return place
+def _with_sorted_keys(form: Form) -> Form:
+    if isinstance(form, dict):
+        return {key: _with_sorted_keys(form[key]) for key in sorted(form)}
+    return [_with_sorted_keys(part) for part in form] if isinstance(form, list) else form
 
 
-_AT_NODE = 3  #: Length of the path to a key of a node: `nodes`, its id, the key.
+def _renumbered(calls: Calls, shapes: Sequence[_SortedShape]) -> Calls:
+    """Return the calls with their inputs and values in the order of the sorted shapes."""
+    if all(shape.inputs is None for shape in shapes):
+        return calls
+    inputs, values = calls.inputs.copy(), list(calls.values)
+    for number, shape in enumerate(shapes):
+        if shape.inputs is not None and shape.values is not None:
+            users = np.nonzero(calls.shape == number)[0]
+            starts = calls.input_ptr[users][:, None]
+            inputs[starts + np.arange(len(shape.inputs))] = calls.inputs[starts + np.array(shape.inputs, np.int64)]
+            for start in calls.value_ptr[users].tolist():
+                values[start : start + len(shape.values)] = [calls.values[start + place] for place in shape.values]
+    return replace(calls, inputs=inputs, values=values)
 
 
-def _unknown(steps: tuple[str | int, ...]) -> str:
-    """Return the message for a key that no model has."""
-    name, above = str(steps[-1]), steps[-2] if len(steps) > 1 else None
-    if above in ("options", "defaults") and len(steps) in (2, 4):
-        return f"unknown option{similar_to(name, NodeOptions.model_fields)}"
-    if above == "gang" and len(steps) in (3, 5) and steps[-3] in ("options", "defaults"):
-        return f"unknown key{similar_to(name, GangOptions.model_fields)}"
-    if steps[0] == "nodes" and len(steps) == _AT_NODE:
-        return f"`{name}` is not supported yet" if name in _NOT_YET else f"unknown key{similar_to(name, NodeSpec.model_fields)}"
-    if len(steps) == 1:
-        return f"unknown key{similar_to(name, DagSpec.model_fields)}"
-    if steps[0] == "outputs":
-        return 'unknown key; an output is {"$ref": node}, with a "path" or without'
-    return "unknown key"
+def _of_document(document: GraphDocument) -> DagSpec:
+    """Return the columns of a graph that came as JSON."""
+    built = ColumnsBuilder()
+    place_of = {node: place for place, node in enumerate(document.nodes)}
+    options: dict[int, NodeOptions] = {}
+    for node, described in document.nodes.items():
+        written = ShapeWriter()
+        args = [written.argument(form, place_of.__getitem__) for form in described.args]
+        kwargs = {name: written.argument(form, place_of.__getitem__) for name, form in described.kwargs.items()}
+        function = f"call:{described.call}" if described.function is None else f"blob:{described.function.sha256}"
+        kind = built.options_at({} if described.options is NO_OPTIONS else described.options.model_dump(exclude_defaults=True))
+        options.setdefault(kind, described.options)
+        built.inputs += written.inputs
+        built.values += written.values
+        for need in dict.fromkeys(described.after):
+            if place_of[need] not in written.inputs:
+                built.ordered.append(len(built.ids))
+                built.after.append(place_of[need])
+        built.append(node, built.function_at(function), built.shape_at(args, kwargs, written), kind)
+    head = GraphHead.model_construct(**{name: getattr(document, name) for name in GraphHead.model_fields})
+    columns = GraphColumns(head=head.as_json(), calls=built.calls(), options=built.options_table(), blobs=document.blobs)
+    return DagSpec(head=head, columns=columns, options=tuple(options[kind] for kind in range(len(options))))
 
 
-def _sha256_of_json(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+def _of_kept(raw: Mapping[str, Any]) -> DagSpec:
+    """Return a graph from its kept form, which was checked when it was accepted."""
+    head_json, tables = json.loads(raw["graph"]), json.loads(raw["tables"])
+    head, problems = validated(GraphHead, head_json, context=KEPT)
+    if head is None:
+        raise SpecError(problems)
+    calls = calls_of(raw, tables["functions"], tables["shapes"])
+    options = tuple(NodeOptions.model_validate(given, context=KEPT) for given in tables["options"])
+    return DagSpec(head=head, columns=GraphColumns(head=head_json, calls=calls, options=tuple(tables["options"])), options=options)
+
+
+def _refusal(problems: Sequence[Problem], has_circle: bool) -> SpecError:
+    """Return the error with all problems, each once."""
+    found = tuple(dict.fromkeys(problems))
+    left_out = len(found) - PROBLEMS_MAX
+    described = (*found[:PROBLEMS_MAX], ("", f"and {counted(left_out, 'more problem')}")) if left_out > 0 else found
+    return (CycleError if has_circle else SpecError)(described)
+
+
+_TIGHT = (",", ":")
+
+
+def _plain_text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=_TIGHT, ensure_ascii=False, allow_nan=False)

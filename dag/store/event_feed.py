@@ -1,26 +1,29 @@
 """Feed of a run's events as they come; the gateway streams them to browsers, terminals and clients."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import ParamSpec, Protocol, TypeVar, cast
 
 import redis.asyncio
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from dag.errors import UnknownRun
-from dag.run.runs import RunEvent
+from dag.run.run_events import RunEvent
 from dag.run.states import RUN_ENDS, RunState
-from dag.store.redis_runs import Entries, events_of
+from dag.store.node_rows import names_of
+from dag.store.redis_runs import Entries, last_of, rows_of
+from dag.store.rows import events_in
 from federation.errors import StoreUnavailable
 from federation.store.redis.client import answer_s_max
 from federation.store.redis.keys import Keys
 from federation.store.redis.scripts import redis_responses
-from mesh.core.ids import RunId
+from mesh.core.ids import NodeId, RunId
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Limit on the events of one read.
-_BATCH = 500
+#: Limit on the entries of one read; each has the events of a commit.
+_ENTRIES_AT_ONCE = 64
 #: Limit on the time that one read blocks. After it the follower notices that the run was retired.
 _BLOCK_MS = 2000
 #: Limit on a blocking read as a share of the client's own timeout, which would cut off a longer one.
@@ -59,15 +62,18 @@ class RedisEventFeed:
         self._patience_s = patience_s
 
     async def follow(self, run: RunId, after: int = 0) -> AsyncIterator[RunEvent]:
+        names: tuple[NodeId, ...] = ()
         while True:
             is_over = await self._patiently(self._is_over, run)
-            events = await self._patiently(self._events, run, after)
-            for event in events:
-                yield event
-                after = event.seq
-            if not events and is_over:
+            entries = await self._patiently(self._entries, run, after)
+            if entries:
+                names = names or await self._patiently(self._names, run)
+                for event in events_in(rows_of(entries), partial(tuple, names), after):
+                    yield event
+                    after = event.seq
+            elif is_over:
                 return
-            if not events:
+            else:
                 await self._patiently(self._wait, run, after)
 
     async def wait_for_end(self, run: RunId) -> None:
@@ -81,7 +87,7 @@ class RedisEventFeed:
         """Return the number of the last event. Read it before the state, so that the end of the run is never missed."""
         with redis_responses("read the last event"):
             entries = cast(Entries, await self._client.xrevrange(self._keys.run_events(run), count=1))
-        return int(entries[0][0].partition(b"-")[0]) if entries else 0
+        return last_of(entries)
 
     async def _is_over(self, run: RunId) -> bool:
         """Return whether the run has ended. Read the state before the events, so that no event is missed."""
@@ -91,10 +97,17 @@ class RedisEventFeed:
             raise UnknownRun(f"there is no run {run}")
         return RunState(state.decode()) in RUN_ENDS
 
-    async def _events(self, run: RunId, after: int) -> tuple[RunEvent, ...]:
+    async def _entries(self, run: RunId, after: int) -> Entries:
         with redis_responses("read events"):
-            entries = await self._client.xrange(self._keys.run_events(run), min=f"{after + 1}-0", count=_BATCH)
-        return events_of(cast(Entries, entries))
+            entries = await self._client.xrange(self._keys.run_events(run), min=f"{after + 1}-0", count=_ENTRIES_AT_ONCE)
+        return cast(Entries, entries)
+
+    async def _names(self, run: RunId) -> tuple[NodeId, ...]:
+        with redis_responses("read the names of nodes"):
+            row = await cast(Awaitable[bytes | None], self._client.hget(self._keys.run(run), "names"))
+        if row is None:
+            raise UnknownRun(f"there is no run {run}")
+        return names_of(row)
 
     async def _wait(self, run: RunId, after: int) -> None:
         """Block until there may be an event. The reply is not parsed: XREAD's shape differs per protocol, XRANGE's does not."""

@@ -23,6 +23,7 @@ from dag.store.client_access import Access
 T = TypeVar("T")
 Params = Mapping[str, str | int | float | None]
 
+JSON_KIND = "application/json"
 #: Read timeout, longer than the interval of the root's keep-alive comments: silence means that the connection is dead.
 READ_S_MAX = 30.0
 #: Retry time for a root that was reached before: longer than one answer, or a restart of a cluster, may take.
@@ -82,9 +83,11 @@ class HttpCalls:
         """
         return self._call("GET", path, also_good, patience_s, params=_given(params))
 
-    def post(self, path: str, body: bytes, *, params: Params | None = None, headers: Mapping[str, str] | None = None) -> httpx.Response:
-        """Return the answer to a POST. Raises as `get`, and RunConflict, KeyConflict, BacklogFull."""
-        described = {"Content-Type": "application/json", **(headers or {})}
+    def post(
+        self, path: str, body: bytes, *, kind: str = JSON_KIND, params: Params | None = None, headers: Mapping[str, str] | None = None
+    ) -> httpx.Response:
+        """Return the answer to a POST of a body of this media type. Raises as `get`, and RunConflict, KeyConflict, BacklogFull."""
+        described = {"Content-Type": kind, **(headers or {})}
         return self._call("POST", path, (), None, content=body, params=_given(params), headers=described)
 
     def events(self, path: str, params: Params) -> Iterator[httpx_sse.ServerSentEvent]:

@@ -8,30 +8,32 @@ import copy
 import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import cast
 
 from dag.backlog import BACKLOG_LIMITS, RETRY_AFTER_MS, STORE_FULL, BacklogLimits
 from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, UnknownRun
 from dag.run.dead_letters import DeadLetter, parted
-from dag.run.runs import RunChange, RunEvent, RunRecord, RunSummary
+from dag.run.run_events import RunEvent
+from dag.run.runs import RunChange, RunRecord, RunSummary
 from dag.run.states import RUN_ENDS, RunState
+from dag.store.node_rows import changed_rows, names_of, uris_in
 from dag.store.rows import (
     check_numbers,
     dead_rows,
+    event_row,
+    events_in,
     fixed_fields,
     moving_fields,
-    node_rows,
     reach_of,
     record_of,
     stage_rows,
     summary_of,
-    uris_of,
     weight_of,
-    writes_outbox,
 )
 from federation.store.memory.store import MemoryStore
 from mesh.core.ids import RunId, TenantPath
-from mesh.core.wire import decode, encode
+from mesh.core.wire import decode
 from mesh.errors import LedgerError
 
 #: Interval at which a follower's thread checks that its caller still listens.
@@ -45,7 +47,7 @@ class _Rows:
     fields: dict[str, bytes]
     nodes: dict[str, bytes] = field(default_factory=dict)
     stages: dict[str, bytes] = field(default_factory=dict)
-    events: list[bytes] = field(default_factory=list)  #: Event number n is at index n - 1.
+    events: dict[int, bytes] = field(default_factory=dict)  #: Events of each commit, by the number of the last one.
     settled: bool = False
     weight: int = 0  #: Bytes that the open run counts against the limits.
     dead: dict[str, bytes] = field(default_factory=dict)  #: Dead letters by node.
@@ -88,8 +90,8 @@ class MemoryRunStore:
             self._keys = cast("dict[tuple[TenantPath, str], RunId]", copy.deepcopy(kept["keys"]))
 
     def create(self, record: RunRecord, blobs: dict[str, bytes]) -> bool:
-        fields = {**fixed_fields(record), **moving_fields(record, version=record.version, with_outbox=True)}
-        nodes, stages = node_rows(record.nodes.values()), stage_rows(record.stages.values())
+        fields = {**fixed_fields(record), **moving_fields(record, version=record.version)}
+        nodes, stages = changed_rows(record.nodes, record.nodes.take_changes()), stage_rows(record.stages.values(), record.nodes)
         with self._changed:
             known = self._runs.get(record.run)
             used_for = self._keys.get((record.tenant, record.key)) if record.key else None
@@ -129,14 +131,14 @@ class MemoryRunStore:
     def load(self, run: RunId) -> RunRecord | None:
         with self._changed:
             rows = self._runs.get(run)
-            return record_of(run, rows.fields, rows.nodes.values(), rows.stages.values()) if rows is not None else None
+            return record_of(run, rows.fields, rows.nodes, rows.stages.values()) if rows is not None else None
 
     def commit(self, record: RunRecord, change: RunChange) -> bool:
         before = check_numbers(record, change)
         version = record.version + 1
-        fields = moving_fields(record, version=version, with_outbox=writes_outbox(record, change))
-        nodes, stages = node_rows(change.nodes), stage_rows(change.stages)
-        events, dead = [encode(event) for event in change.events], dead_rows(change.dead)
+        fields = moving_fields(record, version=version, change=change)
+        nodes, stages = changed_rows(record.nodes, change.nodes), stage_rows(change.stages, record.nodes)
+        events, dead = event_row(change.events), dead_rows(change.dead)
         with self._changed:
             rows = self._runs.get(record.run)
             if rows is None or int(rows.fields["version"]) != record.version:
@@ -146,7 +148,8 @@ class MemoryRunStore:
             rows.fields.update(fields)
             rows.nodes.update(nodes)
             rows.stages.update(stages)
-            rows.events.extend(events)
+            if events:
+                rows.events[record.seq] = events
             rows.dead.update(dead)
             self._changed.notify_all()
         record.version = version
@@ -195,8 +198,10 @@ class MemoryRunStore:
     def events(self, run: RunId, after: int = 0, limit: int = 1000) -> tuple[RunEvent, ...]:
         with self._changed:
             rows = self._runs.get(run)
-            found = rows.events[after : after + max(0, limit)] if rows is not None else []
-        return tuple(decode(RunEvent, row) for row in found)
+            if rows is None:
+                return ()
+            found, names = [row for last, row in rows.events.items() if last > after], rows.fields["names"]
+        return tuple(islice(events_in(found, lambda: names_of(names), after), max(0, limit)))
 
     def request_cancel(self, run: RunId, reason: str) -> None:
         with self._changed:
@@ -214,7 +219,7 @@ class MemoryRunStore:
             for _, run in oldest_first[:limit]:
                 rows = self._runs.pop(run)
                 self._keys = {named: kept for named, kept in self._keys.items() if kept != run}
-                files.extend((run, uri) for uri in uris_of(rows.nodes.values()))
+                files.extend((run, uri) for uri in uris_in(rows.nodes))
                 self._store.forget(run, ())
                 self._store.release_id(run)
                 self._store.keep_only(run, ())
@@ -224,7 +229,7 @@ class MemoryRunStore:
     def wait_for_events(self, run: RunId, after: int, wait_ms: int) -> None:
         """Wait up to `wait_ms` of real time until the run has an event with a greater number, or is gone."""
         with self._changed:
-            self._changed.wait_for(lambda: run not in self._runs or len(self._runs[run].events) > after, wait_ms / 1000)
+            self._changed.wait_for(lambda: run not in self._runs or next(reversed(self._runs[run].events), 0) > after, wait_ms / 1000)
 
 
 class MemoryEventFeed:

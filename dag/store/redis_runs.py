@@ -1,7 +1,8 @@
 """Runs on Redis: a script for each atomic step, plain reads for the rest."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from functools import partial
+from itertools import chain, islice
 from typing import cast
 
 import redis
@@ -9,32 +10,36 @@ import redis
 from dag.backlog import BACKLOG_LIMITS, RETRY_AFTER_MS, STORE_FULL, BacklogLimits
 from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, UnknownRun
 from dag.run.dead_letters import DeadLetter, parted
-from dag.run.runs import RunChange, RunEvent, RunRecord, RunSummary
+from dag.run.run_events import RunEvent
+from dag.run.runs import RunChange, RunRecord, RunSummary
 from dag.run.states import RUN_ENDS
+from dag.store.node_rows import changed_rows, names_of, uris_in
 from dag.store.rows import (
     SUMMARY_FIELDS,
     check_numbers,
     dead_rows,
+    event_row,
+    events_in,
     fixed_fields,
     moving_fields,
-    node_rows,
     reach_of,
     record_of,
     stage_rows,
     summary_of,
-    uris_of,
     weight_of,
-    writes_outbox,
 )
+from federation.errors import StoreUnavailable
 from federation.store.redis.client import home_of
 from federation.store.redis.keys import Keys
 from federation.store.redis.scripts import Scripts, redis_responses
-from mesh.core.ids import RunId, TenantPath
-from mesh.core.wire import decode, encode
+from mesh.core.ids import NodeId, RunId, TenantPath
+from mesh.core.wire import decode
 from mesh.errors import LedgerError
 
 #: An argument of a script.
 _Argument = str | bytes | int
+#: Entries of the first read of events, each with the events of a commit; each further read takes twice as many.
+ENTRIES_AT_FIRST = 8
 #: A stream as redis-py reads it: entry id and fields.
 Entries = list[tuple[bytes, dict[bytes, bytes]]]
 
@@ -65,7 +70,7 @@ class RedisRunStore:
         self._scripts = Scripts(client, scripted_keys(keys), "dag.store.lua")
 
     def create(self, record: RunRecord, blobs: dict[str, bytes]) -> bool:
-        fields = {**fixed_fields(record), **moving_fields(record, version=record.version, with_outbox=True)}
+        fields = {**fixed_fields(record), **moving_fields(record, version=record.version)}
         weight = weight_of(record, blobs)
         answer = self._scripts.call(
             "create",
@@ -80,8 +85,8 @@ class RedisRunStore:
             self._limits.memory_percent_max,
             *_section(reach_of(record.tenant)),
             *_rows(fields),
-            *_rows(node_rows(record.nodes.values())),
-            *_rows(stage_rows(record.stages.values())),
+            *_rows(changed_rows(record.nodes, record.nodes.take_changes())),
+            *_rows(stage_rows(record.stages.values(), record.nodes)),
             *_rows(blobs),
         )
         code, *described = answer
@@ -119,10 +124,10 @@ class RedisRunStore:
     def load(self, run: RunId) -> RunRecord | None:
         with redis_responses("load a run"), self._client.pipeline(transaction=True) as reads:
             reads.hgetall(self._keys.run(run))
-            reads.hvals(self._keys.run_nodes(run))
+            reads.hgetall(self._keys.run_nodes(run))
             reads.hvals(self._keys.run_stages(run))
-            fields, nodes, stages = cast(tuple[dict[bytes, bytes], list[bytes], list[bytes]], reads.execute())
-        return record_of(run, {name.decode(): value for name, value in fields.items()}, nodes, stages) if fields else None
+            fields, nodes, stages = cast(tuple[dict[bytes, bytes], dict[bytes, bytes], list[bytes]], reads.execute())
+        return record_of(run, _named(fields), _named(nodes), stages) if fields else None
 
     def commit(self, record: RunRecord, change: RunChange) -> bool:
         before = check_numbers(record, change)
@@ -133,10 +138,11 @@ class RedisRunStore:
             record.version,
             before,
             record.ended_ms if record.state in RUN_ENDS else "",
-            *_rows(moving_fields(record, version=version, with_outbox=writes_outbox(record, change))),
-            *_rows(node_rows(change.nodes)),
-            *_rows(stage_rows(change.stages)),
-            *_section([encode(event) for event in change.events]),
+            event_row(change.events),
+            record.seq,
+            *_rows(moving_fields(record, version=version, change=change)),
+            *_rows(changed_rows(record.nodes, change.nodes)),
+            *_rows(stage_rows(change.stages, record.nodes)),
             *_rows(dead_rows(change.dead)),
             *_section([part for letter in change.dead for part in (letter.letter, str(letter.at_ms))]),
         )
@@ -199,9 +205,24 @@ class RedisRunStore:
     def events(self, run: RunId, after: int = 0, limit: int = 1000) -> tuple[RunEvent, ...]:
         if limit <= 0:
             return ()
-        with redis_responses("read events"):
-            entries = cast(Entries, self._client.xrange(self._keys.run_events(run), min=f"{after + 1}-0", count=limit))
-        return events_of(entries)
+        found: list[RunEvent] = []
+        count = ENTRIES_AT_FIRST  # An entry may hold thousands of events, or one.
+        while len(found) < limit:
+            with redis_responses("read events"):
+                entries = cast(Entries, self._client.xrange(self._keys.run_events(run), min=f"{after + 1}-0", count=count))
+            count *= 2
+            if not entries:
+                break
+            found += islice(events_in(rows_of(entries), partial(self._names, run), after), limit - len(found))
+            after = last_of(entries)
+        return tuple(found)
+
+    def _names(self, run: RunId) -> tuple[NodeId, ...]:
+        with redis_responses("read the names of nodes"):
+            row = cast(bytes | None, self._client.hget(self._keys.run(run), "names"))
+        if row is None:
+            raise StoreUnavailable(f"run {run} was retired while its events were read")
+        return names_of(row)
 
     def request_cancel(self, run: RunId, reason: str) -> None:
         if self._scripts.call("request_cancel", run, reason) == b"UNKNOWN":
@@ -217,14 +238,23 @@ class RedisRunStore:
     def _retire_one(self, run: RunId, before_ms: int) -> Iterable[str]:
         with redis_responses("read a run to retire"):
             tenant = cast(bytes | None, self._client.hget(self._keys.run(run), "tenant"))
-            uris = uris_of(cast(list[bytes], self._client.hvals(self._keys.run_nodes(run))))
+            uris = uris_in(_named(cast(dict[bytes, bytes], self._client.hgetall(self._keys.run_nodes(run)))))
         reach = reach_of(TenantPath(tenant.decode())) if tenant is not None else ()
         return uris if self._scripts.call("retire", run, before_ms, *_section(reach)) == 1 else ()
 
 
-def events_of(entries: Entries) -> tuple[RunEvent, ...]:
-    """Return the events in entries of a run's stream."""
-    return tuple(decode(RunEvent, fields[b"event"]) for _, fields in entries)
+def rows_of(entries: Entries) -> list[bytes]:
+    """Return the rows of events in entries of a run's stream."""
+    return [fields[b"events"] for _, fields in entries]
+
+
+def last_of(entries: Entries) -> int:
+    """Return the number of the last event in entries of a run's stream; 0 without entries."""
+    return int(entries[-1][0].partition(b"-")[0]) if entries else 0
+
+
+def _named(fields: Mapping[bytes, bytes]) -> dict[str, bytes]:
+    return {name.decode(): value for name, value in fields.items()}
 
 
 def _summary(run: RunId, values: Iterable[bytes | None]) -> RunSummary | None:

@@ -18,7 +18,7 @@ import threading
 import uuid
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
@@ -27,14 +27,15 @@ from urllib.parse import quote
 import httpx
 from typing_extensions import Self
 
-from dag.client.compiling import Outputs, compile_graph
+from dag.client.compiling import Outputs, compile_columns, compile_graph
 from dag.client.tasks import named_call
 from dag.errors import ApiError, ResultTimeout, RunCancelled, UnknownRun
-from dag.run.runs import RunEvent
+from dag.run.run_events import RunEvent
 from dag.run.states import NODE_ENDS, RUN_ENDS, NodeState, RunState
 from dag.spec.checks import RUN_ID, RUN_ID_RULE
+from dag.spec.columns import MEDIA_TYPE
 from dag.store.client_access import CLIENT_FILE, Access, find_access
-from dag.store.http_calls import PATIENCE_S, HttpCalls, Params
+from dag.store.http_calls import JSON_KIND, PATIENCE_S, HttpCalls, Params
 from dag.store.result_decoding import decode_output, failure_of
 from mesh.core.clock import Clock, SystemClock
 from mesh.core.ids import RunId
@@ -116,10 +117,12 @@ class Client:
             BacklogFull: The tenant has too many open runs; carries a time to retry after.
             ApiError: The root refused the graph, or does not answer.
         """
-        spec = self.spec_of(outputs, id=id, tenant=tenant, user=user, params=params, on_error=on_error, by_value=by_value)
-        if wait_for_capacity:
-            spec["wait_for_capacity"] = True
-        return self.submit_spec(spec, idempotency_key=idempotency_key, durability=durability)
+        tenant = tenant or self.access.tenant
+        columns = compile_columns(outputs, id=id, tenant=tenant, params=params, on_error=on_error, by_value=by_value)
+        asked = {"user": user, "wait_for_capacity": wait_for_capacity or None}
+        head = {**columns.head, **{key: value for key, value in asked.items() if value is not None}}
+        head = self._with_names(head, idempotency_key)
+        return self._submit(head, replace(columns, head=head).packed(), MEDIA_TYPE, idempotency_key, durability)
 
     @named_call
     def spec_of(
@@ -141,15 +144,23 @@ class Client:
     @named_call
     def submit_spec(self, spec: Mapping[str, Any], *, idempotency_key: str | None = None, durability: str | None = None) -> Run:
         """Submit a graph in its wire form, `dag/1`. Raises as `submit`."""
+        named = self._with_names(spec, idempotency_key)
+        body = json.dumps(named, ensure_ascii=False, allow_nan=False).encode()
+        return self._submit(named, body, JSON_KIND, idempotency_key, durability)
+
+    def _with_names(self, spec: Mapping[str, Any], idempotency_key: str | None) -> dict[str, Any]:
+        """Return the graph, or its head, with an id and a tenant."""
         named = dict(spec)
         if not named.get("id") and idempotency_key is None:
             named["id"] = _new_id(named)
         if not named.get("tenant") and self.access.tenant:
             named["tenant"] = self.access.tenant
-        body = json.dumps(named, ensure_ascii=False, allow_nan=False).encode()
+        return named
+
+    def _submit(self, named: Mapping[str, Any], body: bytes, kind: str, idempotency_key: str | None, durability: str | None) -> Run:
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key is not None else None
         try:
-            answer = self._calls.post("/v1/runs", body, params={"durability": durability}, headers=headers).json()
+            answer = self._calls.post("/v1/runs", body, kind=kind, params={"durability": durability}, headers=headers).json()
         except ApiError as refused:
             raise self._explained(refused, named) from None
         return Run(RunId(answer["id"]), self)

@@ -1,30 +1,33 @@
 """Stored rows of a run. Both stores keep the same bytes, so tests in memory find what Redis would lose.
 
-A run is one hash of fields (among them the spec, which is written once), and one row per node, stage and event. A row is the JSON
-of its record; unknown keys in it are refused.
+A run is one hash of fields (among them the spec and the names of the nodes, which are written once), a hash of its nodes
+(`dag.store.node_rows`), one row per stage, and one row of events per commit. Unknown keys in a row are refused.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from dag.run.dead_letters import DeadLetter
+from dag.run.node_table import NodeTable
+from dag.run.run_events import LoggedEvents, NodesEnded, NodesMoved, RunEvent, rows_in, runs_of
 from dag.run.run_status import shown_state
 from dag.run.runs import (
+    NOTHING_CHANGED,
     CancelStage,
     Decision,
     DeliverInput,
     DropValue,
     ForgetRun,
-    NodeRecord,
     RunChange,
     RunRecord,
     RunSummary,
+    SendAgain,
     SendStage,
     StageRecord,
 )
 from dag.run.states import RunState
+from dag.store.node_rows import names_of, names_row, table_of
 from mesh.core.ids import NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.wire import decode, encode
@@ -38,7 +41,7 @@ SUMMARY_FIELDS = ("tenant", "user", "state", "shown", "created_ms", "ended_ms", 
 class _Decided:
     """A decision with its kind: the decisions share fields, so a bare union could decode one as another."""
 
-    send: SendStage | None = None
+    send: SendAgain | None = None
     deliver: DeliverInput | None = None
     cancel: CancelStage | None = None
     drop: DropValue | None = None
@@ -48,6 +51,26 @@ class _Decided:
 _DECIDED = tuple[_Decided, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Logged:
+    """Events of one kind; see `_Decided`."""
+
+    event: RunEvent | None = None
+    moved: NodesMoved | None = None
+    ended: NodesEnded | None = None
+
+
+_LOGGED = tuple[_Logged, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StageRow:
+    """A stage, with the rows of its nodes in place of their names."""
+
+    stage: StageRecord
+    rows: tuple[int, ...] = ()
+
+
 def fixed_fields(record: RunRecord) -> dict[str, bytes]:
     """Return the fields of a run that never change."""
     return {
@@ -55,16 +78,14 @@ def fixed_fields(record: RunRecord) -> dict[str, bytes]:
         "user": record.user.encode(),
         "digest": record.digest.encode(),
         "spec": record.spec,
+        "names": names_row(record.nodes.names),
         "created_ms": str(record.created_ms).encode(),
         **({"key": record.key.encode()} if record.key else {}),
     }
 
 
-def moving_fields(record: RunRecord, *, version: int, with_outbox: bool) -> dict[str, bytes]:
+def moving_fields(record: RunRecord, *, version: int, change: RunChange = NOTHING_CHANGED) -> dict[str, bytes]:
     """Return the run's own fields that each commit writes, with all that a summary shows, so that a summary reads no node and no stage."""
-    counts = Counter(
-        map(attrgetter("state"), record.nodes.values())
-    )  # All nodes are counted at each commit, so this avoids a loop in Python.
     fields = {
         "state": record.state.value.encode(),
         "shown": shown_state(record).value.encode(),
@@ -74,19 +95,12 @@ def moving_fields(record: RunRecord, *, version: int, with_outbox: bool) -> dict
         "reason": record.reason.value.encode() if record.reason is not None else b"",
         "detail": record.detail.encode(),
         "last_entry": record.last_entry.encode(),
-        "counts": encode({state.value: count for state, count in counts.items()}, dict[str, int]),
+        "counts": encode({state.value: count for state, count in record.nodes.counts().items()}, dict[str, int]),
+        "outbox": _outbox_row(record.outbox),
     }
-    if with_outbox:
-        fields["outbox"] = _outbox_row(record.outbox)
+    if change.nodes.has_grown:
+        fields["names"] = names_row(record.nodes.names)
     return fields
-
-
-def writes_outbox(record: RunRecord, change: RunChange) -> bool:
-    """Return whether a commit writes the outbox: only if it changes, because it holds whole stages.
-
-    The outbox changes with new decisions, and when it is emptied.
-    """
-    return bool(change.decisions) or not record.outbox
 
 
 def check_numbers(record: RunRecord, change: RunChange) -> int:
@@ -95,32 +109,71 @@ def check_numbers(record: RunRecord, change: RunChange) -> int:
     Raises:
         LedgerError: The events of the change are not numbered without gaps up to `record.seq`; nothing may be written.
     """
-    base = record.seq - len(change.events)
-    numbers = [event.seq for event in change.events]
-    if base < 0 or numbers != list(range(base + 1, record.seq + 1)):
+    if not change.events:
+        return record.seq
+    base = change.events[0].seq - 1
+    has_gap = any(following.seq != before.last + 1 for before, following in pairwise(change.events))
+    if has_gap or base < 0 or change.events[-1].last != record.seq:
+        numbers = [event.seq for event in change.events]
         raise LedgerError(f"run {record.run}: events {numbers[:3]}… do not lead without gaps to number {record.seq}")
     return base
 
 
-def node_rows(nodes: Iterable[NodeRecord]) -> dict[str, bytes]:
-    """Return the rows of nodes, by id."""
-    return {node.node: encode(node) for node in nodes}
+def event_row(events: tuple[LoggedEvents, ...]) -> bytes:
+    """Return the events of one commit; empty without events."""
+    return encode(tuple(map(_logged, events)), _LOGGED, sparse=True) if events else b""
 
 
-def stage_rows(stages: Iterable[StageRecord]) -> dict[str, bytes]:
+def events_in(rows: Iterable[bytes], names: Callable[[], Sequence[NodeId]], after: int = 0) -> Iterator[RunEvent]:
+    """Yield the single events with a greater number than `after` from the rows of commits, in order.
+
+    Args:
+        names: Returns the node of each row; called only for events of many nodes.
+    """
+    known: Sequence[NodeId] | None = None
+    for row in rows:
+        logged: tuple[_Logged, ...] = decode(_LOGGED, row)
+        for one in logged:
+            event = one.event or one.moved or one.ended
+            if event is not None and event.last > after:
+                if known is None and one.event is None:
+                    known = names()
+                yield from event.singly(known or (), after)
+
+
+def _logged(event: LoggedEvents) -> _Logged:
+    if isinstance(event, NodesMoved):
+        return _Logged(moved=event)
+    return _Logged(ended=event) if isinstance(event, NodesEnded) else _Logged(event=event)
+
+
+def stage_rows(stages: Iterable[StageRecord], nodes: NodeTable) -> dict[str, bytes]:
     """Return the rows of stages, by id."""
-    return {stage.stage: encode(stage) for stage in stages}
+    return {stage.stage: encode(_stage_row(stage, nodes), sparse=True) for stage in stages}
 
 
-def record_of(run: RunId, fields: Mapping[str, bytes], nodes: Iterable[bytes], stages: Iterable[bytes]) -> RunRecord:
-    """Return the whole record. Nodes are ordered by id; stages by length of id, then by id, so that `run.10` follows `run.9`.
+def _stage_row(stage: StageRecord, nodes: NodeTable) -> _StageRow:
+    return _StageRow(stage=replace(stage, nodes=()), rows=runs_of([nodes.row(node) for node in stage.nodes]))
+
+
+def _stage_of(row: bytes, names: Sequence[NodeId]) -> StageRecord:
+    stored: _StageRow = decode(_StageRow, row)
+    stored.stage.nodes = tuple(names[row] for row in rows_in(stored.rows))
+    return stored.stage
+
+
+def record_of(run: RunId, fields: Mapping[str, bytes], nodes: Mapping[str, bytes], stages: Iterable[bytes]) -> RunRecord:
+    """Return the whole record. Stages are ordered by length of id, then by id, so that `run.10` follows `run.9`.
+
+    Args:
+        nodes: The rows of `dag.store.node_rows`.
 
     Raises:
         RuntimeAdapterError: A field is missing, or a row cannot be decoded.
     """
-    node_records: list[NodeRecord] = [decode(NodeRecord, row) for row in nodes]
-    stage_records: list[StageRecord] = [decode(StageRecord, row) for row in stages]
     try:
+        table = table_of(names_of(fields["names"]), nodes)
+        stage_records = [_stage_of(row, table.names) for row in stages]
         return RunRecord(
             run=run,
             tenant=TenantPath(fields["tenant"].decode()),
@@ -135,12 +188,12 @@ def record_of(run: RunId, fields: Mapping[str, bytes], nodes: Iterable[bytes], s
             reason=_reason(fields["reason"]),
             detail=fields["detail"].decode(),
             last_entry=fields["last_entry"].decode(),
-            nodes={NodeId(node.node): node for node in sorted(node_records, key=lambda node: node.node)},
+            nodes=table,
             stages={StageId(stage.stage): stage for stage in sorted(stage_records, key=lambda stage: (len(stage.stage), stage.stage))},
             outbox=_decisions(fields["outbox"]),
             key=fields.get("key", b"").decode(),
         )
-    except (KeyError, ValueError) as broken:
+    except (KeyError, IndexError, ValueError) as broken:
         raise RuntimeAdapterError(f"the stored rows of run {run} are damaged: {broken!r}") from None
 
 
@@ -176,17 +229,6 @@ def weight_of(record: RunRecord, blobs: Mapping[str, bytes]) -> int:
     return len(record.spec) + sum(map(len, blobs.values()))
 
 
-def uris_of(nodes: Iterable[bytes]) -> tuple[str, ...]:
-    """Return the files of the nodes' values and pickled exceptions, each once."""
-    found: dict[str, None] = {}
-    for row in nodes:
-        node: NodeRecord = decode(NodeRecord, row)
-        for value in (node.stored, node.failure.pickled if node.failure is not None else None):
-            if value is not None and value.uri is not None:
-                found[value.uri] = None
-    return tuple(found)
-
-
 def reach_of(tenant: TenantPath) -> tuple[str, ...]:
     """Return the tenant and its ancestors, whose lists of runs contain the run."""
     parts = tenant.split("/")
@@ -197,10 +239,12 @@ def _reason(field: bytes) -> Reason | None:
     return Reason(field.decode()) if field else None
 
 
-def _outbox_row(decisions: Iterable[Decision]) -> bytes:
+def _outbox_row(decisions: Iterable[Decision | SendAgain]) -> bytes:
     rows = []
     for decision in decisions:
         if isinstance(decision, SendStage):
+            rows.append(_Decided(send=SendAgain(stage=decision.spec.stage, preemption=decision.spec.preemption)))
+        elif isinstance(decision, SendAgain):
             rows.append(_Decided(send=decision))
         elif isinstance(decision, DeliverInput):
             rows.append(_Decided(deliver=decision))
@@ -213,7 +257,7 @@ def _outbox_row(decisions: Iterable[Decision]) -> bytes:
     return encode(tuple(rows), _DECIDED)
 
 
-def _decisions(row: bytes) -> tuple[Decision, ...]:
+def _decisions(row: bytes) -> tuple[Decision | SendAgain, ...]:
     decided: tuple[_Decided, ...] = decode(_DECIDED, row)
     one_of = ((one.send, one.deliver, one.cancel, one.drop, one.forget) for one in decided)
     return tuple(decision for kinds in one_of for decision in kinds if decision is not None)

@@ -20,6 +20,7 @@ from mesh.stages.hosting import PARTS_MAX, HeldStage, Places, StageHost
 from mesh.stages.messages import (
     NodeCheckpoint,
     NodeFailed,
+    NodesSucceeded,
     NodeSucceeded,
     StageEnded,
     StageLost,
@@ -87,7 +88,7 @@ class RunningStage:
     waits_for_ray: bool = False  #: By the host's last report, Ray has not placed the stage's placement group.
     width: int = 0  #: The most slots that the stage could use; 0: it is unknown which of its tasks have ended.
     readers: dict[NodeId, list[NodeId]] = field(default_factory=dict)  #: Tasks that need a node, by node.
-    tasks: int = 0  #: Number of its tasks.
+    nodes: tuple[NodeId, ...] = ()  #: The node of each of its tasks.
     done: set[NodeId] = field(default_factory=set)  #: Tasks that have ended, or that this stage will not run.
     retiring: int = 0  #: Slots that the host was asked to give back and has not.
     is_hurried: bool = False  #: The tasks of these slots are interrupted.
@@ -107,7 +108,7 @@ class RunningStage:
             paid_by=paid_by,
             spec=digest_of(claimed.spec),
             width=claimed.spec.width,
-            tasks=len(claimed.spec.tasks),
+            nodes=claimed.spec.nodes,
             readers=_readers_in(claimed.spec),
         )
 
@@ -123,7 +124,7 @@ class RunningStage:
         if held.left is None:
             stage.width = 0
         else:
-            stage.done = {task.node for task in claimed.spec.tasks}.difference(held.left)
+            stage.done = set(stage.nodes).difference(held.left)
         return stage
 
     @classmethod
@@ -157,13 +158,16 @@ class RunningStage:
     @property
     def useful(self) -> int:
         """The most slots that the tasks that have not ended could use."""
-        return max(1, min(self.width, self.tasks - len(self.done))) if self.width else self.note.slots
+        return max(1, min(self.width, len(self.nodes) - len(self.done))) if self.width else self.note.slots
 
     def heed(self, messages: tuple[StageMessage, ...], now_ms: int) -> None:
         """Record from the host's messages which tasks have ended, whether one saved a checkpoint, and whether the stage waits for Ray."""
         if any(isinstance(message, NodeCheckpoint) for message in messages):
             self.saved_ms = now_ms
         self.done.update(message.node for message in messages if isinstance(message, NodeSucceeded))
+        for message in messages:
+            if isinstance(message, NodesSucceeded):
+                self.done.update(self.nodes[task] for task in message.tasks if task < len(self.nodes))
         self.drop(message.node for message in messages if isinstance(message, NodeFailed))
         if messages:
             self.waits_for_ray = isinstance(messages[-1], StageWaiting)
@@ -222,9 +226,9 @@ class RunningStage:
 
 def _readers_in(spec: StageSpec) -> dict[NodeId, list[NodeId]]:
     readers: dict[NodeId, list[NodeId]] = {}
-    for task in spec.tasks:
-        for need in (*task.inputs, *task.after):
-            readers.setdefault(need, []).append(task.node)
+    for node, needs in zip(spec.nodes, spec.needs(), strict=True):
+        for need in needs:
+            readers.setdefault(need, []).append(node)
     return readers
 
 

@@ -15,10 +15,14 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def encode(value: object, kind: Any = None) -> bytes:
-    """Return the JSON bytes of a dataclass, or of a container whose type `kind` names."""
+def encode(value: object, kind: Any = None, *, sparse: bool = False) -> bytes:
+    """Return the JSON bytes of a dataclass, or of a container whose type `kind` names.
+
+    Args:
+        sparse: Leave out fields that equal their default.
+    """
     wanted: Any = kind or type(value)
-    return _adapter(wanted).dump_json(value)
+    return _adapter(wanted).dump_json(value, exclude_defaults=sparse)
 
 
 def decode(kind: Any, data: bytes | str) -> Any:

@@ -15,6 +15,7 @@ Admission:
 Running:
 
     spec            a stage as a mesh gets it; argument forms
+    calls           calls of functions as columns
     stage_machine   submit, wait or drop each task of a stage
     slot_window     places of a stage's slots: the next task's group, retired groups
     hosting         the port to a host that runs stages

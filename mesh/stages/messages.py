@@ -4,11 +4,15 @@ Times are milliseconds since the epoch, on the clock of the process that acted. 
 reads them.
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from mesh.core.counting import counted
 from mesh.core.ids import GroupId, MeshId, NodeId, NodeName, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
@@ -50,6 +54,72 @@ class NodeSucceeded:
     worker: str  #: `host:pid` of the worker process.
     stored: StoredValue | None = None
     kind: Literal["node_succeeded"] = "node_succeeded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesSucceeded:
+    """Tasks of the stage that returned, as columns: the entries at one index of all columns describe one task.
+
+    No `NodeStarted` needs to precede it. Columns of different lengths are refused with a ValueError.
+    """
+
+    stage: StageId
+    tasks: tuple[int, ...]  #: Positions in `StageSpec.tasks`.
+    attempts: tuple[int, ...] = ()  #: Their attempts; empty: 1 each.
+    since_ms: int  #: Milliseconds since the epoch; `started` counts from it.
+    started: tuple[int, ...]  #: Milliseconds after `since_ms`.
+    took: tuple[int, ...]  #: Milliseconds each ran.
+    workers: tuple[str, ...]  #: `host:pid`, each once.
+    worker: tuple[int, ...] = ()  #: Index into `workers`; empty: the first.
+    stored: dict[int, StoredValue] = field(default_factory=dict)  #: Exported values, by index of the entry.
+    kind: Literal["nodes_succeeded"] = "nodes_succeeded"
+
+    def __post_init__(self) -> None:
+        count = len(self.tasks)
+        if len(self.started) != count or len(self.took) != count or not self.workers:
+            raise ValueError(f"nodes_succeeded: {counted(count, 'task')} with other counts of starts or durations, or without a worker")
+        if len(self.attempts) not in (0, count) or len(self.worker) not in (0, count):
+            raise ValueError(f"nodes_succeeded: {counted(count, 'task')} with other counts of attempts or workers")
+        if count and min(self.tasks) < 0:
+            raise ValueError("nodes_succeeded: a position is below 0")
+        if self.worker and not 0 <= min(self.worker) <= max(self.worker) < len(self.workers):
+            raise ValueError(f"nodes_succeeded: a worker is not among the {len(self.workers)}")
+
+    def parts(self, entries_max: int) -> Iterator[NodesSucceeded]:
+        """Yield messages of at most so many entries that say the same together."""
+        if len(self.tasks) <= entries_max:
+            yield self
+            return
+        for first in range(0, len(self.tasks), entries_max):
+            last = first + entries_max
+            yield replace(
+                self,
+                tasks=self.tasks[first:last],
+                attempts=self.attempts[first:last],
+                started=self.started[first:last],
+                took=self.took[first:last],
+                worker=self.worker[first:last],
+                stored={entry - first: value for entry, value in self.stored.items() if first <= entry < last},
+            )
+
+    def single(self, nodes: Sequence[NodeId]) -> Iterator[NodeSucceeded]:
+        """Yield one message for each task that the stage has.
+
+        Args:
+            nodes: The node of each task of the stage.
+        """
+        for entry, task in enumerate(self.tasks):
+            if task < len(nodes):
+                started_ms = self.since_ms + self.started[entry]
+                yield NodeSucceeded(
+                    stage=self.stage,
+                    node=nodes[task],
+                    attempt=self.attempts[entry] if self.attempts else 1,
+                    started_ms=started_ms,
+                    finished_ms=started_ms + self.took[entry],
+                    worker=self.workers[self.worker[entry] if self.worker else 0],
+                    stored=self.stored.get(entry),
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +238,17 @@ PROGRESS_WHOLE = 10_000
 #: Reports on a running task, which change nothing in its course.
 TaskNote = NodeCheckpoint | NodeProgress | CheckpointRefused
 StageMessage = (
-    StageStarted | NodeStarted | TaskNote | NodeSucceeded | NodeFailed | InputLost | StageResized | StageEnded | StageLost | StageWaiting
+    StageStarted
+    | NodeStarted
+    | TaskNote
+    | NodeSucceeded
+    | NodesSucceeded
+    | NodeFailed
+    | InputLost
+    | StageResized
+    | StageEnded
+    | StageLost
+    | StageWaiting
 )
 
 #: Wire form of a message, told apart by `kind`.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from mesh.core.clock import Clock
 from mesh.core.ids import GroupId, MeshId, NodeId, NodeName, RunId, StageId, TenantPath
@@ -18,6 +19,7 @@ from mesh.stages.messages import (
     Failure,
     InputLost,
     NodeFailed,
+    NodesSucceeded,
     NodeStarted,
     NodeSucceeded,
     StageEnded,
@@ -69,7 +71,10 @@ class SimulatedHost:
         behaviour: Behaviour,
         mesh: MeshId = _SOME_MESH,
         on_start: StartListener = lambda _run, _task: None,
+        *,
+        in_columns: bool = False,
     ) -> None:
+        self._in_columns = in_columns  #: Ends are reported together, and starts not.
         self._mesh = mesh
         self._on_start = on_start
         self._report = report
@@ -299,7 +304,7 @@ class SimulatedHost:
             messages.append(StageEnded(stage=hosted.spec.stage))
             del self._stages[hosted.spec.stage]
         if messages:
-            self._send(hosted.spec.stage, tuple(messages), blobs)
+            self._send(hosted.spec.stage, tuple(_in_columns(hosted.spec, messages) if self._in_columns else messages), blobs)
 
     def _fail_readers(self, hosted: _Hosted, now_ms: int) -> list[StageMessage]:
         """Report unreadable inputs as lost, and fail the tasks that wait for them."""
@@ -364,4 +369,25 @@ class SimulatedHost:
     def _failed(self, hosted: _Hosted, task: TaskSpec, now_ms: int, failure: Failure) -> NodeFailed:
         return NodeFailed(
             stage=hosted.spec.stage, node=task.node, attempt=task.attempt, started_ms=now_ms, finished_ms=now_ms, failure=failure
+        )
+
+
+def _in_columns(spec: StageSpec, messages: Iterable[StageMessage]) -> Iterator[StageMessage]:
+    """Yield the messages without starts, and ends that follow each other in one."""
+    place = {task.node: number for number, task in enumerate(spec.tasks)}
+    for is_end, alike in groupby(messages, key=lambda message: isinstance(message, NodeSucceeded)):
+        if not is_end:
+            yield from (message for message in alike if not isinstance(message, NodeStarted))
+            continue
+        ends = [end for end in alike if isinstance(end, NodeSucceeded)]
+        since_ms = min(end.started_ms for end in ends)
+        yield NodesSucceeded(
+            stage=spec.stage,
+            tasks=tuple(place[end.node] for end in ends),
+            attempts=tuple(end.attempt for end in ends),
+            since_ms=since_ms,
+            started=tuple(end.started_ms - since_ms for end in ends),
+            took=tuple(end.finished_ms - end.started_ms for end in ends),
+            workers=(ends[0].worker,),
+            stored={number: end.stored for number, end in enumerate(ends) if end.stored is not None},
         )

@@ -1,22 +1,35 @@
 """Stage as a mesh gets it: its tasks, and where their arguments come from.
 
-Everything here is JSON on the wire. Functions and arguments that JSON cannot carry are named by the SHA-256 of their
-pickled bytes; only a runner of the tenant reads those bytes.
+Everything here is JSON on the wire; the tasks are columns in one text (`StageTasks`). Functions and arguments that JSON cannot carry
+are named by the SHA-256 of their pickled bytes; only a runner of the tenant reads those bytes.
 
 An argument form is a JSON value in which an object with one `$` key stands for something else:
 `{"$ref": node, "path": [...]}` another task's value (or a part of it), `{"$blob": sha256}` a pickled value,
 `{"$uri": url}` the address itself, `{"$tuple": [...]}` a tuple of forms, `{"$$x": ...}` an object whose key is `$x`.
 """
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, overload
+
+import msgpack
+import numpy as np
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 from mesh.core.ids import NodeId, RunId, StageId, TenantPath
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.shapes import Gang
 from mesh.core.values import StoredValue
+from mesh.core.wire import decode, encode
+from mesh.errors import RuntimeAdapterError
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
+from mesh.stages.calls import Calls, array_of, blobs_of, json_of, packed, raw_of, unpacked
 
 #: Bound of a priority, and of a negative one.
 PRIORITY_MAX = 1_000_000
@@ -52,13 +65,157 @@ class TaskSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskKind:
+    """What tasks that were written alike share."""
+
+    resources: ResourceSet = NOTHING
+    ray_options: dict[str, Any] = field(default_factory=dict)
+    gang: Gang | None = None
+
+
+_KINDS = tuple[TaskKind, ...]
+_CHECKPOINTS = tuple[tuple[int, StoredValue], ...]
+
+
+class StageTasks(Sequence[TaskSpec]):
+    """Tasks of a stage as columns. A `TaskSpec` is made when it is asked for.
+
+    On the wire they are the base64 of a flat msgpack map: the columns of `mesh.stages.calls`, and what only a stage has.
+
+    Args:
+        calls: In topological order.
+        kinds: Those that `calls.kind` refers to.
+        attempts: Attempts other than the first, by place.
+        exported: Places of the tasks whose values leave the mesh.
+        checkpoints: The last checkpoint of tasks that have one, by place.
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        kinds: tuple[TaskKind, ...],
+        *,
+        attempts: Mapping[int, int],
+        exported: frozenset[int],
+        checkpoints: Mapping[int, StoredValue],
+        text: str = "",
+    ) -> None:
+        self.calls = calls
+        self.kinds = kinds
+        self.attempts = attempts
+        self.exported = exported
+        self.checkpoints = checkpoints
+        self._text = text
+        self._made: list[TaskSpec | None] = [None] * len(calls)
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    @overload
+    def __getitem__(self, place: int) -> TaskSpec: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[TaskSpec, ...]: ...
+    def __getitem__(self, place: int | slice) -> TaskSpec | tuple[TaskSpec, ...]:
+        if isinstance(place, slice):
+            return tuple([self[each] for each in range(*place.indices(len(self)))])
+        made = self._made[place]
+        if made is None:
+            made = self._made[place] = self._task(range(len(self))[place])
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, (StageTasks, tuple)) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as equal tuples of tasks, which hold dicts
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+    @property
+    def gang(self) -> Gang | None:
+        """Return the gang that each task is."""
+        return self.kinds[self.calls.kind_of(0)].gang if len(self) else None
+
+    def blobs(self) -> frozenset[str]:
+        """Return the hashes of all pickled bytes that the tasks name."""
+        return self.calls.blobs().union(stored.sha256 for stored in self.checkpoints.values() if stored.uri is None)
+
+    def _task(self, place: int) -> TaskSpec:
+        calls = self.calls
+        kind = self.kinds[calls.kind_of(place)]
+        args, kwargs = calls.arguments_of(place)
+        return TaskSpec(
+            node=calls.ids[place],
+            attempt=self.attempts.get(place, 1),
+            function=calls.function_of(place),
+            args=args,
+            kwargs=kwargs,
+            inputs=calls.inputs_of(place),
+            after=calls.after_of(place),
+            resources=kind.resources,
+            ray_options=kind.ray_options,
+            export=place in self.exported,
+            checkpoint=self.checkpoints.get(place),
+            gang=kind.gang,
+        )
+
+    def as_text(self) -> str:
+        """Return the tasks as on the wire; the same text for tasks that were read from one."""
+        if not self._text:
+            calls = self.calls
+            message: dict[str, Any] = {**packed(calls), "outside": "\n".join(calls.outside)}
+            message["tables"] = json_of([calls.functions, [[shape.args, shape.kwargs] for shape in calls.shapes]])
+            message["kinds"] = encode(self.kinds, _KINDS)
+            if self.attempts:
+                message["attempts"] = raw_of(np.array(sorted(self.attempts.items())))
+            if self.exported:
+                message["exported"] = raw_of(np.array(sorted(self.exported)))
+            if self.checkpoints:
+                message["checkpoints"] = encode(tuple(sorted(self.checkpoints.items())), _CHECKPOINTS)
+            self._text = base64.b64encode(msgpack.packb(message)).decode()
+        return self._text
+
+    @classmethod
+    def of_text(cls, text: str) -> StageTasks:
+        """Return the tasks of a text that `as_text` has written.
+
+        Raises:
+            ValueError: The text is damaged.
+        """
+        try:
+            raw = msgpack.unpackb(base64.b64decode(text, validate=True))
+            functions, shapes = json.loads(raw["tables"])
+            outside = tuple(map(NodeId, raw["outside"].split("\n"))) if raw["outside"] else ()
+            attempts = array_of(raw, "attempts").tolist()
+            return cls(
+                unpacked(raw, functions, shapes, outside),
+                decode(_KINDS, raw["kinds"]),
+                attempts=dict(zip(attempts[::2], attempts[1::2], strict=True)),
+                exported=frozenset(array_of(raw, "exported").tolist()),
+                checkpoints=dict(decode(_CHECKPOINTS, raw["checkpoints"])) if "checkpoints" in raw else {},
+                text=text,
+            )
+        except (binascii.Error, ValueError, TypeError, KeyError, IndexError, AttributeError, RuntimeAdapterError) as broken:
+            raise ValueError(f"the tasks of a stage are damaged: {broken!r}") from None
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the wire schema: a text."""
+        return core_schema.no_info_after_validator_function(
+            cls.of_text,
+            core_schema.str_schema(),
+            serialization=core_schema.plain_serializer_function_ser_schema(cls.as_text, return_schema=core_schema.str_schema()),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageSpec:
     """Part of a run that one mesh gets as one workload. Not a barrier: each task starts when its own inputs are there."""
 
     stage: StageId
     run: RunId
     tenant: TenantPath
-    tasks: tuple[TaskSpec, ...]  #: In topological order.
+    tasks: tuple[TaskSpec, ...] | StageTasks  #: In topological order.
     slot: ResourceSet  #: Covers every single task; quota and room are granted in slots.
     width: int  #: How many tasks could run at once: the most slots that are useful.
     priority: int = 0  #: Higher goes first.
@@ -68,29 +225,32 @@ class StageSpec:
     deadline_ms: int | None = None  #: Time from its claim until it is withdrawn from the mesh; None: no limit.
 
     @property
+    def nodes(self) -> tuple[NodeId, ...]:
+        """Return the nodes of the tasks, in topological order."""
+        return self.tasks.calls.ids if isinstance(self.tasks, StageTasks) else tuple(task.node for task in self.tasks)
+
+    def needs(self) -> Iterator[tuple[NodeId, ...]]:
+        """Yield the nodes that each task reads or waits for, each once."""
+        if isinstance(self.tasks, StageTasks):
+            return self.tasks.calls.needs()
+        return (tuple(dict.fromkeys((*task.inputs, *task.after))) for task in self.tasks)
+
+    @property
     def gang(self) -> Gang | None:
         """Return the gang that each slot is; tasks with different gangs share no stage."""
+        if isinstance(self.tasks, StageTasks):
+            return self.tasks.gang
         return self.tasks[0].gang if self.tasks else None
 
     def blobs(self) -> frozenset[str]:
         """Return the hashes of all pickled bytes that the stage's tasks name."""
+        if isinstance(self.tasks, StageTasks):
+            return self.tasks.blobs()
         return frozenset(sha256 for task in self.tasks for sha256 in task.blobs())
 
     def external_inputs(self) -> frozenset[NodeId]:
         """Return the nodes outside the stage that its tasks read or wait for."""
+        if isinstance(self.tasks, StageTasks):
+            return frozenset(self.tasks.calls.outside)
         inside = {task.node for task in self.tasks}
         return frozenset(node for task in self.tasks for node in (*task.inputs, *task.after) if node not in inside)
-
-
-def blobs_of(form: ArgumentForm) -> Iterator[str]:
-    """Return the hashes named by `{"$blob": …}` objects anywhere in an argument form."""
-    pending = [form]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, dict):
-            if len(part) == 1 and isinstance(part.get("$blob"), str):
-                yield part["$blob"]
-            else:
-                pending.extend(part.values())
-        elif isinstance(part, list):
-            pending.extend(part)

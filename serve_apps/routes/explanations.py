@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -12,7 +13,7 @@ from mesh.core.ids import MeshId, TenantPath
 from serve_apps.requests.access import Asking, looking, record_within
 from serve_apps.requests.dependencies import Ports
 from serve_apps.requests.openapi import refused
-from serve_apps.routes.runs import PAGE_MAX, SPEC_BODY, RunPath, expect_json
+from serve_apps.routes.runs import PAGE_MAX, SPEC_BODY, RunPath, expects_columns
 from serve_apps.schemas.explanations import RunExplanation, StageExplanation
 from serve_apps.schemas.history import HistoryView
 from serve_apps.schemas.plans import PlanView
@@ -76,8 +77,8 @@ def show_why_of_stage(
 @router.post("/plan", openapi_extra=SPEC_BODY, responses=refused(403, 415))
 async def show_plan(request: Request, ports: Ports, principal: Asking) -> PlanView:
     """Plan a graph without submitting it: its stages, their meshes, why they would wait, what they would preempt."""
-    expect_json(request)
-    return await run_in_threadpool(plan_run, ports, principal, await request.body())
+    is_columns = expects_columns(request)
+    return await run_in_threadpool(partial(plan_run, ports, principal, await request.body(), is_columns=is_columns))
 
 
 @router.post("/tenants/{tenant:path}/suspend", responses=refused(403))

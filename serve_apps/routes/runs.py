@@ -17,6 +17,7 @@ from starlette.concurrency import run_in_threadpool
 
 from dag.run.runs import RunRecord, RunSummary
 from dag.run.states import RUN_ENDS, NodeState, RunState
+from dag.spec.columns import MEDIA_TYPE
 from dag.store.rows import reach_of
 from federation.durability import Durability
 from federation.tenants import TenantTree
@@ -53,7 +54,13 @@ Limit = Annotated[int, Query(ge=1, le=PAGE_MAX, description="At most this many."
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
 _JSON_BODY: dict[str, Any] = {"content": {"application/json": {"schema": {"type": "object"}}}, "required": True}
-SPEC_BODY = {"requestBody": {**_JSON_BODY, "description": "A graph: `dag/1`."}}
+SPEC_BODY = {
+    "requestBody": {
+        "content": {**_JSON_BODY["content"], MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+        "required": True,
+        "description": "A graph: `dag/1` as JSON, or the same graph as columns in msgpack, as the Python client sends it.",
+    }
+}
 _CANCEL_BODY = {"requestBody": {**_JSON_BODY, "required": False, "description": '`{"reason": "…"}`, or empty.'}}
 
 
@@ -88,8 +95,8 @@ async def submit_run(
     ] = None,
 ) -> SubmittedView:
     """Submit a graph. The same graph with the same id or key is the same run, so a request may be repeated."""
-    expect_json(request)
-    submission = Submission(body=await request.body(), idempotency_key=idempotency_key, durability=durability)
+    is_columns = expects_columns(request)
+    submission = Submission(body=await request.body(), is_columns=is_columns, idempotency_key=idempotency_key, durability=durability)
     view = await run_in_threadpool(accept, ports, principal, submission)
     if not view.created:
         response.status_code = HTTPStatus.OK
@@ -263,7 +270,9 @@ def _ended_answer(ports: Dependencies, principal: Principal, summary: RunSummary
 
 
 def _no_result(ports: Dependencies, record: RunRecord, request_id: str) -> NoResultView:
-    exceptions = [node.failure.pickled for node in record.nodes.values() if node.failure is not None and node.failure.pickled is not None]
+    exceptions = [
+        rare.failure.pickled for rare in record.nodes.rare.values() if rare.failure is not None and rare.failure.pickled is not None
+    ]
     is_failed = record.state is RunState.FAILED
     code, words = ("run_failed", "the run failed") if is_failed else ("run_cancelled", "the run was cancelled")
     return NoResultView(
@@ -282,8 +291,15 @@ def _answer(view: ResultView | NoResultView | RunLine, status: HTTPStatus) -> Re
     return Response(view.model_dump_json(), status_code=status, media_type="application/json")
 
 
-def expect_json(request: Request) -> None:
-    """Refuse a body whose content type is not JSON. A body without a type counts as JSON."""
+def expects_columns(request: Request) -> bool:
+    """Return whether the body is a graph as columns, by its content type; otherwise it is JSON. A body without a type counts as JSON.
+
+    Raises:
+        NotJson: The content type is another one.
+    """
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if kind == MEDIA_TYPE:
+        return True
     if kind != "application/json" and not kind.endswith("+json"):
         raise NotJson(f"the body is {kind}; send JSON with the header `Content-Type: application/json`")
+    return False

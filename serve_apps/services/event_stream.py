@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import structlog
 
 from dag.errors import UnknownRun
-from dag.run.runs import RunEvent
+from dag.run.run_events import RunEvent
 from dag.store.event_feed import EventFeed
 from federation.errors import StoreUnavailable
 from mesh.core.ids import RunId

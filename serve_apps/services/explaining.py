@@ -8,7 +8,8 @@ from functools import cache, partial
 
 from dag.dry_run import dry_run
 from dag.errors import UnknownStage
-from dag.run.runs import NodeRecord, RunRecord, RunSummary, StageRecord
+from dag.run.node_table import NodeTable
+from dag.run.runs import RunRecord, RunSummary, StageRecord
 from dag.run.sending import spec_of
 from dag.run.states import RUN_ENDS, SHOWN_FOR_PLANNED, STAGE_ENDS, RunState, StageState
 from dag.spec.plans import plans_of
@@ -131,9 +132,9 @@ def explain_stage(ports: Dependencies, principal: Principal, record: RunRecord, 
     return stage_explanation(record, kept, _slots_of(record)[kept.stage], forecast, partial(reaches, principal), history)
 
 
-def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView:
+def plan_run(ports: Dependencies, principal: Principal, body: bytes, *, is_columns: bool = False) -> PlanView:
     """Plan a graph without storing it. Raises as `submission.accept`, except for a run of the same id."""
-    spec = read_spec(body)
+    spec = read_spec(body, is_columns=is_columns)
     tenant, user = tenant_of(spec, principal), user_of(spec, principal)
     snapshot, queues = _look(ports)
     tenant_policies = ports.tenant_policies.in_force()
@@ -145,7 +146,7 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes) -> PlanView
         digest=digest(spec),
         spec=kept_form(spec),
         created_ms=snapshot.at_ms,
-        nodes={NodeId(node): NodeRecord(node=NodeId(node)) for node in spec.nodes},
+        nodes=NodeTable(map(NodeId, spec.nodes)),
     )
     ports.runs.check_room(record, spec.blob_bytes())
     check_runnable(ports, spec, record, snapshot)

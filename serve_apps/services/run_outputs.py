@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from dag.run.runs import NodeRecord, RunRecord
+from dag.run.runs import RunRecord
+from dag.spec.spec import outputs_of as outputs_in
 from mesh.core.ids import NodeId
 from mesh.core.values import Encoding, StoredValue
 from serve_apps.requests.errors import CorruptValue, ValueNotThere
@@ -27,8 +28,8 @@ class Output:
 
 def outputs_of(record: RunRecord) -> tuple[Output, ...]:
     """Return the outputs in the order of the spec, which was validated on submission."""
-    listed: dict[str, dict[str, object]] = json.loads(record.spec)["outputs"]
-    return tuple(Output(name=name, node=NodeId(str(form["$ref"])), path=_path(form.get("path"))) for name, form in listed.items())
+    listed = outputs_in(record.spec)
+    return tuple(Output(name=name, node=NodeId(output.node), path=tuple(output.path)) for name, output in listed.items())
 
 
 def stored_of(record: RunRecord, output: Output) -> StoredValue:
@@ -37,7 +38,8 @@ def stored_of(record: RunRecord, output: Output) -> StoredValue:
     Raises:
         ValueNotThere: The value was not stored.
     """
-    stored = record.nodes.get(output.node, NodeRecord(node=output.node)).stored
+    node = record.nodes.get(output.node)
+    stored = node.stored if node is not None else None
     if stored is None:
         raise ValueNotThere(f"run {record.run} has no value for its output {output.name}")
     return stored
@@ -87,7 +89,3 @@ def part_of(value: object, output: Output) -> object:
     except (KeyError, IndexError, TypeError):
         raise ValueNotThere(f"output {output.name}: the value of {output.node} has nothing at {list(output.path)}") from None
     return part
-
-
-def _path(form: object) -> tuple[str | int, ...]:
-    return tuple(form) if isinstance(form, list) else ()

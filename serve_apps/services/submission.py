@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from dag.errors import SpecError
 from dag.planning import NeverPlaced, never_placed
-from dag.run.runs import NodeRecord, RunRecord
+from dag.run.node_table import NodeTable
+from dag.run.runs import RunRecord
 from dag.spec.plans import empty_gangs, misspelt_resources, refused_functions, refused_priorities
-from dag.spec.spec import DagSpec, digest, kept_form, parse
+from dag.spec.spec import DagSpec, digest, kept_form, parse, parse_columns
 from dag.spec.strict_json import pointer
 from federation.configured_meshes import ConfiguredMeshes
 from federation.durability import Durability, check_reachable
@@ -40,6 +41,7 @@ class Submission:
     """Submission as received over HTTP."""
 
     body: bytes
+    is_columns: bool = False  #: The graph comes as columns; otherwise as JSON.
     idempotency_key: str | None = None  #: Identifies repeats of this submission; becomes the run's id if the spec has none.
     durability: Durability | None = None  #: Requested level; None: the root's level.
 
@@ -48,7 +50,7 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
     """Store the run, or find it stored already.
 
     Raises:
-        MalformedBody: The body is not JSON.
+        MalformedBody: The body is not a graph at all.
         SpecError: The graph is wrong, or holds what the tenant may not run; lists every problem found.
         OutOfReach: The key does not cover the tenant.
         UnknownTenant: There is no such tenant.
@@ -59,7 +61,7 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
         BacklogFull, StoreFull: Too much work is open.
         StoreUnavailable: The store does not answer; safe to submit again.
     """
-    spec = read_spec(submission.body)
+    spec = read_spec(submission.body, is_columns=submission.is_columns)
     tenant = tenant_of(spec, principal)
     snapshot = ports.ledger.snapshot()
     check_against(spec, snapshot, tenant, ports.configured_meshes, ports.tenant_policies.in_force().filed)
@@ -72,7 +74,7 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
         digest=digest(spec),
         spec=kept_form(spec),
         created_ms=ports.clock.wall_ms(),
-        nodes={NodeId(node): NodeRecord(node=NodeId(node)) for node in spec.nodes},
+        nodes=NodeTable(map(NodeId, spec.nodes)),
         key=submission.idempotency_key or "",
     )
     check_runnable(ports, spec, record, snapshot)
@@ -83,10 +85,10 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
     return SubmittedView(id=record.run, tenant=tenant, state=state.value, created=created, durability=reached.value)
 
 
-def read_spec(body: bytes) -> DagSpec:
+def read_spec(body: bytes, *, is_columns: bool = False) -> DagSpec:
     """Parse the spec. A problem without a place in the body is MalformedBody: the body is not JSON, or not a spec at all."""
     try:
-        return parse(body)
+        return parse_columns(body) if is_columns else parse(body)
     except SpecError as wrong:
         if all(place == "" for place, _ in wrong.problems):
             raise MalformedBody(f"the body cannot be read: {wrong}", wrong.problems) from None

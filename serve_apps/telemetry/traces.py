@@ -13,7 +13,8 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
-from dag.run.runs import NodeRecord, RunRecord, StageRecord
+from dag.run.node_table import NodeRecord
+from dag.run.runs import RunRecord, StageRecord
 from dag.run.states import NodeState, RunState, StageState
 from mesh.ray.tracing import NS_PER_MS, IdsOfName, end_ns, tracer_provider
 

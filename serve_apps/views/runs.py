@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from dag.run.node_facts import KeptCheckpoint, Words
+from dag.run.node_table import NodeRecord
+from dag.run.run_events import RunEvent
 from dag.run.run_status import shown_state
-from dag.run.runs import KeptCheckpoint, NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
+from dag.run.runs import RunRecord, RunSummary, StageRecord
 from dag.run.states import NodeState, StageState
 from dag.spec.spec import load
 from mesh.core.ids import MeshId, NodeId
@@ -47,7 +50,6 @@ def run_view(record: RunRecord, outputs: Iterable[str], look: Callable[[], Waits
     Args:
         look: Returns why queued stages wait; called only if it may say more than the record.
     """
-    nodes = record.nodes.values()
     line = RunSummary(
         run=record.run,
         tenant=record.tenant,
@@ -56,21 +58,21 @@ def run_view(record: RunRecord, outputs: Iterable[str], look: Callable[[], Waits
         ended_ms=record.ended_ms,
         reason=record.reason,
         detail=record.detail,
-        counts=_counts(nodes),
+        counts=_by_name(record.nodes.counts()),
         user=record.user,
     )
     stages = list(record.stages.values())
     if is_run_reason_partial(line) or any(map(is_reason_partial, stages)):
         waits = look()
         line, stages = waits.line(line), [waits.stage(stage) for stage in stages]
-    by_stage = _counts_by(nodes, {node.node: node.stage for node in nodes})
+    by_stage = record.nodes.counts_by(lambda place: place.stage)
     return RunView(
         **_line_of(line),
         outputs=list(outputs),
-        stages=[_stage_view(stage, by_stage.get(stage.stage, {})) for stage in stages],
-        blocked=blocked_of(nodes),
+        stages=[_stage_view(stage, _by_name(by_stage.get(stage.stage, {}))) for stage in stages],
+        blocked=blocked_of(blocked_in(record)),
         meshes=_mesh_shares(record),
-        progress=progress_of(nodes),
+        progress=progress_of(record),
         failures=failures_of(record),
         skipped=skipped_of(record),
     )
@@ -78,26 +80,28 @@ def run_view(record: RunRecord, outputs: Iterable[str], look: Callable[[], Waits
 
 def failures_of(record: RunRecord, pickled: Mapping[str, bytes] | None = None) -> list[FailureView]:
     """Return the nodes that failed for good, earliest first, with their exceptions if the bytes (by SHA-256) are given."""
-    failed = [node for node in record.nodes.values() if node.state is NodeState.FAILED and node.failure is not None]
+    failed = [node for node in record.nodes.among(NodeState.FAILED) if node.failure is not None]
     failed.sort(key=lambda node: (node.finished_ms, node.node))
     return [_failure_view(node, node.failure, pickled or {}) for node in failed if node.failure is not None]
 
 
 def skipped_of(record: RunRecord) -> list[SkippedView]:
     """Return the first nodes that did not run because another node failed."""
-    skipped = [node for node in record.nodes.values() if node.state is NodeState.SKIPPED]
+    skipped = sorted(record.nodes.among(NodeState.SKIPPED), key=lambda node: node.node)
     return [SkippedView(node=node.node, roots=list(node.roots)) for node in skipped[:LISTED_MAX]]
 
 
 def nodes_view(record: RunRecord, state: NodeState | None, after: str, limit: int) -> NodesView:
     """Return a page of nodes by id: those after `after`, in one state or all."""
-    found = sorted(
-        (node for node in record.nodes.values() if node.node > after and state in (None, node.state)), key=lambda node: node.node
-    )
+    nodes = record.nodes
+    names = nodes.names if state is None else (node.node for node in nodes.among(state))
+    found = sorted(name for name in names if name > after)
+    page = found[:limit]
     page = found[:limit]
     spec = load(record.spec) if page else None
-    needs = {node.node: [need for needs in spec.needs_of(node.node) for need in needs] for node in page} if spec is not None else {}
-    return NodesView(nodes=[_node_view(node, needs[node.node]) for node in page], next=page[-1].node if len(found) > limit else None)
+    needs = {name: [need for kind in spec.needs_of(name) for need in kind] for name in page} if spec is not None else {}
+    views = [_node_view(nodes[name], needs[name]) for name in page]
+    return NodesView(nodes=views, next=page[-1] if len(found) > limit else None)
 
 
 def event_view(event: RunEvent) -> EventView:
@@ -194,21 +198,26 @@ def _failure_view(node: NodeRecord, failure: Failure, pickled: Mapping[str, byte
     )
 
 
-def progress_of(nodes: Iterable[NodeRecord]) -> list[ProgressView]:
+def progress_of(record: RunRecord) -> list[ProgressView]:
     """Return the first running nodes that report progress or save checkpoints."""
-    running = (node for node in nodes if node.state is NodeState.RUNNING and (node.progress is not None or node.checkpoint is not None))
+    running = (node for node in record.nodes.among(NodeState.RUNNING) if node.progress is not None or node.checkpoint is not None)
     return [
         ProgressView(node=node.node, progress=node.progress, checkpoint=_checkpoint_view(node.checkpoint))
         for node in islice(running, PROGRESS_NAMED)
     ]
 
 
-def blocked_of(nodes: Iterable[NodeRecord]) -> list[BlockedView]:
-    """Return the blocked nodes, grouped by reason."""
+def blocked_in(record: RunRecord) -> Iterator[tuple[NodeId, Words]]:
+    """Yield the blocked nodes with the reasons, by id."""
+    blocked = sorted(record.nodes.among(NodeState.BLOCKED), key=lambda node: node.node)
+    return ((node.node, Words(node.reason, node.detail)) for node in blocked)
+
+
+def blocked_of(nodes: Iterable[tuple[NodeId, Words]]) -> list[BlockedView]:
+    """Return blocked nodes, grouped by reason."""
     alike: defaultdict[tuple[str, str], list[NodeId]] = defaultdict(list)
-    for node in nodes:
-        if node.state is NodeState.BLOCKED:
-            alike[node.reason.value if node.reason is not None else "", node.detail].append(node.node)
+    for node, words in nodes:
+        alike[words.reason.value if words.reason is not None else "", words.detail].append(node)
     return [
         BlockedView(reason=reason, detail=detail, count=len(names), nodes=list(names[:BLOCKED_NAMED]))
         for (reason, detail), names in alike.items()
@@ -216,26 +225,16 @@ def blocked_of(nodes: Iterable[NodeRecord]) -> list[BlockedView]:
 
 
 def _mesh_shares(record: RunRecord) -> list[MeshShare]:
-    counts = _counts_by(record.nodes.values(), {node.node: node.mesh for node in record.nodes.values()})
+    counts = record.nodes.counts_by(lambda place: place.mesh)
     stages = Counter(stage.mesh for stage in record.stages.values())
     slots: Counter[MeshId] = Counter()
     for stage in record.stages.values():
         slots[stage.mesh] += stage.slots if stage.state is StageState.RUNNING else 0
     return [
-        MeshShare(mesh=mesh, stages=stages.get(mesh, 0), slots=slots[mesh], counts=counts.get(mesh, {}))
-        for mesh in sorted({*stages, *map(MeshId, counts)})
+        MeshShare(mesh=mesh, stages=stages.get(mesh, 0), slots=slots[mesh], counts=_by_name(counts.get(mesh, {})))
+        for mesh in sorted({*stages, *counts})
     ]
 
 
-def _counts(nodes: Iterable[NodeRecord]) -> dict[str, int]:
-    return dict(Counter(node.state.value for node in nodes))
-
-
-def _counts_by(nodes: Iterable[NodeRecord], group_of: Mapping[NodeId, str | None]) -> dict[str, dict[str, int]]:
-    """Count nodes by state for each group; leave out nodes without a group."""
-    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for node in nodes:
-        group = group_of[node.node]
-        if group is not None:
-            counts[group][node.state.value] += 1
-    return {group: dict(counted) for group, counted in counts.items()}
+def _by_name(counts: Mapping[NodeState, int]) -> dict[str, int]:
+    return {state.value: count for state, count in counts.items()}

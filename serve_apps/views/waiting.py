@@ -11,8 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dag.dry_run import DryRun
+from dag.run.node_facts import Words
+from dag.run.run_events import RunEvent
 from dag.run.run_status import shown_state
-from dag.run.runs import NodeRecord, RunEvent, RunRecord, RunSummary, StageRecord
+from dag.run.runs import RunRecord, RunSummary, StageRecord
 from dag.run.states import NodeState, StageState
 from federation.dispatch import QueuedStage
 from federation.explaining.forecast import Forecast, LeaseVictim
@@ -30,7 +32,7 @@ from serve_apps.schemas.plans import PlannedStageView, PlanView
 from serve_apps.schemas.queues import ChangeView, KeptBackView, UnmetView, VictimView, WaitingView
 from serve_apps.snapshot_cache.waits import detail_of, words_of
 from serve_apps.views.federation import Within, quantities, quantity
-from serve_apps.views.runs import BLOCKED_NAMED, blocked_of, event_view
+from serve_apps.views.runs import BLOCKED_NAMED, blocked_in, blocked_of, event_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +163,7 @@ def run_explanation(record: RunRecord, stages: list[StageExplanation], now_ms: i
         detail=record.detail,
         at_ms=now_ms,
         stages=stages,
-        blocked=blocked_of(record.nodes.values()),
+        blocked=blocked_of(blocked_in(record)),
     )
 
 
@@ -170,10 +172,7 @@ def plan_view(
 ) -> PlanView:
     """Return the plan of a run, with one outlook per stage."""
     keeps_back = allowed.is_closed and allowed.gate is not None
-    blocked = [
-        NodeRecord(node=NodeId(node), state=NodeState.BLOCKED, reason=why.reason, detail=why.detail)
-        for node, why in dry_run_result.blockages.items()
-    ]
+    blocked = [(NodeId(node), Words(why.reason, why.detail)) for node, why in dry_run_result.blockages.items()]
     return PlanView(
         tenant=record.tenant,
         user=record.user,

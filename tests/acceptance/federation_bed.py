@@ -11,7 +11,7 @@ import pytest
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from dag.client.tasks import Node
-from dag.run.runs import RunEvent
+from dag.run.run_events import RunEvent
 from dag.store.remote import Client, Run
 from federation.errors import StoreUnavailable
 from serve_apps.processes.stores import Stores

@@ -15,20 +15,10 @@ from patience import PATIENCE_S
 from dag.backlog import BacklogLimits
 from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, UnknownRun
 from dag.run.dead_letters import DeadLetter
-from dag.run.runs import (
-    CancelStage,
-    DeliverInput,
-    DropValue,
-    ForgetRun,
-    KeptCheckpoint,
-    NodeRecord,
-    RunChange,
-    RunEvent,
-    RunRecord,
-    RunStore,
-    SendStage,
-    StageRecord,
-)
+from dag.run.node_facts import PART_ROWS, KeptCheckpoint
+from dag.run.node_table import NodeTable
+from dag.run.run_events import NodesEnded, NodesMoved, RunEvent, runs_of, singly
+from dag.run.runs import CancelStage, DeliverInput, DropValue, ForgetRun, RunChange, RunRecord, RunStore, SendAgain, SendStage, StageRecord
 from dag.run.states import NodeState, RunState, StageState
 from dag.store.event_feed import EventFeed, RedisEventFeed
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
@@ -46,6 +36,7 @@ from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.core.values import Encoding, StoredValue
 from mesh.errors import LedgerError
+from mesh.preemption.stage_preemption import NEVER_PREEMPTS
 from mesh.stages.messages import Failure
 from mesh.stages.spec import StageSpec, TaskSpec
 
@@ -63,7 +54,7 @@ def a_record(run: str = RUN, *, tenant: str = LAB, created_ms: int = 1000, nodes
         digest="d" * 64,
         spec=b'{"spec": "dag/1", "\xc3\xa9": 1}',
         created_ms=created_ms,
-        nodes={name: NodeRecord(node=name) for name in names},
+        nodes=NodeTable(names),
         **fields,
     )
 
@@ -191,10 +182,18 @@ def test_commit_writes_all_changed_fields(runs):
     record = a_record()
     runs.create(record, {})
     node, failing = record.nodes[NodeId("n00000")], record.nodes[NodeId("n00001")]
-    node.state, node.attempt, node.stage, node.mesh, node.incarnation = NodeState.SUCCEEDED, 3, StageId("digits-1.1"), EAST, 2**52 + 1
-    node.stored, node.started_ms, node.finished_ms = stored("a", "file:///x"), 1, 2
+    node.state, node.attempt, node.exported, node.stage, node.mesh, node.incarnation = (
+        NodeState.SUCCEEDED,
+        3,
+        True,
+        StageId("digits-1.1"),
+        EAST,
+        2**52 + 1,
+    )
+    node.stored, node.started_ms, node.finished_ms, node.waits_since_ms = stored("a", "file:///x"), 2**41, 2**41 + 300, 5
     failing.checkpoint, failing.progress = KeptCheckpoint(attempt=2, number=7, saved_ms=5, stored=stored("c")), 0.25
-    failing.state, failing.roots = NodeState.SKIPPED, (NodeId("n00002"),)
+    failing.state, failing.roots, failing.reason, failing.detail = NodeState.SKIPPED, (NodeId("n00002"),), Reason.USER_ERROR, "wörds"
+    failing.retries_used, failing.losses, failing.kills, failing.not_before_ms = 1, 2, 3, 2**41
     failing.failure = Failure(reason=Reason.USER_ERROR, type_name="builtins.ValueError", message="nein", traceback="…", pickled=stored("b"))
     stage = StageRecord(
         stage=StageId("digits-1.1"), mesh=EAST, level=0, nodes=(node.node,), state=StageState.RUNNING, delivered=(node.node,)
@@ -202,14 +201,15 @@ def test_commit_writes_all_changed_fields(runs):
     record.stages[stage.stage] = stage
     record.state, record.reason, record.detail, record.last_entry = RunState.RUNNING, Reason.CANCELLED_BY_USER, "why", "17-3"
     record.outbox = (
-        SendStage(mesh=EAST, spec=a_stage()),
+        SendAgain(stage=stage.stage, preemption=NEVER_PREEMPTS),
         DeliverInput(stage=stage.stage, node=node.node, value=stored("a")),
         DeliverInput(stage=stage.stage, node=failing.node, value=None),
         CancelStage(stage=stage.stage),
         DropValue(value=stored("d", "file:///d")),
         ForgetRun(meshes=(EAST,), uris=("file:///x",), keep=(X,)),
     )
-    change = RunChange(nodes=(node, failing), stages=(stage,), events=(event(record, "RUNNING", kind="run"),), decisions=record.outbox)
+    events = (event(record, "RUNNING", kind="run"),)
+    change = RunChange(nodes=record.nodes.take_changes(), stages=(stage,), events=events)
     assert runs.commit(record, change)
     assert record.version == 1
     assert runs.load(RUN) == record
@@ -222,7 +222,7 @@ def test_one_of_two_concurrent_commits_wins_alone(runs):
     node = loser.nodes[NodeId("n00000")]
     node.state = NodeState.FAILED
     stage = StageRecord(stage=StageId("digits-1.1"), mesh=EAST, level=0, nodes=(node.node,))
-    lost = replace(end(loser, at_ms=9), nodes=(node,), stages=(stage,), decisions=(CancelStage(stage=stage.stage),))
+    lost = replace(end(loser, at_ms=9), nodes=loser.nodes.take_changes(), stages=(stage,))
     assert runs.commit(loser, lost) is False
     assert loser.version == 0
     assert runs.load(RUN) == winner
@@ -255,20 +255,20 @@ def test_events_with_a_gap_in_their_numbers_are_refused_whole(runs, counted, num
     assert runs.events(RUN) == ()
 
 
-def test_the_outbox_stays_until_it_is_emptied(runs):
+def test_the_outbox_holds_a_stage_by_its_name(runs):
     record = a_record()
     runs.create(record, {})
     record.outbox = (SendStage(mesh=EAST, spec=a_stage()),)
-    runs.commit(record, RunChange(decisions=record.outbox))
-    runs.commit(record, add_event(record))
-    assert loaded(runs).outbox == record.outbox
+    runs.commit(record, RunChange())
+    assert loaded(runs).outbox == (SendAgain(stage=a_stage().stage, preemption=NEVER_PREEMPTS),)
     record.outbox = ()
     runs.commit(record, RunChange())
     assert loaded(runs).outbox == ()
 
 
-def test_nodes_are_sorted_by_id_and_stages_by_creation(runs):
+def test_nodes_keep_their_order_and_stages_are_by_creation(runs):
     record = a_record(nodes=200)
+    record.nodes = NodeTable(reversed(record.nodes.names))
     runs.create(record, {})
     stages = [StageRecord(stage=StageId(f"{RUN}.{number}"), mesh=EAST, level=0, nodes=()) for number in range(1, 201)]
     record.stages = {stage.stage: stage for stage in stages}
@@ -283,12 +283,37 @@ def test_thousands_of_nodes_and_events_go_in_one_commit(runs):
     for node in record.nodes.values():
         node.state = NodeState.SUCCEEDED
     events = tuple(event(record, "SUCCEEDED", node=name) for name in record.nodes)
-    assert runs.commit(record, RunChange(nodes=tuple(record.nodes.values()), events=events))
+    assert runs.commit(record, RunChange(nodes=record.nodes.take_changes(), events=events))
     assert runs.load(RUN) == record
     assert len(runs.events(RUN, limit=10_000)) == 9000
     summary = runs.summary(RUN)
     assert summary is not None
     assert summary.counts == {"SUCCEEDED": 9000}
+
+
+@pytest.mark.every_form
+def test_few_changed_nodes_of_many_are_stored(runs):
+    record = a_record(nodes=3 * PART_ROWS + 5)
+    runs.create(record, {})
+    for row in (0, PART_ROWS - 1, 2 * PART_ROWS, 3 * PART_ROWS + 4):
+        node = record.nodes.at(row)
+        node.state, node.finished_ms, node.stored = NodeState.SUCCEEDED, 10 ** row.bit_length(), stored("a")
+    assert runs.commit(record, RunChange(nodes=record.nodes.take_changes()))
+    assert runs.load(RUN) == record
+    record.nodes.at(0).stored = None
+    record.nodes.at(1).detail = "why"
+    assert runs.commit(record, RunChange(nodes=record.nodes.take_changes()))
+    assert runs.load(RUN) == record
+
+
+def test_reasons_that_no_node_has_any_more_are_dropped(runs):
+    record = a_record()
+    runs.create(record, {})
+    for number in range(1_000):
+        record.nodes.at(number % 3).detail = f"why {number}"
+        assert runs.commit(record, RunChange(nodes=record.nodes.take_changes()))
+    assert runs.load(RUN) == record
+    assert len(loaded(runs).nodes.words) < 200
 
 
 # ---- summaries, lists, events
@@ -299,7 +324,7 @@ def test_a_summary_counts_nodes_by_state(runs):
     runs.create(record, {})
     record.nodes[NodeId("n00001")].state = NodeState.FAILED
     record.reason, record.detail = Reason.USER_ERROR, "n00001: ValueError: nein"
-    runs.commit(record, replace(end(record, at_ms=77, state=RunState.FAILED), nodes=(record.nodes[NodeId("n00001")],)))
+    runs.commit(record, replace(end(record, at_ms=77, state=RunState.FAILED), nodes=record.nodes.take_changes()))
     summary = runs.summary(RUN)
     assert summary is not None
     assert (summary.run, summary.tenant, summary.state, summary.created_ms, summary.ended_ms) == (RUN, LAB, RunState.FAILED, 1000, 77)
@@ -351,6 +376,33 @@ def test_events_are_read_on_from_any_number(runs):
     assert runs.events(RUN, after=6) == runs.events(RUN, after=99) == runs.events(RUN, limit=0) == ()
 
 
+@pytest.mark.every_form
+def test_events_of_many_nodes_are_read_on_from_any_number(runs):
+    record = a_record(nodes=5)
+    runs.create(record, {})
+    of_stage = {"stage": StageId(f"{RUN}.1"), "mesh": EAST, "cluster": "c"}
+    ended = {"since_ms": 100, "workers": ("h:1", "h:2"), **of_stage}
+    logged = (
+        RunEvent(seq=1, at_ms=5, run=RUN, kind="run", after="RUNNING"),
+        NodesMoved(seq=2, at_ms=6, run=RUN, rows=runs_of([0, 1, 2, 4]), before="WAITING", after="ASSIGNED", **of_stage),
+        NodesEnded(seq=6, run=RUN, rows=runs_of([2, 0, 1]), started=(1, 2, 3), took=(4, 5, 6), worker=(1, 0, 1), **ended),
+        NodesEnded(seq=12, run=RUN, rows=runs_of([4]), attempts=(2,), started=(9,), took=(0,), with_starts=False, **ended),
+    )
+    for events in (logged[:3], logged[3:]):
+        record.seq = events[-1].last
+        assert runs.commit(record, RunChange(events=events))
+    written = tuple(singly(logged, record.nodes.names))
+    assert [(each.seq, each.node, each.after, each.at_ms, each.detail) for each in written[5:8]] == [
+        (6, "n00002", "RUNNING", 101, ""),
+        (7, "n00002", "SUCCEEDED", 105, "h:2"),
+        (8, "n00000", "RUNNING", 102, ""),
+    ]
+    assert (written[-1].seq, written[-1].attempt, written[-1].before) == (12, 2, "RUNNING")
+    for after in range(14):
+        assert runs.events(RUN, after) == written[after:]
+        assert runs.events(RUN, after, limit=2) == written[after : after + 2]
+
+
 # ---- cancel
 
 
@@ -390,7 +442,7 @@ def an_ended_run(store, runs, run: str, ended_ms: int, tenant: str = LAB) -> Non
     record.stages[stage.stage] = stage
     store.queue.submit(EAST, a_stage(run))
     store.queue.deliver(stage.stage, node.node, stored("a"))
-    runs.commit(record, replace(end(record, at_ms=ended_ms), nodes=(node, failing), stages=(stage,)))
+    runs.commit(record, replace(end(record, at_ms=ended_ms), nodes=record.nodes.take_changes(), stages=(stage,)))
     runs.settle(record.run)
 
 

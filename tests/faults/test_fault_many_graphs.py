@@ -18,7 +18,7 @@ from faults.table import Row
 from patience import eventually
 
 import dag
-from dag.run.runs import RunEvent
+from dag.run.run_events import RunEvent
 from dag.run.states import NodeState, RunState
 from dag.store.remote import Run
 from mesh.core.reasons import Reason

@@ -7,7 +7,8 @@ import pytest
 import redis.asyncio
 
 from dag.errors import UnknownRun
-from dag.run.runs import RunChange, RunEvent, RunRecord
+from dag.run.run_events import RunEvent
+from dag.run.runs import RunChange, RunRecord
 from dag.run.states import RunState
 from dag.store.event_feed import RedisEventFeed
 from dag.store.redis_runs import RedisRunStore

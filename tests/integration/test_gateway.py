@@ -6,7 +6,7 @@ import pickle
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,7 +19,8 @@ from patience import eventually, gone
 
 import dag
 from dag.errors import RunFailed
-from dag.run.runs import RunChange, RunEvent
+from dag.run.run_events import RunEvent
+from dag.run.runs import RunChange
 from dag.run.states import NodeState, RunState
 from dag.store.client_access import Access
 from dag.store.event_feed import RedisEventFeed
@@ -98,10 +99,11 @@ class Root:
         before, record.state = record.state, state
         record.ended_ms = 1 if state is RunState.SUCCEEDED else 0
         for node, changed in nodes.items():
-            record.nodes[NodeId(node)] = replace(record.nodes[NodeId(node)], **changed)
+            for name, value in changed.items():
+                setattr(record.nodes[NodeId(node)], name, value)
         record.seq += 1
         event = RunEvent(seq=record.seq, at_ms=1, run=record.run, kind="run", before=before.value, after=state.value)
-        assert self.runs.commit(record, RunChange(nodes=tuple(record.nodes.values()), events=(event,)))
+        assert self.runs.commit(record, RunChange(nodes=record.nodes.take_changes(), events=(event,)))
 
     def keep(self, run: str, data: bytes, encoding: Encoding) -> StoredValue:
         stored = StoredValue(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), encoding=encoding)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import networkx as nx
 from examples_of_laws import examples
@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 from dag.run.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced, Placement, WaitsLimited
 from dag.run.machine import RunMachine
 from dag.run.retrying import RetryRules
+from dag.run.run_events import singly
 from dag.run.runs import CancelStage, DeliverInput, DropValue, ForgetRun, RunRecord, SendStage
 from dag.run.states import NODE_ENDS, RUN_ENDS, STAGE_ENDS, NodeState, RunState, StageState
 from dag.spec.plans import NodePlan
+from dag.store.node_rows import changed_rows, table_of
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
 from mesh.stages.messages import (
@@ -28,6 +30,7 @@ from mesh.stages.messages import (
     InputLost,
     NodeCheckpoint,
     NodeFailed,
+    NodesSucceeded,
     NodeStarted,
     NodeSucceeded,
     StageEnded,
@@ -76,12 +79,16 @@ class Stage:
 
 
 class Meshes:
-    """A run and its meshes; `actions` are the possible next events."""
+    """A run and its meshes; `actions` are the possible next events.
 
-    def __init__(self, plans, *, failing=frozenset(), on_error="fail_fast"):
-        record = RunRecord(run="r", tenant="acme", digest="", spec=b"")
-        patient = RetryRules(kills_max=FAULTS_MAX + 1)
-        self.machine = RunMachine(record, plans, runtime_env={}, on_error=on_error, retrying=patient)
+    Every other node is short: its start is not reported, and its end stands in a message with others.
+    """
+
+    def __init__(self, plans, *, failing=frozenset(), on_error="fail_fast", with_twin=False):
+        self.machine, *twin = (machine_on(plans, on_error) for _ in range(1 + with_twin))
+        self.twin = twin[0] if with_twin else None  #: Gets each end as a message of its own.
+        self.rows = {}  #: Stored rows of the nodes.
+        self.short = frozenset(list(plans)[::2])
         self.now_ms = 1
         self.record = self.machine.record
         self.failing = failing
@@ -103,7 +110,12 @@ class Meshes:
 
     def report(self, *events):
         self.reported.update(event.stored.sha256 for event in events if isinstance(event, NodeCheckpoint))
-        for decision in self.machine.handle(events, self.now_ms).decisions:
+        change = self.machine.handle(events, self.now_ms)
+        if self.twin is not None:
+            check_alike(self.twin.handle(singles(self.twin.record, events), self.now_ms), self.twin.record, change, self.record)
+            self.rows.update(changed_rows(self.record.nodes, change.nodes))
+            assert table_of(self.record.nodes.names, self.rows) == self.record.nodes
+        for decision in change.decisions:
             if isinstance(decision, SendStage):
                 assert decision.spec.stage not in self.stages
                 self.stages[decision.spec.stage] = Stage(decision.spec, decision.mesh)
@@ -221,7 +233,8 @@ class Meshes:
         assert (task.node, task.attempt) not in self.begun, f"attempt {task.attempt} of {task.node} begins for the second time"
         self.begun.add((task.node, task.attempt))
         stage.running.add(task.node)
-        self.say(stage, NodeStarted(stage=name, node=task.node, attempt=task.attempt, started_ms=1))
+        if task.node not in self.short:
+            self.say(stage, NodeStarted(stage=name, node=task.node, attempt=task.attempt, started_ms=1))
 
     def save(self, name, task):
         self.saves += 1
@@ -244,7 +257,22 @@ class Meshes:
         self.values[stage.holder].add(task.node)
         self.values.get(-stage.holder, set()).discard(task.node)
         stored = StoredValue(sha256=task.node, size_bytes=1, encoding=Encoding.JSON) if task.export else None
-        self.say(stage, NodeSucceeded(**fields, worker="w", stored=stored))
+        if task.node in self.short:
+            self.say_with_others(stage, task, stored)
+        else:
+            self.say(stage, NodeSucceeded(**fields, worker="w", stored=stored))
+
+    def say_with_others(self, stage, task, stored):
+        """Report an end in one message with those before it, if nothing else was reported since."""
+        unreported, place = self.unreported[stage.mesh], stage.spec.tasks.index(task)
+        tasks, attempts, values = (), (), {}
+        if unreported and isinstance(unreported[-1], NodesSucceeded) and unreported[-1].stage == stage.spec.stage:
+            before = unreported.pop()
+            tasks, attempts, values = before.tasks, before.attempts, before.stored
+        many = len(tasks) + 1
+        values = values if stored is None else {**values, many - 1: stored}
+        columns = {"since_ms": 1, "started": (0,) * many, "took": (1,) * many, "workers": ("w",), "stored": values}
+        self.say(stage, NodesSucceeded(stage=stage.spec.stage, tasks=(*tasks, place), attempts=(*attempts, task.attempt), **columns))
 
     def break_down(self, kind, mesh, node=None):
         holder = self.holders[mesh]
@@ -332,6 +360,31 @@ class Meshes:
             self.do(actions[step % len(actions)], step)
 
 
+def machine_on(plans, on_error):
+    record = RunRecord(run="r", tenant="acme", digest="", spec=b"")
+    return RunMachine(record, plans, runtime_env={}, on_error=on_error, retrying=RetryRules(kills_max=FAULTS_MAX + 1))
+
+
+def singles(record, events):
+    """Yield the events, each end in a message of its own after its start."""
+    for event in events:
+        if isinstance(event, NodesSucceeded):
+            for one in event.single(record.stages[event.stage].nodes):
+                yield NodeStarted(stage=one.stage, node=one.node, attempt=one.attempt, started_ms=one.started_ms)
+                yield one
+        else:
+            yield event
+
+
+def check_alike(one, one_record, other, other_record):
+    """Check that two machines have gone the same way; only the times of their events may differ."""
+    assert one_record.nodes == other_record.nodes
+    assert one_record.stages == other_record.stages
+    assert one.decisions == other.decisions
+    events = ([replace(event, at_ms=0) for event in singly(each.events, one_record.nodes.names)] for each in (one, other))
+    assert next(events) == next(events)
+
+
 def still_needed(plan, state):
     """Return the nodes that this one still needs. Order edges and running readers do not delay a recomputation."""
     if state is NodeState.RUNNING:
@@ -369,6 +422,14 @@ choices = st.one_of(
     st.lists(st.integers(0, 3**9), max_size=60),
     st.integers(0, 2**32).map(lambda seed: random.Random(seed).choices(range(3**9), k=150)),
 )
+
+
+@sixty
+@given(graphs(), choices, st.sets(st.integers(0, 7), max_size=1))
+def test_ends_of_many_tasks_change_what_single_ends_change(plans, choices, failing):
+    world = Meshes(plans, failing={f"n{number}" for number in failing}, on_error="continue", with_twin=True)
+    world.run(choices)
+    assert world.record.state in RUN_ENDS
 
 
 @sixty

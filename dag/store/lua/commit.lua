@@ -8,12 +8,14 @@
 -- ARGV[2]   version of the run that the step is based on
 -- ARGV[3]   number of the last event before the step
 -- ARGV[4]   when the run ended, milliseconds since the epoch; empty while it has not
--- ARGV[5…]  sections: fields of the run, the new version among them; changed nodes; changed stages (each name, value, …);
---           events as JSON, oldest first; dead letters (node, JSON, …); their names and times (name, ms, …)
+-- ARGV[5]   events of the step as JSON; empty when there are none
+-- ARGV[6]   number of the last event after the step: the id of the entry
+-- ARGV[7…]  sections: fields of the run, the new version among them; changed rows of nodes; changed stages (each name, value, …);
+--           dead letters (node, JSON, …); their names and times (name, ms, …)
 -- Reply     'COMMITTED' | 'STALE' when the stored version differs or there is no such run | 'GAP' when the number of the last
 --           stored event differs
 
-local run, version, seq, ended_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local run, version, seq, ended_ms, events, last_seq = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local stored = redis.call('HMGET', RUN .. run, 'version', 'seq')
 if stored[1] ~= version then
@@ -23,15 +25,14 @@ if stored[2] ~= seq then
   return 'GAP'
 end
 
-local at = 5
+local at = 7
 for _, hash in ipairs({RUN, NODES, STAGES}) do
   at = write_rows(hash .. run, at)
 end
-local first, last, after_events = section(at)
-for place = first, last do
-  redis.call('XADD', EVENTS .. run, string.format('%.0f-0', tonumber(seq) + 1 + place - first), 'event', ARGV[place])
+if events ~= '' then
+  redis.call('XADD', EVENTS .. run, last_seq .. '-0', 'events', events)
 end
-local dead_first, dead_last = section(write_rows(DEAD_OF .. run, after_events))
+local dead_first, dead_last = section(write_rows(DEAD_OF .. run, at))
 for place = dead_first, dead_last, 2 do
   redis.call('ZADD', DEAD, ARGV[place + 1], ARGV[place])
 end

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from mesh.core.ids import MeshId, RunId, StageId
 
 #: Version of the stored layout: increases with each change that an older program would misread.
-SCHEMA = 9
+SCHEMA = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class Keys:
         return self._key("run", run)
 
     def run_nodes(self, run: RunId | str) -> str:
-        """Hash: node to its record, as JSON."""
+        """Hash: the state of the run's nodes in columns, and rows of what few nodes have; see `dag.store.node_rows`."""
         return self._key("run-nodes", run)
 
     def run_stages(self, run: RunId | str) -> str:
@@ -175,7 +175,7 @@ class Keys:
         return self._key("run-stages", run)
 
     def run_events(self, run: RunId | str) -> str:
-        """Stream: the run's events; the entry id is `<seq>-0`."""
+        """Stream: the run's events, an entry per commit; its id is `<seq>-0` with the number of its last event."""
         return self._key("run-events", run)
 
     @property

@@ -194,6 +194,7 @@ def _config(wasmtime: Any) -> Any:
     config.wasm_threads = False
     config.cranelift_nan_canonicalization = True  # The same bits on every machine.
     config.max_wasm_stack = 256 * 1024
+    config.signals_based_traps = False  # Ray replaces the handler of SIGILL when it connects, and would end the process at a trap.
     return config
 
 

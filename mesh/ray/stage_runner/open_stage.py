@@ -11,8 +11,9 @@ import ray
 from mesh.core.ids import GroupId, NodeId, NodeName
 from mesh.core.reasons import Reason
 from mesh.ray.placement import SlotGroup
+from mesh.stages.calls import blobs_of
 from mesh.stages.slot_window import SlotWindow, share_of
-from mesh.stages.spec import StageSpec, TaskSpec, blobs_of
+from mesh.stages.spec import StageSpec, TaskSpec
 from mesh.stages.stage_machine import StageMachine
 
 #: Pickled arguments up to this size travel with each call; larger ones are put into the object store once per stage.

@@ -6,7 +6,9 @@ import hashlib
 
 from dag.run.events import Blockage, CancelRequested, NodesPlaced, Placement, WaitsLimited
 from dag.run.machine import RunMachine
-from dag.run.runs import CancelStage, DeliverInput, NodeRecord, RunRecord, SendStage
+from dag.run.node_table import NodeRecord
+from dag.run.run_events import singly
+from dag.run.runs import CancelStage, DeliverInput, RunRecord, SendStage
 from dag.run.states import StageState
 from dag.spec.plans import NodePlan
 from mesh.core.reasons import Reason
@@ -52,7 +54,7 @@ class Driven:
         """Apply the events and return the change; decisions and events are recorded."""
         change = self.machine.handle((*events, *self.always), NOW_MS + after_ms)
         self.decisions = list(change.decisions)
-        self.events.extend(change.events)
+        self.events.extend(singly(change.events, self.record.nodes.names))
         assert [event.seq for event in self.events] == list(range(1, self.record.seq + 1))
         return change
 

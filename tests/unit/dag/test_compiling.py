@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 import dag
-from dag.client.compiling import compile_graph
+from dag.client.compiling import compile_columns, compile_graph
 from dag.client.writing import BLOB_BYTES_MAX
 from dag.errors import CycleError, GraphTypeError, NotSerializable, SpecError
 from dag.spec.plans import plans_of, refused_functions, refused_priorities
-from dag.spec.spec import DagSpec, parse
+from dag.spec.spec import DagSpec, parse, parse_columns
 from dag.store.client_access import Access
 from dag.store.remote import Client
 from mesh.core.resources import ResourceSet
@@ -40,7 +40,7 @@ def add(a, b=0, *rest, **more):
 
 def sent(outputs: Any, **options: Any) -> DagSpec:
     """Return the spec as the root reads it."""
-    return parse(json.dumps(compile_graph(outputs, **options)).encode())
+    return parse_columns(compile_columns(outputs, **options).packed())
 
 
 def run(spec: DagSpec) -> dict[str, Any]:
@@ -335,7 +335,7 @@ def test_two_threads_send_a_module_along_at_once(unknown_module):
             written(Meets(first_is_inside, second_begins), [unknown_module])
         finally:
             first_is_done.set()
-        spec = DagSpec.model_validate(second.result(60))
+        spec = parse(json.dumps(second.result(60)).encode())
     del sys.modules[unknown_module.__name__]
     assert 15 in run(spec).values()
 
@@ -378,7 +378,7 @@ def test_large_shapes_need_no_recursion(build, nodes):
         end = add.bind([double.bind(number) for number in range(nodes - 1)])
     plans = plans_of(sent(end))
     assert len(plans) == nodes
-    assert next(reversed(plans.values())).is_output
+    assert plans[next(reversed(plans))].is_output
 
 
 # -- root --------------------------------------------------------------------------------------------------------------

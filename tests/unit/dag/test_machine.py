@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 
 import pytest
-from machine_bed import NOW_MS, Driven, value
+from machine_bed import HOLDER, NOW_MS, Driven, value
 
 from dag.run.dead_letters import MESSAGE_CHARS_MAX
 from dag.run.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced, Placement, StartsAllowed
 from dag.run.machine import RunMachine
 from dag.run.retrying import RETRY_RULES
 from dag.run.run_status import shown_state
-from dag.run.runs import ForgetRun
+from dag.run.runs import ForgetRun, RunChange
 from dag.run.state_writer import StateWriter
 from dag.run.states import NODE_ENDS, NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
 from mesh.core.reasons import Reason
@@ -24,6 +24,7 @@ from mesh.stages.messages import (
     Failure,
     InputLost,
     NodeFailed,
+    NodesSucceeded,
     NodeStarted,
     NodeSucceeded,
     StageEnded,
@@ -258,6 +259,52 @@ def test_a_task_that_was_never_seen_to_start_may_succeed():
     assert run.states() == ["SUCCEEDED"]
 
 
+# -- many ends in one message ----------------------------------------------------------------------------------------------
+
+
+def many_ends(run, *tasks, **columns):
+    started = tuple(10 * place for place in range(len(tasks)))
+    fields = {"since_ms": 100, "started": started, "took": (3,) * len(tasks), "workers": ("host:1", "host:2"), **columns}
+    return NodesSucceeded(stage=run.stage("a").stage, tasks=tasks, **fields)
+
+
+def test_many_ends_start_and_end_each_node_at_its_own_time():
+    run = Driven("a:", "b: a", "c: a", "d: a", outputs="c")
+    run.place(a_b_c_d="east")
+    run.start("a")
+    run.take(run.begun("a"))
+    before = len(run.events)
+    run.take(many_ends(run, 0, 2, 3, worker=(0, 1, 0), stored={1: value("c")}))
+    assert [(event.node, event.after, event.at_ms, event.detail) for event in run.events[before:]] == [
+        ("a", "SUCCEEDED", 103, "host:1"),
+        ("c", "RUNNING", 110, ""),
+        ("c", "SUCCEEDED", 113, "host:2"),
+        ("d", "RUNNING", 120, ""),
+        ("d", "SUCCEEDED", 123, "host:1"),
+    ]
+    assert run.states() == ["SUCCEEDED", "ASSIGNED", "SUCCEEDED", "SUCCEEDED"]
+    assert (run.node("c").started_ms, run.node("c").finished_ms, run.node("c").stored) == (110, 113, value("c"))
+    assert (run.node("c").incarnation, run.node("d").stored) == (HOLDER, None)
+
+
+def test_many_ends_count_once_and_under_the_present_attempt_only():
+    run = Driven("a:", "b:", "c:", a={"retries": 1})
+    run.place(a_b_c="east")
+    run.start("a")
+    run.take(many_ends(run, 1, 1, 9))
+    assert run.states() == ["ASSIGNED", "SUCCEEDED", "ASSIGNED"]
+    unchanged(run, many_ends(run, 1), many_ends(run, 0, 2, attempts=(2, 2)))
+
+
+def test_many_ends_of_nodes_with_a_reader_elsewhere_are_delivered():
+    run = Driven("a:", "b:", "c: a b")
+    run.place(a_b="east", c="west")
+    run.start("a")
+    run.start("c")
+    run.take(many_ends(run, 0, 1, stored={0: value("a"), 1: value("b")}))
+    assert [node for _, node, comes in run.delivered() if comes] == ["a", "b"]
+
+
 # -- late and foreign words ------------------------------------------------------------------------------------------------
 
 
@@ -265,7 +312,7 @@ def unchanged(run, *events):
     """Assert that these events change nothing at all."""
     before = copy.deepcopy(run.record)
     change = run.take(*events)
-    assert (change.nodes, change.stages, change.events, change.decisions) == ((), (), (), ())
+    assert change == RunChange()
     assert run.record == before
 
 
@@ -783,6 +830,7 @@ def test_a_late_complaint_does_not_cost_the_new_value():
     run.place(a_b="north")
     run.finish("a")
     run.node("a").stored = value("a")
+    run.take()
     unchanged(run, complaint)
 
 

@@ -11,6 +11,7 @@ import pytest
 import dag
 from dag.errors import ApiError, ResultTimeout, RunCancelled, RunConflict, RunFailed, UnknownRun
 from dag.run.states import NodeState, RunState
+from dag.spec.spec import load as load_spec
 from dag.store.client_access import IN_TERMINAL, Access, find_access
 from dag.store.remote import Client, Run
 from mesh.core.clock import ManualClock
@@ -71,7 +72,7 @@ def test_a_graph_is_submitted_with_its_functions_and_a_new_id(world, client):
     assert run.id.startswith("add-up-")
     record = world.record(run.id)
     assert (record.tenant, set(record.nodes)) == (RESEARCH, {"load", "add-up"})
-    function = next(name for name in [json.loads(record.spec)["nodes"]["load"]["function"]["$blob"]])
+    function = load_spec(record.spec).nodes["load"].function.sha256
     assert cloudpickle.loads(world.store.get(run.id, (function,))[function])(2) == [0, 1]
 
 

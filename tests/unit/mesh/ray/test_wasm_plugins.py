@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -112,6 +114,25 @@ def test_s13_a_failing_module_is_replaced_by_the_default(module, body: str, why:
     assert (loaded.policies["own"].score(demand(cpu=1), NODES) == hybrid.score(demand(cpu=1), NODES)).all()
     (hook,) = loaded.take_fenced()
     assert why in hook.why
+
+
+def test_s13_a_trap_is_caught_under_foreign_signal_handlers(module):
+    path = module(f'(func (export "score") {SCORE} unreachable)')
+    # Ray installs handlers of its own when a process connects; faulthandler does the same here. A signal would end the process.
+    code = f"""
+        import faulthandler, pathlib
+        from mesh.plugins import PluginError, TaskFacts
+        from mesh.policies.policy_fixtures import demand, node, view
+        from mesh.ray.plugins.wasm import load_wasm
+        plugin = load_wasm(pathlib.Path({str(path)!r}), "own")
+        faulthandler.enable()
+        try:
+            plugin.score(demand(cpu=1), view(node(cpu=(8, 8))))
+        except PluginError as stopped:
+            print(stopped)
+    """
+    ended = subprocess.run([sys.executable, "-c", dedent(code)], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.strip()) == (0, "plugin own was stopped: trap UNREACHABLE"), ended.stderr
 
 
 def test_s13_a_module_gets_no_more_memory_than_its_limit(module):

@@ -32,12 +32,13 @@ from federation.link import (
     Report,
 )
 from federation.snapshot import MeshRecord, PoolRecord
+from federation.store.report_parts import PART_TASKS
 from mesh.core.ids import FlavorName, MeshId, PoolName, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import AMOUNT_MAX, ResourceSet
 from mesh.core.wire import encode
 from mesh.ray.stage_runner.execution import class_name
-from mesh.stages.messages import Failure, NodeFailed, StageLost
+from mesh.stages.messages import Failure, NodeFailed, NodesSucceeded, StageLost
 from serve_apps.link.calls import read_call
 from serve_apps.requests.errors import MalformedBody, MalformedCall, WrongMesh
 
@@ -57,6 +58,9 @@ FAILED = NodeFailed(
     stage=StageId("s"), node="n", attempt=1, started_ms=1, finished_ms=2,
     failure=Failure(reason=Reason.USER_ERROR, type_name="ValueError", message="m" * 40_000, traceback="t" * 40_000),
 )  # fmt: skip
+ENDS = NodesSucceeded(
+    stage=StageId("s"), tasks=tuple(range(PART_TASKS)), since_ms=1, started=(0,) * PART_TASKS, took=(1,) * PART_TASKS, workers=("h:1",)
+)
 
 SAID = [
     (JOIN, Join(record=RECORD, seen=3)),
@@ -65,6 +69,7 @@ SAID = [
     (CLAIM, ClaimStage(session=SESSION, stage=StageId("s"), lease=LEASE)),
     (CLAIM, ClaimStage(session=SESSION, stage=StageId("s"), lease=None)),
     (REPORT, Report(claim=CLAIMED, batch=1, messages=(FAILED,))),
+    (REPORT, Report(claim=CLAIMED, batch=1, messages=(ENDS,))),
     (QUEUED, Queued(mesh=EAST)),
     (REMEMBERED, Remembered(mesh=EAST, stages=(StageId("s"),))),
 ]

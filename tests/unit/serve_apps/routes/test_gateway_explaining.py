@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dag.run.runs import KeptCheckpoint
+from dag.run.node_facts import KeptCheckpoint
 from dag.run.states import RunState
 from federation.configured_meshes import ConfiguredMeshes
 from federation.estimates import Pace

@@ -6,11 +6,14 @@ import json
 import pickle
 
 import httpx
+import msgpack
 import pytest
 
 from dag.backlog import BacklogLimits
 from dag.errors import BacklogFull, KeyConflict
 from dag.run.states import NodeState, RunState
+from dag.spec.columns import MEDIA_TYPE
+from dag.spec.spec import parse
 from federation.durability import Durability
 from federation.store.memory.durability import MemoryDurability
 from mesh.core.ids import RunId
@@ -96,6 +99,29 @@ def test_a_body_that_is_no_json_object_is_400(world, body):
 def test_a_body_that_says_it_is_a_form_is_415(world):
     answer = world.http().post("/v1/runs", data={"spec": "dag/1"})
     assert (answer.status_code, code_of(answer)) == (415, "unsupported_media_type")
+
+
+def test_a_graph_as_columns_is_the_same_run_as_its_json(world):
+    document = {**spec_of("a", "b"), "id": "night"}
+    columns = parse(json.dumps(document).encode()).columns.packed()
+    first = world.http().post("/v1/runs", content=columns, headers={"Content-Type": MEDIA_TYPE})
+    again = world.http().post("/v1/runs", json=document)
+    assert (first.status_code, again.status_code) == (202, 200)
+    for path in ("/v1/runs", "/v1/plan"):
+        assert world.http().post(path, content=columns, headers={"Content-Type": MEDIA_TYPE}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        pytest.param(b"\xc1", 400, "malformed_json", id="no msgpack"),
+        pytest.param(msgpack.packb([1]), 400, "malformed_json", id="a list"),
+        pytest.param(msgpack.packb({"ids": "a"}), 422, "invalid_spec", id="columns that are not whole"),
+    ],
+)
+def test_columns_that_cannot_be_read_are_refused(world, body, status, code):
+    answer = world.http().post("/v1/runs", content=body, headers={"Content-Type": MEDIA_TYPE})
+    assert (answer.status_code, code_of(answer)) == (status, code)
 
 
 def test_functions_that_the_tenant_may_not_call_are_422(world):

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from dag.errors import UnknownRun
-from dag.run.runs import RunEvent
+from dag.run.run_events import RunEvent
 from federation.errors import StoreUnavailable
 from mesh.core.ids import RunId
 from serve_apps.services.event_stream import event_stream, wait_for_end

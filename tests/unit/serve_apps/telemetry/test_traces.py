@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dag.run.runs import NodeRecord, RunRecord, StageRecord
+from dag.run.node_table import NodeTable
+from dag.run.runs import RunRecord, StageRecord
 from dag.run.states import NodeState, RunState, StageState
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
@@ -29,20 +30,14 @@ def a_record() -> RunRecord:
         ended_ms=START_MS + 900,
     )
     failure = Failure(reason=Reason.USER_ERROR, type_name="builtins.ValueError", message="bad lr")
-    ran = {"stage": stage.stage, "mesh": MeshId("east")}
-    nodes = [
-        NodeRecord(node=NodeId("load"), state=NodeState.SUCCEEDED, started_ms=START_MS + 30, finished_ms=START_MS + 100, **ran),
-        NodeRecord(
-            node=NodeId("train"),
-            state=NodeState.FAILED,
-            attempt=2,
-            started_ms=START_MS + 120,
-            finished_ms=START_MS + 880,
-            failure=failure,
-            **ran,
-        ),
-        NodeRecord(node=NodeId("report"), state=NodeState.SKIPPED),
-    ]
+    nodes = NodeTable(map(NodeId, ("load", "train", "report")))
+    for node in (nodes["load"], nodes["train"]):
+        node.stage, node.mesh = stage.stage, stage.mesh
+    load, train, report = nodes.values()
+    load.state, load.started_ms, load.finished_ms = NodeState.SUCCEEDED, START_MS + 30, START_MS + 100
+    train.state, train.started_ms, train.finished_ms = NodeState.FAILED, START_MS + 120, START_MS + 880
+    train.attempt, train.failure = 2, failure
+    report.state = NodeState.SKIPPED
     return RunRecord(
         run=RunId("night"),
         tenant=TenantPath("acme"),
@@ -53,7 +48,7 @@ def a_record() -> RunRecord:
         ended_ms=START_MS + 1_000,
         reason=Reason.USER_ERROR,
         detail="train: bad lr",
-        nodes={node.node: node for node in nodes},
+        nodes=nodes,
         stages={stage.stage: stage},
     )
 

@@ -1,0 +1,136 @@
+"""Facts about nodes, as `dag.run.node_table` keeps them: columns, values that many nodes share, and what few nodes have."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dag.run.states import NodeState
+from mesh.core.ids import MeshId, NodeId, StageId
+from mesh.core.reasons import Reason
+from mesh.core.values import StoredValue
+from mesh.stages.messages import Failure
+
+#: Numbers of rows.
+Rows = NDArray[np.intp]
+V = TypeVar("V", bound=Hashable)
+
+#: Rows per stored part of the columns. A commit writes the parts with changed rows.
+PART_ROWS = 1_024
+#: Shared values that may pile up before unused ones are dropped.
+SHARED_MIN = 64
+
+STATES = tuple(NodeState)
+NUMBER_OF = {state: number for number, state in enumerate(STATES)}
+
+
+class Columns(NamedTuple):
+    """One array per fact, of equal length."""
+
+    state: NDArray[np.uint8]  #: Index into `STATES`.
+    attempt: NDArray[np.uint32]
+    exported: NDArray[np.uint8]
+    place: NDArray[np.uint32]  #: Number of its `Place`.
+    words: NDArray[np.uint32]  #: Number of its `Words`.
+    waits_since_ms: NDArray[np.int64]
+    started_ms: NDArray[np.int64]
+    finished_ms: NDArray[np.int64]
+
+    @classmethod
+    def fresh(cls, count: int) -> Columns:
+        """Return the columns of nodes that have not begun."""
+        columns = cls(*(np.zeros(count, dtype=kind) for kind in COLUMN_TYPES))
+        columns.attempt[:] = 1
+        return columns
+
+    def each(self) -> tuple[NDArray[Any], ...]:
+        """Return the columns in order."""
+        return self
+
+
+COLUMN_TYPES = ("u1", "u4", "u1", "u4", "u4", "i8", "i8", "i8")
+
+
+class Place(NamedTuple):
+    """Stage and mesh of a node, and the runner that holds its value in memory."""
+
+    stage: StageId | None = None
+    mesh: MeshId | None = None
+    incarnation: int = 0
+
+
+class Words(NamedTuple):
+    """Why a node waits, or why it is where it is."""
+
+    reason: Reason | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptCheckpoint:
+    """The newest checkpoint of a node: the next attempt continues from it."""
+
+    attempt: int  #: Attempt that saved it.
+    number: int  #: Counts up from 1 within that attempt.
+    saved_ms: int  #: When it arrived, since the epoch.
+    stored: StoredValue
+
+
+@dataclass(slots=True, kw_only=True)
+class Rare:
+    """Facts that few nodes have."""
+
+    retries_used: int = 0
+    losses: int = 0
+    kills: int = 0
+    not_before_ms: int = 0
+    failure: Failure | None = None
+    checkpoint: KeptCheckpoint | None = None
+    progress: float | None = None
+    roots: tuple[NodeId, ...] = ()
+
+
+class Shared(Generic[V]):
+    """Distinct values of a column, each under a number that the rows hold. Number 0 is the value of a fresh node."""
+
+    def __init__(self, fresh: V) -> None:
+        self._values: list[V] = [fresh]
+        self._numbers: dict[V, int] = {fresh: 0}
+        self._free: list[int] = []
+        self._full = SHARED_MIN
+        self.changed: set[int] = set()  #: Numbers with another value since the last commit.
+
+    def __getitem__(self, number: int) -> V:
+        return self._values[number]
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def number(self, value: V) -> int:
+        """Return the number of the value; a new value gets one."""
+        found = self._numbers.get(value)
+        if found is None:
+            found = self._free.pop() if self._free else len(self._values)
+            self.restore(found, value)
+            self.changed.add(found)
+        return found
+
+    def restore(self, number: int, value: V) -> None:
+        """Set a value under its number."""
+        self._values.extend([self._values[0]] * (number + 1 - len(self._values)))
+        self._values[number] = value
+        self._numbers[value] = number
+
+    def drop_unused(self, column: NDArray[np.uint32]) -> None:
+        """Free the numbers that no row holds, once many have piled up."""
+        if len(self._values) - len(self._free) < self._full:
+            return
+        used = {0, *np.unique(column).tolist()}
+        self._free = [number for number in range(len(self._values)) if number not in used]
+        self._numbers = {self._values[number]: number for number in used}
+        self.changed &= used
+        self._full = max(SHARED_MIN, 2 * len(used))

@@ -1,0 +1,173 @@
+"""Models of `dag/1` as JSON: what people and other languages write, and the head that every form of a graph shares."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from dag.spec.checks import Problem, similar_to
+from dag.spec.forms import SHA256
+from dag.spec.options import GangOptions, NodeOptions, at_submission, words_of
+from dag.spec.strict_json import pointer
+from mesh.core.printable import check_printable
+
+M = TypeVar("M", bound=BaseModel)
+
+#: Keys of nodes that the format reserves and that are not supported yet.
+_NOT_YET = frozenset({"map", "actor", "method", "of", "when"})
+_FUNCTION_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def problem_of_call(text: str) -> str | None:
+    """Return the problem with the name of a function, `module:qualname`."""
+    module, colon, qualname = text.partition(":")
+    if not colon or not _FUNCTION_NAME.fullmatch(module) or not _FUNCTION_NAME.fullmatch(qualname):
+        return f"{text[:200]!r} is not a function; write module:qualname, like ads.etl:split"
+    if any(part.startswith("__") for part in qualname.split(".")):
+        return f"{text[:200]!r} leads to Python's internals; name a function of a module"
+    return None
+
+
+def _call(text: str) -> str:
+    problem = problem_of_call(text)
+    if problem is not None:
+        raise ValueError(problem)
+    return text
+
+
+def _sha256(text: str) -> str:
+    if not SHA256.fullmatch(text):
+        raise ValueError("must be a SHA-256: 64 hexadecimal digits, lower case")
+    return text
+
+
+def _bytes(text: Any) -> Any:
+    return base64.b64decode(text) if isinstance(text, str) else text  # `SpecChecks` reports text that is not base64.
+
+
+class _Part(BaseModel):
+    """Base of the models: unknown keys are errors, and values are not converted."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+NO_OPTIONS = NodeOptions()
+
+
+class PickledFunction(_Part):
+    """A pickled function in `blobs`."""
+
+    sha256: Annotated[str, AfterValidator(_sha256)] = Field(alias="$blob", description="SHA-256 of the pickled bytes.")
+
+
+class NodeSpec(_Part):
+    """A node: its function, arguments, dependencies and options."""
+
+    call: Annotated[str, AfterValidator(_call)] | None = Field(default=None, description="`module:qualname`. Either this or `function`.")
+    function: PickledFunction | None = Field(default=None, description="A pickled function. Either this or `call`.")
+    args: list[Any] = Field(default=[], description="Forms of the positional arguments.")
+    kwargs: dict[str, Any] = Field(default={}, description="Forms of the arguments by name.")
+    after: list[str] = Field(default=[], description="Nodes that must have succeeded before; their values are not passed.")
+    options: NodeOptions = Field(default_factory=lambda: NO_OPTIONS)  # Shared: pydantic would copy a plain default for each node.
+
+    @model_validator(mode="after")
+    def _one_function(self) -> NodeSpec:
+        if (self.call is None) == (self.function is None):
+            raise ValueError("needs either `call` or `function`")
+        return self
+
+
+class OutputSpec(_Part):
+    """An output of the graph: a node's value, or a part of it."""
+
+    node: str = Field(alias="$ref")
+    path: list[Any] = Field(default=[], description="Keys and indices that lead to the part.")
+
+
+class CodeSpec(_Part):
+    """Environment of the functions of the whole run."""
+
+    runtime_env: dict[str, Any] = Field(default={}, description="Ray's runtime environment.")
+
+
+class GraphHead(_Part):
+    """A graph without its nodes and blobs."""
+
+    spec: Literal["dag/1"]
+    id: str | None = Field(default=None, description="Id of the run; the same id with the same graph is the same run.")
+    tenant: str | None = Field(default=None, description="Tenant whose quota the run uses: a path like `acme/research`.")
+    user: Annotated[str, at_submission(check_printable)] | None = Field(
+        default=None, min_length=1, max_length=128, description="User of the run, for limits per user."
+    )
+    params: dict[str, Any] = Field(default={}, description="Plain JSON values, taken by `$param`.")
+    defaults: NodeOptions = Field(default=NO_OPTIONS, description="Default options of all nodes.")
+    on_error: Literal["fail_fast", "continue"] = Field(
+        default="fail_fast", description="`fail_fast` stops the run at the first failure; `continue` finishes what does not depend on it."
+    )
+    stage_deadline_s: float | None = Field(
+        default=None,
+        ge=0.1,
+        le=31_536_000,
+        description="Time limit for a mesh to run a stage, in seconds; then the stage is taken back; null: no limit.",
+    )
+    wait_for_capacity: bool = Field(
+        default=False, description="Accept nodes that no mesh could ever run as things are, and wait until one could."
+    )
+    code: CodeSpec = CodeSpec()
+    outputs: dict[str, OutputSpec]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the head as plain JSON, without defaults."""
+        return self.model_dump(by_alias=True, exclude_defaults=True)
+
+
+class GraphDocument(GraphHead):
+    """A graph as JSON."""
+
+    blobs: dict[str, Annotated[bytes, BeforeValidator(_bytes)]] = Field(
+        default={}, repr=False, description="Pickled bytes by SHA-256, as base64."
+    )
+    nodes: dict[str, NodeSpec]
+
+
+def validated(model: type[M], raw: Any, *, context: Any = None, place: str = "") -> tuple[M | None, tuple[Problem, ...]]:
+    """Return the model of plain JSON, or None with all problems.
+
+    Args:
+        place: JSON pointer of the value in its document.
+    """
+    try:
+        return model.model_validate(raw, context=context), ()
+    except ValidationError as wrong:
+        return None, tuple(_described(error, place) for error in wrong.errors(include_url=False))
+
+
+def _described(error: ErrorDetails, place: str) -> Problem:
+    steps = (*(step for step in place.split("/")[1:]), *error["loc"])
+    where = place
+    for step in error["loc"]:
+        where = pointer(where, step)
+    return where, _unknown(steps) if error["type"] == "extra_forbidden" else words_of(error)
+
+
+_AT_NODE = 3  #: Length of the path to a key of a node: `nodes`, its id, the key.
+
+
+def _unknown(steps: tuple[str | int, ...]) -> str:
+    """Return the message for a key that no model has."""
+    name, above = str(steps[-1]), steps[-2] if len(steps) > 1 else None
+    if above in ("options", "defaults") and len(steps) in (2, 4):
+        return f"unknown option{similar_to(name, NodeOptions.model_fields)}"
+    if above == "gang" and len(steps) in (3, 5) and steps[-3] in ("options", "defaults"):
+        return f"unknown key{similar_to(name, GangOptions.model_fields)}"
+    if steps[0] == "nodes" and len(steps) == _AT_NODE:
+        return f"`{name}` is not supported yet" if name in _NOT_YET else f"unknown key{similar_to(name, NodeSpec.model_fields)}"
+    if len(steps) == 1:
+        return f"unknown key{similar_to(name, GraphDocument.model_fields)}"
+    if steps[0] == "outputs":
+        return 'unknown key; an output is {"$ref": node}, with a "path" or without'
+    return "unknown key"
