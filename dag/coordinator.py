@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 
 import structlog
 
@@ -44,7 +45,7 @@ from mesh.core.ids import MeshId, RunId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
 from mesh.core.wire import decode
-from mesh.stages.messages import NodeSucceeded
+from mesh.stages.messages import NodesSucceeded, NodeSucceeded
 
 log = structlog.get_logger(__name__)
 
@@ -52,6 +53,8 @@ log = structlog.get_logger(__name__)
 LOOKS_MAX = 3
 #: Time limit of one tick for reclaiming what is overdue, so that runs advance too; the next tick goes on.
 SWEEP_MS_MAX = 500
+#: Nodes of one message whose run times are learned; a mean needs no more.
+MEASURED_MAX = 64
 #: Every so many ticks, some sums of the ledger are audited.
 TICKS_PER_COUNT = 10
 
@@ -393,10 +396,14 @@ class Coordinator:
     def _note_node_times(self, machine: RunMachine, events: Iterable[RunInput]) -> None:
         """Learn from the nodes that succeeded. A message that came too late is as good a measure as any."""
         for event in events:
-            if isinstance(event, NodeSucceeded) and event.stage in machine.record.stages and event.node in machine.plans:
-                function, mesh = machine.plans[event.node].task.function, machine.record.stages[event.stage].mesh
-                size_bytes = event.stored.size_bytes if event.stored is not None else None
-                self._times.note(machine.record.tenant, function, mesh, event.finished_ms - event.started_ms, size_bytes)
+            if not isinstance(event, (NodeSucceeded, NodesSucceeded)) or event.stage not in machine.record.stages:
+                continue
+            stage = machine.record.stages[event.stage]
+            single = (event,) if isinstance(event, NodeSucceeded) else islice(event.single(stage.nodes), MEASURED_MAX)
+            for end in single:
+                if end.node in machine.plans:
+                    function, size_bytes = machine.plans[end.node].task.function, end.stored.size_bytes if end.stored is not None else None
+                    self._times.note(machine.record.tenant, function, stage.mesh, end.finished_ms - end.started_ms, size_bytes)
 
     def _note_run_times(self, record: RunRecord, change: RunChange) -> None:
         for stage in change.stages:

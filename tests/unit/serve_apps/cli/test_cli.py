@@ -13,6 +13,7 @@ from typing import ClassVar
 import pytest
 
 from dag.run.states import NodeState, RunState
+from dag.spec.spec import load
 from dag.store.remote import Client, Run
 from federation.config.loading import stage_settings_of, tenants_of
 from federation.config.quota_rules import tenant_policies_of

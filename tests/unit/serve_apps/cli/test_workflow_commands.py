@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 from dag.run.states import RunState
+from dag.spec.plans import plans_of
+from dag.spec.spec import load
 from dag.store.remote import Client, Run
 from dag.workflows.trace_graph import check_of
+from mesh.core.ids import NodeId
 from serve_apps.cli import session
 from serve_apps.cli.app import run_command
 from serve_apps.gateway_fixtures import RESEARCH, GatewayWorld, spec_of
@@ -44,7 +47,7 @@ def recorded(tmp_path: Path) -> Path:
 
 
 def work_of(world: GatewayWorld, run: str, node: str) -> dict[str, Any]:
-    work: dict[str, Any] = json.loads(world.record(run).spec)["nodes"][node]["args"][0]
+    work: dict[str, Any] = plans_of(load(world.record(run).spec))[NodeId(node)].task.args[0]
     return work
 
 
