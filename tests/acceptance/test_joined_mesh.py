@@ -1,4 +1,4 @@
-"""What a mesh of an own cluster can do, on a mesh that has joined over HTTP: two real Ray clusters under one root."""
+"""Features of meshes, on a mesh that has joined over HTTP: two real Ray clusters under one root."""
 
 from __future__ import annotations
 
