@@ -20,7 +20,8 @@ import dag
 from dag.client.compiling import compile_columns
 from dag.client.tasks import Node
 from dag.planning import never_placed
-from dag.run.runs import NodeRecord, RunRecord, StageRecord
+from dag.run.node_table import NodeTable
+from dag.run.runs import RunRecord, StageRecord
 from dag.run.sending import spec_of
 from dag.spec.plans import empty_gangs, misspelt_resources, nodes_by_kind, plans_of, refused_functions, refused_priorities
 from dag.spec.spec import digest, kept_form, load, parse, parse_columns
@@ -175,5 +176,4 @@ def _checked(spec: Any, snapshot: FederationSnapshot) -> None:
 
 def _record(nodes: tuple[NodeId, ...], kept: bytes, found: str) -> RunRecord:
     stage = StageRecord(stage=StageId("r.1"), mesh=MeshId("east"), level=0, nodes=nodes, width=len(nodes))
-    records = {node: NodeRecord(node=node) for node in nodes}
-    return RunRecord(run=RunId("r"), tenant=_TENANT, digest=found, spec=kept, nodes=records, stages={stage.stage: stage})
+    return RunRecord(run=RunId("r"), tenant=_TENANT, digest=found, spec=kept, nodes=NodeTable(nodes), stages={stage.stage: stage})
