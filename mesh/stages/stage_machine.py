@@ -90,9 +90,7 @@ class StageMachine:
 
     def readers(self, node: NodeId) -> tuple[NodeId, ...]:
         """Return the tasks of this stage that read the node's value and are not over."""
-        return tuple(
-            reader for reader in self._readers.get(node, ()) if self._states[reader] in _OPEN and node in self.task(reader).inputs
-        )
+        return tuple(reader for reader in self._readers.get(node, ()) if self._states[reader] in _OPEN and node in self.task(reader).inputs)
 
     def begin(self, arrived: Iterable[NodeId]) -> None:
         """Note the start of the stage. `arrived`: values from outside that are there."""

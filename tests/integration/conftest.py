@@ -14,6 +14,7 @@ import pytest
 import ray
 from http_federation import running_stack
 from sharing import SHARING
+from single_ends import single
 
 from mesh.core.ids import NodeId, RunId, StageId, TenantPath
 from mesh.core.resources import ResourceSet
@@ -42,6 +43,7 @@ class RunnerLog:
     blobs: dict[str, bytes] = field(default_factory=dict)
     code: dict[str, bytes] = field(default_factory=dict)
     stages: int = 0
+    nodes: dict[StageId, tuple[NodeId, ...]] = field(default_factory=dict)  #: Nodes of the tasks of each stage.
 
     def function(self, function: Callable[..., Any]) -> str:
         """Return the key of a pickled function."""
@@ -61,6 +63,7 @@ class RunnerLog:
         self.stages += 1
         stage = StageId(f"{run}.{self.stages}")
         spec = StageSpec(stage=stage, run=RunId(run), tenant=self.tenant, tasks=tasks, slot=ONE_CPU, width=2)
+        self.nodes[stage] = tuple(task.node for task in tasks)
         blobs = {sha256: data for sha256, data in self.code.items() if sha256 in spec.blobs()}
         groups = () if group is None else (SlotGroup(group, slots=1),)
         calls = [self.actor.start.remote(encode(spec), blobs, inputs or {}, groups, held)]
@@ -77,7 +80,8 @@ class RunnerLog:
             if found is not None:
                 return found
             for stage_id, _, messages, blobs, _ in ray.get(self.actor.next_batch.remote(1.0)):
-                self.messages.setdefault(stage_id, []).extend(decode(STAGE_MESSAGE, message) for message in messages)
+                heard = (decode(STAGE_MESSAGE, message) for message in messages)
+                self.messages.setdefault(stage_id, []).extend(single(heard, self.nodes[stage_id]))
                 self.blobs.update(blobs)
         raise AssertionError(f"it did not come; of {stage} came: {self.messages.get(stage)}")
 

@@ -31,7 +31,7 @@ from mesh.plugins import Plugins
 from mesh.preemption.stage_preemption import PreemptionPolicy
 from mesh.ray.stage_runner.host import RayStageHost
 from mesh.stages.hosting import HostReport
-from mesh.stages.messages import NodeSucceeded, StageEnded
+from mesh.stages.messages import NodesSucceeded, StageEnded
 from mesh.stages.spec import StageSpec, TaskSpec
 from serve_apps.child_process import plugins_of
 from serve_apps.processes.settings import ChildSettings, LinkSettings
@@ -131,9 +131,8 @@ class Federation:
             entries = self.store.inbox(0)
             self.store.acknowledge(tuple(entry.entry for entry in entries))
             for message in (message for entry in entries for message in decode(STAGE_MESSAGES, entry.body)):
-                if isinstance(message, NodeSucceeded) and message.stored is not None:
-                    sha256 = message.stored.sha256
-                    values[message.stage].append(json.loads(self.store.get(RUN, (sha256,))[sha256]))
+                for stored in message.stored.values() if isinstance(message, NodesSucceeded) else ():
+                    values[message.stage].append(json.loads(self.store.get(RUN, (stored.sha256,))[stored.sha256]))
                 if isinstance(message, StageEnded):
                     ended.add(message.stage)
         return {flavor: (placed[flavor], values[flavor]) for flavor in POLICIES}

@@ -53,7 +53,7 @@ from mesh.ray.user_code.collector import GarbageCollector
 from mesh.ray.user_code.outside import Evict, OutsideLook, OutsideWatch
 from mesh.ray.user_code.sweep import Sweep, Swept
 from mesh.stages.hosting import ANYWHERE, LAST_WORD, Delivered, FoundStages, GroupLayers, HostReport, Places
-from mesh.stages.messages import STAGE_MESSAGE, Failure, NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage
+from mesh.stages.messages import STAGE_MESSAGE, Failure, NodeFailed, StageEnded, StageLost, StageMessage
 from mesh.stages.spec import StageSpec
 
 log = structlog.get_logger(__name__)
@@ -581,7 +581,7 @@ class RayStageHost:
                 return
             for stage, number, encoded, blobs, finished in batches:
                 messages = tuple(decode(STAGE_MESSAGE, message) for message in encoded)
-                self._keep_values(runner, messages, blobs, finished)
+                self._keep_values(runner, blobs, finished)
                 self._pass_on(runner, StageId(stage), number, messages, blobs)
 
     def _end_if_idle(self, key: RunnerKey, runner: BoundRunner, now_s: float) -> bool:
@@ -599,13 +599,9 @@ class RayStageHost:
         self._actors.end(runner.actor)
         return True
 
-    def _keep_values(
-        self, runner: BoundRunner, messages: Sequence[StageMessage], blobs: dict[str, bytes], finished: Sequence[Finished]
-    ) -> None:
-        succeeded = (message for message in messages if isinstance(message, NodeSucceeded))
-        stored = {message.node: message.stored for message in succeeded if message.stored is not None}
+    def _keep_values(self, runner: BoundRunner, blobs: dict[str, bytes], finished: Sequence[Finished]) -> None:
         with self._guard:
-            runner.values.keep([one for one in finished if one[0] in runner.runs], stored, blobs)
+            runner.values.keep([one for one in finished if one[0] in runner.runs], blobs)
 
     def _pass_on(
         self, runner: BoundRunner, stage: StageId, number: int, messages: tuple[StageMessage, ...], blobs: dict[str, bytes]

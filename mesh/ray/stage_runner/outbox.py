@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from mesh.core.ids import NodeId, RunId, StageId
+from mesh.core.values import StoredValue
 from mesh.core.wire import encode
 from mesh.stages.messages import NodeFailed, StageEnded, StageMessage
 
 #: A stage, the number of the batch (counts up from 1 for each stage), its messages as JSON, and the bytes that belong to them by their
 #: SHA-256; and the nodes that finished.
 Batch = tuple[StageId, int, list[bytes], dict[str, bytes], list["Finished"]]
-#: A finished node of a run, and its pickled value when that is small and was not stored.
-Finished = tuple[RunId, NodeId, bytes | None]
+#: A finished node of a run, and its value: as a pickle when it is small, its address when it was stored. None: it is not kept, or was lost.
+Finished = tuple[RunId, NodeId, bytes | StoredValue | None]
 
 
 #: Messages that follow each other closely are handed out together, with at most this delay: each batch costs as much as several small
@@ -41,8 +42,8 @@ class Outbox:
         self._is_urgent = False
         self._taken_at = 0.0  #: Seconds, monotonic.
 
-    def put(self, message: StageMessage, blobs: dict[str, bytes] | None = None, finished: Finished | None = None) -> None:
-        """Add a message, the bytes that must be stored before it is read, and the node that finished with it."""
+    def put(self, message: StageMessage, blobs: dict[str, bytes] | None = None, finished: Iterable[Finished] = ()) -> None:
+        """Add a message, the bytes that must be stored before it is read, and the nodes that finished with it."""
         data = encode(message)
         with self._new_events:
             is_first = not self._fresh
@@ -50,8 +51,7 @@ class Outbox:
             messages.append(data)
             if blobs:
                 kept.update(blobs)
-            if finished is not None:
-                nodes.append(finished)
+            nodes.extend(finished)
             if isinstance(message, _URGENT):
                 self._is_urgent = True
             if isinstance(message, StageEnded):

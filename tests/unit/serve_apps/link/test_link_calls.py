@@ -37,7 +37,7 @@ from mesh.core.ids import FlavorName, MeshId, PoolName, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import AMOUNT_MAX, ResourceSet
 from mesh.core.wire import encode
-from mesh.ray.stage_runner.execution import class_name
+from mesh.ray.worker.execution import class_name
 from mesh.stages.messages import Failure, NodeFailed, NodesSucceeded, StageLost
 from serve_apps.link.calls import read_call
 from serve_apps.requests.errors import MalformedBody, MalformedCall, WrongMesh
