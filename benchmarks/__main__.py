@@ -9,6 +9,7 @@ import platform
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ray
@@ -33,6 +34,7 @@ from benchmarks import (
     reclaiming,
     report,
     routing,
+    stage_graphs,
     stage_placement,
     urgent_start,
 )
@@ -59,6 +61,7 @@ ON_THE_MESH_BED: dict[str, tuple[Callable[[MeshBed, int], Result], int]] = {
     "urgent_start": (urgent_start.measure, 30),
     "preempting_start": (preempting_start.measure, 30),
     "local_tasks": (local_tasks.measure, 7),
+    **{f"stage_{graph}": (partial(stage_graphs.measure, graph), 15) for graph in stage_graphs.GRAPHS},
 }
 DEMO_TURNS = 5
 STARTUP, DEMO, RECLAIMING = "startup", "demo", "reclaiming"

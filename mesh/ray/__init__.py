@@ -5,6 +5,7 @@ Folders:
     stage_runner  a tenant's own workers run stages of the federation
     local         the local mesh, which needs no federation: client, supervisor, agents, store
     cluster       Ray clusters that this project starts
+    worker        processes that run the code of nodes
     user_code     Ray resources that a task's code creates; interrupts
     plugins       a user's own scores and orders, loaded and hosted
 

@@ -22,6 +22,7 @@ Running:
     call_shapes     forms of their arguments, with holes
     stage_machine   submit, wait or drop each task of a stage
     slot_window     places of a stage's slots: the next task's group, retired groups
+    chunks          tasks that a worker gets at once, and what becomes of them
     hosting         the port to a host that runs stages
     messages        reports of a mesh about its stages
     arguments       argument forms to arguments, and to nodes

@@ -28,6 +28,8 @@ def resolve(form: ArgumentForm, *, value_of: Callable[[NodeId], Any], blob_of: C
         return [resolve(part, value_of=value_of, blob_of=blob_of) for part in form]
     if not isinstance(form, dict):
         return form
+    if len(form) == 1 and "$ref" in form:
+        return value_of(form["$ref"])
     if "$ref" in form and form.keys() <= {"$ref", "path"}:
         return _walk(value_of(form["$ref"]), form.get("path", ()), form["$ref"])
     if len(form) == 1:

@@ -3,6 +3,8 @@
 A group of slots takes tasks worth `WINDOW` times its slots. One part runs, the rest waits in Ray behind it, so that a slot is not
 idle while the runner learns of an end and submits the next task. Of tasks that take a millisecond, more must wait for that: so many
 that they take `BACKLOG_MS`. A retired group gets no new task, and is free once its last task is over.
+
+A chunk of tasks for a worker of the group takes one place, by its number. Nothing waits behind it: the worker holds nothing in Ray.
 """
 
 from collections.abc import Collection, Hashable, Iterator
@@ -28,6 +30,8 @@ FUNCTIONS_MAX = 1_024
 LEAST_SHARE = SHARES * WINDOW // 64
 
 Group = TypeVar("Group", bound=Hashable)
+#: A submitted task, or the number of a chunk.
+Work = NodeId | int
 
 
 def share_of(wanted: ResourceSet, slot: ResourceSet) -> int:
@@ -66,7 +70,8 @@ class _Fed:
     slots: int
     is_open: bool
     is_retired: bool = False
-    tasks: dict[NodeId, _Task] = field(default_factory=dict)  #: Submitted tasks, in the order of their submission.
+    tasks: dict[Work, _Task] = field(default_factory=dict)  #: Submitted tasks and chunks, in the order of their submission.
+    chunks: int = 0  #: Number of chunks among them.
     load: int = 0  #: Sum of their shares.
     expected_ms: float = 0.0  #: Sum of their expected times.
     last_start: int = 0  #: When its last task may have begun, on a counter of the window.
@@ -78,7 +83,7 @@ class _Fed:
             return False
         if load <= room:
             return True
-        return may_wait and (load <= WINDOW * room or self.expected_ms + task.expected_ms <= self.slots * BACKLOG_MS)
+        return may_wait and not self.chunks and (load <= WINDOW * room or self.expected_ms + task.expected_ms <= self.slots * BACKLOG_MS)
 
 
 class SlotWindow(Generic[Group]):
@@ -89,7 +94,7 @@ class SlotWindow(Generic[Group]):
 
     def __init__(self) -> None:
         self._groups: dict[Group, _Fed] = {}
-        self._group_of: dict[NodeId, Group] = {}
+        self._group_of: dict[Work, Group] = {}
         self._count = 0
 
     @property
@@ -102,13 +107,13 @@ class SlotWindow(Generic[Group]):
         """Number of slots that are not retired."""
         return sum(fed.slots for fed in self._groups.values() if not fed.is_retired)
 
-    def in_retired(self) -> list[NodeId]:
-        """Return the submitted tasks of retired groups."""
-        return [node for fed in self._groups.values() if fed.is_retired for node in fed.tasks]
+    def in_retired(self) -> list[Work]:
+        """Return the submitted tasks and chunks of retired groups."""
+        return [work for fed in self._groups.values() if fed.is_retired for work in fed.tasks]
 
-    def group_of(self, node: NodeId) -> Group:
-        """Return the group of a submitted task."""
-        return self._group_of[node]
+    def group_of(self, work: Work) -> Group:
+        """Return the group of a submitted task or chunk."""
+        return self._group_of[work]
 
     def add(self, group: Group, slots: int, *, is_open: bool) -> None:
         """Add a group of slots. It gets tasks once it is open: Ray has placed it."""
@@ -141,19 +146,37 @@ class SlotWindow(Generic[Group]):
             if fed.has_place(task, may_wait=may_wait) and (best is None or fed.load // fed.slots < least):
                 best, least = group, fed.load // fed.slots
         if best is not None:
-            fed = self._groups[best]
-            if fed.load < fed.slots * SHARES:
-                self._begin(fed)
-            fed.tasks[node] = task
-            fed.load += task.share
-            fed.expected_ms += task.expected_ms
-            self._group_of[node] = best
+            self._put(best, node, task)
         return best
 
-    def remove(self, node: NodeId) -> None:
-        """Note that a submitted task has come back."""
-        fed = self._groups[self._group_of.pop(node)]
-        task = fed.tasks.pop(node)
+    def roomy(self, share: int) -> list[tuple[Group, int]]:
+        """Return the groups with a place for a chunk of this share, those with most of their slots free first, and how many places."""
+        places = (
+            (fed.load // fed.slots, group, (fed.slots * SHARES - fed.load) // share)
+            for group, fed in self._groups.items()
+            if fed.is_open and not fed.is_retired
+        )
+        return [(group, count) for _, group, count in sorted(places, key=lambda place: place[0]) if count > 0]
+
+    def place_chunk(self, number: int, group: Group, share: int) -> None:
+        """Give the chunk a place in the group, which must have one: see `roomy`."""
+        self._put(group, number, _Task(share, BACKLOG_MS))
+        self._groups[group].chunks += 1
+
+    def _put(self, group: Group, work: Work, task: _Task) -> None:
+        fed = self._groups[group]
+        if fed.load < fed.slots * SHARES:
+            self._begin(fed)
+        fed.tasks[work] = task
+        fed.load += task.share
+        fed.expected_ms += task.expected_ms
+        self._group_of[work] = group
+
+    def remove(self, work: Work) -> None:
+        """Note that a submitted task or chunk has come back."""
+        fed = self._groups[self._group_of.pop(work)]
+        task = fed.tasks.pop(work)
+        fed.chunks -= isinstance(work, int)
         fed.load -= task.share
         fed.expected_ms = fed.expected_ms - task.expected_ms if fed.tasks else 0.0
         if fed.load >= fed.slots * SHARES:
@@ -190,7 +213,7 @@ class SlotWindow(Generic[Group]):
         """
         for fed in self._groups.values():
             if fed.is_retired is retired:
-                rest = [node for node in fed.tasks if node not in begun]
+                rest = [work for work in fed.tasks if not isinstance(work, int) and work not in begun]
                 shares = [fed.tasks[node].share for node in rest]
                 if rest and fed.load - sum(shares) + min(shares) > fed.slots * SHARES:
                     yield from rest

@@ -3,10 +3,13 @@
 A task is *ready* when each task that it needs has succeeded, and each value that it needs from outside has arrived. The runner
 submits ready tasks, in the order of the spec, as the slots of the stage have places: see `mesh.stages.slot_window`.
 A failure drops the tasks behind it, none of which is ready.
+
+A worker that runs several tasks one after the other may also get a task whose needs the same worker runs before it: see
+`mesh.stages.chunks`.
 """
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from mesh.core.ids import NodeId
@@ -36,22 +39,21 @@ _OPEN = frozenset({StageTaskState.WAITING, StageTaskState.READY, StageTaskState.
 class StageMachine:
     """One stage on its runner.
 
-    Invariants: the needs of a ready or submitted task have succeeded or arrived; `is_ended` holds exactly when no task is waiting,
-    ready or submitted; a state never goes back, except from submitted to ready by `take_back`.
+    Invariants: the needs of a ready task have succeeded or arrived, and those of a submitted one have, or were submitted before it;
+    `is_ended` holds exactly when no task is waiting, ready or submitted; a state never goes back, except by `take_back`.
     """
 
     def __init__(self, spec: StageSpec) -> None:
         self.spec = spec
         self.externals = spec.external_inputs()
-        self._tasks = {task.node: task for task in spec.tasks}
-        self._index = {task.node: index for index, task in enumerate(spec.tasks)}
-        self._needs = {task.node: tuple(dict.fromkeys((*task.inputs, *task.after))) for task in spec.tasks}
+        self._index = {node: index for index, node in enumerate(spec.nodes)}
+        self._needs = dict(zip(self._index, spec.needs(), strict=True))
         self._missing = {node: len(needs) for node, needs in self._needs.items()}
         self._readers: dict[NodeId, list[NodeId]] = {}
         for node, needs in self._needs.items():
             for need in needs:
                 self._readers.setdefault(need, []).append(node)
-        self._states = dict.fromkeys(self._tasks, StageTaskState.WAITING)
+        self._states = dict.fromkeys(self._index, StageTaskState.WAITING)
         self._open = len(self._states)
         self._ready: list[int] = []  #: Heap of the places of ready tasks in the spec; tasks that left the state are dropped on the way.
         self.ready = 0  #: Number of ready tasks.
@@ -68,7 +70,7 @@ class StageMachine:
 
     def task(self, node: NodeId) -> TaskSpec:
         """Return the spec of a task of this stage."""
-        return self._tasks[node]
+        return self.spec.tasks[self._index[node]]
 
     def left(self) -> tuple[NodeId, ...]:
         """Return the tasks that have not ended; other threads may call it."""
@@ -84,13 +86,11 @@ class StageMachine:
 
     def is_read(self, node: NodeId) -> bool:
         """Return whether a task of this stage reads the node's value, and does not merely come after the node."""
-        return any(node in self._tasks[reader].inputs for reader in self._readers.get(node, ()))
+        return any(node in self.task(reader).inputs for reader in self._readers.get(node, ()))
 
     def readers(self, node: NodeId) -> tuple[NodeId, ...]:
         """Return the tasks of this stage that read the node's value and are not over."""
-        return tuple(
-            reader for reader in self._readers.get(node, ()) if self._states[reader] in _OPEN and node in self._tasks[reader].inputs
-        )
+        return tuple(reader for reader in self._readers.get(node, ()) if self._states[reader] in _OPEN and node in self.task(reader).inputs)
 
     def begin(self, arrived: Iterable[NodeId]) -> None:
         """Note the start of the stage. `arrived`: values from outside that are there."""
@@ -116,13 +116,32 @@ class StageMachine:
         return None
 
     def submit(self, node: NodeId) -> None:
-        """Note that a ready task goes to Ray."""
+        """Note that a ready task goes to Ray, or a waiting one behind the tasks that it needs."""
+        self.ready -= self._states[node] is StageTaskState.READY
         self._states[node] = StageTaskState.SUBMITTED
-        self.ready -= 1
 
     def take_back(self, node: NodeId) -> None:
-        """Note that a submitted task came back without having run, and is ready again."""
-        self._make_ready(node)
+        """Note that a submitted task came back without having run: it is ready again, or waits for what it needs."""
+        if self._missing[node]:
+            self._states[node] = StageTaskState.WAITING
+        else:
+            self._make_ready(node)
+
+    def missing(self, node: NodeId) -> int:
+        """Return how many needs of the task have neither succeeded nor arrived."""
+        return self._missing[node]
+
+    def followers(self, node: NodeId) -> Sequence[NodeId]:
+        """Return the tasks of this stage that need the node."""
+        return self._readers.get(node, ())
+
+    def needs(self, node: NodeId) -> tuple[NodeId, ...]:
+        """Return the nodes that the task needs, each once."""
+        return self._needs[node]
+
+    def position(self, node: NodeId) -> int:
+        """Return the position of the task in the spec."""
+        return self._index[node]
 
     def miss(self, node: NodeId) -> tuple[NodeId, ...]:
         """Note that a value from outside will not arrive; return the dropped tasks. None are dropped if it arrived before."""

@@ -28,7 +28,7 @@ from federation.store.redis.client import connect_async
 from federation.store.redis.election import CoordinatorElection
 from federation.store.redis.key_ring import RedisKeyRing
 from mesh.core.clock import SystemClock
-from mesh.ray.stage_runner.exporting import clear_folder, remove_within
+from mesh.ray.worker.exporting import clear_folder, remove_within
 from serve_apps.processes.process import collect_seldom, configure_logging
 from serve_apps.processes.settings import RootSettings
 from serve_apps.processes.stores import ANSWER_MS_MAX, open_stores

@@ -24,7 +24,7 @@ from federation.tenants import TenantTree
 from mesh.core.ids import RunId, TenantPath
 from mesh.core.printable import check_printable
 from mesh.core.values import Encoding
-from mesh.ray.stage_runner.exporting import belongs
+from mesh.ray.worker.exporting import belongs
 from serve_apps.requests.access import Asking, record_within, summary_within, tops
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies, Ports

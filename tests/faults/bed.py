@@ -29,7 +29,7 @@ from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.resources import ResourceSet
 from mesh.core.wire import decode
-from mesh.ray.stage_runner.watch_folder import socket_of, workers_of
+from mesh.ray.worker.watch_folder import socket_of, workers_of
 from mesh.stages.messages import StageMessage
 from mesh.stages.spec import StageSpec, TaskSpec
 

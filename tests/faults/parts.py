@@ -48,8 +48,8 @@ from mesh.core.values import Encoding, StoredValue
 from mesh.core.wire import decode, encode
 from mesh.ray.cluster.process import start_mark
 from mesh.ray.stage_runner import watchdog as production_watchdog
-from mesh.ray.stage_runner.exporting import ValueUnwritable, export, import_value
-from mesh.ray.stage_runner.watch_folder import enlist, socket_of
+from mesh.ray.worker.exporting import ValueUnwritable, export, import_value
+from mesh.ray.worker.watch_folder import enlist, socket_of
 from mesh.stages.hosting import ANYWHERE, Delivered, FoundStages, GroupLayers, HeldStage, HostReport, Places
 from mesh.stages.lease_deadline import Renewal
 from mesh.stages.messages import Failure, NodeFailed, NodeSucceeded, StageEnded, StageLost, StageMessage

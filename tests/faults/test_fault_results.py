@@ -20,7 +20,7 @@ from federation.store.redis.blobs import RedisBlobs
 from federation.store.redis.keys import Keys
 from mesh.core.ids import NodeId
 from mesh.core.reasons import Reason
-from mesh.ray.stage_runner.exporting import ValueUnreadable, export, import_value, read_verified
+from mesh.ray.worker.exporting import ValueUnreadable, export, import_value, read_verified
 
 pytestmark = pytest.mark.faults
 

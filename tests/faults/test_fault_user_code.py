@@ -20,6 +20,7 @@ import ray
 from faults.nursery import ROOT
 from faults.table import Row
 from ray.util.placement_group import placement_group, remove_placement_group
+from single_ends import single
 
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
@@ -76,7 +77,7 @@ class Mesh:
         """Return the first message of this kind."""
         while not (found := [message for message in self._messages[stage] if isinstance(message, kind)]):
             report = self._reports.get(timeout=PATIENCE_S)
-            self._messages[report.stage] += report.messages
+            self._messages[report.stage] += single(report.messages, (NodeId("n"),))
             self.host.confirm(report.stage, report.number)
         return found[0]
 

@@ -13,6 +13,7 @@ import cloudpickle
 import pytest
 import ray
 from http_federation import shared_federation
+from single_ends import single
 
 from mesh.core.ids import NodeId, RunId, StageId, TenantPath
 from mesh.core.resources import ResourceSet
@@ -42,6 +43,7 @@ class RunnerLog:
     blobs: dict[str, bytes] = field(default_factory=dict)
     code: dict[str, bytes] = field(default_factory=dict)
     stages: int = 0
+    nodes: dict[StageId, tuple[NodeId, ...]] = field(default_factory=dict)  #: Nodes of the tasks of each stage.
 
     def function(self, function: Callable[..., Any]) -> str:
         """Return the key of a pickled function."""
@@ -61,6 +63,7 @@ class RunnerLog:
         self.stages += 1
         stage = StageId(f"{run}.{self.stages}")
         spec = StageSpec(stage=stage, run=RunId(run), tenant=self.tenant, tasks=tasks, slot=ONE_CPU, width=2)
+        self.nodes[stage] = tuple(task.node for task in tasks)
         blobs = {sha256: data for sha256, data in self.code.items() if sha256 in spec.blobs()}
         groups = () if group is None else (SlotGroup(group, slots=1),)
         calls = [self.actor.start.remote(encode(spec), blobs, inputs or {}, groups, held)]
@@ -82,9 +85,10 @@ class RunnerLog:
     def take(self, wait_s: float) -> None:
         """Take what the runner reports within this time."""
         for stage, _, messages, blobs, _ in ray.get(self.actor.next_batch.remote(wait_s)):
-            for message in (decode(RUNNER_MESSAGE, message) for message in messages):
-                kept: dict[StageId, list[Any]] = self.output if isinstance(message, NodeOutput) else self.messages
-                kept.setdefault(stage, []).append(message)
+            heard = [decode(RUNNER_MESSAGE, message) for message in messages]
+            self.output.setdefault(stage, []).extend(message for message in heard if isinstance(message, NodeOutput))
+            others = (message for message in heard if not isinstance(message, NodeOutput))
+            self.messages.setdefault(stage, []).extend(single(others, self.nodes[stage]))
             self.blobs.update(blobs)
 
     def end(self, stage: StageId) -> dict[NodeId, StageMessage]:

@@ -19,7 +19,7 @@ from mesh.core.wire import decode, encode
 from mesh.ray.stage_runner import detached_actors
 from mesh.ray.stage_runner.detached_actors import DetachedActors, FoundActors, detached_name
 from mesh.ray.stage_runner.runner import Inventory
-from mesh.ray.stage_runner.watch_folder import watch_folder
+from mesh.ray.worker.watch_folder import watch_folder
 from mesh.stages.hosting import HeldStage
 from mesh.stages.messages import STAGE_MESSAGE, StageEnded
 from mesh.stages.spec import StageSpec, TaskSpec

@@ -17,7 +17,7 @@ from mesh.core.resources import NOTHING
 from mesh.ray.stage_runner import detached_actors
 from mesh.ray.stage_runner.host import RayStageHost
 from mesh.stages.hosting import HostReport
-from mesh.stages.messages import NodeSucceeded, StageEnded
+from mesh.stages.messages import NodesSucceeded, StageEnded
 from mesh.stages.spec import StageSpec, TaskSpec
 
 pytestmark = pytest.mark.ray
@@ -92,7 +92,7 @@ def test_a_runner_ends_with_its_last_run_and_is_replaced(
 ) -> None:
     for token, run in ((7, "r"), (9, "s")):
         assert host.start(a_stage(run, task), 1, token, {}, {}) == token
-        assert any(isinstance(message, NodeSucceeded) for message in hear_the_end(host, reports))
+        assert any(isinstance(message, NodesSucceeded) for message in hear_the_end(host, reports))
         assert len(runners()) == 1
         host.forget(RunId(run))
         eventually(lambda: not runners())

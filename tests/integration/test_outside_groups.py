@@ -15,6 +15,7 @@ import patience
 import pytest
 import ray
 from ray.util.placement_group import placement_group
+from single_ends import single
 
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
@@ -47,6 +48,7 @@ class Mesh:
         self.folder = folder
         self._reports: queue.SimpleQueue[HostReport] = queue.SimpleQueue()
         self.messages: list[StageMessage] = []
+        self._nodes: dict[StageId, tuple[NodeId, ...]] = {}
         self.host = RayStageHost(
             mesh=MESH,
             address=address,
@@ -72,6 +74,7 @@ class Mesh:
         )
         stage = StageId(f"{run}.1")
         spec = StageSpec(stage=stage, run=RunId(run), tenant=TenantPath("acme"), tasks=tasks, slot=SLOT, width=len(tasks))
+        self._nodes[stage] = tuple(task.node for task in tasks)
         self.host.start(spec, len(tasks), 7, {digests[name]: code for name, code in codes.items()}, {})
         return stage
 
@@ -86,7 +89,7 @@ class Mesh:
             except queue.Empty:
                 self.heartbeat()
                 continue
-            self.messages += report.messages
+            self.messages += single(report.messages, self._nodes[report.stage])
             self.host.confirm(report.stage, report.number)
         raise AssertionError(f"no {kind.__name__} of {stage} {node}, got {self.messages}")
 

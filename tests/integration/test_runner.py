@@ -21,7 +21,7 @@ from patience import PATIENCE_S, eventually
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
 from mesh.core.wire import decode, encode
-from mesh.ray.stage_runner.exporting import export, import_value
+from mesh.ray.worker.exporting import export, import_value
 from mesh.stages.messages import STAGE_MESSAGE, InputLost, NodeFailed, NodeStarted, NodeSucceeded, StageEnded
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Workers cannot import this file.

@@ -19,7 +19,7 @@ from patience import eventually
 import mesh
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
-from mesh.ray.stage_runner.exporting import import_value
+from mesh.ray.worker.exporting import import_value
 from mesh.stages.messages import CheckpointRefused, NodeCheckpoint, NodeProgress, NodeSucceeded
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Workers cannot import this file.

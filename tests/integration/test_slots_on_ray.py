@@ -20,6 +20,7 @@ import patience
 import pytest
 import ray
 from ray.util.placement_group import placement_group, remove_placement_group
+from single_ends import single
 
 from mesh.core.ids import GroupId, MeshId, NodeId, NodeName, PoolName, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
@@ -94,6 +95,7 @@ class Mesh:
         self.address, self.folder = address, folder
         self.reports: queue.SimpleQueue[HostReport] = queue.SimpleQueue()
         self.messages: list[StageMessage] = []
+        self.nodes: tuple[NodeId, ...] = ()  #: Of its stage.
         self.hosts: list[RayStageHost] = []
         self.before = groups()
         self.host = self.open()
@@ -127,6 +129,7 @@ class Mesh:
         code = cloudpickle.dumps(function, protocol=5)
         sha256 = hashlib.sha256(code).hexdigest()
         spec = StageSpec(stage=STAGE, run=RunId("r"), tenant=TenantPath("acme"), tasks=tasks, slot=tasks[0].resources, width=4)
+        self.nodes = tuple(task.node for task in tasks)
         self.host.start(spec, slots, 7, {sha256: code}, {}, b"first", places)
 
     def start_waiting(self, names: str, slots: int, places: Places = ANYWHERE) -> None:
@@ -150,7 +153,7 @@ class Mesh:
 
         while not (found := [message for message in self.messages if fits(message)]):
             report = self.reports.get(timeout=EVENT_S_MAX)
-            self.messages += report.messages
+            self.messages += single(report.messages, self.nodes)
             self.host.confirm(report.stage, report.number)
         return found[0]
 

@@ -23,7 +23,7 @@ from mesh.core.ids import MeshId
 from mesh.ray.cluster.process import start_mark
 from mesh.ray.stage_runner import node_guards
 from mesh.ray.stage_runner.node_guards import NodeGuards
-from mesh.ray.stage_runner.watch_folder import enlist, register, socket_of, watch_folder, workers_of
+from mesh.ray.worker.watch_folder import enlist, register, socket_of, watch_folder, workers_of
 
 LIMIT_S = 90.0
 eventually = partial(patience.eventually, patience_s=LIMIT_S)

@@ -16,20 +16,19 @@ The runner of a tenant:
     open_stage  slots and submitted tasks of a stage that has not ended
     held_groups  placement groups of stages, until the host has them back
     ray_thread  calls in Ray's I/O thread, where a cancellation is safe
-    functions   the tenant's code, sent to a worker once
-    execution   execution of a task on a worker
-    present_task  the task that a worker runs: its start, checkpoints and progress
+    chunk_feed  chunks of tasks to workers, and their reports
+    worker_pool  worker actors, by placement group
+    worker_pages  what a dead worker ran; requests to stop
+    functions   Ray tasks of their own: the tenant's code, sent to a process once
     checkpoints  the newest checkpoint of each node, and its rate of reports
     watch       reports awaited one by one or in bulk
     outcomes    reason for which a task did not return
     kept_values  small values of finished nodes, for the runner after this one
     run_values  values held for runs, and values that Ray lost
-    exporting   values out of a mesh, and into another
     outbox      messages, kept until they are confirmed
 
 The watchdog of a node:
 
     watchdog      stops work whose leases are no longer renewed
     node_guards   actor per node that passes renewals on
-    watch_folder  file per worker, through which the watchdog finds it
 """

@@ -13,30 +13,15 @@ from dataclasses import dataclass, field
 
 from mesh.core.ids import NodeId, StageId
 from mesh.core.reasons import Reason
-from mesh.core.values import StoredValue
+from mesh.ray.worker.present_task import REPORT_EVERY_S, Saved, Saving
 from mesh.stages.messages import PROGRESS_WHOLE, CheckpointRefused, NodeCheckpoint, NodeProgress, StageMessage
 from mesh.stages.spec import StageSpec, TaskSpec
-
-#: Pause between two reports of the same kind on one node; seconds.
-REPORT_EVERY_S = 1.0
 
 #: Longest text about a checkpoint that was not kept.
 DETAIL_CHARS_MAX = 1_000
 
 #: Largest number of refusals that are reported of one attempt: some storages name each request in their errors.
 REFUSALS_MAX = 10
-
-#: Address of a checkpoint; and its bytes, when the control store carries them.
-Saved = tuple[StoredValue, bytes | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Saving:
-    """Report of a worker to its runner on the running task; None: nothing new."""
-
-    saved: Saved | None = None
-    progress: float | None = None
-    refused: tuple[Reason, str] | None = None  #: A checkpoint was not kept, or could not be read; the text says why.
 
 
 @dataclass(slots=True)

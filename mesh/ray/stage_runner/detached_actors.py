@@ -22,8 +22,8 @@ from mesh.core.shapes import Gang, SlotShape
 from mesh.ray.placement import PlacementPool
 from mesh.ray.stage_runner.held_groups import Groups
 from mesh.ray.stage_runner.runner import Inventory, StageRunner
-from mesh.ray.stage_runner.watch_folder import register
 from mesh.ray.user_code import ray_tables
+from mesh.ray.worker.watch_folder import register
 from mesh.stages.hosting import ANYWHERE, GroupLayers, Places
 
 log = structlog.get_logger(__name__)

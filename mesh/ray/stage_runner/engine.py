@@ -1,4 +1,4 @@
-"""Stages on Ray: decides with `StageMachine`, submits tasks, and reports their outcomes.
+"""Stages on Ray: decides with `StageMachine`, has workers or Ray tasks run what is ready, and reports the outcomes.
 
 One thread does everything, fed by a queue: orders from outside, and Ray's callbacks when a task's report arrives. So no lock is needed,
 and a report is handled at once, whatever the number of tasks. This module reads neither values nor the tenant's code.
@@ -10,7 +10,7 @@ import pickle
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,21 +21,34 @@ import structlog
 
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
-from mesh.core.values import StoredValue
+from mesh.core.values import Encoding, StoredValue
 from mesh.ray.placement import SlotGroup
-from mesh.ray.stage_runner.checkpoints import Checkpoints, Saved, Saving
-from mesh.ray.stage_runner.execution import KEPT_BYTES_MAX, EncodedValue, TaskCall, TaskReport, bring_in
-from mesh.ray.stage_runner.exporting import ValueUnreadable, read_verified
+from mesh.ray.stage_runner.checkpoints import Checkpoints
+from mesh.ray.stage_runner.chunk_feed import ChunkFeed
 from mesh.ray.stage_runner.functions import FunctionShelf
 from mesh.ray.stage_runner.open_stage import Missing, OpenStage, SubmittedTask
-from mesh.ray.stage_runner.outbox import Outbox
-from mesh.ray.stage_runner.outcomes import GroupLost, OwnFailure, TaskInterrupted, failure_of, read
+from mesh.ray.stage_runner.outbox import Finished, Outbox
+from mesh.ray.stage_runner.outcomes import GroupLost, Outcome, OwnFailure, TaskInterrupted, failure_of, read
 from mesh.ray.stage_runner.ray_thread import RayThread
 from mesh.ray.stage_runner.run_values import RunValues
 from mesh.ray.stage_runner.watch import ReportWatch
 from mesh.ray.user_code.output_relay import OutputRelay, with_last_lines
 from mesh.ray.user_code.room import RoomWatch
-from mesh.stages.messages import InputLost, NodeFailed, NodeOutput, NodeStarted, NodeSucceeded, StageEnded, StageResized, StageWaiting
+from mesh.ray.worker.chunk_calls import ChunkReport
+from mesh.ray.worker.execution import KEPT_BYTES_MAX, EncodedValue, TaskCall, TaskReport, bring_in
+from mesh.ray.worker.exporting import ValueUnreadable, read_verified
+from mesh.ray.worker.present_task import Saved, Saving
+from mesh.stages.messages import (
+    InputLost,
+    NodeFailed,
+    NodeOutput,
+    NodesSucceeded,
+    NodeStarted,
+    NodeSucceeded,
+    StageEnded,
+    StageResized,
+    StageWaiting,
+)
 from mesh.stages.slot_window import RunTimes
 from mesh.stages.spec import StageSpec, TaskSpec
 from mesh.stages.stage_machine import StageMachine, StageTaskState
@@ -87,8 +100,9 @@ class StageEngine:
         self._output = OutputRelay(outbox.put)
         self._stop_at: dict[StageId, tuple[float, Callable[[StageId], None]]] = {}  #: Next step of a stop, and when: seconds, monotonic.
         self._ray_thread = RayThread()
+        self._events: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._chunks = ChunkFeed(runner, self._events.put, self, self._values.of)
         self._bring_in: Any = ray.remote(bring_in).options(num_cpus=0, num_returns=2)
-        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._watch: ReportWatch[_Key] = ReportWatch(lambda key, outcome: self._events.put(partial(self._reported, key, outcome)))
         self._room = RoomWatch(
             lambda stage, words: self._events.put(partial(self._report_waiting, stage, words)),
@@ -107,6 +121,7 @@ class StageEngine:
         """
         self._shelf.bind(mesh)
         self._output.folder = folder
+        self._chunks.bind(mesh, storage_url, inline_limit_bytes)
         self._storage_url, self._inline_limit_bytes = storage_url, inline_limit_bytes
 
     def start(
@@ -163,6 +178,10 @@ class StageEngine:
         """Record that a task runs; called by its worker."""
         self._events.put(partial(self._announce, stage, node, attempt, started_ms))
 
+    def stalled(self, report: bytes) -> None:
+        """Take a worker's report on a chunk that goes on."""
+        self._events.put(partial(self._chunks.stalled, report))
+
     def save(self, stage: StageId, node: NodeId, saving: Saving) -> None:
         """Record what is new of a running task whose code uses `mesh.current_task()`; called by its worker."""
         self._events.put(partial(self._save, stage, node, saving))
@@ -191,17 +210,17 @@ class StageEngine:
                 for key, outcome in self._watch.sweep():
                     self._take(key, outcome)
                 self._checkpoints.report_due(time.monotonic())
+                self._chunks.end_idle()
                 self._go_on_stopping()
             except Exception:  # An error of one stage must not stop the others.
                 log.exception("the engine could not handle an event")
 
-    def _next(self) -> Callable[[], None] | None:
+    def _next(self) -> Callable[[], object] | None:
         now_s = time.monotonic()
         pauses_s = [max(0.0, due - now_s) for due, _ in self._stop_at.values()]
         if (report_s := self._checkpoints.pause_s(now_s)) is not None:
             pauses_s.append(report_s)
-        if (sweep_s := self._watch.pause_s()) is not None:
-            pauses_s.append(sweep_s)
+        pauses_s += [pause_s for pause_s in (self._watch.pause_s(), self._chunks.pause_s()) if pause_s is not None]
         try:
             return self._events.get(timeout=min(pauses_s, default=None))
         except queue.Empty:
@@ -228,11 +247,12 @@ class StageEngine:
     ) -> None:
         if spec.stage in self._stages:
             return
-        stage = OpenStage(spec=spec, machine=StageMachine(spec), blobs=blobs)
+        stage = OpenStage(spec=spec, machine=StageMachine(spec), blobs=blobs, habits=self._chunks.habits, has_workers=bool(groups))
         self._stages[spec.stage] = stage
         self._checkpoints.begin(spec, blobs)
         # The first group is fed at once: its tasks wait in Ray until it is placed. Tasks in another could wait while a slot is idle.
         stage.add_groups(groups or (ANYWHERE,))
+        self._chunks.open_stage(stage, stage.groups)
         unplaced = [group.hex_id for group in groups if not group.is_placed]
         gangs = [group.hex_id for group in groups] if spec.gang is not None else ()
         self._room.add(spec.stage, unplaced, can_begin=len(unplaced) < len(groups), gangs=gangs)
@@ -271,6 +291,7 @@ class StageEngine:
         if stage is None:
             return  # The host returns the groups with the others of the stage.
         stage.add_groups(groups)
+        self._chunks.open_stage(stage, [group.hex_id for group in groups])
         unplaced = [group.hex_id for group in groups if not group.is_placed]
         stage.growing.update(unplaced)
         gangs = [group.hex_id for group in groups] if stage.spec.gang is not None else ()
@@ -296,7 +317,7 @@ class StageEngine:
         if stage is None or stage.cancelled or stage.is_group_lost:
             return
         waiting = set(stage.window.waiting(stage.started_ms, retired=True))
-        tasks = [node for node in stage.window.in_retired() if node not in stage.reclaimed | stage.taken_back]
+        tasks = [node for node in self._in_retired(stage) if node not in stage.reclaimed | stage.taken_back]
         stage.taken_back.update(waiting.intersection(tasks))
         stage.reclaimed.update(node for node in tasks if node not in waiting)
         self._ask_to_stop(stage, tasks, force=False)
@@ -306,17 +327,25 @@ class StageEngine:
     def _force_reclaimed(self, stage_id: StageId) -> None:
         """Kill the tasks of retired slots that were interrupted and go on."""
         stage = self._stages[stage_id]
-        left = (stage.reclaimed | stage.taken_back.intersection(stage.window.in_retired())).intersection(stage.machine.running())
+        left = (stage.reclaimed | stage.taken_back.intersection(self._in_retired(stage))).intersection(stage.machine.running())
         if left and not stage.cancelled and not stage.is_group_lost:
             self._ask_to_stop(stage, left, force=True)
             self._stop_at[stage_id] = time.monotonic() + FORCE_EVERY_S, self._force_reclaimed
         else:
             self._stop_at.pop(stage_id, None)
 
+    def _in_retired(self, stage: OpenStage) -> list[NodeId]:
+        """Return the submitted tasks of retired slots."""
+        nodes: list[NodeId] = []
+        for work in stage.window.in_retired():
+            nodes += stage.chunks.left(work) if isinstance(work, int) else (work,)
+        return nodes
+
     def _release_slots(self, stage: OpenStage) -> bool:
         """Report retired slots that are free; return whether there are any."""
         free = stage.take_free()
         if free:
+            self._chunks.end_groups(free)
             self._free(stage.spec.stage, free)
             self._report_slots(stage)
         return bool(free)
@@ -365,7 +394,7 @@ class StageEngine:
 
     def _kill_evicted(self, stage_id: StageId, node: NodeId) -> None:
         stage = self._stages.get(stage_id)
-        if stage is not None and node in stage.evicted and node in stage.tasks:
+        if stage is not None and node in stage.evicted and stage.machine.state(node) is StageTaskState.SUBMITTED:
             self._ask_to_stop(stage, [node], force=True)
 
     def _when_submitted(self, then: Callable[[], None], rounds: int = 2) -> None:
@@ -396,7 +425,14 @@ class StageEngine:
             self._stop_at[stage_id] = time.monotonic() + grace_s, self._force
 
     def _ask_to_stop(self, stage: OpenStage, nodes: Iterable[NodeId], *, force: bool) -> None:
-        self._ray_thread.cancel([stage.tasks[node][1] for node in nodes], force=force)
+        """Interrupt the submitted tasks, or kill their processes."""
+        tasks = set(nodes)
+        own = [stage.tasks[node][1] for node in tasks if node in stage.tasks]
+        if own:
+            self._ray_thread.cancel(own, force=force)
+        shared = tasks.difference(stage.tasks)
+        if shared:
+            (self._chunks.kill if force else self._chunks.stop)(stage, shared)
 
     def _go_on_stopping(self) -> None:
         now = time.monotonic()
@@ -455,7 +491,7 @@ class StageEngine:
             except ValueUnreadable as broken:
                 self._lose_input(stage, node, broken.reason, str(broken))
                 return
-            self._hold(run, node, ray.put(encoded))
+            self._hold(run, node, encoded if len(encoded.data) <= KEPT_BYTES_MAX else ray.put(encoded))
         elif (run, node) not in self._imports:
             value, report = self._bring_in.remote(stored)
             self._imports[run, node] = value, report
@@ -481,26 +517,36 @@ class StageEngine:
         """Hold a value, and submit the tasks that wait for it in any stage of its run."""
         self._values.hold(run, node, value)
         for stage in tuple(self._stages.values()):
-            if stage.spec.run == run and stage.machine.awaits(node):
-                stage.machine.arrive(node)
-                self._feed(stage)
+            if stage.spec.run == run:
+                self._arrive(stage, (node,))
+
+    def _arrive(self, stage: OpenStage, nodes: Iterable[NodeId]) -> None:
+        """Note that values from outside of the stage are there, and submit the tasks that waited for them."""
+        arrived = [node for node in nodes if stage.machine.awaits(node)]
+        for node in arrived:
+            stage.machine.arrive(node)
+        if arrived:
+            self._feed(stage)
 
     def _lose_input(self, stage: OpenStage, node: NodeId, reason: Reason, message: str) -> None:
         """Fail all tasks that read a delivered value that cannot be read. They may be sent again with a new value."""
         self._report_lost(stage.spec, node)
         for reader in stage.machine.readers(node):
-            self._fail(stage, reader, OwnFailure(reason, "mesh.ray.stage_runner.exporting.ValueUnreadable", f"input {node}: {message}"))
+            self._fail(stage, reader, OwnFailure(reason, "mesh.ray.worker.exporting.ValueUnreadable", f"input {node}: {message}"))
         self._end_if_over(stage)
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
     def _feed(self, stage: OpenStage) -> None:
-        """Submit ready tasks while slots have places for them, and the outbox has room for their reports."""
-        while (
-            (task := stage.machine.next_ready()) is not None
-            and self._outbox.has_room(self._feed_later)
-            and (group := stage.place(task, self._run_times.of(task.function))) is not None
-        ):
+        """Submit ready tasks while slots have places for them, and the outbox room: to workers in chunks, or as Ray tasks of their own."""
+        while (task := stage.machine.next_ready()) is not None and self._outbox.has_room(self._feed_later):
+            if stage.shares_worker(task):
+                if not self._chunks.feed(stage, task):
+                    break
+                continue
+            group = stage.place(task, self._run_times.of(task.function))
+            if group is None:
+                break
             stage.machine.submit(task.node)
             try:
                 self._submit_one(stage, task, group)
@@ -550,7 +596,7 @@ class StageEngine:
         """Return the reference to an input. Raises Missing when Ray has lost the value, which was reported before."""
         reference = self._values.of(stage.spec.run).get(node)
         if reference is None:
-            raise Missing(Reason.VALUE_LOST, f"the value of {node}, which {reader.node} reads, is lost")
+            raise stage.lost_input(reader, node)
         return reference
 
     def _came_back(self, stage_id: StageId, node: NodeId, outcome: TaskReport | BaseException) -> None:
@@ -562,16 +608,78 @@ class StageEngine:
             self._output.forget(stage_id, node)
             self._succeed(stage, node, outcome)
         else:
-            self._take_error(stage, node, outcome)
+            self._take_cause(stage, node, read(outcome, node))
+        self._release_slots(stage)
+        self._feed(stage)
+
+    # -- ends of tasks in chunks: see `ChunkEnds` ----------------------------------------------------------------------
+
+    def take_successes(self, stage: OpenStage, report: ChunkReport, ended: Mapping[int, NodeId], large: Mapping[int, Any]) -> None:
+        spec, machine = stage.spec, stage.machine
+        stored: dict[int, StoredValue] = {}
+        blobs: dict[str, bytes] = {}
+        finished: list[Finished] = []
+        others = [other for other in self._stages.values() if other.spec.run == spec.run and other is not stage]
+        for entry, (place, node) in enumerate(ended.items()):
+            kept = report.values[place]
+            value: Any = large.get(place)
+            if kept is not None:
+                value = EncodedValue(kept, Encoding.PICKLE)
+            address, data = report.stored.get(report.tasks[place], (None, None))
+            if address is not None:
+                stored[entry] = address
+                if data is not None:
+                    blobs[address.sha256] = data
+                    value = EncodedValue(data, address.encoding) if value is None else value
+            finished.append((spec.run, node, address or kept))
+            self._values.hold(spec.run, node, value)
+            self._forget_task(stage, node)
+            self._output.forget(spec.stage, node)
+            self._checkpoints.drop(spec.stage, node)
+        attempts = tuple(machine.task(node).attempt for node in ended.values())
+        message = NodesSucceeded(
+            stage=spec.stage,
+            tasks=tuple(machine.position(node) for node in ended.values()),
+            attempts=() if max(attempts) == 1 else attempts,
+            since_ms=report.since_ms,
+            started=tuple(report.started_us[place] // 1000 for place in ended),
+            took=tuple(report.took_us[place] // 1000 for place in ended),
+            workers=(report.worker,),
+            stored=stored,
+        )
+        self._outbox.put(message, blobs, finished)
+        for other in others:
+            self._arrive(other, ended.values())
+
+    def take_outcome(self, stage: OpenStage, node: NodeId, outcome: Outcome) -> None:
+        self._take_cause(stage, node, outcome)
+
+    def take_start(self, stage: OpenStage, node: NodeId, started_ms: int) -> None:
+        self._announce(stage.spec.stage, node, stage.machine.task(node).attempt, started_ms)
+
+    def lose_group_of(self, stage: OpenStage) -> None:
+        self._lose_group(stage.spec.stage)
+
+    def refuse(self, stage: OpenStage, node: NodeId, missing: Missing) -> None:
+        self._fail(stage, node, OwnFailure(missing.reason, "builtins.LookupError", str(missing)))
+
+    def go_on(self, stage: OpenStage) -> None:
+        if self._stages.get(stage.spec.stage) is stage:
+            self._release_slots(stage)
+            self._feed(stage)
+
+    def _forget_task(self, stage: OpenStage, node: NodeId) -> None:
+        """Drop what was noted about a submitted task, which has come back."""
         stage.taken_back.discard(node)
         stage.reclaimed.discard(node)
         stage.evicted.pop(node, None)
         stage.started_ms.pop(node, None)
-        self._release_slots(stage)
-        self._feed(stage)
+
+    # -- ends of Ray tasks ---------------------------------------------------------------------------------------------
 
     def _succeed(self, stage: OpenStage, node: NodeId, report: TaskReport) -> None:
         stage.machine.succeed(node)
+        self._forget_task(stage, node)
         self._run_times.note(stage.machine.task(node).function, report.finished_ms - report.started_ms)
         self._checkpoints.drop(stage.spec.stage, node)
         blobs = {report.stored.sha256: report.data} if report.stored is not None and report.data is not None else None
@@ -586,12 +694,12 @@ class StageEngine:
         )
         # The worker runs the tenant's code: only bytes within the limit go on to the process of the mesh.
         is_kept = type(report.kept) is bytes and len(report.kept) <= KEPT_BYTES_MAX
-        self._outbox.put(message, blobs, finished=(stage.spec.run, node, report.kept if is_kept else None))
+        self._outbox.put(message, blobs, [(stage.spec.run, node, report.stored or (report.kept if is_kept else None))])
         self._hold(stage.spec.run, node, stage.tasks.pop(node)[0])
 
-    def _take_error(self, stage: OpenStage, node: NodeId, error: BaseException) -> None:
+    def _take_cause(self, stage: OpenStage, node: NodeId, cause: Outcome) -> None:
+        """Handle a submitted task that came back without a value."""
         self._checkpoints.flush(stage.spec.stage, node, time.monotonic())
-        cause = read(error, node)
         if isinstance(cause, GroupLost):
             self._lose_group(stage.spec.stage)
         if stage.cancelled:
@@ -611,8 +719,9 @@ class StageEngine:
         elif isinstance(cause, OwnFailure):
             self._fail(stage, node, cause)
         else:
-            self._lose_values(stage, node, error)
+            self._lose_values(stage, node, cause.lost_id)
             self._fail(stage, node, OwnFailure(Reason.VALUE_LOST, "ray.exceptions.ObjectLostError", cause.message))
+        self._forget_task(stage, node)
 
     def _stop(self, stage: OpenStage, node: NodeId) -> None:
         if node in stage.started_ms:
@@ -640,23 +749,22 @@ class StageEngine:
         )
         self._outbox.put(message, blobs)
 
-    def _lose_values(self, stage: OpenStage, node: NodeId, error: BaseException) -> None:
+    def _lose_values(self, stage: OpenStage, node: NodeId, lost_id: str) -> None:
         """Find the inputs of the task that Ray has lost, and report them, so that they are computed again."""
-        cause = getattr(error, "cause", None) or error
-        lost_id = getattr(cause, "object_ref_hex", None)
         held = self._values.of(stage.spec.run)
-        inputs = [need for need in stage.machine.task(node).inputs if need in held]
+        inputs = [need for need in stage.machine.task(node).inputs if need in held and not isinstance(held[need], EncodedValue)]
         for need in [need for need in inputs if held[need].hex() == lost_id] or inputs:
             self._values.lose(stage.spec.run, need)
             self._report_lost(stage.spec, need)
 
     def _report_lost(self, spec: StageSpec, node: NodeId) -> None:
         """Report that the value of an input is lost; no copy of it outlives this runner, since the root has it computed again."""
-        self._outbox.put(InputLost(stage=spec.stage, node=node), finished=(spec.run, node, None))
+        self._outbox.put(InputLost(stage=spec.stage, node=node), finished=[(spec.run, node, None)])
 
     def _end_if_over(self, stage: OpenStage) -> None:
         if stage.machine.is_ended and self._stages.pop(stage.spec.stage, None) is not None:
             self._room.drop(stage.spec.stage)
+            self._chunks.end_stage(stage)
             self._stop_at.pop(stage.spec.stage, None)
             self._checkpoints.end(stage.spec.stage)
             self._output.end(stage.spec.stage)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any
@@ -14,14 +13,13 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from mesh.core.ids import MeshId
 from mesh.core.resources import NOTHING
-from mesh.ray.stage_runner.execution import task_of
+from mesh.ray.worker.execution import shown_name, task_of
 from mesh.stages.spec import TaskSpec
 
 #: Remote functions that are kept. A dropped function is sent to the workers again when it is next used.
 FUNCTIONS_MAX = 512
 #: Configured forms that are kept of one function.
 FORMS_MAX = 512
-_REPEAT = re.compile(r"-\d+$")
 
 
 class FunctionShelf:
@@ -74,7 +72,7 @@ class FunctionShelf:
         if len(self._plain) >= FUNCTIONS_MAX:
             oldest, _ = self._plain.popitem(last=False)
             del self._configured[oldest]
-        name = task.function.rpartition(":")[2] if task.function.startswith("call:") else _REPEAT.sub("", task.node)
+        name = shown_name(task.function, task.node)
         function = task_of(task.function, code, name=name, runner=self._runner, mesh=self._mesh)
         max_calls = task.ray_options.get("max_calls")  # Ray reads it only when the remote function is created.
         self._plain[key] = plain = ray.remote(function) if max_calls is None else ray.remote(max_calls=max_calls)(function)

@@ -54,7 +54,7 @@ from mesh.ray.user_code.output_relay import with_last_lines
 from mesh.ray.user_code.outside import Evict, OutsideLook, OutsideWatch
 from mesh.ray.user_code.sweep import Sweep, Swept
 from mesh.stages.hosting import ANYWHERE, LAST_WORD, Delivered, FoundStages, GroupLayers, HostReport, Places
-from mesh.stages.messages import RUNNER_MESSAGE, Failure, NodeFailed, NodeOutput, NodeSucceeded, StageEnded, StageLost, StageMessage
+from mesh.stages.messages import RUNNER_MESSAGE, Failure, NodeFailed, NodeOutput, StageEnded, StageLost, StageMessage
 from mesh.stages.spec import StageSpec
 
 log = structlog.get_logger(__name__)
@@ -588,7 +588,7 @@ class RayStageHost:
                 output = tuple(message for message in received if isinstance(message, NodeOutput))
                 messages = tuple(message for message in received if not isinstance(message, NodeOutput))
                 messages, output = self._with_unread(messages, output)
-                self._keep_values(runner, messages, blobs, finished)
+                self._keep_values(runner, blobs, finished)
                 self._pass_on(runner, StageId(stage), number, messages, blobs, output)
 
     def _end_if_idle(self, key: RunnerKey, runner: BoundRunner, now_s: float) -> bool:
@@ -606,13 +606,9 @@ class RayStageHost:
         self._actors.end(runner.actor)
         return True
 
-    def _keep_values(
-        self, runner: BoundRunner, messages: Sequence[StageMessage], blobs: dict[str, bytes], finished: Sequence[Finished]
-    ) -> None:
-        succeeded = (message for message in messages if isinstance(message, NodeSucceeded))
-        stored = {message.node: message.stored for message in succeeded if message.stored is not None}
+    def _keep_values(self, runner: BoundRunner, blobs: dict[str, bytes], finished: Sequence[Finished]) -> None:
         with self._guard:
-            runner.values.keep([one for one in finished if one[0] in runner.runs], stored, blobs)
+            runner.values.keep([one for one in finished if one[0] in runner.runs], blobs)
 
     def _with_unread(
         self, messages: tuple[StageMessage, ...], output: tuple[NodeOutput, ...]

@@ -38,19 +38,16 @@ class KeptValues:
         """Whether every finished node of the present runs is known."""
         return not self._half_known
 
-    def keep(self, finished: Iterable[Finished], stored: Mapping[NodeId, StoredValue], blobs: Mapping[str, bytes]) -> None:
-        """Keep the values of nodes that have finished, and drop those that were lost since: these come without bytes.
+    def keep(self, finished: Iterable[Finished], blobs: Mapping[str, bytes]) -> None:
+        """Keep the values of nodes that have finished, and drop those that were lost since: these come without a value.
 
         Args:
-            stored: Values of these nodes that are stored.
             blobs: Bytes of small stored values, by SHA-256.
         """
-        for run, node, pickled in finished:
+        for run, node, kept in finished:
             values = self._values.setdefault(run, {})
             self._left += _size(values.pop(node, None))
-            value: _Value = pickled
-            if node in stored:
-                value = stored[node], blobs.get(stored[node].sha256)
+            value: _Value = (kept, blobs.get(kept.sha256)) if isinstance(kept, StoredValue) else kept
             if _size(value) <= self._left:
                 self._left -= _size(value)
             else:

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -36,9 +37,10 @@ from mesh.core.seen_nodes import NodeSeen
 from mesh.errors import RuntimeAdapterError
 from mesh.ray.cluster.node_resources import own_resources
 from mesh.ray.stage_runner.actor_calls import ActorCalls
-from mesh.ray.stage_runner.watch_folder import socket_of, watch_folder
 from mesh.ray.user_code import ray_tables
 from mesh.ray.user_code.node_output import take_unread
+from mesh.ray.worker import page
+from mesh.ray.worker.watch_folder import pages_of, socket_of, watch_folder
 from mesh.stages.lease_deadline import Renewal
 from mesh.stages.messages import NodeOutput
 
@@ -158,6 +160,14 @@ class NodeGuard:
     def extend_deadline(self, renewal: Renewal) -> bool:
         """Pass the renewal on; return whether the watchdog accepted it. Raises OSError when the watchdog does not answer."""
         return bool(self._ask({"ask": "extend_deadline", **asdict(renewal)})["accepted"])
+
+    def culprit(self, name: str) -> tuple[int, int] | None:
+        """Return the chunk and the task that a dead worker of this node ran last; `name`: that of its page."""
+        return page.culprit(pages_of(self._folder) / Path(name).name)
+
+    def ask_to_stop(self, name: str, chunk: int) -> bool:
+        """Ask a worker of this node to stop a chunk; return whether its page is there."""
+        return page.ask_to_stop(pages_of(self._folder) / Path(name).name, chunk)
 
     def leave(self, incarnation: int) -> bool:
         """End the session in good order: the watchdog kills what is left and ends. Raises OSError when the watchdog does not answer."""

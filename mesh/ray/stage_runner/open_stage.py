@@ -11,13 +11,18 @@ import ray
 from mesh.core.ids import GroupId, NodeId, NodeName
 from mesh.core.reasons import Reason
 from mesh.ray.placement import SlotGroup
+from mesh.ray.stage_runner.worker_pool import has_devices
 from mesh.stages.call_shapes import blobs_of
+from mesh.stages.chunks import ChunkScheduler, Habits
 from mesh.stages.slot_window import SlotWindow, share_of
 from mesh.stages.spec import StageSpec, TaskSpec
 from mesh.stages.stage_machine import StageMachine
 
 #: Pickled arguments up to this size travel with each call; larger ones are put into the object store once per stage.
 BLOB_INLINE_BYTES_MAX = 64 * 1024
+
+#: Options of Ray with which a task runs as it does in a worker.
+_USUAL = {"max_retries": 0}
 
 SubmittedTask = tuple[Any, Any]  #: References to the value and to the report.
 
@@ -29,6 +34,8 @@ class OpenStage:
     spec: StageSpec
     machine: StageMachine
     blobs: dict[str, bytes]
+    habits: Habits = field(default_factory=Habits)  #: Run times of the tenant's functions, shared by all stages.
+    chunks: ChunkScheduler = field(init=False)
     groups: dict[str, SlotGroup] = field(default_factory=dict)  #: Groups of its slots, by Ray's ids.
     window: SlotWindow[str] = field(default_factory=SlotWindow)
     growing: set[str] = field(default_factory=set)  #: Groups of a growth that are not placed yet.
@@ -44,6 +51,22 @@ class OpenStage:
     listening: set[NodeId] = field(default_factory=set)  #: Running tasks whose code hears a request to stop.
     cancelled: bool = False
     is_group_lost: bool = False  #: Ray has removed the placement group: a task submitted there would wait for ever.
+    has_workers: bool = True  #: Workers run its tasks; False: they do not start, and each task is a Ray task.
+
+    def __post_init__(self) -> None:
+        self.chunks = ChunkScheduler(self.machine, self.habits)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether no task of the stage may begin any more."""
+        return self.cancelled or self.is_group_lost
+
+    def shares_worker(self, task: TaskSpec) -> bool:
+        """Return whether a worker that runs other tasks too may run this one.
+
+        Ray's own options, devices and gangs are for a Ray task: Ray gives a process what a call of an actor cannot have.
+        """
+        return self.has_workers and task.ray_options.items() <= _USUAL.items() and task.gang is None and not has_devices(task.resources)
 
     @property
     def slots(self) -> int:
@@ -95,6 +118,10 @@ class OpenStage:
             stuck += [node for node in self.window.waiting(self.started_ms, retired=False) if node not in self.taken_back][:idle]
         return stuck
 
+    def lost_input(self, task: TaskSpec, node: NodeId) -> Missing:
+        """Return the refusal of a task of which Ray has lost an input; the loss was reported before."""
+        return Missing(Reason.VALUE_LOST, f"the value of {node}, which {task.node} reads, is lost")
+
     def code_of(self, task: TaskSpec) -> bytes:
         """Return the task's pickled function. Raises Missing."""
         code = self.blobs.get(task.function.removeprefix("blob:"))
@@ -107,6 +134,8 @@ class OpenStage:
         inline: dict[str, bytes] = {}
         large: dict[str, Any] = {}
         for form in (*task.args, *task.kwargs.values()):
+            if type(form) is dict and len(form) == 1 and "$ref" in form:
+                continue  # As most are: this is called for each task.
             for sha256 in blobs_of(form):
                 data = self.blobs.get(sha256)
                 if data is None:

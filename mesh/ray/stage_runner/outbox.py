@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 import structlog
 
 from mesh.core.ids import NodeId, RunId, StageId
+from mesh.core.values import StoredValue
 from mesh.core.wire import encode
 from mesh.stages.messages import NodeFailed, NodeOutput, StageEnded, StageMessage
 
@@ -24,8 +25,8 @@ log = structlog.get_logger(__name__)
 #: A stage, the number of the batch (counts up from 1 for each stage), its messages as JSON, and the bytes that belong to them by their
 #: SHA-256; and the nodes that finished.
 Batch = tuple[StageId, int, list[bytes], dict[str, bytes], list["Finished"]]
-#: A finished node of a run, and its pickled value when that is small and was not stored.
-Finished = tuple[RunId, NodeId, bytes | None]
+#: A finished node of a run, and its value: as a pickle when it is small, its address when it was stored. None: it is not kept, or was lost.
+Finished = tuple[RunId, NodeId, bytes | StoredValue | None]
 
 
 #: Messages that follow each other closely are handed out together, with at most this delay: each batch costs as much as several small
@@ -60,20 +61,20 @@ class Outbox:
         self._taken_at = 0.0  #: Seconds, monotonic.
         self._output_bytes: dict[StageId, dict[int, int]] = {}  #: Unconfirmed output, by stage and number of the batch.
 
-    def put(self, message: StageMessage | NodeOutput, blobs: dict[str, bytes] | None = None, finished: Finished | None = None) -> None:
-        """Add a message, the bytes that must be stored before it is read, and the node that finished with it."""
+    def put(self, message: StageMessage | NodeOutput, blobs: dict[str, bytes] | None = None, finished: Iterable[Finished] = ()) -> None:
+        """Add a message, the bytes that must be stored before it is read, and the nodes that finished with it."""
         data = encode(message)
         with self._new_events:
             if isinstance(message, NodeOutput) and not self._takes_output(message.stage, len(data)):
                 return
-            self._bytes += len(data) + _size(blobs or {}, (finished,) if finished is not None else ())
+            finished = tuple(finished)
+            self._bytes += len(data) + _size(blobs or {}, finished)
             is_first = not self._fresh
             messages, kept, nodes = self._fresh.setdefault(message.stage, ([], {}, []))
             messages.append(data)
             if blobs:
                 kept.update(blobs)
-            if finished is not None:
-                nodes.append(finished)
+            nodes.extend(finished)
             if isinstance(message, _URGENT):
                 self._is_urgent = True
             if isinstance(message, StageEnded):
@@ -158,4 +159,4 @@ class Outbox:
 
 
 def _size(blobs: Mapping[str, bytes], finished: Iterable[Finished]) -> int:
-    return sum(map(len, blobs.values())) + sum(len(value) for *_, value in finished if value is not None)
+    return sum(map(len, blobs.values())) + sum(len(value) for *_, value in finished if isinstance(value, bytes))

@@ -27,7 +27,7 @@ from ray.exceptions import (
 from mesh.core.ids import NodeId
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
-from mesh.ray.stage_runner.execution import TaskCodeFailed, TaskFault, class_name
+from mesh.ray.worker.execution import TaskCodeFailed, TaskFault, class_name
 from mesh.stages.messages import Failure
 
 
@@ -46,6 +46,7 @@ class InputGone:
     """Ray has lost an input of the task, or could not compute it again."""
 
     message: str
+    lost_id: str = ""  #: Ray's id of the lost value; empty: it is unknown.
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,8 @@ def read(error: BaseException, node: NodeId) -> Outcome:
         return OwnFailure(_reason_outside_the_call(error), class_name(type(cause)), _words(cause))
     met = error if cause is None else cause
     reason = next((reason for kind, reason in _REASONS if isinstance(met, kind)), Reason.WORKER_LOST)
-    return InputGone(_words(met)) if reason is Reason.VALUE_LOST else OwnFailure(reason, class_name(type(met)), _words(met))
+    lost_id = getattr(met, "object_ref_hex", None) or ""
+    return InputGone(_words(met), lost_id) if reason is Reason.VALUE_LOST else OwnFailure(reason, class_name(type(met)), _words(met))
 
 
 def failure_of(own_failure: OwnFailure) -> tuple[Failure, dict[str, bytes] | None]:

@@ -10,6 +10,7 @@ start the watchdog of its node ends the runner when the mesh's leases are no lon
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,11 +23,11 @@ from mesh.core.resources import ResourceSet
 from mesh.core.shapes import Gang
 from mesh.core.values import StoredValue
 from mesh.core.wire import decode
-from mesh.ray.stage_runner.checkpoints import Saved, Saving
 from mesh.ray.stage_runner.engine import Delivered, StageEngine
 from mesh.ray.stage_runner.held_groups import Groups, HeldGroups
 from mesh.ray.stage_runner.outbox import BYTES_MAX, Batch, Outbox
-from mesh.ray.stage_runner.watch_folder import register, watch_folder
+from mesh.ray.worker.present_task import Saved, Saving
+from mesh.ray.worker.watch_folder import register, watch_folder
 from mesh.stages.hosting import HeldStage
 from mesh.stages.messages import NodeOutput
 from mesh.stages.spec import StageSpec
@@ -61,6 +62,7 @@ class Runner:
     def __init__(self, mesh: MeshId | None = None, environment: str = "", unconfirmed_max: int = BYTES_MAX) -> None:
         if mesh is not None:
             register(mesh)
+        gc.freeze()  # Ray's modules are hundreds of thousands of objects, which each full collection would look at.
         # The runner never reads a failed task's value; Ray must not print that as an oversight.
         os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"
         self._tenant = TenantPath("")
@@ -186,6 +188,10 @@ class Runner:
     def announce(self, stage: StageId, node: NodeId, attempt: int, started_ms: int) -> None:
         """Record that a task runs; called by its worker."""
         self._engine.announce(stage, node, attempt, started_ms)
+
+    def stalled(self, report: bytes) -> None:
+        """Take a report on a chunk that goes on; called by its worker."""
+        self._engine.stalled(report)
 
     def pulse(self, stage: StageId, node: NodeId, saving: Saving) -> bool:
         """Record what is new of a running task, and return whether it is asked to stop; called by its worker."""

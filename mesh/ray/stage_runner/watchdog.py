@@ -33,7 +33,7 @@ from typing import Any
 import psutil
 
 from mesh.core.clock import Clock, EnduringClock
-from mesh.ray.stage_runner.watch_folder import lock_of, registered, socket_of
+from mesh.ray.worker.watch_folder import lock_of, registered, socket_of
 from mesh.stages.lease_deadline import DeadlineState, LeaseDeadline, Renewal
 
 #: Longest sleep of the watchdog; seconds. It notices the end of its keeper, and workers that begin without a renewal, within it.

@@ -186,6 +186,7 @@ class OutsideLook:
         groups, tasks = ray_tables.groups(), ray_tables.tasks().rows
         actors = ray_tables.actors()  # After the groups: a keeper that is new has none in the list above.
         own = OwnActors.among(actors, self._own)
+        actors, groups = own.seen_without_workers(actors, groups)
         found = outside(noted, running=not_ended, actors=actors, groups=groups, tasks=tasks, own=own)
         for held in found.held:
             log.warning(

@@ -112,16 +112,24 @@ class _Notes:
 _notes = _Notes()
 
 
-def attribute_to(mesh: MeshId, stage: StageId, node: NodeId) -> None:
+def attribute_to(mesh: MeshId, stage: StageId, node: NodeId, task: str | None = None) -> None:
     """Attribute to the node of the stage all Ray resources that this task, and threads of this process, create from now on.
 
     A task below a node may run in this process later. Only the owner of such a task is known, which is another process.
+
+    Args:
+        task: The calling task, by Ray's id; None: it is looked up, which costs some microseconds.
     """
     if not _notes.sees_creation:
         _notes.sees_creation = True
         _see_creation()
     _notes.mesh, _notes.stage, _notes.node = mesh, stage, node
-    _notes.task, _notes.marked = ray.get_runtime_context().get_task_id(), set()
+    _notes.task, _notes.marked = task or ray.get_runtime_context().get_task_id(), set()
+
+
+def has_created() -> bool:
+    """Return whether code of the present node has created something in Ray."""
+    return bool(_notes.marked)
 
 
 def outside_words(kind: str, name: str, node: NodeId, amounts: Mapping[str, float]) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import ray
@@ -13,7 +13,7 @@ from mesh.core.ids import MeshId, StageId
 from mesh.ray.user_code import ray_tables
 from mesh.ray.user_code.dependents import dependents
 from mesh.ray.user_code.ownership import forget, references
-from mesh.ray.user_code.ray_tables import ActorRow
+from mesh.ray.user_code.ray_tables import ActorRow, GroupRow
 
 log = structlog.get_logger(__name__)
 
@@ -32,13 +32,21 @@ class OwnActors:
 
     actors: frozenset[str]
     processes: frozenset[str]
+    workers: frozenset[str] = frozenset()  #: Workers of its runners, which run the code of stages.
 
     @classmethod
-    def among(cls, rows: Iterable[ActorRow], prefixes: tuple[str, ...]) -> OwnActors:
+    def among(cls, rows: Sequence[ActorRow], prefixes: tuple[str, ...]) -> OwnActors:
         """Return those of the rows whose names begin with one of the prefixes."""
         own = [row for row in rows if row.is_detached and row.name.startswith(prefixes)]
         here = ray.get_runtime_context().get_worker_id()
-        return cls(frozenset(row.id for row in own), frozenset({here, *(row.worker for row in own if row.worker)}))
+        processes = {row.worker for row in own if row.worker}
+        workers = frozenset(row.id for row in rows if row.owner in processes)
+        return cls(frozenset(row.id for row in own), frozenset({here, *processes}), workers)
+
+    def seen_without_workers(self, actors: Iterable[ActorRow], groups: Iterable[GroupRow]) -> tuple[list[ActorRow], list[GroupRow]]:
+        """Return the rows as if nodes ran in tasks and not in workers: what a node creates is the node's, not its worker's."""
+        kept = [actor for actor in actors if actor.id not in self.workers]
+        return kept, [replace(group, creator="") if group.creator in self.workers else group for group in groups]
 
 
 class Sweep:
@@ -73,11 +81,12 @@ class Sweep:
         noted = references(self._mesh)  # Again: a stage may have recorded more, and ended, since the first look.
         table, actors = ray_tables.tasks(), ray_tables.actors()
         own = OwnActors.among(actors, self._own)
+        others, groups = own.seen_without_workers(actors, ray_tables.groups())
         left = dependents(
             noted,
             running={one.stage for one in noted} - ended,
-            actors=[actor for actor in actors if actor.id not in own.actors],
-            groups=ray_tables.groups(),
+            actors=[actor for actor in others if actor.id not in own.actors],
+            groups=groups,
             tasks=table.rows,
             given_back=given_back,
             own=own.processes,

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mesh.core.counting import counted
@@ -220,6 +220,8 @@ class _Process:
     """Context of the one task that this process runs; global, so that threads of user code see it too."""
 
     present: TaskContext | None = None
+    make: Callable[[], TaskContext] | None = None  #: Makes the context when code asks for it.
+    guard: threading.Lock = field(default_factory=threading.Lock)
 
 
 _process = _Process()
@@ -231,6 +233,10 @@ def current_task() -> TaskContext:
     Raises:
         NoCurrentTask: This process runs no task.
     """
+    if _process.make is not None:
+        with _process.guard:
+            if _process.make is not None:
+                _process.present, _process.make = _process.make(), None
     if _process.present is None:
         raise NoCurrentTask("no task runs in this process; call `current_task()` in methods of a class that an agent hosts, or in a node")
     return _process.present.use()
@@ -238,7 +244,12 @@ def current_task() -> TaskContext:
 
 def make_current(context: TaskContext | None) -> None:
     """Set the task that this process runs; called by the agent, and by the worker of a stage."""
-    _process.present = context
+    _process.present, _process.make = context, None
+
+
+def make_current_when_asked(make: Callable[[], TaskContext]) -> None:
+    """Set the task that this process runs; its context is made when code asks for it, since most code never does."""
+    _process.present, _process.make = None, make
 
 
 def _check_fraction(fraction: float) -> None:

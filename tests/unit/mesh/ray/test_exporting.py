@@ -13,7 +13,7 @@ import pytest
 
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding
-from mesh.ray.stage_runner.exporting import (
+from mesh.ray.worker.exporting import (
     JSON_DEPTH_MAX,
     ValueUnreadable,
     ValueUnwritable,

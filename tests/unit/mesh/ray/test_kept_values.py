@@ -22,30 +22,30 @@ def stored(data: bytes, uri: str | None = None) -> StoredValue:
 
 def test_small_stored_and_filed_values_are_inherited() -> None:
     values, small, filed = KeptValues(), stored(b"small"), stored(b"filed", "file:///v")
-    values.keep([(RUN, A, b"pickle"), (RUN, B, None), (RUN, C, None)], {B: small, C: filed}, {small.sha256: b"small"})
+    values.keep([(RUN, A, b"pickle"), (RUN, B, small), (RUN, C, filed)], {small.sha256: b"small"})
     expected = {A: (stored(b"pickle"), b"pickle"), B: (small, b"small"), C: (filed, None)}
     assert values.inheritance() == {RUN: expected}
 
 
 def test_a_value_beyond_the_limit_is_known_to_be_gone() -> None:
     values = KeptValues(bytes_max=5)
-    values.keep([(RUN, A, b"12345"), (RUN, B, b"6"), (RUN, C, None)], {}, {})
+    values.keep([(RUN, A, b"12345"), (RUN, B, b"6"), (RUN, C, None)], {})
     assert values.inheritance() == {RUN: {A: (stored(b"12345"), b"12345"), B: None, C: None}}
 
 
 def test_room_comes_free_with_a_run_or_a_newer_value() -> None:
     values = KeptValues(bytes_max=5)
-    values.keep([(RUN, A, b"12345"), (RUN, A, b"1")], {}, {})
-    values.keep([(RunId("s"), A, b"2345")], {}, {})
+    values.keep([(RUN, A, b"12345"), (RUN, A, b"1")], {})
+    values.keep([(RunId("s"), A, b"2345")], {})
     values.forget(RunId("s"))
-    values.keep([(RUN, B, b"2345")], {}, {})
+    values.keep([(RUN, B, b"2345")], {})
     assert values.inheritance() == {RUN: {A: (stored(b"1"), b"1"), B: (stored(b"2345"), b"2345")}}
 
 
 def test_a_value_that_was_lost_later_is_not_inherited() -> None:
     values = KeptValues()
-    values.keep([(RUN, A, b"old"), (RUN, B, b"2")], {}, {})
-    values.keep([(RUN, A, None)], {}, {})
+    values.keep([(RUN, A, b"old"), (RUN, B, b"2")], {})
+    values.keep([(RUN, A, None)], {})
     assert values.inheritance() == {RUN: {A: None, B: (stored(b"2"), b"2")}}
 
 

@@ -35,8 +35,8 @@ def test_values_come_with_the_messages_that_name_them():
 
 def test_finished_nodes_come_with_their_messages():
     box = Outbox()
-    box.put(started("s", "a"), finished=("r", "a", b"x"))
-    box.put(started("s", "b"), finished=("r", "b", None))
+    box.put(started("s", "a"), finished=[("r", "a", b"x")])
+    box.put(started("s", "b"), finished=[("r", "b", None)])
     assert box.take(0)[0][4] == [("r", "a", b"x"), ("r", "b", None)]
 
 

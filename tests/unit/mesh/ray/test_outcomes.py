@@ -17,8 +17,8 @@ from ray.exceptions import (
 )
 
 from mesh.core.reasons import Reason
-from mesh.ray.stage_runner.execution import TaskCodeFailed, TaskFault, TaskReport
 from mesh.ray.stage_runner.outcomes import GroupLost, InputGone, OwnFailure, TaskInterrupted, read
+from mesh.ray.worker.execution import TaskCodeFailed, TaskFault, TaskReport
 
 FAULT = TaskFault("n", Reason.CODE_UNAVAILABLE, "builtins.ImportError", "no module", "", None, TaskReport(1, 2, "host:1"))
 

@@ -12,8 +12,8 @@ from ray.exceptions import RayActorError
 
 from mesh.core.ids import NodeId, RunId, StageId
 from mesh.core.reasons import Reason
-from mesh.ray.stage_runner.exporting import export_pickled
-from mesh.ray.stage_runner.present_task import FLUSH_S_MAX, READS_MAX, AttemptLost, PresentTask
+from mesh.ray.worker.exporting import export_pickled
+from mesh.ray.worker.present_task import FLUSH_S_MAX, READS_MAX, AttemptLost, PresentTask
 
 
 class Answer(Future):

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from mesh.ray.cluster.process import start_mark
-from mesh.ray.stage_runner.watch_folder import enlist, registered, workers_of
+from mesh.ray.worker.watch_folder import enlist, registered, workers_of
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from mesh.core.clock import ManualClock
-from mesh.ray.stage_runner.watch_folder import enlist, registered
 from mesh.ray.stage_runner.watchdog import Watchdog
+from mesh.ray.worker.watch_folder import enlist, registered
 
 LONG_MS = 600_000
 

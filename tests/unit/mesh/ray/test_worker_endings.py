@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mesh.ray.stage_runner.execution import _end_of_worker
+from mesh.ray.worker.execution import _end_of_worker
 
 
 def test_errors_that_cause_each_other_end_no_worker() -> None:

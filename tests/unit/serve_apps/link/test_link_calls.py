@@ -40,7 +40,7 @@ from mesh.core.reasons import Reason
 from mesh.core.resources import AMOUNT_MAX, ResourceSet
 from mesh.core.shapes import GroupPoolSpec, GroupShape
 from mesh.core.wire import encode
-from mesh.ray.stage_runner.execution import class_name
+from mesh.ray.worker.execution import class_name
 from mesh.stages.messages import OUTPUT_CHARS_MAX, OUTPUT_LINES_MAX, Failure, NodeFailed, NodeOutput, NodesSucceeded, StageLost
 from serve_apps.link.calls import read_call
 from serve_apps.requests.errors import MalformedBody, MalformedCall, WrongMesh

@@ -19,7 +19,7 @@ from mesh.core.ids import MeshId
 from mesh.ray.cluster.process import start_mark
 
 #: Ray's session folder plus this must stay under the 107 bytes that a socket's path may have.
-_SOCKET, _WORKERS, _LOCK = "s", "w", "lock"
+_SOCKET, _WORKERS, _LOCK, _PAGES = "s", "w", "lock", "p"
 
 
 def watch_folder(mesh: MeshId) -> Path:
@@ -42,6 +42,11 @@ def lock_of(folder: Path) -> Path:
 def workers_of(folder: Path) -> Path:
     """Return the folder of the workers' files."""
     return folder / _WORKERS
+
+
+def pages_of(folder: Path) -> Path:
+    """Return the folder of the workers' pages."""
+    return folder / _PAGES
 
 
 @cache

@@ -11,6 +11,7 @@ import importlib
 import inspect
 import os
 import pickle
+import re
 import signal
 import socket
 import threading
@@ -20,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import cloudpickle
 import ray
@@ -32,14 +33,14 @@ from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
 from mesh.errors import OutsideGroup
 from mesh.ray.connection import keep_connected
-from mesh.ray.stage_runner.exporting import ValueUnreadable, ValueUnwritable, export, import_value, unpack
-from mesh.ray.stage_runner.present_task import AttemptLost, PresentTask, Pulse
-from mesh.ray.stage_runner.watch_folder import register, watch_folder
 from mesh.ray.user_code.bounded_pickle import pickled_if_small
 from mesh.ray.user_code.interrupts import listen_for_cancel
 from mesh.ray.user_code.node_output import OutputCapture
 from mesh.ray.user_code.ownership import attribute_to
 from mesh.ray.user_code.task_context import TaskPreempted, make_current
+from mesh.ray.worker.exporting import ValueUnreadable, ValueUnwritable, export, import_value, unpack
+from mesh.ray.worker.present_task import AttemptLost, PresentTask, Pulse
+from mesh.ray.worker.watch_folder import register, watch_folder
 from mesh.stages.arguments import resolve
 from mesh.stages.spec import ArgumentForm
 
@@ -54,6 +55,10 @@ _BASES_MAX = 50
 #: Depth to which a result is searched for values that must not leave a task; pickling finds the rest.
 _SEARCH_DEPTH = 3
 _SEARCH_PARTS_MAX = 1000
+_PLAIN = frozenset({type(None), bool, int, float, str, bytes})
+
+
+_REPEAT = re.compile(r"-\d+$")
 
 
 class TaskCall(NamedTuple):
@@ -150,7 +155,7 @@ def task_of(key: str, code: bytes | None, *, name: str, runner: Any, mesh: MeshI
     def run_node(call: bytes, *values: Any) -> tuple[Any, TaskReport]:
         register(mesh)
         keep_connected()
-        _heed_cancel()
+        heed_cancel()
         task_call: TaskCall = pickle.loads(call)  # noqa: S301 - written by the runner
         attribute_to(mesh, task_call.stage, task_call.node)
         output = capture_for(mesh)
@@ -171,7 +176,12 @@ def capture_for(mesh: MeshId) -> OutputCapture:
     return OutputCapture(folder=watch_folder(mesh))
 
 
-def _heed_cancel() -> None:
+def shown_name(function: str, node: NodeId) -> str:
+    """Return the name of a function, by its key, that Ray's views show; that of a pickled one is in the name of its node."""
+    return function.rpartition(":")[2] if function.startswith("call:") else _REPEAT.sub("", node)
+
+
+def heed_cancel() -> None:
     """Make the worker react to SIGINT, by which Ray cancels.
 
     A worker ignores SIGINT if the process that started its cluster did, as shells do for processes in the background.
@@ -192,7 +202,7 @@ def bring_in(stored: StoredValue) -> tuple[Any, TaskReport]:
         value = import_value(stored, None)
     except ValueUnreadable as unreadable:
         raise TaskCodeFailed(_fault(NodeId(stored.uri or stored.sha256), unreadable.reason, unreadable, started_ms)) from None
-    return value, TaskReport(started_ms, _now_ms(), _worker())
+    return value, TaskReport(started_ms, _now_ms(), worker_name())
 
 
 def _run(runner: Any, key: str, code: bytes | None, call: TaskCall, values: tuple[Any, ...]) -> tuple[Any, TaskReport]:
@@ -209,36 +219,64 @@ def _run(runner: Any, key: str, code: bytes | None, call: TaskCall, values: tupl
     _pulse.begin(present)
     make_current(present.context)
     try:
-        value = _call(key, code, call, values)
-        present.check_goes_on()
-        stored, data, kept = None, None, None
-        if not call.export:
-            kept = pickled_if_small(value, KEPT_BYTES_MAX)
-        else:
-            stored, data = export(
-                value, run=call.run, node=call.node, storage_url=call.storage_url, inline_limit_bytes=call.inline_limit_bytes
-            )
-        has_succeeded = True
-        return value, TaskReport(started_ms, _now_ms(), _worker(), stored, data, kept)
-    except TaskPreempted as stopped:
-        fault = _fault(call.node, Reason.PREEMPTED, stopped, started_ms)
-    except _CodeUnavailable as missing:
-        fault = _fault(call.node, Reason.CODE_UNAVAILABLE, missing.__cause__ or missing, started_ms, str(missing))
-    except _Forbidden as forbidden:
-        fault = _fault(call.node, Reason.RESULT_UNSERIALIZABLE, TypeError(str(forbidden)), started_ms)
-    except (ValueUnwritable, ValueUnreadable, AttemptLost) as refused:
-        fault = _fault(call.node, refused.reason, refused, started_ms)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the tenant's code raises is reported; KeyboardInterrupt is Ray's cancel
-        if (end := _end_of_worker(error)) is not None:
-            raise end from None  # Ray ends the worker, and the runner sees a lost worker, not an error of the tenant's code.
-        fault = _fault(call.node, _reason_of(error), error, started_ms)
+        done = guarded(call.node, started_ms, lambda: _finish(key, code, call, dict(zip(call.values, values, strict=False)), present))
+        has_succeeded = not isinstance(done, TaskFault)
     finally:
         _pulse.present = None
         make_current(None)
         if not has_succeeded:
             present.flush()
-    # Raised outside the handler, so that the error that Ray pickles has no context to pickle.
-    raise TaskCodeFailed(fault)
+    if isinstance(done, TaskFault):
+        # Raised outside the handler, so that the error that Ray pickles has no context to pickle.
+        raise TaskCodeFailed(done)
+    value, stored, data, kept = done
+    return value, TaskReport(started_ms, _now_ms(), worker_name(), stored, data, kept)
+
+
+def _finish(key: str, code: bytes | None, call: TaskCall, named: Mapping[str, Any], present: PresentTask) -> Finish:
+    value = call_function(key, code, call, named)
+    present.check_goes_on()
+    return result_of(value, call)
+
+
+#: The value of a task; its address and bytes when it is exported; its pickle when it is small and is not.
+Finish = tuple[Any, StoredValue | None, bytes | None, bytes | None]
+Done = TypeVar("Done")
+
+
+def result_of(value: Any, call: TaskCall) -> Finish:
+    """Store a value that leaves the mesh, and pickle a small one that does not.
+
+    Raises:
+        ValueUnwritable: The value cannot be pickled, or the storage refused it.
+    """
+    if not call.export:
+        return value, None, None, pickled_if_small(value, KEPT_BYTES_MAX)
+    stored, data = export(value, run=call.run, node=call.node, storage_url=call.storage_url, inline_limit_bytes=call.inline_limit_bytes)
+    return value, stored, data, None
+
+
+def guarded(node: NodeId, started_ms: int, body: Callable[[], Done]) -> Done | TaskFault:
+    """Return what the body returns, or the report of its error.
+
+    Raises:
+        KeyboardInterrupt: The task is cancelled.
+        SystemExit: Ray ends the worker.
+    """
+    try:
+        return body()
+    except TaskPreempted as stopped:
+        return _fault(node, Reason.PREEMPTED, stopped, started_ms)
+    except _CodeUnavailable as missing:
+        return _fault(node, Reason.CODE_UNAVAILABLE, missing.__cause__ or missing, started_ms, str(missing))
+    except _Forbidden as forbidden:
+        return _fault(node, Reason.RESULT_UNSERIALIZABLE, TypeError(str(forbidden)), started_ms)
+    except (ValueUnwritable, ValueUnreadable, AttemptLost) as refused:
+        return _fault(node, refused.reason, refused, started_ms)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the tenant's code raises is reported; KeyboardInterrupt is a cancel
+        if (end := _end_of_worker(error)) is not None:
+            raise end from None  # Ray ends the worker, and the runner sees a lost worker, not an error of the tenant's code.
+        return _fault(node, _reason_of(error), error, started_ms)
 
 
 def _reason_of(error: BaseException) -> Reason:
@@ -262,11 +300,18 @@ def _end_of_worker(error: BaseException) -> BaseException | None:
     return None
 
 
-def _call(key: str, code: bytes | None, call: TaskCall, values: tuple[Any, ...]) -> Any:
+def call_function(key: str, code: bytes | None, call: TaskCall, named: Mapping[str, Any]) -> Any:
+    """Call the tenant's function and check its value.
+
+    Args:
+        named: Values of nodes, and pickled arguments by SHA-256.
+
+    Raises:
+        BaseException: The function did.
+    """
     function = _functions.get(key)
     if function is None:
         function = _functions[key] = _load(key, code)
-    named = dict(zip(call.values, values, strict=False))
     args, kwargs = _arguments(call, named) if call.args or call.kwargs else ((), {})
     value = function(*args, **kwargs)
     _check(value, call.node)
@@ -311,6 +356,8 @@ def _check(value: Any, node: NodeId) -> None:
     Raises:
         _Forbidden: Names the refused part.
     """
+    if type(value) in _PLAIN:
+        return
     level, parts = [value], 0
     for _ in range(_SEARCH_DEPTH):
         deeper: list[Any] = []
@@ -340,7 +387,7 @@ def _fault(node: NodeId, reason: Reason, error: BaseException, started_ms: int, 
         message=_short(message),
         traceback=_short(_users_traceback(error)),
         pickled=_pickled(error),
-        report=TaskReport(started_ms, _now_ms(), _worker()),
+        report=TaskReport(started_ms, _now_ms(), worker_name()),
         bases=tuple(class_name(kind) for kind in type(error).__mro__[1:] if issubclass(kind, Exception))[:_BASES_MAX],
     )
 
@@ -359,10 +406,11 @@ def _users_traceback(error: BaseException) -> str:
 
 
 def _is_own(code: CodeType) -> bool:
-    return code.co_filename in _OWN_FILES
+    return code.co_filename in _OWN_FILES or os.path.dirname(code.co_filename) == _OWN_FOLDER  # noqa: PTH120  for each frame
 
 
-_OWN_FILES = frozenset({__file__, resolve.__code__.co_filename, export.__code__.co_filename, importlib.import_module.__code__.co_filename})
+_OWN_FOLDER = os.path.dirname(__file__)  # noqa: PTH120  as above
+_OWN_FILES = frozenset({resolve.__code__.co_filename, importlib.import_module.__code__.co_filename})
 
 
 def _pickled(error: BaseException) -> bytes | None:
@@ -384,7 +432,8 @@ def _short(text: str) -> str:
     return f"{text[:half]}\n... {counted(len(text) - 2 * half, 'character')} left out ...\n{text[-half:]}"
 
 
-def _worker() -> str:
+def worker_name() -> str:
+    """Return `host:pid` of this process."""
     return f"{_host}:{os.getpid()}"
 
 

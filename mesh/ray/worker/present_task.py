@@ -21,9 +21,9 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from mesh.core.ids import NodeId, RunId, StageId
 from mesh.core.reasons import Reason
-from mesh.ray.stage_runner.checkpoints import REPORT_EVERY_S, Saved, Saving
-from mesh.ray.stage_runner.exporting import StorageAway, ValueUnreadable, ValueUnwritable, export_pickled, read_verified
+from mesh.core.values import StoredValue
 from mesh.ray.user_code.task_context import TaskContext, TaskPreempted
+from mesh.ray.worker.exporting import StorageAway, ValueUnreadable, ValueUnwritable, export_pickled, read_verified
 
 #: Run time after which the start of a task is reported separately; seconds. The start of a shorter task is reported with its end, at
 #: no cost.
@@ -38,6 +38,22 @@ _IDLE_PULSES_MAX = 20
 _ASK_EVERY_S = 0.45
 #: Longest wait for the runner when a task fails or stops; seconds. A runner that is gone takes its tasks with it.
 FLUSH_S_MAX = 5.0
+
+
+#: Pause between two reports of the same kind on one node; seconds.
+REPORT_EVERY_S = 1.0
+
+#: Address of a checkpoint; and its bytes, when the control store carries them.
+Saved = tuple[StoredValue, bytes | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saving:
+    """Report of a worker to its runner on the running task; None: nothing new."""
+
+    saved: Saved | None = None
+    progress: float | None = None
+    refused: tuple[Reason, str] | None = None  #: A checkpoint was not kept, or could not be read; the text says why.
 
 
 class AttemptLost(BaseException):
@@ -60,6 +76,7 @@ class PresentTask:
     Args:
         runner: Actor handle of the runner.
         storage_url: Folder of checkpoints that are too large for the control store.
+        announces: Whether it reports the start of a task that runs for a while.
         sleep: Replaces `time.sleep` in tests.
     """
 
@@ -73,6 +90,7 @@ class PresentTask:
         attempt: int,
         storage_url: str,
         inline_limit_bytes: int,
+        announces: bool = True,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.started_ms = time.time_ns() // 1_000_000
@@ -84,7 +102,7 @@ class PresentTask:
         self._storage_url, self._inline_limit_bytes = storage_url, inline_limit_bytes
         self._sleep = sleep
         self._began_s = time.monotonic()
-        self._is_announced = False
+        self._is_announced = not announces
         self._lock = threading.Lock()
         self._answer: Future[bool] | None = None
         self._ask_s = 0.0  #: When to ask again, and when the next file may be written; seconds, monotonic.

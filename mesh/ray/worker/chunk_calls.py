@@ -1,0 +1,74 @@
+"""Messages between runner and worker about a chunk of tasks. Named tuples of plain values: they are pickled for each chunk."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from mesh.core.ids import NodeId, RunId, StageId
+from mesh.core.values import StoredValue
+from mesh.ray.worker.execution import TaskFault
+from mesh.stages.spec import ArgumentForm
+
+#: Large values that a call returns beside its report. A chunk ends with the last of them.
+LARGE_VALUES = 1
+
+
+class ChunkNode(NamedTuple):
+    """A task of a chunk."""
+
+    node: NodeId
+    attempt: int
+    function: int  #: Index into `ChunkCall.functions`.
+    args: tuple[ArgumentForm, ...]
+    kwargs: dict[str, ArgumentForm]
+    inputs: tuple[NodeId, ...]
+    behind: tuple[int, ...]  #: Indices of the tasks of this chunk that must succeed first.
+    export: bool
+
+
+class ChunkCall(NamedTuple):
+    """Tasks for a worker, in the order in which it runs them."""
+
+    number: int
+    run: RunId
+    stage: StageId
+    storage_url: str
+    inline_limit_bytes: int
+    functions: list[tuple[str, bytes | None]]  #: Key and code; None: the worker has the code, or imports it.
+    nodes: list[ChunkNode]
+    blobs: dict[str, bytes]  #: Small pickled arguments, by SHA-256.
+    values: dict[NodeId, tuple[bytes, str]]  #: Small values from outside the chunk: bytes and encoding.
+    references: list[str]  #: Meaning of the references beside the call: first nodes, then pickled arguments by SHA-256.
+    large_blobs: int  #: How many of them are pickled arguments.
+
+
+class ChunkReport(NamedTuple):
+    """Ends of tasks of a chunk, as columns: the entries at one place describe one task. Indices are those of `ChunkCall.nodes`."""
+
+    number: int
+    worker: str  #: `host:pid`.
+    since_ms: int  #: Milliseconds since the epoch.
+    tasks: list[int]  #: Those that succeeded.
+    started_us: list[int]  #: Microseconds after `since_ms`.
+    took_us: list[int]
+    values: list[bytes | None]  #: Each value as a pickle, if it is small and not exported.
+    stored: dict[int, tuple[StoredValue, bytes | None]]  #: Exported values, by task.
+    large: list[int]  #: Tasks whose values the call returns, in their order.
+    faults: dict[int, TaskFault]  #: Tasks that failed.
+    lost: dict[int, tuple[str, str]]  #: Tasks that did not run, since Ray has lost an input: its id in Ray, and the message.
+    creators: list[int]  #: Tasks whose code has created something in Ray.
+    running: int = -1  #: The task that still runs, or was interrupted.
+    running_since_ms: int = 0
+    is_interrupted: bool = False
+
+
+class WorkerSite(NamedTuple):
+    """Where a worker runs."""
+
+    node: str  #: Ray's id of the node.
+    pid: int
+    page: str  #: Path of its page on that node: see `WorkerPage`.
+
+
+#: Reference of Ray, or the value itself.
+Reference = Any
