@@ -41,7 +41,7 @@ from mesh.ray.worker.execution import (
 from mesh.ray.worker.page import NO_TASK, WorkerPage
 from mesh.ray.worker.present_task import PresentTask, Pulse
 from mesh.ray.worker.watch_folder import pages_of, register, watch_folder
-from mesh.stages.calls import blobs_of
+from mesh.stages.call_shapes import blobs_of
 from mesh.stages.chunks import STALL_MS
 
 #: Pause between two looks of the second thread: at first, and once it has reported a long task; seconds.
