@@ -92,8 +92,8 @@ def wait_for(run: Run, wanted: Callable[[RunEvent], bool]) -> RunEvent:
     raise AssertionError(f"run {run.id} ended without it")
 
 
-def submit(client: Client, outputs: Any, *, tenant: str = TENANT, on_error: str = "fail_fast", wait_for_capacity: bool = False) -> Run:
-    """Submit a graph; functions of the calling test module are sent by value."""
+def submit(client: Client, outputs: Any, *, tenant: str | None = None, on_error: str = "fail_fast", wait_for_capacity: bool = False) -> Run:
+    """Submit a graph, as the tenant of the client unless another is given; functions of the calling test module are sent by value."""
     module = sys.modules[_module_of(outputs)]
     return client.submit(outputs, tenant=tenant, on_error=on_error, by_value=(module,), wait_for_capacity=wait_for_capacity)
 
