@@ -42,7 +42,7 @@ def test_finished_nodes_come_with_their_messages():
 
 def test_no_task_begins_while_too_much_is_unconfirmed():
     box, resumed = Outbox(bytes_max=1_000), []
-    box.put(started("s", "a"), {"00": b"x" * 500}, finished=("r", "a", b"y" * 500))
+    box.put(started("s", "a"), {"00": b"x" * 500}, finished=[("r", "a", b"y" * 500)])
     assert not box.has_room(lambda: resumed.append("now"))
     box.take(0)
     assert not box.has_room(lambda: resumed.append("once"))
