@@ -59,6 +59,7 @@ class OutputReporter:
     run_log: RunLog | None
     clock: Clock
     _waiting: deque[_Waiting] = field(default_factory=deque)
+    _failed: list[_Waiting] = field(default_factory=list)  #: Of the last call, if it failed; the store may have taken it.
     _size: int = 0
     _rests_until_ms: int = 0
     _next_ms: int = 0
@@ -95,7 +96,7 @@ class OutputReporter:
                 log.warning("output of a stage is dropped", mesh=self.mesh, stage=running.claim.stage, why=str(refused))
             except FederationError as gone:
                 now_ms = self.clock.monotonic_ms()
-                self._rests_until_ms = now_ms + REST_MS
+                self._rests_until_ms, self._failed = now_ms + REST_MS, sent
                 if isinstance(gone, StoreUnavailable) and now_ms - began_ms >= SLOW_MS:
                     raise
                 return
@@ -104,7 +105,12 @@ class OutputReporter:
             self._next_ms = began_ms + PAUSE_MS
 
     def _of_one_call(self) -> list[_Waiting]:
-        """Return the oldest output and what follows of its stage, up to the size of a call."""
+        """Return the oldest output and what follows of its stage, up to the size of a call.
+
+        A call that failed is repeated as it was: the store tells a repeated call by its number.
+        """
+        if self._failed and self._failed[0] is self._waiting[0]:
+            return self._failed
         running, found, size = self._waiting[0].running, list[_Waiting](), 0
         for waiting in self._waiting:
             if waiting.running is running:

@@ -29,6 +29,8 @@ FULL_MS, LEAST_MS, WIDENED_MS = 50.0, 2.0, 5.0
 GUESS_MS = 1.0
 #: Run time of a task after which its worker reports the tasks before it and gives back those behind it; milliseconds.
 STALL_MS = 20.0
+#: Run time of a chunk after which its worker does so too: its tasks take longer than expected; milliseconds.
+LATE_MS = 2 * FULL_MS
 #: Expected work for one worker that is worth the start of another; milliseconds.
 START_MS = 50.0
 #: Functions whose run times are kept.
@@ -136,8 +138,10 @@ class ChunkScheduler:
     def succeed(self, number: int, nodes: Iterable[NodeId]) -> list[NodeId]:
         """Note that these tasks of the chunk returned; return those for which this is new and still wanted."""
         chunk = self.chunks.get(number)
-        self._idle_deaths = 0
-        return [] if chunk is None else [node for node in nodes if self._leaves(chunk, node) and self.machine.succeed(node)]
+        left = [] if chunk is None else [node for node in nodes if self._leaves(chunk, node)]
+        if left:
+            self._idle_deaths = 0
+        return [node for node in left if self.machine.succeed(node)]
 
     def ends(self, number: int, node: NodeId) -> bool:
         """Note that the task of the chunk came back otherwise; return whether this is new. The caller fails or drops the task."""

@@ -18,13 +18,14 @@ import structlog
 from ray.exceptions import RayTaskError
 
 from mesh.core.ids import MeshId, NodeId, RunId
+from mesh.core.reasons import Reason
 from mesh.ray.stage_runner.open_stage import Missing, OpenStage
 from mesh.ray.stage_runner.outcomes import InputGone, Outcome, OwnFailure, TaskInterrupted, read
 from mesh.ray.stage_runner.worker_pages import WorkerPages
 from mesh.ray.stage_runner.worker_pool import PooledWorker, WorkerPool, WorkerState
 from mesh.ray.user_code import ray_tables
 from mesh.ray.worker.chunk_calls import ChunkCall, ChunkNode, ChunkReport, WorkerSite
-from mesh.ray.worker.execution import EncodedValue
+from mesh.ray.worker.execution import EncodedValue, class_name
 from mesh.ray.worker.page import NO_TASK
 from mesh.stages.chunks import Habits
 from mesh.stages.slot_window import SHARES, share_of
@@ -183,10 +184,22 @@ class ChunkFeed:
             return False
         stage.window.place_chunk(number, worker.group, share)
         sent = self._sent[number] = _Sent(number, stage, worker, [])
-        self._send(sent, chunk.nodes)
+        try:
+            self._send(sent, chunk.nodes)
+        except Exception as refused:  # noqa: BLE001  Ray refuses calls with many errors: a full object store, a value that cannot be pickled
+            self._refuse(sent, refused)
+            return True
         if not sent.nodes:  # None could be sent.
             self._end(sent)
         return True
+
+    def _refuse(self, sent: _Sent, refused: Exception) -> None:
+        """Fail the tasks of a chunk that Ray did not take."""
+        sent.worker.codes.clear()  # It may lack the code that this call was to bring.
+        failure = OwnFailure(Reason.USER_ERROR, class_name(type(refused)), f"Ray refuses the task: {refused}")
+        for node in sent.stage.chunks.left(sent.number):
+            self._come_back(sent, node, failure)
+        self._end(sent)
 
     def _start_workers(self, stage: OpenStage, roomy: Sequence[tuple[str, int]]) -> None:
         starting = self._pool.count(stage.groups, WorkerState.STARTING)
@@ -216,6 +229,8 @@ class ChunkFeed:
     def end_groups(self, groups: Collection[str]) -> None:
         """End the workers of groups that are about to be removed."""
         self._pool.end(groups)
+        for group in groups:
+            self._stages.pop(group, None)
 
     def end_idle(self) -> None:
         """End the workers that have been idle for long."""
@@ -258,8 +273,8 @@ class ChunkFeed:
         sent.nodes = list(draft.places)
         call = pickle.dumps(draft.call(sent.number, self._storage_url, self._inline_limit_bytes), protocol=5)
         references = draft.all_references()
-        worker.state = WorkerState.BUSY
         sent.answers = worker.actor.run.remote(call, references) if references else worker.actor.run.remote(call)
+        worker.state = WorkerState.BUSY
         sent.answers[-1].future().add_done_callback(
             lambda future: self._post(partial(self._back, sent, future.exception() or future.result()))
         )
@@ -272,11 +287,13 @@ class ChunkFeed:
         sent = self._sent.get(report.number)
         if sent is None:
             return  # Its end came first.
+        report.check(len(sent.nodes), is_end=False)
         stage, running = sent.stage, sent.nodes[report.running]
         self._take(sent, report, ())
         if stage.is_stopped:
             for node in [node for node in stage.chunks.left(sent.number) if node != running]:
                 self._leave(sent, node)
+        stage.reclaimed.difference_update(node for node in stage.chunks.left(sent.number) if node != running)  # They go to other slots.
         if stage.chunks.stall(sent.number, running):
             self._ends.take_start(stage, running, report.running_since_ms)
         self._ends.go_on(stage)
@@ -285,10 +302,16 @@ class ChunkFeed:
         """Take the end of a call."""
         stage = sent.stage
         if isinstance(outcome, bytes):
-            report: ChunkReport = pickle.loads(outcome)  # noqa: S301 - as above
-            self._pool.rest(sent.worker)
-            self._take(sent, report, sent.answers[:-1])
-            self._end(sent)
+            try:
+                report: ChunkReport = pickle.loads(outcome)  # noqa: S301 - as above
+                report.check(len(sent.nodes), is_end=True)
+            except Exception as broken:  # noqa: BLE001  the tenant's code may have written anything there
+                self._pool.drop(sent.worker)
+                self._lose(sent, broken, None, is_known=False)
+            else:
+                self._pool.rest(sent.worker)
+                self._take(sent, report, sent.answers[:-1])
+                self._end(sent)
         elif isinstance(outcome, RayTaskError):
             self._pool.rest(sent.worker)
             self._take_error(sent, outcome)
@@ -332,8 +355,9 @@ class ChunkFeed:
         """Take an error of the call itself: a value could not be pickled, or the call could not be read."""
         left = sent.stage.chunks.left(sent.number)
         running = sent.stage.chunks.running(sent.number) or (left[0] if len(left) == 1 else None)
-        if running is not None:
-            self._come_back(sent, running, read(error, running))
+        if running is not None or sent.stage.is_stopped:
+            if running is not None:
+                self._come_back(sent, running, read(error, running))
             self._end(sent)
         else:
             self._lose(sent, error, None, is_known=False)
@@ -379,7 +403,7 @@ class ChunkFeed:
         log.warning("a worker died", stage=stage.spec.stage, node=ran, error=str(error).partition("\n")[0])
         evicted = [node for node in stage.chunks.left(sent.number) if node in stage.evicted]
         if stage.is_stopped or evicted or ran in stage.reclaimed:
-            for node in evicted or ([ran] if ran is not None else []):
+            for node in dict.fromkeys([*evicted, *([ran] if ran is not None else [])]):
                 self._come_back(sent, node, read(error, node))
             self._end(sent)
         else:
@@ -387,6 +411,7 @@ class ChunkFeed:
         self._ends.go_on(stage)
 
     def _lose(self, sent: _Sent, error: BaseException, ran: NodeId | None, *, is_known: bool) -> None:
+        sent.stage.reclaimed.difference_update(sent.nodes)
         fails = sent.stage.chunks.lose(sent.number, ran, is_known=is_known)
         self._forget(sent)
         if fails is not None:
@@ -397,8 +422,7 @@ class ChunkFeed:
     def _worker_answered(self, worker: PooledWorker, site: WorkerSite | BaseException) -> None:
         stage = self._stages.get(worker.group)
         if isinstance(site, BaseException):
-            self._pool.drop(worker)
-            if stage is not None:  # Ray gives a task the reason, or runs it.
+            if self._pool.drop(worker) and stage is not None:  # Ray gives a task the reason, or runs it.
                 log.warning("a worker did not start; tasks run as Ray tasks", stage=stage.spec.stage, error=str(site))
                 stage.has_workers = False
                 self._ends.go_on(stage)

@@ -327,7 +327,7 @@ class StageEngine:
     def _force_reclaimed(self, stage_id: StageId) -> None:
         """Kill the tasks of retired slots that were interrupted and go on."""
         stage = self._stages[stage_id]
-        left = (stage.reclaimed | stage.taken_back.intersection(self._in_retired(stage))).intersection(stage.machine.running())
+        left = (stage.reclaimed | stage.taken_back).intersection(self._in_retired(stage), stage.machine.running())
         if left and not stage.cancelled and not stage.is_group_lost:
             self._ask_to_stop(stage, left, force=True)
             self._stop_at[stage_id] = time.monotonic() + FORCE_EVERY_S, self._force_reclaimed
@@ -621,17 +621,17 @@ class StageEngine:
         finished: list[Finished] = []
         others = [other for other in self._stages.values() if other.spec.run == spec.run and other is not stage]
         for entry, (place, node) in enumerate(ended.items()):
-            kept = report.values[place]
+            kept = _within_limit(report.values[place])
             value: Any = large.get(place)
             if kept is not None:
                 value = EncodedValue(kept, Encoding.PICKLE)
             address, data = report.stored.get(report.tasks[place], (None, None))
-            if address is not None:
+            if isinstance(address, StoredValue) and isinstance(data, bytes | None):
                 stored[entry] = address
                 if data is not None:
                     blobs[address.sha256] = data
                     value = EncodedValue(data, address.encoding) if value is None else value
-            finished.append((spec.run, node, address or kept))
+            finished.append((spec.run, node, stored.get(entry, kept)))
             self._values.hold(spec.run, node, value)
             self._forget_task(stage, node)
             self._output.forget(spec.stage, node)
@@ -692,9 +692,7 @@ class StageEngine:
             worker=report.worker,
             stored=report.stored,
         )
-        # The worker runs the tenant's code: only bytes within the limit go on to the process of the mesh.
-        is_kept = type(report.kept) is bytes and len(report.kept) <= KEPT_BYTES_MAX
-        self._outbox.put(message, blobs, [(stage.spec.run, node, report.stored or (report.kept if is_kept else None))])
+        self._outbox.put(message, blobs, [(stage.spec.run, node, report.stored or _within_limit(report.kept))])
         self._hold(stage.spec.run, node, stage.tasks.pop(node)[0])
 
     def _take_cause(self, stage: OpenStage, node: NodeId, cause: Outcome) -> None:
@@ -747,6 +745,7 @@ class StageEngine:
             finished_ms=fault.report.finished_ms if fault is not None else now_ms,
             failure=failure,
         )
+        self._output.forget(stage.spec.stage, node)
         self._outbox.put(message, blobs)
 
     def _lose_values(self, stage: OpenStage, node: NodeId, lost_id: str) -> None:
@@ -769,3 +768,8 @@ class StageEngine:
             self._checkpoints.end(stage.spec.stage)
             self._output.end(stage.spec.stage)
             self._outbox.put(StageEnded(stage=stage.spec.stage))
+
+
+def _within_limit(kept: object) -> bytes | None:
+    """Return what a worker reports as a small value, if it is one: the worker runs the tenant's code, and the mesh's process keeps it."""
+    return kept if isinstance(kept, bytes) and len(kept) <= KEPT_BYTES_MAX else None

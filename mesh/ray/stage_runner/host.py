@@ -21,6 +21,7 @@ import json
 import queue
 import re
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -614,17 +615,16 @@ class RayStageHost:
         self, messages: tuple[StageMessage, ...], output: tuple[NodeOutput, ...]
     ) -> tuple[tuple[StageMessage, ...], tuple[NodeOutput, ...]]:
         """Add the unread output of lost workers: a runner reads only the files of its own node."""
-        unread: dict[int, Sequence[NodeOutput]] = {}
-        for place, message in enumerate(messages):
-            if isinstance(message, NodeFailed) and message.failure.reason is Reason.WORKER_LOST:
-                unread[place] = self._guards.unread_output(message.stage, message.node, message.attempt)
-        for place, found in unread.items():
-            failed = messages[place]
-            assert isinstance(failed, NodeFailed)  # noqa: S101  see above
-            lines = [line for each in found for line in each.lines]
-            failed = replace(failed, failure=with_last_lines(failed.failure, lines))
-            messages, output = (*messages[:place], failed, *messages[place + 1 :]), (*output, *found)
-        return messages, output
+        lost = [message for message in messages if isinstance(message, NodeFailed) and message.failure.reason is Reason.WORKER_LOST]
+        if not lost:
+            return messages, output
+        found = self._guards.unread_output([(message.stage, message.node, message.attempt) for message in lost])
+        lines: defaultdict[NodeId, list[str]] = defaultdict(list)
+        for each in found:
+            lines[each.node].extend(each.lines)
+        with_lines = {message.node: replace(message, failure=with_last_lines(message.failure, lines[message.node])) for message in lost}
+        shown = tuple(with_lines.get(message.node, message) if isinstance(message, NodeFailed) else message for message in messages)
+        return shown, (*output, *found)
 
     def _pass_on(
         self,

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import asdict
@@ -298,9 +298,13 @@ class NodeGuards:
         """Return whether work may begin on any node. Before its first renewal a watchdog kills new work."""
         return not self._there or bool(self._there & self._guarded)
 
-    def unread_output(self, stage: StageId, node: NodeId, attempt: int) -> list[NodeOutput]:
-        """Return the output that a dead worker has left unread, from whichever node. Wait at most `UNREAD_S`. Any thread may call."""
-        calls = [guard.take_unread.remote(stage, node, attempt) for guard in tuple(self.actors.values())]
+    def unread_output(self, lost: Sequence[tuple[StageId, NodeId, int]]) -> list[NodeOutput]:
+        """Return the output that dead workers have left unread, from whichever nodes. Wait at most `UNREAD_S`. Any thread may call.
+
+        Args:
+            lost: The tasks of these workers: stage, node and attempt.
+        """
+        calls = [guard.take_unread.remote(*task) for task in lost for guard in tuple(self.actors.values())]
         found: list[NodeOutput] = []
         for call in self._calls.answered(calls, UNREAD_S):
             with contextlib.suppress(RayError, RuntimeError):  # The guard has died, or this driver has left the cluster.

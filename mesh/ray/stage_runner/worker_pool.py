@@ -102,14 +102,16 @@ class WorkerPool:
         """Note that the worker has ended its chunk."""
         worker.state, worker.idle_since_s = WorkerState.IDLE, time.monotonic()
 
-    def drop(self, worker: PooledWorker) -> None:
-        """Forget a worker, and end it: it has died, or must."""
+    def drop(self, worker: PooledWorker) -> bool:
+        """Forget a worker, and end it: it has died, or must. Return whether it was wanted until now."""
         workers = self._workers.get(worker.group, [])
-        if worker in workers:
+        is_new = worker in workers
+        if is_new:
             workers.remove(worker)
             if not workers:
                 del self._workers[worker.group]
         self.kill(worker)
+        return is_new
 
     def kill(self, worker: PooledWorker) -> None:
         """Kill the worker's process; its chunk is then lost. Harmless when it is dead."""

@@ -59,7 +59,7 @@ class OutputRelay:
         Lines that the dead worker has not sent are read from its files, if it was on this node, and passed on.
         """
         if self.folder is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(Exception):  # The tenant's code can write to these files, and the failure must be reported.
                 self.take(take_unread(self.folder, stage, node, attempt), now_s)
         of_attempt, lines = self._last.get(stage, {}).pop(node, (attempt, ()))
         return tuple(lines) if of_attempt == attempt else ()

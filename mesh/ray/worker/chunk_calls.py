@@ -9,6 +9,8 @@ from mesh.core.values import StoredValue
 from mesh.ray.worker.execution import TaskFault
 from mesh.stages.spec import ArgumentForm
 
+#: Longest name of a worker, `host:pid`.
+WORKER_CHARS_MAX = 256
 #: Large values that a call returns beside its report. A chunk ends with the last of them.
 LARGE_VALUES = 1
 
@@ -60,6 +62,26 @@ class ChunkReport(NamedTuple):
     running: int = -1  #: The task that still runs, or was interrupted.
     running_since_ms: int = 0
     is_interrupted: bool = False
+
+    def check(self, tasks: int, *, is_end: bool) -> None:
+        """Check that a chunk of so many tasks can have this report. The tenant's code shares the process that writes it.
+
+        Raises:
+            ValueError: It cannot.
+        """
+        columns = {len(column) for column in (self.tasks, self.started_us, self.took_us, self.values)}
+        named = (*self.tasks, *self.stored, *self.large, *self.faults, *self.lost, *self.creators)
+        least = -1 if is_end else 0
+        times = (self.since_ms, self.running_since_ms, *self.started_us, *self.took_us)
+        if (
+            columns != {len(self.tasks)}
+            or len(set(self.tasks)) != len(self.tasks)
+            or not all(type(task) is int and 0 <= task < tasks for task in named)
+            or not all(type(number) is int and 0 <= number < 2**53 for number in times)
+            or not least <= self.running < tasks
+            or len(self.worker) > WORKER_CHARS_MAX
+        ):
+            raise ValueError(f"a worker reports what a chunk of {tasks} tasks cannot do")
 
 
 class WorkerSite(NamedTuple):

@@ -42,7 +42,7 @@ from mesh.ray.worker.page import NO_TASK, WorkerPage
 from mesh.ray.worker.present_task import PresentTask, Pulse
 from mesh.ray.worker.watch_folder import pages_of, register, watch_folder
 from mesh.stages.call_shapes import blobs_of
-from mesh.stages.chunks import STALL_MS
+from mesh.stages.chunks import LATE_MS, STALL_MS
 
 #: Pause between two looks of the second thread: at first, and once it has reported a long task; seconds.
 LOOK_S, LONG_LOOK_S = 0.01, 0.03
@@ -117,10 +117,11 @@ class NodeWorker:
                 running.task = NO_TASK
             self._running = None
             self._has_work.clear()
-            self._page.run(NO_TASK)
             self._output.flush()
+        self._page.run(NO_TASK)  # Not when the task ends the process: the page says then which one it was.
         if large and len(call.nodes) > 1:  # Ray pickles these after the return. If it cannot, the other reports must not be lost as well.
-            self._send(_copied(running.report)._replace(running=running.report.large[-1]), waits=True)
+            copied = _copied(running.report)._replace(running=running.report.large[-1], running_since_ms=running.ms_of(running.began_s))
+            self._send(copied, waits=True)
         report = running.report
         # The report comes last: Ray stores what precedes a value that it cannot pickle, and an error in place of the rest.
         return (*large, *[None] * (LARGE_VALUES - len(large)), pickle.dumps(report, protocol=5))
@@ -290,7 +291,9 @@ class NodeWorker:
                 running.end = min(running.end, task + 1 if task != NO_TASK else 0)
                 if task != NO_TASK:
                     _thread.interrupt_main()
-            is_long = task not in (NO_TASK, running.announced) and (time.perf_counter() - running.began_s) * 1000 >= STALL_MS
+            now_s = time.perf_counter()
+            is_late = (now_s - running.began_s) * 1000 >= STALL_MS or (now_s - running.since_s) * 1000 >= LATE_MS
+            is_long = task not in (NO_TASK, running.announced) and is_late
             if not is_long:
                 return
             running.announced = task

@@ -106,3 +106,13 @@ def test_output_alone_waits_and_is_sent_in_one_call(printing):
     printing.heartbeat()
     assert calls == ["append", "append"]
     assert printing.logged() == ["first", "soon after", "and more"]
+
+
+def test_output_whose_confirmation_was_lost_is_kept_once(printing):
+    printing.log.mute = {"append"}
+    printing.print("first")
+    printing.print("second")
+    printing.log.mute = set()
+    for _ in range(REST_MS // 700 + 1):
+        printing.heartbeat()
+    assert printing.logged() == ["first", "second"]

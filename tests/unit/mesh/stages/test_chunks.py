@@ -142,6 +142,21 @@ def test_workers_that_die_without_a_task_do_not_run_it_for_ever():
     assert ends[-2:] == [None, "n0"]
 
 
+def test_results_of_other_chunks_do_not_excuse_a_worker():
+    kept = scheduler(independent(2), 200.0)
+    taken(kept, 0, slots=2)
+    kept.succeed(0, ["n0"])
+    for number in range(1, IDLE_DEATHS_MAX + 1):
+        taken(kept, number)
+        kept.lose(number, None, is_known=True)
+        kept.succeed(0, ["n0"])  # Reported again.
+    ends = []
+    for number in range(10, 10 + DEATHS_MAX):
+        taken(kept, number)
+        ends.append(kept.lose(number, None, is_known=True))
+    assert ends == [None, "n1"]
+
+
 @pytest.mark.parametrize(
     ("took_ms", "serving", "is_wanted"),
     [
