@@ -10,7 +10,7 @@ from typing import Any
 
 import msgpack
 from examples_of_laws import examples
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dag.errors import SpecError
@@ -21,15 +21,18 @@ from dag.run.sending import spec_of
 from dag.spec.columns import KEYS
 from dag.spec.plans import nodes_by_kind, plans_of
 from dag.spec.spec import DagSpec, digest, kept_form, load, outputs_of, parse, parse_columns
-from mesh.core.ids import MeshId, RunId, StageId, TenantPath
+from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.values import Encoding, StoredValue
 from mesh.core.wire import decode, encode
-from mesh.stages.spec import StageSpec
+from mesh.stages.spec import StageSpec, StageTasks
 
 CODE = b"pickled code"
 SHA = hashlib.sha256(CODE).hexdigest()
 
 plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5)
+literals = st.recursive(
+    plain, lambda below: st.lists(below, max_size=3) | st.dictionaries(st.text(max_size=3), below, max_size=2), max_leaves=4
+)
 keys = st.text(max_size=3).map(lambda key: f"${key}" if key.startswith("$") else key)
 options = st.fixed_dictionaries(
     {},
@@ -100,7 +103,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     """Draw a valid graph as JSON; its nodes stand in the order of their needs, or turned round."""
     drawn = draw(drawn_nodes)
     ids = [f"n{place}{draw(st.sampled_from(['', '.x', ':[1]']))}" for place in range(len(drawn))]
-    params = draw(st.dictionaries(st.sampled_from(["p", "q"]), plain, max_size=2))
+    params = draw(st.dictionaries(st.sampled_from(["p", "q"]), literals, max_size=2))
     nodes: dict[str, Any] = {}
     for place, fields in enumerate(drawn):
         earlier = ids[:place]
@@ -245,3 +248,15 @@ def test_a_message_with_a_changed_column_does_no_harm(document, data):
     else:
         parts[name] = data.draw(numbers | texts.map(lambda value: json.dumps(value).encode()))
     refused_or_right(msgpack.packb(parts))
+
+
+@settings(max_examples=examples(120))
+@given(literals, st.booleans())
+@example(1, True)
+@example({"$ref": [None, {"$value": 0}]}, True)
+def test_a_stage_with_a_parameter_can_be_read(value, is_whole):
+    form = {"$param": "p"} if is_whole else [{"$param": "p"}, {"k": {"$param": "p"}}]
+    nodes = {"a": {"call": "m:f", "args": [form, 7], "kwargs": {"k": form}}}
+    plans = plans_of(parse(body_of({"spec": "dag/1", "params": {"p": value}, "nodes": nodes, "outputs": {"r": {"$ref": "a"}}})))
+    tasks = plans.tasks_of((NodeId("a"),), attempts={}, exported=(), checkpoints={})
+    assert StageTasks.of_text(tasks.as_text()) == tasks
