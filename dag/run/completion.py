@@ -128,7 +128,7 @@ class Completion:
                 self._writer.stage(stage, StageState.ENDED)
         nodes = self._record.nodes
         stored = {nodes.names[row]: value for row, value in nodes.stored.items()}
-        outputs = self._run_status.outputs & stored.keys()
+        outputs = [node for node in stored if node in self._run_status.outputs]
         pickled = [kept.failure.pickled for kept in nodes.rare.values() if kept.failure is not None]
         kept_values = [stored[node] for node in outputs] + [value for value in pickled if value is not None]
         # An operator may requeue the dead letters of a failed run.
