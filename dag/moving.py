@@ -1,8 +1,8 @@
 """Moves of stages that their mesh has not begun to a mesh that has run dry.
 
 A large stage goes to its mesh in parts (`dag.parting`). If another mesh has room and nothing in its queue, it takes half of the parts
-that wait behind others, as in work stealing. They move only if they would be placed on that mesh now. So a mesh that refuses them, or to
-which their inputs would move too long, is left alone.
+that wait behind others, as in work stealing. A part moves only if all its nodes would be placed on that mesh now. So a mesh that refuses
+them, or to which their inputs would move too long, is left alone. A node moves once at most: each move is another attempt.
 
 A stage that waits alone stays: it may wait for quota that is being reclaimed there. Pure.
 
@@ -11,7 +11,7 @@ Source: ADR 0054; Blumofe and Leiserson 1999 (work stealing).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from dag.function_times import RunTimes
@@ -23,6 +23,7 @@ from dag.run.states import StageState
 from dag.spec.plans import NodePlan
 from federation.snapshot import FederationSnapshot, MeshView
 from mesh.core.ids import MeshId, NodeId, StageId
+from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 
 #: Time that a mesh has to begin a stage before another may take it.
@@ -72,22 +73,28 @@ def stages_to_move(
     dry = {view.record.mesh for view in snapshot.meshes if view.can_start and not view.waiting and _has_room(view, slot)} - holders
     if not dry:
         return ()
-    nodes = frozenset(node for stage in taken for node in stage.nodes)
-    tenant = machine.record.tenant
-    if sum(times.run_ms(tenant, machine.plans[node].task.function) for node in nodes) < WORK_MS_MIN:
+    if not _is_worth_it(machine, taken, times):
         return ()
-    placed = place(_AsIfTaken(machine, nodes))
-    if not any(where.mesh in dry for where in placed.placements.values()):
-        return ()
-    return tuple(stage.stage for stage in taken)
+    placed = place(_AsIfTaken(machine, frozenset(node for stage in taken for node in stage.nodes))).placements
+    moving = [stage for stage in taken if all(node in placed and placed[node].mesh in dry for node in stage.nodes)]
+    return tuple(stage.stage for stage in moving) if _is_worth_it(machine, moving, times) else ()
+
+
+def _is_worth_it(machine: RunMachine, stages: Iterable[StageRecord], times: RunTimes) -> bool:
+    tenant, plans = machine.record.tenant, machine.plans
+    return sum(times.run_ms(tenant, plans[node].task.function) for stage in stages for node in stage.nodes) >= WORK_MS_MIN
 
 
 def _has_room(view: MeshView, slot: ResourceSet) -> bool:
     return any(all(units <= pool.free(name) for name, units in slot.items()) for pool in view.record.pools)
 
 
-def _victim(stages: Iterable[StageRecord], now_ms: int) -> tuple[list[StageRecord], MeshId | None]:
-    """Return the parts to take from, and their mesh: the one with the most that wait behind others of the same level."""
+def _victim(stages: Collection[StageRecord], now_ms: int) -> tuple[list[StageRecord], MeshId | None]:
+    """Return the parts to take from, and their mesh: the one with the most that wait behind others of the same level.
+
+    Parts with a node that has moved before are left out.
+    """
+    has_moved = {node for stage in stages if stage.state is StageState.STOPPED and stage.reason is Reason.MOVED for node in stage.nodes}
     of_level: dict[tuple[MeshId, int], list[StageRecord]] = {}
     for stage in stages:
         if stage.state in (StageState.QUEUED, StageState.RUNNING):
@@ -95,6 +102,7 @@ def _victim(stages: Iterable[StageRecord], now_ms: int) -> tuple[list[StageRecor
     found: list[StageRecord] = []
     for together in of_level.values():
         late = [stage for stage in together if stage.state is StageState.QUEUED and now_ms - stage.sent_ms >= BEGIN_MS]
+        late = [stage for stage in late if has_moved.isdisjoint(stage.nodes)]
         if len(together) > 1 and len(late) > len(found):
             found = late
     return found, found[0].mesh if found else None

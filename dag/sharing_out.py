@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from dag.function_times import RunTimes
 from dag.placement.heuristics import by_rank, in_order
-from dag.placement.planner import plan
+from dag.placement.planner import NODES_MAX, plan
 from dag.placement.problem import Interval, Need, Pool, Problem, crossing_share
 from dag.placement.ranks import upward
 from dag.spec.plans import NodePlan
@@ -38,6 +38,8 @@ HOP_MS = 500
 GAIN_MS, GAIN_SHARE = 1_000, 0.1
 #: Kinds of needs that are planned each with slots of their own; a graph with more kinds stays on the meshes that routing chose.
 KINDS_MAX = 16
+#: Nodes times pools that are planned; a graph with more stays on the meshes that routing chose.
+CHOICES_MAX = 200_000
 #: Slots of a pool that are looked at.
 SLOTS_MAX = 4_096
 
@@ -92,10 +94,12 @@ def share_out(candidates: Sequence[Candidate], grantable: Callable[[FlavorName, 
     if len(offered) < 2 or work_ms <= GAIN_MS or len(kinds) > KINDS_MAX:  # noqa: PLR2004  one mesh leaves no choice
         return None
     pools = _pools(candidates, grantable)
+    if len(candidates) * len(pools) > CHOICES_MAX:
+        return None
     problem = _problem(candidates, pools, links)
     rows = {row: number for number, row in enumerate(pools)}
     chosen = [rows[_Row(one.mesh, _slot_kind(one.plan))] for one in candidates]
-    together = in_order(problem, by_rank(problem, upward(problem)), fixed=chosen)
+    together = in_order(problem, by_rank(problem, upward(problem)), fixed=chosen, with_gaps=len(candidates) <= NODES_MAX)
     shared = plan(problem)
     if together.makespan - shared.makespan <= max(GAIN_MS, GAIN_SHARE * together.makespan):
         return None

@@ -3,7 +3,8 @@
 Three things improve a schedule. Scheduled backward from its end and then forward again, nodes start as late, then as early as they
 can, and gaps close (justification). PEFT looks at what follows a node. Slightly changed ranks lead to other schedules, of which some are
 shorter. The shortest of all is taken, so a plan is never longer than HEFT's. The number of tries falls with the number of nodes. Each
-try is fixed, so the same problem has the same plan.
+try is fixed, so the same problem has the same plan. A problem of more than `NODES_MAX` nodes gets HEFT's schedule without gaps: the planner
+runs inside the coordinator's loop, and a search among many gaps takes the square of their number.
 
 Rejected: a search on the exact model, which needs seconds for a hundred nodes.
 
@@ -18,7 +19,7 @@ from dag.placement.heuristics import by_rank, heft, in_order, peft, ready_first
 from dag.placement.problem import Problem, Schedule
 from dag.placement.ranks import upward
 
-#: Changed ranks that are tried at most, and nodes that all tries together may schedule.
+#: Changed ranks that are tried at most, and nodes that all tries together may schedule; more nodes get no gaps and no tries.
 TRIES_MAX, NODES_MAX = 8, 4_000
 #: Largest change of a rank, as a part of it.
 _CHANGE = 0.2
@@ -28,6 +29,8 @@ _STEP, _RANGE = 48_271, 2**31 - 1
 
 def plan(problem: Problem) -> Schedule:
     """Return the schedule that the root uses. Pure: the same problem has the same plan."""
+    if len(problem.needs) > NODES_MAX:
+        return heft(problem, with_gaps=False)
     best = heft(problem)
     backward = Problem(pools=problem.pools, run_times=problem.run_times, needs=problem.consumers, rank_share=problem.rank_share)
     for tried in _tries(problem, best):
@@ -41,7 +44,7 @@ def _tries(problem: Problem, first: Schedule) -> Iterator[Schedule]:
     """Yield the schedules to improve."""
     yield first
     count = len(problem.needs)
-    if not count or count > NODES_MAX:
+    if not count:
         return
     yield peft(problem)
     ranks, seed = upward(problem), 1

@@ -30,7 +30,7 @@ class SlotPool:
         for slot in range(self._slots):
             free_from = 0.0
             for start, end in pool.busy[slot] if slot < used else ():
-                if start > free_from:
+                if with_gaps and start > free_from:
                     insort(self._gaps, (start, slot, free_from))
                 free_from = max(free_from, end)
             self._free_from[self._leaves + slot] = free_from

@@ -126,13 +126,13 @@ class Completion:
         for stage in self._record.stages.values():
             if stage.state is StageState.PLANNED:
                 self._writer.stage(stage, StageState.ENDED)
-        plans = self._run_status.plans
         nodes = self._record.nodes
         stored = {nodes.names[row]: value for row, value in nodes.stored.items()}
-        outputs = {node for node in stored if plans[node].is_output}
+        outputs = [node for node in stored if node in self._run_status.outputs]
         pickled = [kept.failure.pickled for kept in nodes.rare.values() if kept.failure is not None]
         kept_values = [stored[node] for node in outputs] + [value for value in pickled if value is not None]
-        code = blobs_named_in(plans.values()) if state is RunState.FAILED else frozenset()  # An operator may requeue its dead letters.
+        # An operator may requeue the dead letters of a failed run.
+        code = blobs_named_in(self._run_status.plans) if state is RunState.FAILED else frozenset()
         self._writer.decide(
             ForgetRun(
                 meshes=tuple(sorted({stage.mesh for stage in self._record.stages.values()})),

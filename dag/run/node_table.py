@@ -102,6 +102,8 @@ class NodeTable(Mapping[NodeId, "NodeRecord"]):
         """Add nodes that are not there yet."""
         fresh = tuple(node for node in nodes if node not in self._row)
         if fresh:
+            if len(self.names) % PART_ROWS:  # This part is stored with fewer rows.
+                self._changed.parts.add(len(self.names) // PART_ROWS)
             self._row.update({node: len(self.names) + number for number, node in enumerate(fresh)})
             self.names += fresh
             grown = Columns.fresh(len(self.names))

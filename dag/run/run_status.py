@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from itertools import chain, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from dag.run.node_table import NodeRecord, NodeTable
 from dag.run.runs import RunRecord, StageRecord
 from dag.run.state_writer import StateWriter
 from dag.run.states import NODE_ENDS, NodeState, RunState, StageState
-from dag.spec.plans import NodePlan
+from dag.spec.plans import NodePlan, Plans
 from mesh.core.ids import MeshId, NodeId, StageId
 from mesh.core.reasons import PASSING, Reason
 from mesh.errors import IllegalTransition
@@ -55,40 +54,38 @@ class Edges:
 
     Attributes:
         order: The rows of all nodes, in topological order.
-        needs: Each node to the nodes that it waits for, for their values or for the order only.
     """
 
     def __init__(self, plans: Mapping[NodeId, NodePlan], nodes: NodeTable) -> None:
-        self._plans = plans
         self.order = nodes.rows(plans)
-        self.needs = {node: (*plan.task.inputs, *plan.task.after) for node, plan in plans.items()}
+        self._names = nodes.names
+        needed, waiting, self._is_read = _edges_of(plans)
+        self._sources, self._targets = self.order[needed], self.order[waiting]
         count = len(nodes)
-        targets = np.repeat(self.order, [len(needs) for needs in self.needs.values()])
-        sources = nodes.rows(chain.from_iterable(self.needs.values()))
-        is_read = np.fromiter(
-            chain.from_iterable(chain(repeat(1, len(plan.task.inputs)), repeat(0, len(plan.task.after))) for plan in plans.values()),
-            dtype=np.bool_,
-            count=len(sources),
-        )
-        self._to, self._from = _Ends.of(count, targets, sources, is_read), _Ends.of(count, sources, targets, is_read)
+        self._to = _Ends.of(count, self._targets, self._sources, self._is_read)
+        self._from = _Ends.of(count, self._sources, self._targets, self._is_read)
+
+    @cached_property
+    def needs(self) -> dict[NodeId, tuple[NodeId, ...]]:
+        """Each node to the nodes that it waits for, for their values or for the order only."""
+        return {node: tuple(needs) for node, needs in self._grouped(self._targets, self._sources).items()}
 
     @cached_property
     def followers(self) -> dict[NodeId, list[NodeId]]:
         """Each node to the nodes that wait for it."""
-        followers: dict[NodeId, list[NodeId]] = {node: [] for node in self._plans}
-        for node, needs in self.needs.items():
-            for need in needs:
-                followers[need].append(node)
-        return followers
+        return self._grouped(self._sources, self._targets)
 
     @cached_property
     def readers(self) -> dict[NodeId, list[NodeId]]:
         """Each node to the followers that read its value."""
-        readers: dict[NodeId, list[NodeId]] = {node: [] for node in self._plans}
-        for node, plan in self._plans.items():
-            for need in plan.task.inputs:
-                readers[need].append(node)
-        return readers
+        return self._grouped(self._sources[self._is_read], self._targets[self._is_read])
+
+    def _grouped(self, ends: Rows, others: Rows) -> dict[NodeId, list[NodeId]]:
+        names = self._names
+        found: dict[NodeId, list[NodeId]] = {names[row]: [] for row in self.order.tolist()}
+        for end, other in zip(ends.tolist(), others.tolist(), strict=True):
+            found[names[end]].append(names[other])
+        return found
 
     def to(self, rows: Rows) -> EdgeRows:
         """Return the edges to these nodes, from the nodes that they wait for."""
@@ -97,6 +94,22 @@ class Edges:
     def of(self, rows: Rows) -> EdgeRows:
         """Return the edges from these nodes, to the nodes that wait for them."""
         return self._from.at(rows)
+
+
+def _edges_of(plans: Mapping[NodeId, NodePlan]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the places of the needed and of the waiting node of each edge, and whether the value is read; by waiting node.
+
+    Plans of a graph are not made for this: they are many objects.
+    """
+    if isinstance(plans, Plans):
+        needed, waiting = plans.calls.edges()
+        by_waiting = np.argsort(waiting, kind="stable")
+        return needed[by_waiting], waiting[by_waiting], by_waiting < len(plans.calls.inputs)
+    place_of = {node: place for place, node in enumerate(plans)}
+    needs = [(*plan.task.inputs, *plan.task.after) for plan in plans.values()]
+    reads = [is_read for plan in plans.values() for is_read in (*[True] * len(plan.task.inputs), *[False] * len(plan.task.after))]
+    flat = np.array([place_of[need] for each in needs for need in each], np.int64)
+    return flat, np.repeat(np.arange(len(needs)), np.array([len(each) for each in needs], np.int64)), np.array(reads, np.bool_)
 
 
 class _Ends(NamedTuple):
@@ -135,6 +148,7 @@ class RunStatus:
         self.record = record
         self.plans = plans
         self.edges = Edges(plans, record.nodes)
+        self.outputs = plans.outputs if isinstance(plans, Plans) else frozenset(node for node, plan in plans.items() if plan.is_output)
         self._rows: dict[StageId, tuple[tuple[NodeId, ...], Rows]] = {}
         self._writer = writer
         self.fails_fast = on_error == "fail_fast"
@@ -165,12 +179,12 @@ class RunStatus:
     def is_needed(self, node: NodeId) -> bool:
         """Return whether the user, or a node that has not ended, still has to read the value."""
         readers = self.edges.readers[node]
-        return self.plans[node].is_output or any(self.record.nodes[reader].state not in NODE_ENDS for reader in readers)
+        return node in self.outputs or any(self.record.nodes[reader].state not in NODE_ENDS for reader in readers)
 
     def leaving(self, stage: StageRecord) -> NDArray[np.bool_]:
         """Return which values of a stage have a reader outside its mesh: the user, or a node that is or may be placed elsewhere."""
         nodes = self.record.nodes
-        leaves = np.fromiter((self.plans[node].is_output for node in stage.nodes), dtype=np.bool_, count=len(stage.nodes))
+        leaves = np.fromiter((node in self.outputs for node in stage.nodes), dtype=np.bool_, count=len(stage.nodes))
         edges = self.edges.of(self.rows(stage))
         outside = edges.is_read & ~nodes.are(nodes.columns.state[edges.rows], NODE_ENDS) & ~nodes.on_mesh(edges.rows, stage.mesh)
         leaves[edges.places[outside]] = True

@@ -19,12 +19,15 @@ from dag.spec.graph import Graph, topological_order
 from dag.spec.strict_json import pointer
 from mesh.core.counting import counted
 from mesh.core.ids import NodeId
+from mesh.stages.call_shapes import INPUTS_MAX
 
 NODES_MAX = 100_000
-EDGES_MAX = 1_000_000
+EDGES_MAX = INPUTS_MAX
 LITERAL_BYTES_MAX = 256 * 1024
 #: Limit on the bytes of all parameters, counted at each use: a small body must not become a large graph.
 FILLED_BYTES_MAX = 16 * 2**20
+#: Limit on the JSON of all arguments of a graph as columns, without plain values: nodes share it there, and each has its own when it runs.
+SHAPE_BYTES_MAX = 64 * 2**20
 
 #: Pattern of node ids and of names of outputs and parameters, which become parts of file names, URLs and Redis fields.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:\[\]-]{0,199}")

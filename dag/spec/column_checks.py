@@ -20,6 +20,7 @@ from dag.spec.checks import (
     LITERAL_BYTES_MAX,
     NAMES,
     NODES_MAX,
+    SHAPE_BYTES_MAX,
     UNNAMED_BLOB,
     HeadChecks,
     Problem,
@@ -34,7 +35,7 @@ from dag.spec.strict_json import is_writable, pointer, read_with_doubles
 from mesh.core.counting import counted
 from mesh.core.ids import NodeId
 from mesh.stages.call_shapes import PLAIN, BadColumns, Shape, filled
-from mesh.stages.calls import Calls, Numbers, array_of
+from mesh.stages.calls import Calls, Numbers, array_of, json_of
 
 #: Characters of a wrong name, and wrong names, that a message shows.
 _SHOWN_MAX = 200
@@ -148,10 +149,11 @@ class ColumnChecks:
             if len(unused):
                 table = "options" if name == "kind" else f"{name}s"
                 raise SpecError(((f"/tables/{table}/{unused[0]}", "no node uses this entry; leave it out"),))
-        reads = np.array([each.inputs for each in shapes], np.int64)[shape]
-        if reads.sum() > EDGES_MAX:
-            raise SpecError((("/nodes", f"{counted(int(reads.sum()), 'edge')}; a graph has {EDGES_MAX} at most"),))
-        inputs = array_of(raw, "inputs", int(reads.sum()))
+        users = np.bincount(shape, minlength=len(shapes)).tolist()
+        reads = sum(each.inputs * used for each, used in zip(shapes, users, strict=True))
+        if reads > EDGES_MAX:
+            raise SpecError((("/nodes", f"{counted(reads, 'edge')}; a graph has {EDGES_MAX} at most"),))
+        inputs = array_of(raw, "inputs", reads)
         after = array_of(raw, "after")
         if len(after) % 2:
             raise SpecError((("/after", f"has {len(after)} numbers; it must have pairs"),))
@@ -161,7 +163,7 @@ class ColumnChecks:
         ordered = after[::2]
         if np.any(ordered[1:] < ordered[:-1]):
             raise SpecError((("/after", "the pairs must be in the order of their first numbers"),))
-        values = self._values(int(np.array([each.values for each in shapes], np.int64)[shape].sum()))
+        values = self._values(sum(each.values * used for each, used in zip(shapes, users, strict=True)))
         calls = Calls(
             ids=ids,
             functions=tuple(functions),
@@ -253,9 +255,10 @@ class _GraphChecks(HeadChecks):
         """Check each shape at the first node that has it. The literals of a shape count at each node that has it."""
         calls, first = self._calls, _first_users(self._calls.shape)
         counts = np.bincount(calls.shape).tolist()
-        size = 0
+        size = shape_size = 0
         for number, shape in enumerate(calls.shapes):
             place = first[number]
+            shape_size += len(json_of([shape.args, shape.kwargs])) * counts[number]
             where = pointer("/nodes", calls.ids[place])
             parts = [(f"{where}/args/{index}", form) for index, form in enumerate(shape.args)]
             parts += [(pointer(f"{where}/kwargs", name), form) for name, form in shape.kwargs.items()]
@@ -264,6 +267,9 @@ class _GraphChecks(HeadChecks):
             size += taken * counts[number]
         if size > FILLED_BYTES_MAX:
             self._send("/nodes", f"their arguments: {filled_words(size)}")
+        if shape_size > SHAPE_BYTES_MAX:
+            words = f"{shape_size / 2**20:.0f} MiB without plain values where nodes use them, {SHAPE_BYTES_MAX >> 20} MiB at most"
+            self._send("/nodes", f"their arguments: {words}; let one node return the repeated part, and read it with one $ref")
         large = [place for place, value in enumerate(calls.values) if type(value) is str and scalar_bytes(value) > LITERAL_BYTES_MAX]
         for place in large:
             node = int(np.searchsorted(calls.value_ptr, place, side="right")) - 1

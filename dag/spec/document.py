@@ -19,11 +19,15 @@ M = TypeVar("M", bound=BaseModel)
 
 #: Keys of nodes that the format reserves and that are not supported yet.
 _NOT_YET = frozenset({"map", "actor", "method", "of", "when"})
+#: Characters of the name of a function.
+CALL_CHARS_MAX = 1_000
 _FUNCTION_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def problem_of_call(text: str) -> str | None:
     """Return the problem with the name of a function, `module:qualname`."""
+    if len(text) > CALL_CHARS_MAX:
+        return f"{text[:200]!r}… has {len(text)} characters; the name of a function has {CALL_CHARS_MAX} at most"
     module, colon, qualname = text.partition(":")
     if not colon or not _FUNCTION_NAME.fullmatch(module) or not _FUNCTION_NAME.fullmatch(qualname):
         return f"{text[:200]!r} is not a function; write module:qualname, like ads.etl:split"

@@ -21,6 +21,9 @@ from mesh.core.values import StoredValue
 from mesh.stages.call_shapes import blobs_of
 from mesh.stages.spec import StageTasks, TaskKind, TaskSpec
 
+#: Characters of a function's name that a problem shows.
+_SHOWN_MAX = 200
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlan:
@@ -35,9 +38,11 @@ class NodePlan:
     is_output: bool = False
 
 
-def blobs_named_in(plans: Iterable[NodePlan]) -> frozenset[str]:
+def blobs_named_in(plans: Mapping[NodeId, NodePlan]) -> frozenset[str]:
     """Return the hashes of the pickled bytes of the nodes: functions, and arguments that JSON cannot carry."""
-    return frozenset(sha256 for plan in plans for sha256 in plan.task.blobs())
+    if isinstance(plans, Plans):
+        return plans.calls.blobs()
+    return frozenset(sha256 for plan in plans.values() for sha256 in plan.task.blobs())
 
 
 class Plans(Mapping[NodeId, NodePlan]):
@@ -45,12 +50,13 @@ class Plans(Mapping[NodeId, NodePlan]):
 
     Attributes:
         calls: The nodes as columns, in topological order.
+        outputs: The nodes whose values the user gets.
     """
 
     def __init__(self, spec: DagSpec) -> None:
         is_ordered = bool(np.all(spec.order == np.arange(len(spec.calls))))
         self.calls = spec.calls if is_ordered else spec.calls.take(spec.order)
-        self._outputs = {output.node for output in spec.outputs.values()}
+        self.outputs = frozenset(output.node for output in spec.outputs.values())
         self._kinds = [_kind_of(options.over(spec.defaults)) for options in spec.options]
         params = {name: escaped(value) for name, value in spec.params.items()}
         if params:
@@ -142,7 +148,7 @@ class Plans(Mapping[NodeId, NodePlan]):
             retries=kind.retries,
             retry_exceptions=kind.retry_exceptions,
             priority=kind.priority,
-            is_output=node in self._outputs,
+            is_output=node in self.outputs,
         )
 
 
@@ -269,7 +275,7 @@ def refused_functions(spec: DagSpec, patterns: tuple[str, ...], pickled_code: bo
     ]
     refused = np.array([each is not None for each in words])[calls.function] | np.array(sends_code)[calls.shape]
     problems: list[tuple[str, str]] = []
-    for at in np.nonzero(refused)[0].tolist():
+    for at in np.nonzero(refused)[0][:PROBLEMS_MAX].tolist():
         place, function = pointer("/nodes", calls.ids[at]), calls.function[at]
         if (problem := words[function]) is not None:
             problems.append((f"{place}/{'call' if calls.functions[function].startswith('call:') else 'function'}", problem))
@@ -279,7 +285,7 @@ def refused_functions(spec: DagSpec, patterns: tuple[str, ...], pickled_code: bo
         problems.append(
             ("/code/runtime_env", "the tenant may not bring its own environment, which is code; `pickled_code: true` would allow it")
         )
-    return tuple(problems)
+    return tuple(problems[:PROBLEMS_MAX])
 
 
 def _refused_call(function: str, patterns: tuple[str, ...], pickled_code: bool) -> str | None:
@@ -289,7 +295,7 @@ def _refused_call(function: str, patterns: tuple[str, ...], pickled_code: bool) 
     if any(_allows(pattern, name) for pattern in patterns):
         return None
     allowed = f"it allows {', '.join(patterns)}" if patterns else "it is empty"
-    return f"{name} is not on the tenant's list of functions; {allowed}"
+    return f"{name[:_SHOWN_MAX]} is not on the tenant's list of functions; {allowed}"
 
 
 def _allows(pattern: str, call: str) -> bool:

@@ -1,12 +1,36 @@
 """Common parts of both stage queues: bodies of inbox entries, the head of a spec, checks of claims."""
 
-from federation.dispatch import RESUMED_MAX, STAGE_MESSAGES, Claim, ClaimStatus, HeldClaim, QueuedStage
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import structlog
+
+from federation.dispatch import RESUMED_MAX, STAGE_MESSAGES, Claim, ClaimedStage, ClaimStatus, HeldClaim, QueuedStage
 from federation.errors import BatchTooLarge, StaleFence
 from mesh.core.ids import MeshId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.wire import encode
+from mesh.errors import RuntimeAdapterError
 from mesh.stages.messages import NodeOutput, StageEnded, StageLost, StageMessage, StageWaiting
 from mesh.stages.spec import StageSpec
+
+log = structlog.get_logger(__name__)
+#: Characters of an error that the log shows.
+_SHOWN_MAX = 500
+Row = TypeVar("Row")
+
+
+def readable(rows: Iterable[Row], claimed: Callable[[Row], ClaimedStage], mesh: MeshId) -> list[ClaimedStage]:
+    """Return the claims that can be decoded: a damaged stage must not stop the other stages of its mesh."""
+    found: list[ClaimedStage] = []
+    for row in rows:
+        try:
+            found.append(claimed(row))
+        except RuntimeAdapterError as damaged:
+            log.warning("a claimed stage is skipped: it cannot be decoded", mesh=mesh, why=str(damaged)[:_SHOWN_MAX])
+    return found
 
 
 def head_of(spec: StageSpec) -> QueuedStage:

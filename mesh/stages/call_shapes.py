@@ -22,6 +22,8 @@ from mesh.core.ids import NodeId
 Form = Any
 #: Types of a plain value.
 PLAIN = frozenset({str, int, float, bool, type(None)})
+#: Most inputs of a call.
+INPUTS_MAX = 1_000_000
 #: Shortest list of new inputs that is a `$list`.
 _LIST_MIN = 2
 
@@ -45,13 +47,39 @@ class Shape:
 
     @classmethod
     def checked(cls, args: Sequence[Form], kwargs: Mapping[str, Form]) -> Shape:
-        """Return the shape with its holes counted. Raises BadColumns."""
+        """Return the shape of a client with its holes counted. Raises BadColumns if equal arguments have a simpler shape."""
         holes = _Holes()
         for index, form in enumerate(args):
             holes.count(form, ("args", index))
         for name, form in kwargs.items():
             holes.count(form, ("kwargs", name))
         return cls(tuple(args), dict(kwargs), holes.inputs, holes.values)
+
+    @classmethod
+    def counted(cls, args: Sequence[Form], kwargs: Mapping[str, Form]) -> Shape:
+        """Return a shape that this project has made, with its holes counted; its arguments may be plain, as parameters are.
+
+        Raises:
+            BadColumns: It has too many inputs.
+        """
+        inputs = values = 0
+        pending: list[Form] = [*args, *kwargs.values()]
+        while pending:
+            part = pending.pop()
+            if type(part) is list:
+                pending.extend(part)
+            elif type(part) is dict:
+                if "$ref" in part:
+                    inputs = max(inputs, part["$ref"] + 1)
+                elif "$list" in part:
+                    inputs = max(inputs, sum(part["$list"]))
+                elif "$value" in part:
+                    values = max(values, part["$value"] + 1)
+                else:
+                    pending.extend(part.values())
+        if inputs > INPUTS_MAX:
+            raise BadColumns((), f"a call has {INPUTS_MAX} inputs at most, not {inputs}")
+        return cls(tuple(args), dict(kwargs), inputs, values)
 
 
 class _Holes:
@@ -99,6 +127,8 @@ class _Holes:
         is_pair = type(run) is list and len(run) == 2 and type(run[0]) is type(run[1]) is int  # noqa: PLR2004
         if len(part) > 1 or not is_pair or run[0] != self.inputs or run[1] < _LIST_MIN:
             raise BadColumns(steps, f'must be {{"$list": [{self.inputs}, count]}}: new inputs, {_LIST_MIN} or more')
+        if self.inputs + run[1] > INPUTS_MAX:
+            raise BadColumns(steps, f"a call has {INPUTS_MAX} inputs at most; give a smaller count")
         self.inputs += run[1]
 
 

@@ -237,7 +237,7 @@ def unpacked(raw: Mapping[str, Any], functions: Sequence[str], shapes: Sequence[
     calls = Calls(
         ids=ids,
         functions=tuple(functions),
-        shapes=tuple([Shape.checked(args, kwargs) for args, kwargs in shapes]),
+        shapes=tuple([Shape.counted(args, kwargs) for args, kwargs in shapes]),
         function=array_of(raw, "function", len(ids)),
         shape=array_of(raw, "shape", len(ids)),
         kind=array_of(raw, "kind", len(ids)),

@@ -195,7 +195,7 @@ class StageTasks(Sequence[TaskSpec]):
                 checkpoints=dict(decode(_CHECKPOINTS, raw["checkpoints"])) if "checkpoints" in raw else {},
                 text=text,
             )
-        except (binascii.Error, ValueError, TypeError, KeyError, IndexError, AttributeError, RuntimeAdapterError) as broken:
+        except (binascii.Error, ValueError, TypeError, LookupError, OverflowError, AttributeError, RuntimeAdapterError) as broken:
             raise ValueError(f"the tasks of a stage are damaged: {broken!r}") from None
 
     @classmethod

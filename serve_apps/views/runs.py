@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -14,7 +15,7 @@ from dag.run.run_events import RunEvent
 from dag.run.run_status import shown_state
 from dag.run.runs import RunRecord, RunSummary, StageRecord
 from dag.run.states import NodeState, StageState
-from dag.spec.spec import load
+from dag.spec.spec import DagSpec, load
 from mesh.core.ids import MeshId, NodeId
 from mesh.stages.messages import Failure
 from serve_apps.schemas.events import EventView
@@ -38,6 +39,8 @@ LISTED_MAX = 1_000
 PROGRESS_NAMED = 20
 #: Most blocked nodes named per reason.
 BLOCKED_NAMED = 5
+#: Graphs whose nodes were listed last.
+GRAPHS_KEPT = 4
 
 
 def run_line(summary: RunSummary) -> RunLine:
@@ -97,9 +100,15 @@ def nodes_view(record: RunRecord, state: NodeState | None, after: str, limit: in
     names = nodes.names if state is None else (node.node for node in nodes.among(state))
     found = sorted(name for name in names if name > after)
     page = found[:limit]
-    spec = load(record.spec) if page else None
+    spec = _graph(record.spec) if page else None
     needs = {name: [need for needs in spec.needs_of(name) for need in needs] for name in page} if spec is not None else {}
     return NodesView(nodes=[_node_view(nodes[name], needs[name]) for name in page], next=page[-1] if len(found) > limit else None)
+
+
+@lru_cache(maxsize=GRAPHS_KEPT)
+def _graph(kept: bytes) -> DagSpec:
+    """Return a graph; a client asks for all pages of one graph, one after another."""
+    return load(kept)
 
 
 def event_view(event: RunEvent) -> EventView:

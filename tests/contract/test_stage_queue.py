@@ -30,7 +30,10 @@ from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.values import Encoding, StoredValue
 from mesh.core.wire import decode
+from mesh.errors import MeshError
 from mesh.preemption.stage_preemption import PreemptionPolicy
+from mesh.stages.call_shapes import Shape
+from mesh.stages.calls import Calls, numbers
 from mesh.stages.messages import (
     Failure,
     InputLost,
@@ -42,7 +45,7 @@ from mesh.stages.messages import (
     StageStarted,
     StageWaiting,
 )
-from mesh.stages.spec import StageSpec, TaskSpec
+from mesh.stages.spec import StageSpec, StageTasks, TaskKind, TaskSpec
 
 CPU, LAB, RUN = FlavorName("cpu"), TenantPath("lab"), RunId("run-1")
 WEST, EAST = MeshId("west"), MeshId("east")
@@ -326,6 +329,18 @@ def test_claims_of_returns_current_claims(store, west):
     assert [held.claim for held in store.queue.claims_of(west.session)] == [second]
     west.leave()
     assert store.queue.claims_of(west.session) == ()
+
+
+def test_claims_of_skips_a_damaged_stage(store, west):
+    first = claimed(store, west, ONE)
+    one = numbers((0,))
+    calls = Calls((NodeId("a"),), ("call:m:f",), (Shape((), {}),), function=one, shape=one, kind=one, inputs=numbers(()))
+    damaged = StageTasks(calls, (TaskKind(),), attempts={}, exported=frozenset(), checkpoints={}, text="damaged")
+    store.queue.submit(WEST, replace(spec(TWO), tasks=damaged))
+    pay(west)
+    with pytest.raises(MeshError):
+        take(store, west, TWO)
+    assert [held.claim for held in store.queue.claims_of(west.session)] == [first]
 
 
 # ---- report

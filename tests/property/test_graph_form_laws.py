@@ -9,27 +9,34 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgpack
+import numpy as np
+import pytest
 from examples_of_laws import examples
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dag.errors import SpecError
+from dag.run.machine import RunMachine
 from dag.run.node_facts import KeptCheckpoint
 from dag.run.node_table import NodeTable
+from dag.run.run_status import Edges
 from dag.run.runs import RunRecord, StageRecord
 from dag.run.sending import spec_of
 from dag.spec.columns import KEYS
-from dag.spec.plans import nodes_by_kind, plans_of
+from dag.spec.plans import Plans, nodes_by_kind, plans_of
 from dag.spec.spec import DagSpec, digest, kept_form, load, outputs_of, parse, parse_columns
-from mesh.core.ids import MeshId, RunId, StageId, TenantPath
+from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.values import Encoding, StoredValue
 from mesh.core.wire import decode, encode
-from mesh.stages.spec import StageSpec
+from mesh.stages.spec import StageSpec, StageTasks
 
 CODE = b"pickled code"
 SHA = hashlib.sha256(CODE).hexdigest()
 
 plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5)
+literals = st.recursive(
+    plain, lambda below: st.lists(below, max_size=3) | st.dictionaries(st.text(max_size=3), below, max_size=2), max_leaves=4
+)
 keys = st.text(max_size=3).map(lambda key: f"${key}" if key.startswith("$") else key)
 options = st.fixed_dictionaries(
     {},
@@ -100,7 +107,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     """Draw a valid graph as JSON; its nodes stand in the order of their needs, or turned round."""
     drawn = draw(drawn_nodes)
     ids = [f"n{place}{draw(st.sampled_from(['', '.x', ':[1]']))}" for place in range(len(drawn))]
-    params = draw(st.dictionaries(st.sampled_from(["p", "q"]), plain, max_size=2))
+    params = draw(st.dictionaries(st.sampled_from(["p", "q"]), literals, max_size=2))
     nodes: dict[str, Any] = {}
     for place, fields in enumerate(drawn):
         earlier = ids[:place]
@@ -245,3 +252,40 @@ def test_a_message_with_a_changed_column_does_no_harm(document, data):
     else:
         parts[name] = data.draw(numbers | texts.map(lambda value: json.dumps(value).encode()))
     refused_or_right(msgpack.packb(parts))
+
+
+@settings(max_examples=examples(120))
+@given(literals, st.booleans())
+@example(1, True)
+@example({"$ref": [None, {"$value": 0}]}, True)
+def test_a_stage_with_a_parameter_can_be_read(value, is_whole):
+    form = {"$param": "p"} if is_whole else [{"$param": "p"}, {"k": {"$param": "p"}}]
+    nodes = {"a": {"call": "m:f", "args": [form, 7], "kwargs": {"k": form}}}
+    plans = plans_of(parse(body_of({"spec": "dag/1", "params": {"p": value}, "nodes": nodes, "outputs": {"r": {"$ref": "a"}}})))
+    tasks = plans.tasks_of((NodeId("a"),), attempts={}, exported=(), checkpoints={})
+    assert StageTasks.of_text(tasks.as_text()) == tasks
+
+
+@settings(max_examples=examples(120))
+@given(documents())
+def test_columns_and_rows_have_the_same_edges(document):
+    plans = plans_of(parse(body_of(document)))
+    table = NodeTable(parse(body_of(document)).nodes)
+    columns, rows = Edges(plans, table), Edges(dict(plans), table)
+    assert (columns.order.tolist(), columns.needs, columns.followers, columns.readers) == (
+        rows.order.tolist(),
+        *(rows.needs, rows.followers, rows.readers),
+    )
+    every = np.arange(len(table))
+    for mine, other in ((columns.to(every), rows.to(every)), (columns.of(every), rows.of(every))):
+        assert [part.tolist() for part in mine] == [part.tolist() for part in other]
+    assert columns.needs == {node: (*plan.task.inputs, *plan.task.after) for node, plan in plans.items()}
+
+
+def test_a_run_begins_without_a_plan_per_node(monkeypatch):
+    nodes = {"a": {"call": "m:f"}, "b": {"call": "m:f", "args": [{"$ref": "a"}]}}
+    plans = plans_of(parse(body_of({"spec": "dag/1", "nodes": nodes, "outputs": {"r": {"$ref": "b"}}})))
+    monkeypatch.setattr(Plans, "__getitem__", lambda *_: pytest.fail("a plan was made"))
+    record = RunRecord(run=RunId("r"), tenant=TenantPath("acme"), digest="", spec=b"")
+    machine = RunMachine(record, plans, runtime_env={}, on_error="continue")
+    assert machine.unplaced(0)

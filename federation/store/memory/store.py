@@ -39,6 +39,7 @@ from federation.store.inbox_entries import (
     ended,
     head_of,
     lost,
+    readable,
     refuse_foreign,
     refuse_many,
     waiting_for,
@@ -374,7 +375,7 @@ class MemoryStore(MemoryLedger):
         """Return claims as `StageQueue.claims_of`, in the order of the claims."""
         with self._changed:
             claims = self._claims[session.mesh].items() if self._is_current(session) else ()
-            return tuple(_claimed(claim, self._stages[stage]) for stage, claim in claims)
+            return tuple(readable(claims, lambda row: _claimed(row[1], self._stages[row[0]]), session.mesh))
 
     def take_back_overdue(self, limit: int = 200) -> tuple[StageId, ...]:
         with self._changed:

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import redis
@@ -25,7 +26,16 @@ from federation.dispatch import (
 )
 from federation.errors import EarlierReportsLost, LeaseLost, LedgerRecovering, LedgerUninitialised, StaleFence, TooManyClaims
 from federation.leases import Lease, Session
-from federation.store.inbox_entries import claim_status_of, closing_state, ended, head_of, refuse_foreign, refuse_many, waiting_for
+from federation.store.inbox_entries import (
+    claim_status_of,
+    closing_state,
+    ended,
+    head_of,
+    readable,
+    refuse_foreign,
+    refuse_many,
+    waiting_for,
+)
 from federation.store.lease_rows import kind_of
 from federation.store.redis.client import answer_s_max
 from federation.store.redis.keys import Keys
@@ -134,7 +144,8 @@ class RedisStageQueue:
             rows = self._scripts.call("claims_of", session.mesh, session.incarnation)
         except LedgerUninitialised:
             return ()
-        return tuple(sorted((_claimed(session, row) for row in rows), key=lambda claimed: claimed.claim.token))
+        claims = readable(rows, partial(_claimed, session), session.mesh)
+        return tuple(sorted(claims, key=lambda claimed: claimed.claim.token))
 
     def take_back_overdue(self, limit: int = 200) -> tuple[StageId, ...]:
         _, taken = self._scripts.call("take_back_overdue", limit)

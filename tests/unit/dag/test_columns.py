@@ -162,10 +162,25 @@ def tables(**changes: Any) -> bytes:
             id="a value inside an argument",
         ),
         pytest.param(
-            {"tables": tables(shapes=[[[{"$list": [0, 2_000_000]}], {}]]), "shape": u32(0, 0, 0, 0)},
+            {"tables": tables(shapes=[[[{"$list": [0, 300_000]}], {}]]), "shape": u32(0, 0, 0, 0)},
             "/nodes",
             "edges; a graph has 1000000 at most",
             id="a small list of very many inputs",
+        ),
+        *(
+            pytest.param(
+                {"tables": tables(shapes=[[[{"$list": [0, count]}], {}]]), "shape": u32(0, 0, 0, 0)},
+                "/tables/shapes/0/args/0",
+                "a call has 1000000 inputs at most",
+                id=f"a list of {count} inputs",
+            )
+            for count in (2**62, 2**63)
+        ),
+        pytest.param(
+            {"tables": tables(shapes=[[[{"$list": [0, 999_999]}, {"$list": [999_999, 2]}], {}]]), "shape": u32(0, 0, 0, 0)},
+            "/tables/shapes/0/args/1",
+            "a call has 1000000 inputs at most",
+            id="two lists of too many inputs together",
         ),
     ],
 )
@@ -211,3 +226,12 @@ def test_few_bytes_may_not_become_a_large_graph():
     )
     ((place, words),) = problems_of(replace(small, calls=many).packed())
     assert (place, "19 MiB where they are used, 16 MiB at most" in words) == ("/nodes", True)
+
+
+@pytest.mark.parametrize("part", [pytest.param({"$ref": 0}, id="a node"), pytest.param({"$uri": "s3://a"}, id="an address")])
+def test_a_shared_shape_may_not_become_a_large_graph(part):
+    nodes = {f"n{index}": {"call": "m:f", "args": [{"$ref": f"n{max(0, index - 1)}"}] if index else []} for index in range(401)}
+    small = parse(json.dumps({**DOCUMENT, "params": {}, "nodes": nodes, "outputs": {"r": {"$ref": "n1"}}}).encode()).columns
+    shapes = tuple(replace(shape, args=([{"$ref": 0}, *[part] * 20_000],)) if shape.inputs else shape for shape in small.calls.shapes)
+    ((place, words),) = problems_of(replace(small, calls=replace(small.calls, shapes=shapes)).packed())
+    assert (place, "without plain values where nodes use them, 64 MiB at most; let one node" in words) == ("/nodes", True)

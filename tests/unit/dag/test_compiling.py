@@ -18,7 +18,7 @@ from dag.client.compiling import compile_columns, compile_graph
 from dag.client.writing import BLOB_BYTES_MAX
 from dag.errors import CycleError, GraphTypeError, NotSerializable, SpecError
 from dag.spec.plans import plans_of, refused_functions, refused_priorities
-from dag.spec.spec import DagSpec, parse, parse_columns
+from dag.spec.spec import PROBLEMS_MAX, DagSpec, parse, parse_columns
 from dag.store.client_access import Access
 from dag.store.remote import Client
 from mesh.core.resources import ResourceSet
@@ -467,6 +467,17 @@ def test_an_empty_list_allows_nothing_and_says_so():
 def test_priorities_above_a_tenants_bound_are_refused(options, defaults, bound, places):
     spec = parsed(nodes={"a": {"call": "m:f", "options": options}}, defaults=defaults)
     assert [place for place, _ in refused_priorities(spec, "acme", bound)] == places
+
+
+def test_the_problems_with_functions_are_few_and_short():
+    nodes = {f"n{number}": {"call": f"m:{'f' * 900}"} for number in range(PROBLEMS_MAX + 1)}
+    problems = refused_functions(parsed(nodes=nodes, outputs={"r": {"$ref": "n0"}}), (), True)
+    assert (len(problems), max(len(words) for _, words in problems) < 300) == (PROBLEMS_MAX, True)
+
+
+def test_a_function_with_a_very_long_name_is_refused():
+    with pytest.raises(SpecError, match="has 1002 characters; the name of a function has 1000 at most"):
+        parsed(nodes={"a": {"call": f"m:{'f' * 1000}"}})
 
 
 def test_pickled_code_needs_the_right_wherever_it_hides():

@@ -9,6 +9,7 @@ from machine_bed import NOW_MS, Driven
 
 from dag.function_times import RunTimes
 from dag.moving import BEGIN_MS, stages_to_move
+from dag.parting import WORK_MS_MIN
 from dag.planning import place
 from dag.run.events import NodesPlaced, Placement, StagesMoved
 from dag.run.states import StageState
@@ -31,10 +32,10 @@ def snapshot_of(*meshes):
     return FederationSnapshot(at_ms=LATER_MS, tree=TREE, meshes=meshes)
 
 
-def parted(*, parts=4, labels=()):
+def parted(*, parts=4, labels=(), **fields):
     """Return a run with a fan in parts of ten nodes on one mesh, of which the mesh has begun the first."""
     nodes = [f"n{number}:" for number in range(10 * parts)]
-    run = Driven(*nodes, **{f"n{number}": {"labels": dict(labels)} for number in range(len(nodes))})
+    run = Driven(*nodes, **{f"n{number}": {"labels": dict(labels)} for number in range(len(nodes))} | fields)
     placed = {f"n{number}": Placement(mesh="east", why="", part=number // 10) for number in range(len(nodes))}
     run.take(NodesPlaced(placements=placed))
     run.start("n0")
@@ -88,6 +89,29 @@ def test_parts_do_not_move_to(other, fields):
 def test_parts_do_not_move_to_a_mesh_that_refuses_them():
     east = mesh("east", used=4, waiting=3, zone="east")
     assert moved(parted(labels=[("zone", "east")]), east, mesh("west", zone="west")) == []
+
+
+def mostly_refused(*, run_ms=2_000):
+    """Return the parts that move of a run whose second half has a part that the dry mesh refuses in part."""
+    run = parted(n25={"labels": {"zone": "east"}})
+    return moved(run, mesh("east", used=4, waiting=3, zone="east"), mesh("west", zone="west"), run_ms=run_ms)
+
+
+def test_a_part_with_a_refused_node_does_not_move():
+    assert mostly_refused() == ["n30"]
+
+
+def test_only_the_work_that_moves_must_be_worth_it():
+    too_little_for_one = WORK_MS_MIN // 10 - 1
+    assert mostly_refused(run_ms=too_little_for_one) == []
+
+
+def test_a_node_moves_once_at_most():
+    run = parted(parts=2)
+    run.take(StagesMoved(stages=(run.stage("n10").stage,)))
+    run.take(NodesPlaced(placements={f"n{number}": Placement(mesh="east", why="") for number in range(10, 20)}))
+    assert run.stage("n10").state is StageState.QUEUED
+    assert moved(run, FULL, DRY, now_ms=10 * LATER_MS) == []
 
 
 def test_nodes_of_a_moved_stage_get_a_new_attempt():

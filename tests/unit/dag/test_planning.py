@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from dag import sharing_out
 from dag.function_times import RunTimes
 from dag.planning import place
 from dag.spec.plans import NodePlan
@@ -230,6 +231,11 @@ def test_a_fan_of_a_thousand_is_shared_out_by_slots():
     counts, parts = shared(fan(1_000), mesh("east", cpus=8), mesh("west", cpus=4), mesh("full", cpus=4, used=4, alive=False))
     assert counts == {"east": 668, "west": 332}  # 83 rounds of twelve, and four more.
     assert max(parts.values()) <= 84
+
+
+def test_a_graph_with_too_many_choices_is_not_shared_out(monkeypatch):
+    monkeypatch.setattr(sharing_out, "CHOICES_MAX", 1_999)
+    assert shared(fan(1_000), mesh("east", cpus=8), mesh("west", cpus=4))[0] == {"east": 1_000}
 
 
 def test_room_that_is_in_use_counts_less():

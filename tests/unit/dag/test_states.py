@@ -1,9 +1,11 @@
-"""Tables of the states of runs, stages and nodes."""
+"""Tables of the states of runs, stages and nodes, and of the nodes of a run."""
 
 from __future__ import annotations
 
 import pytest
 
+from dag.run.node_facts import PART_ROWS
+from dag.run.node_table import NodeTable
 from dag.run.states import (
     NODE_ENDS,
     NODE_TRANSITIONS,
@@ -61,3 +63,19 @@ def test_the_ends_are_those_that_people_know():
 @pytest.mark.parametrize("kind", [RunState, StageState, NodeState])
 def test_the_word_on_the_wire_is_the_name(kind):
     assert all(state.value == state.name for state in kind)
+
+
+@pytest.mark.parametrize(
+    ("before", "parts"),
+    [
+        pytest.param(3, {0}, id="in a part"),
+        pytest.param(PART_ROWS, set(), id="behind a whole part"),
+        pytest.param(PART_ROWS + 1, {1}, id="in the second part"),
+    ],
+)
+def test_nodes_that_are_added_change_a_partial_part(before, parts):
+    table = NodeTable(f"n{number}" for number in range(before))
+    table.take_changes()
+    table.add(["more"])
+    changes = table.take_changes()
+    assert (changes.has_grown, changes.parts) == (True, parts)

@@ -13,13 +13,14 @@ from dag.backlog import BacklogLimits
 from dag.errors import BacklogFull, KeyConflict
 from dag.run.states import NodeState, RunState
 from dag.spec.columns import MEDIA_TYPE
-from dag.spec.spec import parse
+from dag.spec.spec import load, parse
 from federation.durability import Durability
 from federation.store.memory.durability import MemoryDurability
 from mesh.core.ids import RunId
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
 from serve_apps.gateway_fixtures import ACME, RESEARCH, RIVAL, SALES, GatewayWorld, spec_of
+from serve_apps.views import runs
 
 
 @pytest.fixture
@@ -230,6 +231,15 @@ def test_nodes_come_in_pages_and_by_state(world):
     assert http.get(f"/v1/runs/{run}/nodes", params={"state": "FAILED"}).json()["nodes"] == []
     wrong = http.get(f"/v1/runs/{run}/nodes", params={"state": "BROKEN", "limit": 0})
     assert (wrong.status_code, code_of(wrong), len(wrong.json()["error"]["problems"])) == (422, "invalid_parameters", 2)
+
+
+def test_pages_of_nodes_read_their_graph_once(world, monkeypatch):
+    loaded = []
+    monkeypatch.setattr(runs, "load", lambda kept: loaded.append(kept) or load(kept))
+    run = submitted(world, "once1", "once2")
+    http = world.http()
+    pages = [http.get(f"/v1/runs/{run}/nodes", params={"limit": 1, "after": after}).json() for after in ("", "once1")]
+    assert ([page["nodes"][0]["node"] for page in pages], len(loaded)) == (["once1", "once2"], 1)
 
 
 def test_events_stream_with_their_numbers_and_resume_after_one(world):
