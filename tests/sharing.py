@@ -31,6 +31,7 @@ SHARED = {
     "tests/integration/test_jobs_on_ray.py": "two_nodes",
     "tests/integration/test_mesh_docs.py": "two_nodes",
     "tests/integration/test_mesh_observed.py": "two_nodes",
+    "tests/integration/test_output_of_dead_workers.py": "two_nodes",
     "tests/integration/test_process_reuse.py": "two_nodes",
     "tests/integration/test_supervisor.py": "two_nodes",
     "tests/integration/test_supervisor_recovery.py": "two_nodes",
@@ -43,6 +44,7 @@ SHARED = {
     "tests/integration/test_example_jobs.py": "ray_cluster",
     "tests/integration/test_failed_starts.py": "ray_cluster",
     "tests/integration/test_idle_runners.py": "ray_cluster",
+    "tests/integration/test_node_output.py": "ray_cluster",
     "tests/integration/test_outside_groups.py": "ray_cluster",
     "tests/integration/test_placement.py": "ray_cluster",
     "tests/integration/test_ray_thread.py": "ray_cluster",
@@ -51,6 +53,7 @@ SHARED = {
     "tests/integration/test_runner_checkpoints.py": "ray_cluster",
     "tests/integration/test_slots_on_ray.py": "ray_cluster",
     "tests/integration/test_watchdog.py": "ray_cluster",
+    "tests/integration/test_workers.py": "ray_cluster",
 }
 
 

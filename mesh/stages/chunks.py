@@ -6,8 +6,8 @@ the graph: a task joins whose needs are all in the chunk, so a chain needs no ca
 keep tasks from other slots, so it stops early.
 
 Run times are guesses. So the worker looks after itself: once a task has run for `STALL_MS`, the worker reports what is done before it and
-gives the rest back. A chunk that is lost with its worker is run again; the task that was running at the death runs alone, so that it costs
-no other task another death, and fails at its second death.
+gives the rest back. The task that was running when a worker died fails: its next run is another attempt. The rest of the chunk is run
+again. If nobody knows which task was running, each runs alone, so that none costs another one its attempt.
 
 Source: task fusing and batching as dask's `fuse` and Nomad's batch evaluation do it, by measured run times in place of fixed sizes.
 """
@@ -37,8 +37,6 @@ START_MS = 50.0
 FUNCTIONS_MAX = 1_024
 #: Weight of the newest median in the expected run time.
 _NEWEST = 0.3
-#: Deaths of its worker after which a task fails.
-DEATHS_MAX = 2
 #: Deaths of workers that ran no task, until a task succeeds, after which each task counts as the culprit of the next.
 IDLE_DEATHS_MAX = 5
 
@@ -98,7 +96,6 @@ class ChunkScheduler:
     machine: StageMachine
     habits: Habits
     chunks: dict[int, Chunk] = field(default_factory=dict)
-    _deaths: dict[NodeId, int] = field(default_factory=dict)
     _alone: set[NodeId] = field(default_factory=set)
     _idle_deaths: int = 0
 
@@ -192,16 +189,8 @@ class ChunkScheduler:
             is_known = self._idle_deaths <= IDLE_DEATHS_MAX
         if not is_known and len(chunk.left) == 1:
             (culprit,) = chunk.left
-        fails = None
-        if culprit is not None and culprit in chunk.left:
-            self._deaths[culprit] = self._deaths.get(culprit, 0) + 1
-            if chunk.running == culprit or self._deaths[culprit] >= DEATHS_MAX:
-                # One that is known to run has a report of its start: its next run is another attempt.
-                del chunk.left[culprit]
-                fails = culprit
-            else:
-                self._alone.add(culprit)
-        elif not is_known:
+        fails = culprit if culprit is not None and self._leaves(chunk, culprit) else None
+        if fails is None and not is_known:
             self._alone.update(chunk.left)
         self._take_back(chunk, list(chunk.left))
         return fails if fails is not None and self._is_submitted(fails) else None

@@ -86,7 +86,9 @@ class RunnerLog:
         """Take what the runner reports within this time."""
         for stage, _, messages, blobs, _ in ray.get(self.actor.next_batch.remote(wait_s)):
             heard = [decode(RUNNER_MESSAGE, message) for message in messages]
-            self.output.setdefault(stage, []).extend(message for message in heard if isinstance(message, NodeOutput))
+            output = [message for message in heard if isinstance(message, NodeOutput)]
+            if output:
+                self.output.setdefault(stage, []).extend(output)
             others = (message for message in heard if not isinstance(message, NodeOutput))
             self.messages.setdefault(stage, []).extend(single(others, self.nodes[stage]))
             self.blobs.update(blobs)

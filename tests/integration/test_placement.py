@@ -127,5 +127,5 @@ def test_tasks_that_ask_for_nothing_run_in_a_group_of_nothing(pool, runner_log, 
 
 def test_a_task_that_no_slot_could_hold_fails_with_words(pool, runner_log, task):
     group = pool.take(HALF, 1)
-    stage = runner_log.start(task("a", "call:builtins:int", 1, resources=WHOLE), run="too-large", group=group)
+    stage = runner_log.start(task("a", "call:builtins:int", 1, resources=WHOLE, ray_options={"max_calls": 1}), run="too-large", group=group)
     assert "cannot fit into any bundles" in runner_log.end(stage)["a"].failure.message

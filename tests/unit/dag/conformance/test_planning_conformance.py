@@ -12,7 +12,7 @@ import pytest
 
 from dag.conformance.__main__ import main
 
-SHARED = Path(__file__).parents[5].parent / "shared"
+SHARED = Path(__file__).parents[5] / "shared"
 TOPCUOGLU: dict[str, Any] = {
     "name": "topcuoglu2002-fig2",
     "w": [

@@ -17,7 +17,7 @@ from dag.workflows.trace_graph import ACCOUNT, TraceScale, expected_account, tra
 from dag.workflows.wfformat import Workflow, read_workflow
 from serve_apps.cli.trace_task import replay_task
 
-SHARED = Path(__file__).parents[5].parent / "shared" / "workflows"
+SHARED = Path(__file__).parents[5] / "shared" / "workflows"
 SCALE = TraceScale(time=0, bytes=0.5)
 
 
