@@ -59,7 +59,7 @@ class OutputReporter:
     run_log: RunLog | None
     clock: Clock
     _waiting: deque[_Waiting] = field(default_factory=deque)
-    _failed: list[_Waiting] = field(default_factory=list)  #: Of the last call, if it failed; the store may have taken it.
+    _failed: list[_Waiting] = field(default_factory=list)  #: Output of the last call, if it failed; the store may have taken it.
     _size: int = 0
     _rests_until_ms: int = 0
     _next_ms: int = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from mesh.core.counting import counted
 from mesh.core.ids import NodeId, RunId, StageId
 from mesh.core.values import StoredValue
 from mesh.ray.worker.execution import TaskFault
@@ -81,7 +82,7 @@ class ChunkReport(NamedTuple):
             or not least <= self.running < tasks
             or len(self.worker) > WORKER_CHARS_MAX
         ):
-            raise ValueError(f"a worker reports what a chunk of {tasks} tasks cannot do")
+            raise ValueError(f"a worker reports what a chunk of {counted(tasks, 'task')} cannot do")
 
 
 class WorkerSite(NamedTuple):
