@@ -13,6 +13,7 @@ from dag.spec.checks import Problem, similar_to
 from dag.spec.forms import SHA256
 from dag.spec.options import GangOptions, NodeOptions, at_submission, words_of
 from dag.spec.strict_json import pointer
+from mesh.core.counting import counted
 from mesh.core.printable import check_printable
 
 M = TypeVar("M", bound=BaseModel)
@@ -27,7 +28,7 @@ _FUNCTION_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 def problem_of_call(text: str) -> str | None:
     """Return the problem with the name of a function, `module:qualname`."""
     if len(text) > CALL_CHARS_MAX:
-        return f"{text[:200]!r}… has {len(text)} characters; the name of a function has {CALL_CHARS_MAX} at most"
+        return f"{text[:200]!r}… has {counted(len(text), 'character')}; the name of a function has {CALL_CHARS_MAX} at most"
     module, colon, qualname = text.partition(":")
     if not colon or not _FUNCTION_NAME.fullmatch(module) or not _FUNCTION_NAME.fullmatch(qualname):
         return f"{text[:200]!r} is not a function; write module:qualname, like ads.etl:split"

@@ -476,7 +476,7 @@ def test_the_problems_with_functions_are_few_and_short():
 
 
 def test_a_function_with_a_very_long_name_is_refused():
-    with pytest.raises(SpecError, match="has 1002 characters; the name of a function has 1000 at most"):
+    with pytest.raises(SpecError, match="has 1,002 characters; the name of a function has 1000 at most"):
         parsed(nodes={"a": {"call": f"m:{'f' * 1000}"}})
 
 
