@@ -7,7 +7,6 @@ The object of the meshes may also stand alone; the links then have their default
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
@@ -15,7 +14,7 @@ from typing import Any
 from zlib import crc32
 
 from dag.errors import SpecError
-from dag.workflows.wfformat import Workflow
+from dag.workflows.wfformat import Workflow, read_json
 from mesh.core.near_names import nearest
 
 #: Links between meshes, where the file gives none.
@@ -127,15 +126,11 @@ def by_type(workflow: Workflow, meshes: MeshSet) -> tuple[str, ...]:
 
 
 def _parsed(body: bytes, example: str) -> Any:
-    try:
-        return json.loads(body.decode("utf-8-sig"))
-    except UnicodeDecodeError as wrong:
-        problem = f"byte {wrong.start} is not UTF-8; save the file as UTF-8"
-    except json.JSONDecodeError as wrong:
-        problem = f"line {wrong.lineno}, column {wrong.colno}: not JSON: {wrong.msg}; write an object like {example}"
-    except (RecursionError, ValueError) as wrong:
-        problem = f"JSON cannot be read: {wrong}; write an object like {example}"
-    raise SpecError((("", problem),))
+    remedy = f"write an object like {example}"
+    value, problem = read_json(body, remedy, remedy)
+    if problem:
+        raise SpecError((("", problem),))
+    return value
 
 
 def _is_positive(value: object) -> bool:

@@ -112,15 +112,27 @@ def _plain(body: bytes) -> bytes:
 
 
 def _parsed(plain: bytes) -> Any:
+    value, problem = read_json(plain, "give a WfFormat file, as .json or .json.gz", "use fewer levels and shorter numbers")
+    if problem:
+        raise WorkflowError((("", problem),))
+    return value
+
+
+def read_json(data: bytes, remedy: str, simpler: str) -> tuple[Any, str]:
+    """Return the value that a file holds as JSON, and the problem with it; empty: none.
+
+    Args:
+        remedy: Advice for a file that is not JSON.
+        simpler: Advice for JSON that cannot be read.
+    """
     try:
-        return json.loads(plain.decode("utf-8-sig"))
+        return json.loads(data.decode("utf-8-sig")), ""
     except UnicodeDecodeError as wrong:
-        problem = f"byte {wrong.start} is not UTF-8; save the file as UTF-8"
+        return None, f"byte {wrong.start} is not UTF-8; save the file as UTF-8"
     except json.JSONDecodeError as wrong:
-        problem = f"line {wrong.lineno}, column {wrong.colno}: not JSON: {wrong.msg}; give a WfFormat file, as .json or .json.gz"
+        return None, f"line {wrong.lineno}, column {wrong.colno}: not JSON: {wrong.msg}; {remedy}"
     except (RecursionError, ValueError) as wrong:
-        problem = f"JSON cannot be read: {wrong}; use fewer levels and shorter numbers"
-    raise WorkflowError((("", problem),)) from None
+        return None, f"JSON cannot be read: {wrong}; {simpler}"
 
 
 class _Reader:

@@ -101,7 +101,7 @@ class StageAdmission:
         return self._room.reserved
 
     def is_behind(self, workload: Workload) -> bool:
-        """Does `strict_order` make it wait for others of its tenant?"""
+        """Return whether `strict_order` makes the workload wait for others of its tenant."""
         return self._waiting.is_behind(workload)
 
     def is_asked(self, decision: AcquireLease) -> bool:

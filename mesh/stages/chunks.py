@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mesh.core.ids import NodeId
+from mesh.stages.slot_window import FUNCTIONS_MAX, RunTimes
 from mesh.stages.spec import TaskSpec
 from mesh.stages.stage_machine import StageMachine, StageTaskState
 
@@ -33,8 +34,6 @@ STALL_MS = 20.0
 LATE_MS = 2 * FULL_MS
 #: Expected work for one worker that is worth the start of another; milliseconds.
 START_MS = 50.0
-#: Functions whose run times are kept.
-FUNCTIONS_MAX = 1_024
 #: Weight of the newest median in the expected run time.
 _NEWEST = 0.3
 #: Deaths of workers that ran no task, until a task succeeds, after which each task counts as the culprit of the next.
@@ -45,20 +44,16 @@ class Habits:
     """Run times of the tenant's functions, and the functions that end a chunk."""
 
     def __init__(self) -> None:
-        self._expected_ms: dict[str, float] = {}
+        self._times = RunTimes(_NEWEST, 0.0)
         self._ending: set[str] = set()
 
     def note(self, function: str, took_ms: Sequence[float]) -> None:
         """Record runs of the function. Their median counts: one long run says little about the next."""
-        if len(self._expected_ms) >= FUNCTIONS_MAX and function not in self._expected_ms:
-            self._expected_ms.clear()
-        median = statistics.median(took_ms)
-        before = self._expected_ms.get(function, median)
-        self._expected_ms[function] = before + _NEWEST * (median - before)
+        self._times.note(function, statistics.median(took_ms))
 
     def of(self, function: str) -> float | None:
         """Return the expected run time in milliseconds; None: the function has not run."""
-        return self._expected_ms.get(function)
+        return self._times.of(function)
 
     def note_ending(self, function: str) -> None:
         """Record that a task of the function must be the last of its chunk: its value is large, or its code uses Ray."""

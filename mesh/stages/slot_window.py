@@ -41,9 +41,15 @@ def share_of(wanted: ResourceSet, slot: ResourceSet) -> int:
 
 
 class RunTimes:
-    """Expected run times of functions: moving averages, so that after one long run a function counts as long for a while."""
+    """Expected run times of functions: moving averages, so that after one long run a function counts as long for a while.
 
-    def __init__(self) -> None:
+    Args:
+        newest: Weight of the newest run.
+        least_ms: Expected for shorter functions; milliseconds.
+    """
+
+    def __init__(self, newest: float = _NEWEST, least_ms: float = TASK_MS_MIN) -> None:
+        self._newest, self._least_ms = newest, least_ms
         self._expected_ms: dict[str, float] = {}
 
     def note(self, function: str, took_ms: float) -> None:
@@ -51,12 +57,12 @@ class RunTimes:
         if len(self._expected_ms) >= FUNCTIONS_MAX and function not in self._expected_ms:
             self._expected_ms.clear()
         before = self._expected_ms.get(function, took_ms)
-        self._expected_ms[function] = before + _NEWEST * (took_ms - before)
+        self._expected_ms[function] = before + self._newest * (took_ms - before)
 
     def of(self, function: str) -> float | None:
         """Return the expected run time in milliseconds; None: the function has not run."""
         expected_ms = self._expected_ms.get(function)
-        return None if expected_ms is None else max(TASK_MS_MIN, expected_ms)
+        return None if expected_ms is None else max(self._least_ms, expected_ms)
 
 
 @dataclass(slots=True)

@@ -60,7 +60,7 @@ class WaitingKinds:
         return self._kinds.get(key) or Kind(key=key, crowds=self._crowds, rules=rules)
 
     def is_behind(self, workload: Workload) -> bool:
-        """Does `strict_order` make it wait for others of its tenant?"""
+        """Return whether `strict_order` makes the workload wait for others of its tenant."""
         return workload.offer.preemption.in_order and self._strict_queues.first(workload.offer.tenant) != workload.turn
 
     # -- queued workloads ----------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ class WorkloadState(str, Enum):
     GATHERING = "GATHERING"
     """Its victims are stopping; room that comes free in its pool is reserved for it, up to one slot."""
     RESERVED = "RESERVED"
-    """Has room; its lease is requested."""
+    """Room is reserved for it, and its lease is requested."""
     RUNNING = "RUNNING"
     """Started."""
 

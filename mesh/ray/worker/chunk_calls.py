@@ -86,7 +86,7 @@ class ChunkReport(NamedTuple):
 
 
 class WorkerSite(NamedTuple):
-    """Where a worker runs."""
+    """Place of a worker."""
 
     node: str  #: Ray's id of the node.
     pid: int

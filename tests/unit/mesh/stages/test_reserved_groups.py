@@ -1,4 +1,4 @@
-"""Reserved groups in stage admission: who gets their room, what others are told, and what a new process finds."""
+"""Reserved groups in stage admission: the work that gets their room, the reasons of other work, and what a new process finds."""
 
 from __future__ import annotations
 
