@@ -15,7 +15,7 @@ from itertools import islice
 
 import structlog
 
-from dag.function_times import RunTimes
+from dag.function_times import FunctionTimes
 from dag.moving import stages_to_move
 from dag.planning import Unplaced, keep_back, place
 from dag.run.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, StagesMoved, StartsAllowed, WaitsLimited
@@ -108,7 +108,7 @@ class Coordinator:
         self._retrying = retrying
         self._configured_meshes = configured_meshes
         self._run_times_ms: defaultdict[MeshId, list[int]] = defaultdict(list)  #: Run times of stages that ended since the last snapshot.
-        self._times = RunTimes()  #: Of nodes that ended since this coordinator began.
+        self._times = FunctionTimes()  #: Of nodes that ended since this coordinator began.
         self._kept: dict[RunId, RunMachine] = {}  #: Machines of runs that have not ended, as committed.
         self._starting = Starting()
         self._audit = LedgerAudit()

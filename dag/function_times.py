@@ -33,7 +33,7 @@ class _Means:
     size_bytes: float | None = None
 
 
-class RunTimes:
+class FunctionTimes:
     """Estimates from the nodes that have ended."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from dag.function_times import RunTimes
+from dag.function_times import FunctionTimes
 from dag.parting import WORK_MS_MIN
 from dag.run.events import NodesPlaced
 from dag.run.machine import RunMachine
@@ -55,7 +55,7 @@ class _AsIfTaken:
 
 
 def stages_to_move(
-    machine: RunMachine, snapshot: FederationSnapshot, times: RunTimes, now_ms: int, place: Callable[[_AsIfTaken], NodesPlaced]
+    machine: RunMachine, snapshot: FederationSnapshot, times: FunctionTimes, now_ms: int, place: Callable[[_AsIfTaken], NodesPlaced]
 ) -> tuple[StageId, ...]:
     """Return the stages of a run that a dry mesh should take; none if there is no such mesh.
 
@@ -80,7 +80,7 @@ def stages_to_move(
     return tuple(stage.stage for stage in moving) if _is_worth_it(machine, moving, times) else ()
 
 
-def _is_worth_it(machine: RunMachine, stages: Iterable[StageRecord], times: RunTimes) -> bool:
+def _is_worth_it(machine: RunMachine, stages: Iterable[StageRecord], times: FunctionTimes) -> bool:
     tenant, plans = machine.record.tenant, machine.plans
     return sum(times.run_ms(tenant, plans[node].task.function) for stage in stages for node in stage.nodes) >= WORK_MS_MIN
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import NamedTuple, Protocol
 
-from dag.function_times import SIZE_UNKNOWN_BYTES, RunTimes
+from dag.function_times import SIZE_UNKNOWN_BYTES, FunctionTimes
 from dag.parting import in_more_parts, most_urgent_first
 from dag.run.events import Blockage, NodesPlaced, Placement
 from dag.sharing_out import Candidate, Links, SharedOut, in_seconds, share_out
@@ -69,7 +69,7 @@ def place(
     snapshot: FederationSnapshot,
     rules: CostRules = COST_RULES,
     settings: QueueSettings = NO_SETTINGS,
-    times: RunTimes | None = None,
+    times: FunctionTimes | None = None,
     *,
     now_ms: int,
 ) -> NodesPlaced:
@@ -80,7 +80,7 @@ def place(
         times: Run times of functions; None: all are unknown.
         now_ms: Time of the run machine's clock; the snapshot has the time of the store.
     """
-    times = times if times is not None else RunTimes()
+    times = times if times is not None else FunctionTimes()
     waiting = run.unplaced(now_ms)
     left = set(waiting)
     alike = _alike(run, waiting) if settings.flavors else {}

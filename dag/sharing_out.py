@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
-from dag.function_times import RunTimes
+from dag.function_times import FunctionTimes
 from dag.placement.heuristics import by_rank, in_order
 from dag.placement.planner import NODES_MAX, plan
 from dag.placement.problem import Interval, Need, Pool, Problem, crossing_share
@@ -50,7 +50,7 @@ class Links(NamedTuple):
     """Everything that is known of times."""
 
     tenant: TenantPath
-    times: RunTimes
+    times: FunctionTimes
     rules: CostRules
 
 

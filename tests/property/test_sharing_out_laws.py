@@ -9,7 +9,7 @@ from examples_of_laws import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dag.function_times import RunTimes
+from dag.function_times import FunctionTimes
 from dag.planning import place
 from dag.run.stages import split
 from dag.spec.plans import NodePlan
@@ -82,7 +82,7 @@ def federations(draw):
 
 @st.composite
 def known_times(draw):
-    times = RunTimes()
+    times = FunctionTimes()
     for number in range(2):
         times.note("acme", f"call:m:f{number}", "east", draw(st.sampled_from((0, 300, 4_000))), draw(st.sampled_from((None, 10, 2**28))))
     return times

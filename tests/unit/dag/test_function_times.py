@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from dag.function_times import FUNCTIONS_MAX, RUN_MS_UNKNOWN, SIZE_UNKNOWN_BYTES, RunTimes
+from dag.function_times import FUNCTIONS_MAX, RUN_MS_UNKNOWN, SIZE_UNKNOWN_BYTES, FunctionTimes
 
 
 def times_of(*took, function="f", mesh="east"):
-    times = RunTimes()
+    times = FunctionTimes()
     for took_ms in took:
         times.note("acme", function, mesh, took_ms)
     return times
 
 
 def test_an_unknown_function_of_an_unknown_tenant_is_short():
-    assert RunTimes().run_ms("acme", "f") == RUN_MS_UNKNOWN
-    assert RunTimes().size_bytes("acme", "f") == SIZE_UNKNOWN_BYTES
+    assert FunctionTimes().run_ms("acme", "f") == RUN_MS_UNKNOWN
+    assert FunctionTimes().size_bytes("acme", "f") == SIZE_UNKNOWN_BYTES
 
 
 def test_an_unknown_function_takes_the_mean_of_its_tenant():

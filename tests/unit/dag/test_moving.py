@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from machine_bed import NOW_MS, Driven
 
-from dag.function_times import RunTimes
+from dag.function_times import FunctionTimes
 from dag.moving import BEGIN_MS, stages_to_move
 from dag.parting import WORK_MS_MIN
 from dag.planning import place
@@ -44,7 +44,7 @@ def parted(*, parts=4, labels=(), **fields):
 
 def moved(run, *meshes, run_ms=2_000, now_ms=LATER_MS):
     """Return the first node of each stage that moves."""
-    times = RunTimes()
+    times = FunctionTimes()
     times.note("acme", "call:work:do", "east", run_ms)
     snapshot = snapshot_of(*meshes)
     stages = stages_to_move(run.machine, snapshot, times, now_ms, partial(_placed, snapshot))

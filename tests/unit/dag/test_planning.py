@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from dag import sharing_out
-from dag.function_times import RunTimes
+from dag.function_times import FunctionTimes
 from dag.planning import place
 from dag.spec.plans import NodePlan
 from federation.quota.policies import QueueSettings, ResourceGroup
@@ -215,7 +215,7 @@ def shared(run, *meshes, times=None, tree=TREE):
 
 def known_times(run_ms, *, mesh_ms=(), size_bytes=None):
     """Return run times of the function of all nodes: on usual meshes, and on some by name."""
-    times = RunTimes()
+    times = FunctionTimes()
     for _ in range(40):
         times.note("acme", "call:m:f", "usual", run_ms, size_bytes)
         for name, took_ms in mesh_ms:
