@@ -20,6 +20,7 @@ Around a run:
     dry_run       where a run would go, without a store               requeueing   runs a dead letter again as a new run
     sharing_out   a run over several meshes, by earliest finish       function_times  times and sizes by function
     parting       order of nodes, and parts of large stages           moving       stages that a dry mesh takes
+    placing_together  a whole graph on one mesh, by its columns
 
     errors        errors of this layer, below `mesh.errors`
 """

@@ -9,9 +9,8 @@ Two coordinators at once cost work, not safety: commits compare versions.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
 
 import structlog
 
@@ -23,7 +22,7 @@ from dag.run.machine import RunInput, RunMachine
 from dag.run.retrying import RETRY_RULES, RetryRules
 from dag.run.runs import CancelStage, Decision, DeliverInput, DropValue, ForgetRun, RunChange, RunRecord, RunStore, SendStage, StageRecord
 from dag.run.states import RUN_ENDS, NodeState, StageState
-from dag.spec.plans import plans_of
+from dag.spec.plans import function_of, plans_of
 from dag.spec.spec import load
 from dag.starting import Starting, as_event
 from federation.auditing import LedgerAudit
@@ -41,7 +40,7 @@ from federation.registry import MeshRegistry, RegistryNote, enrolled, observe
 from federation.routing.domains import crowded
 from federation.snapshot import FederationSnapshot
 from mesh.core.clock import Clock
-from mesh.core.ids import MeshId, RunId, TenantPath
+from mesh.core.ids import MeshId, NodeId, RunId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
 from mesh.core.wire import decode
@@ -395,15 +394,14 @@ class Coordinator:
 
     def _note_node_times(self, machine: RunMachine, events: Iterable[RunInput]) -> None:
         """Learn from the nodes that succeeded. A message that came too late is as good a measure as any."""
+        tenant = machine.record.tenant
         for event in events:
             if not isinstance(event, (NodeSucceeded, NodesSucceeded)) or event.stage not in machine.record.stages:
                 continue
             stage = machine.record.stages[event.stage]
-            single = (event,) if isinstance(event, NodeSucceeded) else islice(event.single(stage.nodes), MEASURED_MAX)
-            for end in single:
-                if end.node in machine.plans:
-                    function, size_bytes = machine.plans[end.node].task.function, end.stored.size_bytes if end.stored is not None else None
-                    self._times.note(machine.record.tenant, function, stage.mesh, end.finished_ms - end.started_ms, size_bytes)
+            for node, took_ms, stored in _measured(event, stage.nodes):
+                if node in machine.plans:
+                    self._times.note(tenant, function_of(machine.plans, node), stage.mesh, took_ms, stored.size_bytes if stored else None)
 
     def _note_run_times(self, record: RunRecord, change: RunChange) -> None:
         for stage in change.stages:
@@ -445,6 +443,20 @@ def _was_cut_short(record: RunRecord, stage: StageRecord) -> bool:
     rows = record.nodes.rows(stage.nodes)
     has_left = not record.nodes.in_stage(rows, stage.stage).all()
     return has_left or not record.nodes.states_of(rows).isdisjoint((NodeState.CANCELLED, NodeState.SKIPPED))
+
+
+def _measured(event: NodeSucceeded | NodesSucceeded, nodes: Sequence[NodeId]) -> Iterator[tuple[NodeId, int, StoredValue | None]]:
+    """Yield nodes that succeeded, each with its run time and value; of many the first.
+
+    Args:
+        nodes: The nodes of their stage.
+    """
+    if isinstance(event, NodeSucceeded):
+        yield event.node, event.finished_ms - event.started_ms, event.stored
+        return
+    for entry, task in enumerate(event.tasks[:MEASURED_MAX]):
+        if task < len(nodes):
+            yield nodes[task], event.took[entry], event.stored.get(entry)
 
 
 def _delete_if_possible(delete: Callable[[], None], what: str) -> None:

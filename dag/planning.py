@@ -18,9 +18,10 @@ from typing import NamedTuple, Protocol
 
 from dag.function_times import SIZE_UNKNOWN_BYTES, FunctionTimes
 from dag.parting import in_more_parts, most_urgent_first
+from dag.placing_together import place_together
 from dag.run.events import Blockage, NodesPlaced, Placement
 from dag.sharing_out import Candidate, Links, SharedOut, in_seconds, share_out
-from dag.spec.plans import NodePlan, nodes_by_kind
+from dag.spec.plans import NodePlan, Plans, nodes_by_kind
 from dag.spec.spec import DagSpec
 from federation.estimates import COST_RULES, CostRules
 from federation.quota.policies import NO_SETTINGS, QueueSettings
@@ -82,10 +83,14 @@ def place(
     """
     times = times if times is not None else FunctionTimes()
     waiting = run.unplaced(now_ms)
+    asked, links = _Asked(tenant, snapshot, rules, settings), Links(tenant, times, rules)
+    if isinstance(run.plans, Plans) and len(waiting) == len(run.plans) and not settings.flavors:
+        together = place_together(run.plans, asked, links)
+        if together is not None:
+            return together
     left = set(waiting)
     alike = _alike(run, waiting) if settings.flavors else {}
     where: dict[NodeId, MeshId] = {}
-    asked = _Asked(tenant, snapshot, rules, settings)
     candidates: list[Candidate] = []
     answers: dict[NodeId, tuple[Routed, str]] = {}
     blockages: dict[NodeId, Blockage] = {}
@@ -109,7 +114,6 @@ def place(
             )
         else:
             blockages[node] = Blockage(reason=answer.reason, detail=words)
-    links = Links(tenant, times, rules)
     shared = share_out(candidates, asked.grantable, links)
     alike_placed: dict[tuple[MeshId, str], Placement] = {}  #: Most nodes of a graph are placed alike.
     placements = {

@@ -91,7 +91,7 @@ def share_out(candidates: Sequence[Candidate], grantable: Callable[[FlavorName, 
     offered = {accepted.view.record.mesh for one in candidates for accepted in one.accepting}
     work_ms = sum(links.times.run_ms(links.tenant, one.plan.task.function) for one in candidates)
     kinds = {_slot_kind(one.plan) for one in candidates}
-    if len(offered) < 2 or work_ms <= GAIN_MS or len(kinds) > KINDS_MAX:  # noqa: PLR2004  one mesh leaves no choice
+    if not may_share_out(len(offered), work_ms) or len(kinds) > KINDS_MAX:
         return None
     pools = _pools(candidates, grantable)
     if len(candidates) * len(pools) > CHOICES_MAX:
@@ -106,6 +106,15 @@ def share_out(candidates: Sequence[Candidate], grantable: Callable[[FlavorName, 
     where = list(pools)
     meshes = {one.node: where[number].mesh for one, number in zip(candidates, shared.pools, strict=True)}
     return SharedOut(meshes=meshes, ends_ms=shared.makespan, together_ms=together.makespan)
+
+
+def may_share_out(meshes: int, work_ms: float) -> bool:
+    """Return whether a run could end much earlier elsewhere: one mesh leaves no choice, and little work is not worth the transfers.
+
+    Args:
+        meshes: Number of meshes that accept any of the nodes.
+    """
+    return meshes > 1 and work_ms > GAIN_MS
 
 
 def _slot_kind(plan: NodePlan) -> SlotKind:

@@ -13,6 +13,7 @@ from dag.run.runs import StageRecord
 from dag.run.stages import split
 from dag.run.state_writer import StateWriter
 from dag.run.states import NodeState, RunState, StageState
+from dag.spec.plans import Plans
 from federation.quota.starts import SHUT
 from mesh.core.ids import NodeId, StageId
 
@@ -34,10 +35,11 @@ class Placing:
         rows = rows[nodes.are(nodes.columns.state[rows], (NodeState.WAITING, NodeState.BLOCKED))]
         found = [nodes.names[row] for row in rows[nodes.without_stage(rows)].tolist()]
         held = {nodes.names[row] for row, rare in nodes.rare.items() if rare.not_before_ms > now_ms}.intersection(found)
-        if held:
-            for node in found:
-                if not held.isdisjoint(self._run_status.edges.needs[node]):
-                    held.add(node)
+        if not held:
+            return tuple(found)
+        for node in found:
+            if not held.isdisjoint(self._run_status.edges.needs[node]):
+                held.add(node)
         return tuple(node for node in found if node not in held)
 
     def place(self, event: NodesPlaced) -> None:
@@ -45,12 +47,28 @@ class Placing:
         if self._record.state is RunState.PENDING:
             self._writer.run(RunState.RUNNING)
         self._block(event.blockages)
+        if (whole := self._whole(event)) is not None:
+            self._add(whole, event)
+            return
         placed = {node: where.mesh for node, where in event.placements.items()}
         order = event.order or [node for node in self._run_status.plans if node in placed]
         edges = [(need, node) for node in order for need in self._run_status.edges.needs[node] if need in placed]
         parts = {node: (where.part, self._run_status.plans[node].task.gang) for node, where in event.placements.items()}
         for stage in split(order, edges, placed, self._names(), parts):
             self._add(stage, event)
+
+    def _whole(self, event: NodesPlaced) -> StageRecord | None:
+        """Return all nodes of the graph as one stage, as `split` does; None: they are not on one mesh, or not in one part of it."""
+        plans = self._run_status.plans
+        if not isinstance(plans, Plans) or len(event.placements) != len(plans) or plans.has_gangs:
+            return None
+        places = {(where.mesh, where.part) for where in event.placements.values()}
+        if len(places) != 1:
+            return None
+        mesh, _ = places.pop()
+        return StageRecord(
+            stage=next(self._names()), mesh=mesh, level=0, nodes=event.order or tuple(plans), width=self._run_status.edges.width
+        )
 
     def _block(self, blockages: Mapping[NodeId, Blockage]) -> None:
         for node, blockage in blockages.items():
@@ -79,9 +97,13 @@ class Placing:
         self._writer.note_stage(stage, None, None, stage.why_here)
         nodes, rows = self._record.nodes, self._run_status.rows(stage)
         nodes.put(rows, stage.stage, stage.mesh)
+        whys = [event.placements[node].why for node in stage.nodes]
         of_why: dict[str, list[int]] = {}
-        for node, row in zip(stage.nodes, rows.tolist(), strict=True):
-            of_why.setdefault(event.placements[node].why, []).append(row)
+        if len(set(whys)) == 1:
+            nodes.say(rows, None, stage.why_here)
+        else:
+            for why, row in zip(whys, rows.tolist(), strict=True):
+                of_why.setdefault(why, []).append(row)
         for why, alike in of_why.items():
             nodes.say(np.array(alike, dtype=np.intp), None, why)
         for row in rows[nodes.are(nodes.columns.state[rows], (NodeState.BLOCKED,))].tolist():

@@ -66,6 +66,15 @@ class Edges:
         self._from = _Ends.of(count, self._sources, self._targets, self._is_read)
 
     @cached_property
+    def width(self) -> int:
+        """The largest number of nodes at one depth: as many steps from the start."""
+        depth = [0] * len(self._names)
+        for source, target in zip(self._sources.tolist(), self._targets.tolist(), strict=True):  # In topological order of the targets.
+            if depth[source] >= depth[target]:
+                depth[target] = depth[source] + 1
+        return int(np.bincount(np.array(depth, np.intp)[self.order]).max(initial=0))
+
+    @cached_property
     def needs(self) -> dict[NodeId, tuple[NodeId, ...]]:
         """Each node to the nodes that it waits for, for their values or for the order only."""
         return {node: tuple(needs) for node, needs in self._grouped(self._targets, self._sources).items()}

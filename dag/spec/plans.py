@@ -45,6 +45,11 @@ def blobs_named_in(plans: Mapping[NodeId, NodePlan]) -> frozenset[str]:
     return frozenset(sha256 for plan in plans.values() for sha256 in plan.task.blobs())
 
 
+def function_of(plans: Mapping[NodeId, NodePlan], node: NodeId) -> str:
+    """Return the function of a node, without making its plan."""
+    return plans.calls.function_of(node) if isinstance(plans, Plans) else plans[node].task.function
+
+
 class Plans(Mapping[NodeId, NodePlan]):
     """Plans of all nodes, in topological order. A plan is made when it is asked for.
 
@@ -88,6 +93,11 @@ class Plans(Mapping[NodeId, NodePlan]):
 
     def __contains__(self, node: object) -> bool:
         return node in self.calls.place_of
+
+    @property
+    def has_gangs(self) -> bool:
+        """Whether any options ask for a gang."""
+        return any(kind.task.gang is not None for kind in self._kinds)
 
     def slot_of(self, nodes: Iterable[NodeId]) -> ResourceSet:
         """Return the least slot that covers each single node."""

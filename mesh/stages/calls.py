@@ -112,6 +112,10 @@ class Calls:
         """Return the kind of a call."""
         return self._rows.kind[place]
 
+    def function_of(self, node: NodeId) -> str:
+        """Return the function of a call."""
+        return self.functions[self._rows.function[self.place_of[node]]]
+
     def edges(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return all edges as (nodes that are waited for, calls that wait): those for values first, then those for order."""
         readers = np.repeat(np.arange(len(self)), np.diff(self.input_ptr))

@@ -16,7 +16,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from serve_apps.requests.request_timeouts import install
 
 #: Environment of the workers of a cluster on which Serve is started.
-VARIABLES = {"RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve_apps.root.proxy_responses:middlewares"}
+VARIABLES = {
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve_apps.root.proxy_responses:middlewares",
+    # On a busy machine the proxy needs longer than Serve's 5 s; Serve would end it, and with it the start of the root.
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+}
 RETRY_AFTER_S = 1
 CODE = "root_away"
 BODY = json.dumps(
