@@ -31,13 +31,30 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dag.client.placeholders import Param, Part, param
     from dag.client.tasks import Node, Options, Task, bind, gang, task
     from dag.store.remote import Client, Run, connect, get_run, submit
 
-__all__ = ["Client", "Node", "Options", "Run", "Task", "bind", "connect", "gang", "get_run", "submit", "task"]
+__all__ = [
+    "Client",
+    "Node",
+    "Options",
+    "Param",
+    "Part",
+    "Run",
+    "Task",
+    "bind",
+    "connect",
+    "gang",
+    "get_run",
+    "param",
+    "submit",
+    "task",
+]
 
 #: Module to the names that it defines.
 _HOMES = {
+    "dag.client.placeholders": ("Param", "Part", "param"),
     "dag.client.tasks": ("Node", "Options", "Task", "bind", "gang", "task"),
     "dag.store.remote": ("Client", "Run", "connect", "get_run", "submit"),
 }

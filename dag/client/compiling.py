@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 from dag.client.from_ray import foreign
+from dag.client.params import values_of
 from dag.client.pickling import by_value as pickled_by_value
+from dag.client.placeholders import Part
 from dag.client.tasks import Node, Task, name_of, signature_of
-from dag.client.writing import PARTS_MAX, FormWriter, exact_bytes, is_exact_scalar, nodes_in
+from dag.client.writing import PARTS_MAX, FormWriter, is_exact_scalar, nodes_in
 from dag.errors import CycleError, GraphTypeError, NotSerializable, SpecError
 from dag.spec.checks import LITERAL_BYTES_MAX
 from dag.spec.columns import ColumnsBuilder, GraphColumns
 from dag.spec.forms import scalar_bytes
 from dag.spec.graph import circle_in_words
 from dag.spec.strict_json import pointer
+from mesh.core.functions import SELECTED, selected
 from mesh.core.ids import NodeId
 from mesh.stages.call_shapes import PLAIN, ShapeWriter
 
-Outputs = Node | Mapping[str, Node] | Sequence[Node]
+Outputs = Node | Part | Mapping[str, Node | Part] | Sequence[Node | Part]
 
 _ONLY_NODES = frozenset({Node})
 #: Name of a single output.
 RESULT = "result"
-_PARAM_BYTES_MAX = 256 * 1024
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._:\[\]-]+")
 _BASE_CHARS_MAX = 180  #: Ids have at most 200 characters; the rest is for a number.
 
@@ -60,36 +63,35 @@ def compile_columns(
 
     Args:
         outputs: One node (called `result`), several (named by their positions, from `0`), or several by name.
-        params: Plain JSON data, for specs that take parameters.
+        params: Values of the parameters in the graph (`dag.param`): plain JSON data.
         by_value: Modules that workers cannot import; their functions are pickled whole.
     Raises:
         NotSerializable: Functions or arguments cannot be sent; lists every one of them, with node and argument.
-        SpecError: No outputs, too many pickled bytes, more than one runtime environment.
+        SpecError: No outputs, too many pickled bytes, parameters without a value or without a use.
         CycleError: A list among the arguments was changed after `.bind`, so that a node needs itself.
         GraphTypeError: An output is not a node, or an item of `by_value` is not a module.
     """
     named = _named(outputs)
     compiler = _Compiler()
     with pickled_by_value(by_value):
-        compiler.add(named.values())
-    problems = compiler.writer.problems
-    _check_params(params or {}, problems)
-    if problems:
-        raise NotSerializable(tuple(problems))
-    ids = compiler.built.ids
+        compiler.add([_node_of(output) for output in named.values()])
+    if compiler.writer.problems:
+        raise NotSerializable(tuple(compiler.writer.problems))
+    values = values_of(compiler.writer.params, {} if params is None else params)
+    ids, runtime_env = compiler.built.ids, compiler.shared_env()
     head: dict[str, Any] = {
         "spec": "dag/1",
         "id": id,
         "tenant": tenant,
-        "params": dict(params or {}),
+        "params": values,
         "on_error": on_error,
-        "code": {"runtime_env": compiler.runtime_env} if compiler.runtime_env else {},
-        "outputs": {name: {"$ref": ids[compiler.place_of[node]]} for name, node in named.items()},
+        "code": {"runtime_env": runtime_env} if runtime_env else {},
+        "outputs": {name: _output(output, ids[compiler.place_of[_node_of(output)]]) for name, output in named.items()},
     }
     return GraphColumns(
         head={key: value for key, value in head.items() if value not in (None, {})},
         calls=compiler.built.calls(),
-        options=compiler.built.options_table(),
+        options=compiler.options_table(),
         blobs=compiler.writer.blobs,
     )
 
@@ -101,8 +103,7 @@ class _Compiler:
         self.place_of: dict[Node, int] = {}  #: The nodes that were appended.
         self.built = ColumnsBuilder()
         self.writer = FormWriter(self.place_of)
-        self.runtime_env: dict[str, Any] = {}  #: Environment of all nodes; a run has one, because a runner has one.
-        self._first_env = ""  #: The first node that asked for it.
+        self._envs: dict[str, dict[str, Any]] = {}  #: Runtime environments of nodes, by their text; one of none counts.
         self._last = Node(None, (), {}, None)  # type: ignore[arg-type]  # no node has these
         self._last_known = (0, 0, "")  #: Function, options and name of the last node.
         self._known: dict[tuple[int, int], tuple[int, int, str]] = {}  #: Function, options and name of nodes, by the `id` of both.
@@ -133,6 +134,17 @@ class _Compiler:
                 continue
             self._append(node)
 
+    def shared_env(self) -> dict[str, Any]:
+        """Return the runtime environment of all nodes, in which the runner works; empty: they have none, or different ones."""
+        return next(iter(self._envs.values())) if len(self._envs) == 1 else {}
+
+    def options_table(self) -> tuple[Mapping[str, Any], ...]:
+        """Return the table of options, without a runtime environment that all nodes share."""
+        table = self.built.options_table()
+        if not self.shared_env():
+            return table
+        return tuple({name: value for name, value in options.items() if name != "runtime_env"} for options in table)
+
     def _open_needs(self, node: Node) -> list[Node]:
         """Return the nodes that this node needs and that are not appended yet, in reading order, with repeats."""
         place_of = self.place_of
@@ -143,13 +155,15 @@ class _Compiler:
                 if kind is Node:
                     if value not in place_of:
                         needs.append(value)
-                elif kind is list or kind is tuple or kind is dict:
+                elif kind is list or kind is tuple or kind is dict or kind is Part:
                     needs += [need for need in nodes_in([value]) if need not in place_of]
         return needs
 
     def _append(self, node: Node) -> None:
         built, place_of = self.built, self.place_of
-        if node.function is self._last.function and node.settings is self._last.settings:
+        if node.function is selected:
+            own, (function, kind, _) = self._output_of(node)
+        elif node.function is self._last.function and node.settings is self._last.settings:
             function, kind, base = self._last_known
             number = self._taken[base]
             if (own := f"{base}-{number + 1}") in self._taken:
@@ -186,6 +200,16 @@ class _Compiler:
         if known is None:
             known = self._known[pair] = self._meet(node, own)
         self._last, self._last_known = node, known
+        return own, known
+
+    def _output_of(self, node: Node) -> tuple[str, tuple[int, int, str]]:
+        """Return the id of a node that selects an output of another, `split[0]`, and what it shares with others."""
+        (part,) = node.args
+        own = self._free_name(f"{self.built.ids[self.place_of[part.node]]}[{part.path[0]}]")
+        pair = (id(node.function), id(node.settings))
+        known = self._known.get(pair)
+        if known is None:
+            known = self._known[pair] = self.built.function_at(SELECTED), self.built.options_at(node.settings.on_the_wire()), own
         return own, known
 
     def _shape_of(self, node: Node, own: str) -> tuple[int, Collection[int]]:
@@ -232,13 +256,15 @@ class _Compiler:
         if function is None:
             sha256 = self.writer.function(node.function, f"{pointer('/nodes', own)}/function")
             function = self._functions[id(node.function)] = self.built.function_at(f"blob:{sha256}")
-        wanted = dict(settings.runtime_env)
-        if wanted and not self.runtime_env:
-            self.runtime_env, self._first_env = wanted, own
-        elif wanted and wanted != self.runtime_env:
-            described = f"{self._first_env} and {own} ask for different ones; all nodes of a graph share one, so submit them as two graphs"
-            raise SpecError((("/code/runtime_env", described),))
+        self._note_env(settings.runtime_env, own)
         return function, self.built.options_at(settings.on_the_wire()), self._base_of(node)
+
+    def _note_env(self, env: Mapping[str, Any], own: str) -> None:
+        try:
+            text = json.dumps(env, sort_keys=True, allow_nan=False)
+        except (TypeError, ValueError) as broken:
+            raise SpecError(((f"{pointer('/nodes', own)}/options/runtime_env", f"is not plain JSON data: {broken}"),)) from None
+        self._envs.setdefault(text, dict(env))
 
     def _full_shape(self, node: Node, own: str) -> tuple[int, dict[int, int], list[Any]]:
         """Return the place of the node's shape, its inputs with their numbers, and its plain values."""
@@ -271,8 +297,16 @@ def _circle(path: list[Node], node: Node) -> CycleError:
     return CycleError((("/nodes", circle_in_words([NodeId(repr(each)) for each in circle])),))
 
 
-def _named(outputs: Outputs) -> dict[str, Node]:
-    if isinstance(outputs, Node):
+def _node_of(output: Node | Part) -> Node:
+    return output.node if isinstance(output, Part) else output
+
+
+def _output(output: Node | Part, node: str) -> dict[str, Any]:
+    return {"$ref": node, "path": list(output.path)} if isinstance(output, Part) else {"$ref": node}
+
+
+def _named(outputs: Outputs) -> dict[str, Node | Part]:
+    if isinstance(outputs, (Node, Part)):
         return {RESULT: outputs}
     if not isinstance(outputs, (Mapping, Sequence)) or isinstance(outputs, str):
         raise GraphTypeError(f"{_shown(outputs)} is not a node; give a node (made by .bind), a list or a dict of nodes")
@@ -280,7 +314,7 @@ def _named(outputs: Outputs) -> dict[str, Node]:
     if not named:
         raise SpecError((("/outputs", "no outputs; name at least one node"),))
     for name, node in named.items():
-        if not isinstance(node, Node):
+        if not isinstance(node, (Node, Part)):
             raise GraphTypeError(f"the output {name!r} is {_shown(node)}, not a node; nodes are made by .bind")
     return named
 
@@ -305,13 +339,3 @@ def _words_of_args(node: Node) -> list[str]:
             words.append(parameter.name)
     words.extend(str(index) for index in range(len(words), len(node.args)))
     return words[: len(node.args)]
-
-
-def _check_params(params: Mapping[str, Any], problems: list[tuple[str, str]]) -> None:
-    if not isinstance(params, Mapping):
-        raise GraphTypeError(f"params takes a dict of plain data by name, like {{'day': '2026-11-20'}}, not {params!r}")
-    for name, value in params.items():
-        if exact_bytes(value, _PARAM_BYTES_MAX) is None:
-            problems.append(
-                (pointer("/params", name), f"is not plain JSON data of at most {_PARAM_BYTES_MAX // 1024} KiB: {type(value).__name__}")
-            )

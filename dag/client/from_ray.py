@@ -31,7 +31,7 @@ class RayOption:
 
 _OF_ACTORS = "it is an option of actors, which graphs do not have yet: bind a function"
 _PLACED = "the mesh places each node in a placement group of its stage: ask by `mesh`, `labels` or `label_selector` for where it runs"
-_STREAMED = "a node has one value and does not stream: return a list"
+_STREAMED = "a node does not stream: the elements of a generator are one list; leave the option out"
 
 RAY_OPTIONS: Mapping[str, RayOption] = {
     "num_cpus": RayOption("`num_cpus`"),
@@ -45,10 +45,7 @@ RAY_OPTIONS: Mapping[str, RayOption] = {
     "max_calls": RayOption("`max_calls`"),
     "max_retries": RayOption("`max_retries`; with `retry_exceptions` also as `retries`"),
     "retry_exceptions": RayOption("`retry_exceptions`"),
-    "num_returns": RayOption(
-        refused_because="a node has one value: return a tuple, and take it apart with dag.bind(operator.getitem, node, 0)",
-        harmless=(None, 1),
-    ),
+    "num_returns": RayOption("`num_returns`: `node[0]` is the first output, a value of its own"),
     "scheduling_strategy": RayOption(refused_because=_PLACED, harmless=(None, "DEFAULT")),
     "placement_group": RayOption(refused_because=_PLACED, harmless=(None, "default")),
     "placement_group_bundle_index": RayOption(refused_because=_PLACED, harmless=(None, -1)),
@@ -141,6 +138,24 @@ def foreign(value: Any) -> str:
     if kind in ("ActorHandle", "ActorMethod"):
         return f"is an {kind} of your own Ray cluster, which no mesh can reach: create the actor inside a task"
     return ""
+
+
+def sendable_env(env: Any, whose: str) -> Mapping[str, Any]:
+    """Return the runtime environment of a node.
+
+    Raises:
+        GraphTypeError: It is not a dict, or it names files of this machine, which no mesh can read.
+    """
+    if not isinstance(env, Mapping):
+        raise GraphTypeError(f"task {whose}: runtime_env must be a dict, not {env!r}")
+    modules = env.get("py_modules") or ()
+    for name, given in [("working_dir", env.get("working_dir")), *(("py_modules", module) for module in modules)]:
+        if given is not None and (not isinstance(given, str) or "://" not in given):
+            remedy = (
+                "give the address of an archive that the meshes reach, like s3://code/app.zip; modules beside your script are sent anyway"
+            )
+            raise GraphTypeError(f"task {whose}: runtime_env: {name} {_short(given)} is on this machine: {remedy}")
+    return env
 
 
 def accelerated(selector: Mapping[str, str], accelerator_type: str) -> dict[str, str]:

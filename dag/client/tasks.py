@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from difflib import get_close_matches
 from types import BuiltinFunctionType, FunctionType
@@ -29,10 +29,14 @@ from dag.client.from_ray import (
     function_and_options,
     is_actor_class,
     names_of,
+    sendable_env,
     without_refused,
 )
+from dag.client.placeholders import Param, Part, Step, no_value_yet, refuse_uses_as_value, step_of
 from dag.errors import GraphTypeError, SpecError
 from dag.spec.options import RETRIES_MAX, NodeOptions, checked
+from mesh.core.counting import counted
+from mesh.core.functions import is_generator, selected
 from mesh.core.near_names import wrong_call
 
 P = ParamSpec("P")
@@ -79,10 +83,14 @@ class Options:
     priority: int = 0  #: Higher goes first in the queue of a mesh.
     after: tuple[Node, ...] = ()  #: Nodes that must succeed first; their values are not passed.
     label_selector: Mapping[str, str] = field(default_factory=dict)  #: Ray node labels.
-    runtime_env: Mapping[str, Any] = field(default_factory=dict)  #: Ray's runtime environment; one for all nodes of a graph.
+    runtime_env: Mapping[str, Any] = field(
+        default_factory=dict
+    )  #: Ray's; nodes of a graph in which they differ are Ray tasks of their own.
+    isolation: str | None = None  #: "task": a Ray task of its own, not in a worker that runs other nodes too.
     max_retries: int | None = None  #: Ray's retries inside the mesh, after the death of a worker.
     retry_exceptions: bool | tuple[type[Exception], ...] | None = None  #: Errors that `retries` apply to; None: all.
     max_calls: int | None = None  #: Ray's limit on calls of the function per worker.
+    num_returns: int | None = None  #: Number of outputs, each a value of its own; None: the node has one value.
     gang: Mapping[str, Any] | None = None  #: `size` and `strategy` of a gang, see `gang`; the amounts are then those of each bundle.
 
     def changed(self, options: Mapping[str, Any], function: object = None) -> Options:
@@ -109,6 +117,10 @@ class Options:
         given = {name: _default_of(known[name]) if value is None else value for name, value in options.items()}
         if "retry_exceptions" in given:
             given["retry_exceptions"] = _exceptions(given["retry_exceptions"])
+        if "num_returns" in given:
+            given["num_returns"] = _outputs(given["num_returns"], function, whose)
+        if "runtime_env" in given:
+            given["runtime_env"] = sendable_env(given["runtime_env"], whose)
         described = [name for name in given if name in NodeOptions.model_fields and options[name] is not None]
         checked({name: _wire_form(name, given[name]) for name in described})
         if accelerator_type is not None:
@@ -119,8 +131,6 @@ class Options:
             given["after"] = nodes_of_after(given["after"])
         if not isinstance(given.get("name", ""), (str, type(None))):
             raise GraphTypeError(f"task {whose}: name must be text, not {given['name']!r}")
-        if not isinstance(given.get("runtime_env", {}), Mapping):
-            raise GraphTypeError(f"task {whose}: runtime_env must be a dict, not {given['runtime_env']!r}")
         return replace(self, **{**given, **self._retries_as_ray_means_them(given, whose)})
 
     def _with_gang(self, options: Mapping[str, Any], whose: str) -> dict[str, Any]:
@@ -154,8 +164,15 @@ class Options:
             raise SpecError((("", f"task {whose}: {described}"),))
         return {"retries": RAY_RETRIES if budget is None else budget}
 
+    def of_an_output(self) -> Options:
+        """Return the options of a node that selects an output of a node with these: it runs beside that node, and takes no device."""
+        kept = ("num_cpus", "memory", "resources", "labels", "mesh", "priority", "label_selector")
+        return replace(
+            Options(), **{name: getattr(self, name) for name in kept if self.gang is None or name in ("labels", "mesh", "priority")}
+        )
+
     def on_the_wire(self) -> dict[str, Any]:
-        """Return the options that differ from their defaults, without `name`, `after` and `runtime_env` (elsewhere in a spec)."""
+        """Return the options that differ from their defaults, without `name` and `after` (elsewhere in a spec)."""
         changed: dict[str, Any] = {}
         for each in fields(self):
             value = getattr(self, each.name)
@@ -170,14 +187,16 @@ Options.__init__ = named_call(Options.__init__)  # type: ignore[method-assign]  
 class Node:
     """One call in a graph, made by `.bind`; equal only to itself. Its arguments are read when the graph is submitted.
 
-    A node has no value before the run: operations on its value (`_USES_OF_A_VALUE`) raise `GraphTypeError`.
+    A node has no value before the run: operations on its value (`dag.client.placeholders`) raise `GraphTypeError`. `node["key"]` stands
+    for a part of its value. With `num_returns`, `node[0]` is its first output: a node of its own, which selects this part.
     """
 
-    __slots__ = ("args", "function", "kwargs", "settings")
+    __slots__ = ("args", "function", "kwargs", "outputs", "settings")
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     settings: Options
+    outputs: tuple[Node, ...]  #: Made when they are asked for.
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], settings: Options) -> None:
         _set_function(self, function)
@@ -188,6 +207,32 @@ class Node:
     def options(self, **options: Any) -> Node:
         """Return a new node: the same call with other options. Raises GraphTypeError, SpecError."""
         return Node(self.function, self.args, self.kwargs, self.settings.changed(options, self.function))
+
+    def __getitem__(self, key: Step) -> Any:
+        step = step_of(self, key)
+        if self.settings.num_returns is None:
+            return Part(self, (step,))
+        outputs = self._outputs()
+        if not isinstance(step, int) or not -len(outputs) <= step < len(outputs):
+            raise GraphTypeError(
+                f"{self!r} has {counted(len(outputs), 'output')} (num_returns), from 0 to {len(outputs) - 1}; there is no {key!r}"
+            )
+        return outputs[step]
+
+    def __iter__(self) -> Iterator[Node]:
+        if self.settings.num_returns is None:
+            raise no_value_yet(self, _NO_NUMBER_OF_PARTS)
+        return iter(self._outputs())
+
+    def _outputs(self) -> tuple[Node, ...]:
+        """Return the outputs, the same nodes each time."""
+        try:
+            return _get_outputs(self)  # type: ignore[no-any-return]  # a slot's
+        except AttributeError:
+            pass
+        settings = self.settings.of_an_output()
+        _set_outputs(self, tuple(Node(selected, (Part(self, (place,)),), {}, settings) for place in range(self.settings.num_returns or 0)))
+        return _get_outputs(self)  # type: ignore[no-any-return]  # a slot's
 
     def __reduce__(self) -> NoReturn:
         raise GraphTypeError(
@@ -203,71 +248,20 @@ class Node:
         raise AttributeError(f"{self!r} has no {name!r}; for an attribute of its value: dag.bind(getattr, node, {name!r})")
 
     def __repr__(self) -> str:
+        if self.function is selected:
+            return f"<output {self.args[0].node!r}[{self.args[0].path[0]}]>"
         return f"<node {self.settings.name or name_of(self.function)}>"
 
 
 # A node refuses `__setattr__`, as its value would be meant. Its slots are set beside that, which is also the fastest way.
 _new_node = object.__new__
 _set_function, _set_args, _set_kwargs, _set_settings = (vars(Node)[name].__set__ for name in ("function", "args", "kwargs", "settings"))
+_get_outputs, _set_outputs = vars(Node)["outputs"].__get__, vars(Node)["outputs"].__set__
+_NO_NUMBER_OF_PARTS = (
+    "has no known number of parts; give it, like f.options(num_returns=2).bind(…), or take each part by its place, like node[0]"
+)
 
-_OPERATORS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
-#: Methods that Python calls when a program uses a node as if it were its value, with the remedy for each.
-#:
-#: `==` and `hash` are missing, because nodes are compared by identity. `str` is missing, because `print`, logs and debuggers show a
-#: node by it. An f-string is refused: the text of a node in a path or a query would be a wrong value without an error.
-_USES_OF_A_VALUE = {
-    **dict.fromkeys(
-        ("__iter__", "__next__", "__reversed__", "__aiter__", "__anext__", "__len__", "__length_hint__", "__contains__"),
-        "cannot be iterated over, unpacked or measured; take each part by its place, like dag.bind(operator.getitem, node, 0)",
-    ),
-    "__getitem__": "has no parts; take one by its place or key, like dag.bind(operator.getitem, node, 0)",
-    **dict.fromkeys(
-        ("__setitem__", "__delitem__"),
-        "has no parts to change; change them inside a task that takes the node and returns what it made",
-    ),
-    **dict.fromkeys(
-        ("__setattr__", "__delattr__"),
-        "cannot be changed; give other options by node.options(…), bind the function again with other arguments, or change the value "
-        "inside a task that takes the node as an argument",
-    ),
-    "__bool__": "is neither true nor false; decide inside a task that takes the node as an argument",
-    "__call__": "is a call already; bind the function again, with other arguments",
-    "__await__": "cannot be awaited; submit it: await dag.submit(node)",
-    **dict.fromkeys(
-        ("__enter__", "__exit__", "__aenter__", "__aexit__"),
-        "cannot be entered by `with`; do that inside a task that takes the node as an argument",
-    ),
-    **dict.fromkeys(
-        (
-            *(f"__{side}{name}__" for name in _OPERATORS for side in ("", "r", "i") if side + name != "idivmod"),
-            *("__neg__", "__pos__", "__abs__", "__invert__"),
-        ),
-        "cannot be computed with; bind a function that does, like dag.bind(operator.add, node, 1)",
-    ),
-    **dict.fromkeys(
-        (
-            *("__lt__", "__le__", "__gt__", "__ge__", "__int__", "__float__", "__complex__", "__index__", "__bytes__", "__buffer__"),
-            *("__round__", "__trunc__", "__floor__", "__ceil__", "__fspath__"),
-        ),
-        "cannot be compared or converted; do that inside a task that takes the node as an argument",
-    ),
-    "__format__": "cannot be written into a text; do that inside a task that takes the node as an argument, or show the node by {node!r}",
-    **dict.fromkeys(
-        ("__instancecheck__", "__subclasscheck__", "__mro_entries__"),
-        "is no class; use it inside a task that takes the node as an argument",
-    ),
-}
-
-
-def _refused(instead: str) -> Callable[..., NoReturn]:
-    def refuse(node: Node, *_: Any, **__: Any) -> NoReturn:
-        raise GraphTypeError(f"{node!r} stands for a value that is not there before the run: it {instead}")
-
-    return refuse
-
-
-for _name, _instead in _USES_OF_A_VALUE.items():
-    setattr(Node, _name, _refused(_instead))
+refuse_uses_as_value(Node)
 
 
 class Task:
@@ -308,7 +302,7 @@ class Task:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for value in (*args, *kwargs.values()):
-            if isinstance(value, Node):
+            if isinstance(value, (Node, Part, Param)):
                 name = name_of(self.function)
                 raise GraphTypeError(f"{name}() was called with {value!r}, which has no value yet; bind it: {name}.bind(…)")
         return self.function(*args, **kwargs)
@@ -327,7 +321,7 @@ def task(function: Any = None, /, **options: Any) -> Any:
     """Wrap a function, or an existing `@ray.remote` function, as a `Task`; with options alone, a decorator.
 
     Raises:
-        GraphTypeError: The object is not a function, is a generator, async or an actor class, or an option is unknown or not honoured.
+        GraphTypeError: The object is not a function, is an actor class, or an option is unknown or not honoured.
         SpecError: An option has a value of the wrong type.
     """
     if function is None:
@@ -374,10 +368,6 @@ def _plain(function: Any, given: Mapping[str, Any]) -> tuple[Callable[..., Any],
         settings = settings.changed(of_ray, function)
     if not callable(function):
         raise GraphTypeError(f"{function!r} is not a function; give one, like dag.task(clean), and its arguments to .bind")
-    if any(map(inspect.iscoroutinefunction, _called(function))):
-        raise GraphTypeError(f"{name_of(function)} is async: a task has no event loop; bind a function that calls asyncio.run()")
-    if any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in _called(function)):
-        raise GraphTypeError(f"{name_of(function)} is a generator: a task has one value; bind a function that returns a list")
     return function, settings.changed(given, function)
 
 
@@ -413,11 +403,6 @@ def _numbers_of_args(function: Callable[..., Any]) -> tuple[int, float]:
     return least, most
 
 
-def _called(function: Callable[..., Any]) -> tuple[Any, ...]:
-    """Return the function, and the code that a call of it runs."""
-    return function, inspect.getattr_static(type(function), "__call__")
-
-
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
     """Return the function's signature; None if Python does not know it (some built-ins)."""
     try:
@@ -448,6 +433,20 @@ def _exceptions(wanted: Any) -> Any:
     return tuple(kinds) or False
 
 
+def _outputs(wanted: Any, function: Any, whose: str) -> int | None:
+    """Return the option `num_returns` as the number of outputs; None: the node has one value. Raises GraphTypeError, SpecError."""
+    if wanted in ("streaming", "dynamic"):
+        if callable(function) and not is_generator(function):
+            raise GraphTypeError(
+                f"task {whose}: num_returns={wanted!r} is for generators, which {whose} is not; give the number of its outputs"
+            )
+        return None
+    if wanted == 0 and not isinstance(wanted, bool):
+        raise GraphTypeError(f"task {whose}: num_returns=0 is not supported: leave the option out; the value of the node is then None")
+    checked({"num_returns": wanted})
+    return None if wanted == 1 else wanted
+
+
 def _wire_form(name: str, value: Any) -> Any:
     """Return an option in the form of `NodeOptions`: retried errors as class names, or None for all errors."""
     if name == "retry_exceptions":
@@ -461,15 +460,19 @@ def _default_of(option: Field[Any]) -> Any:
 
 def nodes_of_after(after: Any) -> tuple[Node, ...]:
     """Return the nodes in the option `after`, which is one node or several. Raises TypeError."""
-    if isinstance(after, Node):
-        return (after,)
+    if isinstance(after, (Node, Part)):
+        return (_node_of(after),)
     if not isinstance(after, (list, tuple)):
         raise GraphTypeError(f"after takes nodes, not {_shown(after)}")
     listed = tuple(after)
     for each in listed:
-        if not isinstance(each, Node):
+        if not isinstance(each, (Node, Part)):
             raise GraphTypeError(f"after takes nodes, not {_shown(each)}")
-    return listed
+    return tuple(map(_node_of, listed))
+
+
+def _node_of(given: Node | Part) -> Node:
+    return given.node if isinstance(given, Part) else given
 
 
 def _shown(value: Any) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from dag.client.pickling import dumps
+from dag.client.placeholders import Param, Part
 from dag.client.tasks import Node, name_of
 from dag.errors import SpecError
 from dag.spec.checks import LITERAL_BYTES_MAX
@@ -35,6 +36,7 @@ class FormWriter:
     def __init__(self, place_of: Mapping[Node, int]) -> None:
         self.blobs: dict[str, bytes] = {}
         self.problems: list[tuple[str, str]] = []
+        self.params: list[Param] = []  #: Parameters among the arguments, with repeats.
         self._place_of = place_of
         self._known: dict[
             int, tuple[object, str]
@@ -64,11 +66,16 @@ class FormWriter:
             raise SpecError(((place, f"{words} unfolds to more than {PARTS_MAX} parts"),))
         if isinstance(value, Node):
             return {"$ref": self._place_of[value]}
+        if isinstance(value, Part):
+            return {"$ref": self._place_of[value.node], "path": list(value.path)}
+        if isinstance(value, Param):
+            self.params.append(value)
+            return {"$param": value.name}
         taken = exact_bytes(value, self._budget_bytes)
         if taken is not None:
             self._budget_bytes -= taken
             return escaped(value)
-        if depth >= SEARCH_DEPTH_MAX or next(nodes_in([value], depth), None) is None:
+        if depth >= SEARCH_DEPTH_MAX or next(_placeholders_in([value], depth), None) is None:
             return {
                 "$blob": self._blob(value, place, words, lambda broken: f"{words} ({type(value).__name__}) cannot be pickled: {broken}")
             }
@@ -106,12 +113,18 @@ class FormWriter:
 
 
 def nodes_in(values: list[Any], depth: int = 0) -> Iterator[Node]:
-    """Return the nodes among the values, also inside lists, tuples and dicts, in reading order, with repeats."""
+    """Return the nodes that the values name, also inside lists, tuples and dicts, in reading order, with repeats."""
+    for value in _placeholders_in(values, depth):
+        if not isinstance(value, Param):
+            yield value.node if isinstance(value, Part) else value
+
+
+def _placeholders_in(values: list[Any], depth: int) -> Iterator[Node | Part | Param]:
     pending: list[tuple[Any, int]] = [(value, depth) for value in reversed(values)]
     seen: set[int] = set()  #: Containers that were searched; each is searched once.
     while pending:
         value, level = pending.pop()
-        if isinstance(value, Node):
+        if isinstance(value, (Node, Part, Param)):
             yield value
         elif type(value) in (list, tuple, dict) and level < SEARCH_DEPTH_MAX and id(value) not in seen:
             seen.add(id(value))

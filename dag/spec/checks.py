@@ -37,7 +37,7 @@ RUN_ID = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{RUN_ID_CHARS_MAX - 1}}}")
 #: Pattern of many names, one a line.
 NAMES = re.compile(rf"(?:{NAME.pattern}\n)*{NAME.pattern}")
 TENANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*")
-_NAME_RULE = "1 to 200 of A-Z a-z 0-9 . _ : [ ] -, the first a letter, digit or _"
+NAME_RULE = "1 to 200 of A-Z a-z 0-9 . _ : [ ] -, the first a letter, digit or _"
 RUN_ID_RULE = "1 to 128 of A-Z a-z 0-9 . _ -, the first a letter, digit or _"
 
 #: With more or longer names, a search for similar ones takes too long.
@@ -47,6 +47,7 @@ _SIMILAR_CHARS_MAX = 200
 Problem = tuple[str, str]
 
 UNNAMED_BLOB = "no node names this blob"
+UNUSED_PARAM = "no node takes this parameter"
 _EMPTY = "is empty; a graph has at least one node and one output"
 
 
@@ -90,7 +91,7 @@ class HeadChecks:
     def _check_names(self, section: str, names: Iterable[str]) -> None:
         for name in names:
             if not NAME.fullmatch(name):
-                self._send(pointer(f"/{section}", name[:200]), f"is not a valid name; use {_NAME_RULE}")
+                self._send(pointer(f"/{section}", name[:200]), f"is not a valid name; use {NAME_RULE}")
 
     def _is_small_enough(self) -> bool:
         if len(self._nodes) > NODES_MAX:
@@ -154,6 +155,9 @@ class HeadChecks:
             self.problems += wrong.problems
 
     def _check_filled(self) -> None:
+        for name in self._params:
+            if name not in self._used_params:
+                self._send(pointer("/params", name[:200]), f"{UNUSED_PARAM}{similar_to(name[:200], self._used_params)}")
         size = sum(self._param_bytes.get(name, 0) * count for name, count in self._used_params.items())
         if size > FILLED_BYTES_MAX:
             self._send("/params", filled_words(size))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 
@@ -27,6 +27,8 @@ _NAME_MAX = 200
 RETRIES_MAX = 100
 #: Limit on the bundles of a gang.
 GANG_SIZE_MAX = 1_000
+#: Limit on the outputs of a node.
+OUTPUTS_MAX = 1_000
 #: Validation context for graphs that were accepted earlier: later rules must not make them unreadable.
 KEPT = {"kept": True}
 
@@ -105,6 +107,12 @@ def _strategy(name: Any) -> Any:
     return name
 
 
+def _isolation(name: Any) -> Any:
+    if name not in (None, "worker", "task"):
+        raise ValueError(f"must be task, a Ray task of its own, or worker, not {name!r}")
+    return name
+
+
 class GangOptions(BaseModel):
     """The placement group of a gang node: so many bundles, each of the node's `num_cpus`, `num_gpus`, `memory` and `resources`."""
 
@@ -145,6 +153,15 @@ class NodeOptions(BaseModel):
         default=None, ge=0, le=1_000_000, description="Ray's own limit on calls of the function per worker; 0: no limit."
     )
     label_selector: dict[_Printable, _Printable] | None = Field(default=None, description="Ray's own: labels of nodes within the mesh.")
+    num_returns: int | None = Field(
+        default=None, ge=1, le=OUTPUTS_MAX, description="Number of outputs: the function returns so many values; 1: it returns one."
+    )
+    isolation: Annotated[Literal["worker", "task"] | None, BeforeValidator(_isolation)] = Field(
+        default=None, description="`task`: a Ray task of its own; `worker`, the default: a worker that runs other nodes too."
+    )
+    runtime_env: dict[str, Any] | None = Field(
+        default=None, description="Ray's runtime environment of this node, in which it runs as a Ray task of its own."
+    )
     gang: GangOptions | None = Field(
         default=None, description="Placement group of the node's own, for what its code starts; the amounts are those of each bundle."
     )
@@ -171,7 +188,7 @@ class NodeOptions(BaseModel):
 
     def for_ray(self) -> dict[str, Any]:
         """Return the options that Ray gets unchanged."""
-        return self.model_dump(include={"max_retries", "label_selector", "max_calls"}, exclude_none=True)
+        return self.model_dump(include={"max_retries", "label_selector", "max_calls", "runtime_env"}, exclude_none=True)
 
 
 def words_of(error: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from dag.spec.forms import escaped, filled
 from dag.spec.options import NodeOptions
 from dag.spec.spec import PROBLEMS_MAX, DagSpec
 from dag.spec.strict_json import pointer
+from mesh.core.functions import SELECTED
 from mesh.core.ids import MeshId, NodeId
 from mesh.core.near_names import NO_MESH_HAS, near_resource, unheld
 from mesh.core.resources import NOTHING, ResourceSet
@@ -23,6 +24,7 @@ from mesh.stages.spec import StageTasks, TaskKind, TaskSpec
 
 #: Characters of a function's name that a problem shows.
 _SHOWN_MAX = 200
+OWN_ENV = "the tenant may not bring its own environment, which is code; `pickled_code: true` would allow it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +152,8 @@ class Plans(Mapping[NodeId, NodePlan]):
             resources=kind.task.resources,
             ray_options=kind.task.ray_options,
             gang=kind.task.gang,
+            num_returns=kind.task.num_returns,
+            is_isolated=kind.task.is_isolated,
         )
         return NodePlan(
             task=task,
@@ -176,7 +180,13 @@ class _Kind:
 
 def _kind_of(options: NodeOptions) -> _Kind:
     return _Kind(
-        task=TaskKind(resources=options.needs(), ray_options=options.for_ray(), gang=options.as_gang()),
+        task=TaskKind(
+            resources=options.needs(),
+            ray_options=options.for_ray(),
+            gang=options.as_gang(),
+            num_returns=options.num_returns or 1,
+            is_isolated=options.isolation == "task",
+        ),
         labels=options.labels or {},
         mesh=MeshId(options.mesh) if options.mesh is not None else None,
         retries=options.retries or 0,
@@ -291,15 +301,19 @@ def refused_functions(spec: DagSpec, patterns: tuple[str, ...], pickled_code: bo
             problems.append((f"{place}/{'call' if calls.functions[function].startswith('call:') else 'function'}", problem))
         if sends_code[calls.shape[at]]:
             problems.append((place, "the tenant may not send pickled arguments, which can hold code; `pickled_code: true` would allow it"))
+    if not pickled_code:
+        envs = [("/defaults/runtime_env", spec.defaults)]
+        envs += [(f"{pointer('/nodes', nodes[0])}/options/runtime_env", options) for options, nodes in _nodes_by_options(spec)]
+        problems += [(place, OWN_ENV) for place, options in envs if options.runtime_env]
     if spec.code.runtime_env and not pickled_code:
-        problems.append(
-            ("/code/runtime_env", "the tenant may not bring its own environment, which is code; `pickled_code: true` would allow it")
-        )
+        problems.append(("/code/runtime_env", OWN_ENV))
     return tuple(problems[:PROBLEMS_MAX])
 
 
 def _refused_call(function: str, patterns: tuple[str, ...], pickled_code: bool) -> str | None:
     kind, _, name = function.partition(":")
+    if function == SELECTED:
+        return None
     if kind == "blob":
         return None if pickled_code else "the tenant may not send pickled code; `pickled_code: true` would allow it"
     if any(_allows(pattern, name) for pattern in patterns):

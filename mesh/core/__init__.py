@@ -19,6 +19,7 @@ Work:
 
     task_spec    a task as it is submitted, and the states of a task
     values       where a task's bytes are, how to check them
+    functions    kinds of functions; the function of outputs
     saved_state  state that is kept of a preempted task
 
 Names, time, text:

@@ -54,6 +54,8 @@ class TaskSpec:
     export: bool = False  #: Whether the value leaves the mesh: another mesh or the user reads it.
     checkpoint: StoredValue | None = None  #: The last one that an earlier attempt saved.
     gang: Gang | None = None  #: Its placement group, for what its code starts: the task itself takes nothing. `resources` is the sum.
+    num_returns: int = 1  #: Number of outputs that its value must have; 1: it is one.
+    is_isolated: bool = False  #: Whether it runs as a Ray task of its own, not in a worker that runs others too.
 
     def blobs(self) -> Iterator[str]:
         """Yield the hashes of the pickled bytes that the task names: its function, arguments that JSON cannot carry, its checkpoint."""
@@ -72,6 +74,8 @@ class TaskKind:
     resources: ResourceSet = NOTHING
     ray_options: dict[str, Any] = field(default_factory=dict)
     gang: Gang | None = None
+    num_returns: int = 1
+    is_isolated: bool = False
 
 
 _KINDS = tuple[TaskKind, ...]
@@ -157,6 +161,8 @@ class StageTasks(Sequence[TaskSpec]):
             export=place in self.exported,
             checkpoint=self.checkpoints.get(place),
             gang=kind.gang,
+            num_returns=kind.num_returns,
+            is_isolated=kind.is_isolated,
         )
 
     def as_text(self) -> str:

@@ -98,7 +98,9 @@ class _Draft:
             self._codes.append((task.function, code))
         behind = tuple(self.places[need] for need in self._stage.machine.needs(task.node) if need in self.places)
         self.places[task.node] = len(self.rows)
-        self.rows.append(ChunkNode(task.node, task.attempt, function, task.args, task.kwargs, task.inputs, behind, task.export))
+        self.rows.append(
+            ChunkNode(task.node, task.attempt, function, task.args, task.kwargs, task.inputs, behind, task.export, task.num_returns)
+        )
 
     def _read(self, task: TaskSpec, need: NodeId) -> None:
         value = self._held.get(need)

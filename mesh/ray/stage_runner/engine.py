@@ -587,6 +587,7 @@ class StageEngine:
             export=task.export,
             storage_url=self._storage_url,
             inline_limit_bytes=self._inline_limit_bytes,
+            num_returns=task.num_returns,
         )
         submitted = self._shelf.remote(task, code, group.group).remote(pickle.dumps(call, protocol=5), *inputs, *references)
         stage.tasks[task.node] = (submitted[0], submitted[1])

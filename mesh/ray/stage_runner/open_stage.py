@@ -66,7 +66,8 @@ class OpenStage:
 
         Ray's own options, devices and gangs are for a Ray task: Ray gives a process what a call of an actor cannot have.
         """
-        return self.has_workers and task.ray_options.items() <= _USUAL.items() and task.gang is None and not has_devices(task.resources)
+        needs_own = task.is_isolated or task.gang is not None or has_devices(task.resources)
+        return self.has_workers and not needs_own and task.ray_options.items() <= _USUAL.items()
 
     @property
     def slots(self) -> int:

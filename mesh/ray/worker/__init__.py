@@ -4,6 +4,7 @@ node_worker   actor of a slot that runs chunks of tasks
 chunk_calls   messages between runner and worker about a chunk
 page          bytes by which others learn what a dead worker ran, and ask one to stop
 execution     execution of a task: arguments, call, report
+plain_calls   async functions and generators as plain functions
 present_task  the task that a process runs: its start, checkpoints and progress
 exporting     values out of a mesh, and into another
 watch_folder  file per process, through which the watchdog of its node finds it

@@ -27,6 +27,7 @@ class ChunkNode(NamedTuple):
     inputs: tuple[NodeId, ...]
     behind: tuple[int, ...]  #: Indices of the tasks of this chunk that must succeed first.
     export: bool
+    num_returns: int = 1
 
 
 class ChunkCall(NamedTuple):

@@ -28,6 +28,7 @@ import ray
 from ray.exceptions import LocalRayletDiedError, NodeDiedError, OutOfMemoryError, TaskPlacementGroupRemoved, WorkerCrashedError
 
 from mesh.core.counting import counted
+from mesh.core.functions import check_outputs
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
@@ -39,6 +40,7 @@ from mesh.ray.user_code.node_output import OutputCapture
 from mesh.ray.user_code.ownership import attribute_to
 from mesh.ray.user_code.task_context import TaskPreempted, make_current
 from mesh.ray.worker.exporting import ValueUnreadable, ValueUnwritable, export, import_value, unpack
+from mesh.ray.worker.plain_calls import as_plain
 from mesh.ray.worker.present_task import AttemptLost, PresentTask, Pulse
 from mesh.ray.worker.watch_folder import register, watch_folder
 from mesh.stages.arguments import resolve
@@ -79,6 +81,7 @@ class TaskCall(NamedTuple):
     export: bool  #: Whether the value is written to the storage; else it stays on the mesh.
     storage_url: str
     inline_limit_bytes: int
+    num_returns: int = 1  #: Number of outputs that the value must have; 1: it is one.
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +318,8 @@ def call_function(key: str, code: bytes | None, call: TaskCall, named: Mapping[s
     args, kwargs = _arguments(call, named) if call.args or call.kwargs else ((), {})
     value = function(*args, **kwargs)
     _check(value, call.node)
+    if call.num_returns > 1:
+        check_outputs(value, call.num_returns)
     return value
 
 
@@ -346,8 +351,8 @@ def _load(key: str, code: bytes | None) -> Callable[..., Any]:
                 function = getattr(function, part)
     except (Exception, SystemExit) as missing:
         raise _CodeUnavailable(f"{key.partition(':')[2]} cannot be loaded on this mesh") from missing
-    plain: Callable[..., Any] = getattr(function, "_function", function)
-    return plain  # A `@ray.remote` function keeps the plain one there.
+    plain: Callable[..., Any] = getattr(function, "_function", function)  # A `@ray.remote` function keeps the plain one there.
+    return as_plain(plain)
 
 
 def _check(value: Any, node: NodeId) -> None:

@@ -215,6 +215,7 @@ class NodeWorker:
             node.export,
             call.storage_url,
             call.inline_limit_bytes,
+            node.num_returns,
         )
         attribute_to(self._mesh, call.stage, node.node, chunk_task)
         present: list[PresentTask] = []

@@ -276,16 +276,25 @@ def test_options_reach_the_plan():
     assert (plan.task.after, plan.task.inputs, plan.is_output) == (("double",), (), True)
 
 
-def test_a_graph_has_one_runtime_environment():
-    one, two = double.options(runtime_env={"env_vars": {"A": "1"}}), double.options(runtime_env={"env_vars": {"A": "2"}})
-    assert sent([one.bind(1), one.bind(2), double.bind(3)]).code.runtime_env == {"env_vars": {"A": "1"}}
-    with pytest.raises(SpecError, match="double and double-2 ask for different ones"):
-        compile_graph([one.bind(1), two.bind(2)])
+def test_an_environment_of_all_nodes_is_that_of_the_run():
+    one = double.options(runtime_env={"env_vars": {"A": "1"}})
+    left, _ = one.options(num_returns=2).bind(3)
+    spec = sent([one.bind(1), one.bind(2), left])
+    assert spec.code.runtime_env == {"env_vars": {"A": "1"}}
+    assert all(options.runtime_env is None for options in spec.options)
+
+
+def test_different_environments_are_those_of_nodes():
+    one = double.options(runtime_env={"env_vars": {"A": "1"}})
+    spec = sent([one.bind(1), double.bind(2)])
+    assert spec.code.runtime_env == {}
+    plans = plans_of(spec)
+    assert [plans[node].task.ray_options for node in plans] == [{"runtime_env": {"env_vars": {"A": "1"}}}, {}]
 
 
 def test_a_parameter_that_is_no_plain_data_is_refused():
-    with pytest.raises(NotSerializable, match="/params/day: is not plain JSON data"):
-        compile_graph(double.bind(1), params={"day": {1, 2}})
+    with pytest.raises(SpecError, match="/params/day: is not plain JSON data"):
+        compile_graph(double.bind(dag.param("day")), params={"day": {1, 2}})
 
 
 @pytest.fixture

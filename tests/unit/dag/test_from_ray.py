@@ -25,7 +25,6 @@ REFUSED = {name: option for name, option in RAY_OPTIONS.items() if option.refuse
 HONOURED = {name: option for name, option in RAY_OPTIONS.items() if option.honoured_as}
 #: A value that Ray accepts, for each refused option of tasks.
 ASKS = {
-    "num_returns": 2,
     "scheduling_strategy": "SPREAD",
     "placement_group": "a group",
     "placement_group_bundle_index": 1,
@@ -67,7 +66,7 @@ def test_a_refused_option_names_function_and_remedy(name: str):
         assert REFUSED[name].refused_because in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["num_returns", "scheduling_strategy"])
+@pytest.mark.parametrize("name", ["enable_task_events", "scheduling_strategy"])
 def test_an_option_of_options_is_refused_as_well(name: str):
     with pytest.raises(GraphTypeError, match=f"task clean: Ray's option {name}="):
         dag.bind(ray.remote(clean).options(**{name: ASKS[name]}))
@@ -115,6 +114,7 @@ def test_every_honoured_option_reaches_the_plan():
         "runtime_env": {"env_vars": {"A": "1"}},
         "max_calls": 5,
         "max_retries": 4,
+        "num_returns": 3,
         "retry_exceptions": [OSError],
     }
     assert set(asked) == set(HONOURED)
@@ -130,7 +130,7 @@ def test_every_honoured_option_reaches_the_plan():
         "max_calls": 5,
         "max_retries": 4,
     }
-    assert (plan.retries, plan.retry_exceptions) == (4, {"builtins.OSError"})
+    assert (plan.retries, plan.retry_exceptions, plan.task.num_returns) == (4, {"builtins.OSError"}, 3)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,6 @@ def test_a_task_may_use_remote_functions_and_actor_classes():
     compile_graph(dag.bind(inside))
 
 
-def test_a_remote_generator_is_refused_when_it_is_bound():
-    for given in (stream, stream.options(num_cpus=1)):
-        with pytest.raises(GraphTypeError, match="stream is a generator: a task has one value; bind a function that returns a list"):
-            dag.bind(given)
+def test_a_remote_generator_is_a_node_of_one_list():
+    for given in (stream, stream.options(num_cpus=1), stream.options(num_returns="streaming")):
+        assert dag.bind(given).settings.num_returns is None

@@ -35,6 +35,10 @@ def with_node(**node: Any) -> dict[str, Any]:
     return graph(nodes={**graph()["nodes"], "more": node})
 
 
+def with_param(day: Any) -> dict[str, Any]:
+    return graph(params={"day": day}, nodes={**graph()["nodes"], "split": {"call": "ads.etl:split", "args": [{"$param": "day"}]}})
+
+
 def body_of(document: Any) -> bytes:
     return json.dumps(document).encode()
 
@@ -354,7 +358,7 @@ def test_the_same_graph_has_the_same_digest(document):
 
 DIFFERENT = [
     pytest.param(graph(on_error="continue"), id="another way out"),
-    pytest.param(graph(params={"day": 1}), id="another parameter"),
+    pytest.param(with_param(1), id="another parameter"),
     pytest.param(graph(defaults={"retries": 1}), id="another default"),
     pytest.param(graph(outputs={"scores": {"$ref": "split"}}), id="another output"),
     pytest.param(graph(tenant="acme"), id="another tenant"),
