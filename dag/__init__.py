@@ -31,29 +31,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dag.client.graph_functions import GraphFunction, graph
     from dag.client.placeholders import Param, Part, param
     from dag.client.tasks import Node, Options, Task, bind, gang, task
     from dag.store.remote import Client, Run, connect, get_run, submit
 
+# fmt: off
 __all__ = [
-    "Client",
-    "Node",
-    "Options",
-    "Param",
-    "Part",
-    "Run",
-    "Task",
-    "bind",
-    "connect",
-    "gang",
-    "get_run",
-    "param",
-    "submit",
-    "task",
+    "Client", "GraphFunction", "Node", "Options", "Param", "Part", "Run", "Task", "bind", "connect", "gang", "get_run", "graph", "param",
+    "submit", "task",
 ]
+# fmt: on
 
 #: Module to the names that it defines.
 _HOMES = {
+    "dag.client.graph_functions": ("GraphFunction", "graph"),
     "dag.client.placeholders": ("Param", "Part", "param"),
     "dag.client.tasks": ("Node", "Options", "Task", "bind", "gang", "task"),
     "dag.store.remote": ("Client", "Run", "connect", "get_run", "submit"),

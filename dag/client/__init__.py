@@ -4,4 +4,5 @@ tasks      `task` wraps a function, `.bind` makes a node        compiling  nodes
 writing    functions and arguments to forms and blobs           pickling   bytes that only the tenant's own workers read
 from_ray   Ray's options and values in a user's program
 placeholders  parts of values and parameters; what a node refuses   params   values of a graph's parameters
+graph_functions  functions that build a graph           ray_graphs  graphs written with `ray.dag`, as nodes
 """

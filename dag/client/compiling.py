@@ -10,9 +10,11 @@ from types import ModuleType
 from typing import Any
 
 from dag.client.from_ray import foreign
+from dag.client.graph_functions import GraphFunction
 from dag.client.params import values_of
 from dag.client.pickling import by_value as pickled_by_value
 from dag.client.placeholders import Part
+from dag.client.ray_graphs import of_ray
 from dag.client.tasks import Node, Task, name_of, signature_of
 from dag.client.writing import PARTS_MAX, FormWriter, is_exact_scalar, nodes_in
 from dag.errors import CycleError, GraphTypeError, NotSerializable, SpecError
@@ -25,7 +27,8 @@ from mesh.core.functions import SELECTED, selected
 from mesh.core.ids import NodeId
 from mesh.stages.call_shapes import PLAIN, ShapeWriter
 
-Outputs = Node | Part | Mapping[str, Node | Part] | Sequence[Node | Part]
+#: Outputs of a graph; nodes of Ray's own graphs count, a graph function stands for what it returns.
+Outputs = Node | Part | GraphFunction | Mapping[str, Any] | Sequence[Any]
 
 _ONLY_NODES = frozenset({Node})
 #: Name of a single output.
@@ -62,7 +65,7 @@ def compile_columns(
     arguments from left to right. The same graph gets the same ids in every process.
 
     Args:
-        outputs: One node (called `result`), several (named by their positions, from `0`), or several by name.
+        outputs: One node (called `result`), several (named by their positions, from `0`), or several by name. Nodes of `ray.dag` too.
         params: Values of the parameters in the graph (`dag.param`): plain JSON data.
         by_value: Modules that workers cannot import; their functions are pickled whole.
     Raises:
@@ -71,7 +74,7 @@ def compile_columns(
         CycleError: A list among the arguments was changed after `.bind`, so that a node needs itself.
         GraphTypeError: An output is not a node, or an item of `by_value` is not a module.
     """
-    named = _named(outputs)
+    named = _named(of_ray(outputs.outputs() if isinstance(outputs, GraphFunction) else outputs))
     compiler = _Compiler()
     with pickled_by_value(by_value):
         compiler.add([_node_of(output) for output in named.values()])
@@ -305,7 +308,7 @@ def _output(output: Node | Part, node: str) -> dict[str, Any]:
     return {"$ref": node, "path": list(output.path)} if isinstance(output, Part) else {"$ref": node}
 
 
-def _named(outputs: Outputs) -> dict[str, Node | Part]:
+def _named(outputs: Any) -> dict[str, Node | Part]:
     if isinstance(outputs, (Node, Part)):
         return {RESULT: outputs}
     if not isinstance(outputs, (Mapping, Sequence)) or isinstance(outputs, str):
