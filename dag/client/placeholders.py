@@ -1,4 +1,4 @@
-"""What stands for a value that a graph has only when it runs: a part of a node's value, a parameter; and what such an object refuses.
+"""Placeholders for values that a graph has only when it runs: a part of a node's value, a parameter. They refuse to be used as values.
 
 A program that uses a placeholder as if it were the value gets `GraphTypeError`, with the remedy.
 """

@@ -27,7 +27,7 @@ class RayGraph:
     """Translates nodes of Ray's graphs; each becomes one node, also across several outputs."""
 
     def __init__(self) -> None:
-        self._made: dict[int, Any] = {}  #: What each node of Ray has become, by its `id`.
+        self._made: dict[int, Any] = {}  #: Translations of nodes of Ray, by `id`.
         self._kept: list[Any] = []  #: The nodes of Ray, so that no other object gets the `id` of one.
         self._settings: dict[tuple[int, str], Options] = {}
 
