@@ -133,6 +133,7 @@ class QuotaDemand:
     flavor: FitFlavor
     slot: FitAmounts  #: Only whole slots are useful.
     whole: FitAmounts = NOTHING  #: Slot of the stages behind it, where `slot` is the part of one that the lease lacks; else empty.
+    gang_size: Annotated[int, Field(ge=0)] = 0  #: Bundles of a slot that is a gang; 0: the slot lies on one node.
     slots: int = 1
     priority: int = 0
     version: Annotated[int, Field(ge=0)] = 0  #: Version of the lease that the mesh has seen; 0: none.

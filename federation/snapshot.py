@@ -27,17 +27,20 @@ class PoolRecord:
     policy: str = DEFAULT_POLICY  #: Node policy that places its slots.
     groups: GroupPoolSpec | None = None  #: Its layers of placement groups; None: idle ones are kept by default rules.
     reserved_idle: ResourceSet = NOTHING  #: Room of reserved groups that no stage uses; not in `used`.
+    set_aside: ResourceSet = NOTHING  #: Room that is held for preemptors whose victims stop; not in `used`.
     group_counts: GroupCounts = NO_GROUPS
 
-    def free(self, resource: str, priority: int | None = None, *, is_gang: bool = False) -> int:
+    def free(self, resource: str, priority: int | None = None, *, is_gang: bool = False, slot: ResourceSet = NOTHING) -> int:
         """Return the free units, never below zero. Room of reserved groups counts as free for work that may take them.
 
         Args:
             priority: Priority of the work; None: any.
             is_gang: The slot is a gang, which takes no reserved group.
+            slot: Amounts of a slot, which takes a reserved group that covers it; empty: any group.
         """
-        may_take = not is_gang and (priority is None or self._admits_to_reserved(priority))
-        return max(0, self.capacity[resource] - self.used[resource] - (0 if may_take else self.reserved_idle[resource]))
+        may_take = not is_gang and (priority is None or self._admits_to_reserved(priority)) and self._has_group_for(slot)
+        taken = self.used[resource] + self.set_aside[resource] + (0 if may_take else self.reserved_idle[resource])
+        return max(0, self.capacity[resource] - taken)
 
     def could_hold(self, slot: ResourceSet, priority: int, *, is_gang: bool = False) -> bool:
         """Return whether the pool could hold a slot when no stage runs: beside its reserved groups, or in one that the work may take."""
@@ -47,6 +50,9 @@ class PoolRecord:
             return True
         may_take = not is_gang and self._admits_to_reserved(priority)
         return slot <= self.capacity and (not shapes or (may_take and any(slot <= shape.amounts for shape in shapes)))
+
+    def _has_group_for(self, slot: ResourceSet) -> bool:
+        return self.groups is None or not slot or any(slot <= shape.amounts for shape in self.groups.reserved)
 
     def _admits_to_reserved(self, priority: int) -> bool:
         return self.groups is None or priority >= self.groups.reserved_priority
@@ -165,6 +171,7 @@ class DemandView:
     slots: int
     priority: int
     whole: ResourceSet = NOTHING  #: Slot of the stages behind it, where `slot` is the part of one that the lease lacks; else empty.
+    gang_size: int = 0  #: Bundles of a slot that is a gang; 0: the slot lies on one node.
     waiting_ms: int  #: Wait of the oldest work behind it, on the lease clock.
     beyond: int = 0  #: Further waiting slots, beyond what the mesh could hold at once.
     created_ms: int = 0  #: When the oldest of this work was submitted, since the epoch; 0: unknown.

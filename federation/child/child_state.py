@@ -91,6 +91,7 @@ class ChildState:
                 pool,
                 used=pools[pool.pool].in_use,
                 reserved_idle=reserved.idle_amounts(pool.pool),
+                set_aside=self.admission.set_aside(pool.pool),
                 group_counts=reserved.counts(pool.pool),
             )
             for pool in self.record.pools

@@ -27,6 +27,7 @@ from mesh.core.ids import StageId
 from mesh.core.pools import PoolSpec
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.shapes import gang_size
 from mesh.errors import MeshError
 from mesh.stages import admission_events as events
 from mesh.stages.admission_decisions import AcquireLease
@@ -258,7 +259,8 @@ class LeaseClient:
         workload = child_state.admission.workloads.get(stage)
         if workload is not None:
             whole = workload.offer.slot if workload.offer.slot != slot else NOTHING
-            demand = replace(demand, whole=whole, created_ms=workload.offer.created_ms)
+            offer = workload.offer
+            demand = replace(demand, whole=whole, gang_size=gang_size(offer.gang), created_ms=offer.created_ms)
         return replace(demand, pays_for=pays_for, waited_ms=waited_ms, is_growth=wanted.is_growth)
 
 

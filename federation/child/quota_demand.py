@@ -15,12 +15,15 @@ from federation.leases import ROWS_SENT_MAX, QuotaDemand
 from mesh.core.ids import FlavorName
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.shapes import gang_size
 from mesh.stages.admission import StageAdmission
 from mesh.stages.workloads import Workload, WorkloadState
 
-#: Refusals that more quota may lift, in the order of the search. A full mesh is one of them: work there may have borrowed the tenant's
-#: quota, and only the root can see that.
-_MAY_LIFT = (Reason.QUOTA_CONTESTED, Reason.QUOTA_EXHAUSTED, Reason.POOL_BUSY)
+#: Refusals for which the pool lacks room. Work there may have borrowed the tenant's quota, and only the root can see that; if it stops, the
+#: stage has room, whether the rest of the pool is in use or reserved.
+_LACKS_ROOM = (Reason.POOL_BUSY, Reason.CAPACITY_RESERVED)
+#: Refusals that more quota may lift, in the order of the search.
+_MAY_LIFT = (Reason.QUOTA_CONTESTED, Reason.QUOTA_EXHAUSTED, *_LACKS_ROOM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +41,7 @@ class OpenDemand:
 
 @dataclass(slots=True)
 class _Alike:
-    """Stages of one tenant, slot and priority that wait for the same lease, whatever the shape of the slot: one row in the ledger."""
+    """Stages of one tenant, slot, gang size and priority that wait for the same lease: one row in the ledger."""
 
     first: Workload  #: The first found; it stands for all.
     reason: Reason  #: Refusal of the first.
@@ -54,7 +57,7 @@ class _Alike:
 
 def wanted(admission: StageAdmission, accounting: LeaseAccounting) -> tuple[OpenDemand, ...]:
     """Return the demands that one heartbeat may carry: first each lease's most urgent one, then each lease's next."""
-    found: dict[tuple[LeaseKey, ResourceSet, int], _Alike] = {}
+    found: dict[tuple[LeaseKey, ResourceSet, int, int], _Alike] = {}
     waits: dict[int, tuple[LeaseKey, Reason] | None] = {}  #: By `id` of the kind.
     for workload in admission.workloads.values():
         if not _is_next(workload, admission):
@@ -64,9 +67,12 @@ def wanted(admission: StageAdmission, accounting: LeaseAccounting) -> tuple[Open
             waits[kind] = _waits_for(workload, admission)
         lacks = waits[kind]
         if lacks is not None:
-            found.setdefault((lacks[0], offer.slot, offer.priority), _Alike(workload, lacks[1])).add(workload)
+            alike_by = lacks[0], offer.slot, offer.priority, gang_size(offer.gang)
+            found.setdefault(alike_by, _Alike(workload, lacks[1])).add(workload)
     by_lease: dict[LeaseKey, list[OpenDemand]] = {}
-    for (key, _, _), alike in sorted(found.items(), key=lambda each: (-each[0][2], each[1].since_ms, each[0][0], str(each[0][1]))):
+    for (key, *_), alike in sorted(
+        found.items(), key=lambda each: (-each[0][2], each[1].since_ms, each[0][0], str(each[0][1]), each[0][3])
+    ):
         by_lease.setdefault(key, []).extend(_demands(alike, key, admission, accounting))
     return tuple(_within_row_limit(by_lease))
 
@@ -91,7 +97,7 @@ def _demands(alike: _Alike, key: LeaseKey, admission: StageAdmission, accounting
     """
     offer = alike.first.offer
     slots = min(alike.slots, _slots_of(admission, key[1], offer.slot))
-    missing = offer.slot if alike.reason is Reason.POOL_BUSY else accounting.missing(key, offer.slot, offer.workload)
+    missing = offer.slot if alike.reason in _LACKS_ROOM else accounting.missing(key, offer.slot, offer.workload)
     parts = ((offer.slot, slots),) if missing == offer.slot else ((missing, min(1, slots)), (offer.slot, slots - 1))
     beyond = alike.slots - slots
     for slot, some in parts:
@@ -102,6 +108,7 @@ def _demands(alike: _Alike, key: LeaseKey, admission: StageAdmission, accounting
                 flavor=key[1],
                 slot=slot,
                 whole=whole,
+                gang_size=gang_size(offer.gang),
                 slots=some,
                 priority=offer.priority,
                 created_ms=alike.created_ms,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from federation.dispatch import QueuedStage
+from federation.planning.planner_inputs import SlotNeed
 from mesh.core.ids import MeshId, TenantPath
 from mesh.core.resources import ResourceSet
 from mesh.stages.stage_settings import StageSettings
@@ -26,6 +27,11 @@ class PendingStage:
     arrival: int = 0  #: Position in the queue of its mesh; among equals the lower one goes first.
     created_ms: int = 0  #: See `StageSpec.created_ms`.
     queued_ms: int | None = None  #: See `QueuedStage.queued_ms`; None: not sent yet.
+
+    @property
+    def need(self) -> SlotNeed:
+        """Return what decides whether one of its slots fits into a pool."""
+        return SlotNeed(slot=self.slot, priority=self.priority, is_gang=self.is_gang)
 
 
 def queue_order(queued: Sequence[QueuedStage], settings: StageSettings, now_ms: int) -> tuple[QueuedStage, ...]:

@@ -57,7 +57,7 @@ class PlannedGrants:
         if flavor is None:
             return None
         shrinking = [(lease, part) for lease, part in self._shrinking if lease.flavor == flavor and self._helps(lease, part, pending)]
-        if not has_room(self._free, pending.mesh, flavor, pending.slot, pending.priority):
+        if not has_room(self._free, pending.mesh, flavor, pending.need):
             shrinking = [(lease, part) for lease, part in shrinking if lease.mesh == pending.mesh]
         if not shrinking:
             return None

@@ -91,9 +91,9 @@ class PlannerPreview:
             priority=pending.priority,
             since_ms=self._snapshot.at_ms,
             created_ms=pending.created_ms,
-            is_crowded=not has_room(self._free, pending.mesh, flavor, pending.slot, pending.priority),
+            is_crowded=not has_room(self._free, pending.mesh, flavor, pending.need),
             is_limited=pending.mesh in self._free.limited,
-            free=left_over(self._free, pending.mesh, flavor, pending.slot, pending.priority),
+            free=left_over(self._free, pending.mesh, flavor, pending.need),
         )
 
     def _difference(self, target: Target, usual: Target | None) -> LeaseVictim:

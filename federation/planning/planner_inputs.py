@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from federation.planning.values import Holding, LeaseKey, PlannerDemand
 from federation.snapshot import DemandView, FederationSnapshot, LeaseView, MeshRecord, PoolRecord, RunningView
 from mesh.core.ids import FlavorName, MeshId, TenantPath
-from mesh.core.resources import ResourceSet
+from mesh.core.resources import NOTHING, ResourceSet
 from mesh.preemption.stage_preemption import NO_LIMITS
 
 #: By mesh, flavor and tenant: the mesh's room that is not yet assigned to a demand of the tenant.
@@ -17,6 +17,24 @@ _Left = dict[tuple[MeshId, FlavorName, TenantPath], dict[str, int]]
 RunningByLease = Mapping[LeaseKey, Sequence[RunningView]]
 #: The ledger's tokens are the microseconds of its clock at their creation.
 _TOKENS_A_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotNeed:
+    """What decides whether a slot fits into a pool. Room of reserved groups is no room for a gang, nor for a slot that no group covers."""
+
+    slot: ResourceSet
+    priority: int
+    is_gang: bool = False
+    whole: ResourceSet = NOTHING  #: The whole slot, where `slot` is the part of one that a lease lacks.
+
+    def free_in(self, pool: PoolRecord, resource: str) -> int:
+        """Return the units of the resource that the slot could use in the pool."""
+        return pool.free(resource, self.priority, is_gang=self.is_gang, slot=self.whole or self.slot)
+
+    def fits_in(self, pool: PoolRecord) -> bool:
+        """Return whether a slot would fit into the pool now."""
+        return all(units <= self.free_in(pool, name) for name, units in self.slot.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +122,16 @@ def free_room(snapshot: FederationSnapshot) -> FreeRoom:
     return free
 
 
-def has_room(free: FreeRoom, mesh: MeshId, flavor: FlavorName, slot: Mapping[str, int], priority: int) -> bool:
+def has_room(free: FreeRoom, mesh: MeshId, flavor: FlavorName, need: SlotNeed) -> bool:
     """Return whether one slot would fit into a pool of the mesh, by the mesh's last report."""
-    pools = free.pools.get((mesh, flavor), ())
-    return any(all(units <= pool.free(name, priority) for name, units in slot.items()) for pool in pools)
+    return any(need.fits_in(pool) for pool in free.pools.get((mesh, flavor), ()))
 
 
-def left_over(free: FreeRoom, mesh: MeshId, flavor: FlavorName, slot: Mapping[str, int], priority: int) -> dict[str, int]:
+def left_over(free: FreeRoom, mesh: MeshId, flavor: FlavorName, need: SlotNeed) -> dict[str, int]:
     """Return the free part of a slot that does not fit: in the pool that comes nearest, less the room promised on the mesh."""
-    needed = {name: units for name, units in slot.items() if units}
+    needed = {name: units for name, units in need.slot.items() if units}
     pools = [
-        {name: pool.free(name, priority) for name in needed}
+        {name: need.free_in(pool, name) for name in needed}
         for pool in free.pools.get((mesh, flavor), ())
         if all(units <= pool.capacity[name] for name, units in needed.items())
     ]
@@ -186,7 +203,8 @@ def _parts(view: DemandView, slots: int, at_ms: int, free: FreeRoom, left: _Left
     """
     key = view.mesh, view.flavor
     room = free.room.get(key, {})
-    with_room = min(slots, _slots_in_pools(free, *key, view.slot, view.priority))
+    need = SlotNeed(slot=view.slot, priority=view.priority, is_gang=view.gang_size > 0, whole=view.whole)
+    with_room = min(slots, _slots_in_pools(free, *key, need))
     if with_room > 0:
         with_room = _take_slots(left.setdefault((*key, view.tenant), dict(room)), view.slot, with_room)
     for some, is_crowded in ((with_room, False), (slots - with_room, True)):
@@ -203,19 +221,27 @@ def _parts(view: DemandView, slots: int, at_ms: int, free: FreeRoom, left: _Left
                 created_ms=view.created_ms,
                 is_crowded=is_crowded,
                 is_limited=view.mesh in free.limited,
-                free=left_over(free, *key, view.slot, view.priority) if is_crowded else {},
-                room=None if is_crowded else room,
+                free=left_over(free, *key, need) if is_crowded else {},
+                room=None if is_crowded else _room_for(free, *key, need),
             )
 
 
-def _slots_in_pools(free: FreeRoom, mesh: MeshId, flavor: FlavorName, slot: Mapping[str, int], priority: int) -> int:
+def _slots_in_pools(free: FreeRoom, mesh: MeshId, flavor: FlavorName, need: SlotNeed) -> int:
     """Return the number of slots that would fit into the pools of the mesh, by its last report."""
     pools = free.pools.get((mesh, flavor), ())
-    return sum(min((pool.free(name, priority) // units for name, units in slot.items() if units), default=0) for pool in pools)
+    return sum(min((need.free_in(pool, name) // units for name, units in need.slot.items() if units), default=0) for pool in pools)
 
 
-def _all_room(free: FreeRoom, mesh: MeshId, flavor: FlavorName) -> dict[str, int]:
+def _all_room(free: FreeRoom, mesh: MeshId, flavor: FlavorName, need: SlotNeed | None = None) -> dict[str, int]:
+    """Return the free room of the pools, as far as the need may use it, less promised room. None: any work."""
     pools = free.pools[mesh, flavor]
     names = {name for pool in pools for name in pool.capacity}
-    room = {name: sum(pool.free(name) for pool in pools) for name in names}
+    room = {name: sum(pool.free(name) if need is None else need.free_in(pool, name) for pool in pools) for name in names}
     return {name: units - max(0, free.promised.get((mesh, flavor, name), 0)) for name, units in room.items()}
+
+
+def _room_for(free: FreeRoom, mesh: MeshId, flavor: FlavorName, need: SlotNeed) -> dict[str, int]:
+    """Return the free room that the need may use."""
+    if any(pool.reserved_idle for pool in free.pools.get((mesh, flavor), ())):
+        return _all_room(free, mesh, flavor, need)
+    return free.room.get((mesh, flavor), {})

@@ -11,6 +11,7 @@ from federation.snapshot import DemandView, LeaseView, MeshRecord, MeshView, Run
 from federation.tenants import SEPARATOR
 from mesh.core.ids import FlavorName, MeshId, StageId, TenantPath, is_fit_name
 from mesh.core.resources import AMOUNT_MAX, NOTHING, ResourceSet
+from mesh.core.shapes import gang_size
 
 #: Separates a mesh from the incarnation of an earlier session in a holder's name.
 EARLIER = "~"
@@ -79,7 +80,7 @@ def ask_line(demand: QuotaDemand) -> str:
     refuse_unfit(demand.tenant, demand.flavor)
     slots = min(demand.slots, AMOUNT_MAX)
     pays_for = demand.priority if demand.pays_for is None else demand.pays_for
-    about = f"{demand.tenant}|{demand.flavor}|{slots}|{demand.priority}|{pays_for}|{demand.version}"
+    about = f"{demand.tenant}|{demand.flavor}|{slots}|{_order(demand.priority, demand.gang_size)}|{pays_for}|{demand.version}"
     return f"{about}|{_waited(demand)}|{demand.created_ms}{_shape(demand)}"
 
 
@@ -133,7 +134,12 @@ def lease_use_row(use: LeaseUse) -> list[object]:
 def demand_field(demand: QuotaDemand) -> str:
     """Return the ledger's field for the demand, unique per demand of a mesh. Raises as `refuse_unfit`."""
     refuse_unfit(demand.tenant, demand.flavor)
-    return f"{demand.tenant}|{demand.flavor}|{demand.priority}{_shape(demand)}"
+    return f"{demand.tenant}|{demand.flavor}|{_order(demand.priority, demand.gang_size)}{_shape(demand)}"
+
+
+def _order(priority: int, gang_size: int) -> str:
+    """Return the priority, for gangs followed by `:` and the number of bundles."""
+    return f"{priority}:{gang_size}" if gang_size else str(priority)
 
 
 def _shape(demand: QuotaDemand) -> str:
@@ -147,7 +153,7 @@ def kind_of(head: QueuedStage) -> str:
     No demand can name a kind with `|` in a name, so such a kind is harmless.
     """
     amounts = "".join(f"|{name}|{units}" for name, units in head.slot.items())
-    return f"{head.tenant}|{head.priority}{amounts}" if amounts else ""
+    return f"{head.tenant}|{_order(head.priority, gang_size(head.gang))}{amounts}" if amounts else ""
 
 
 def demand_row(demand: QuotaDemand) -> list[object]:
@@ -163,11 +169,12 @@ def _waited(demand: QuotaDemand) -> int:
 
 
 def demand_view(mesh: MeshId, field: str, row: str, now_lt: int) -> DemandView:
-    """Parse `tenant|flavor|priority|resource|units…[||resource|units…]` and `slots|since when on the lease clock|slots beyond|ms of
-    submission`.
+    """Parse `tenant|flavor|priority[:bundles]|resource|units…[||resource|units…]` and `slots|since when on the lease clock|slots beyond|ms
+    of submission`.
     """
     named, _, whole = field.partition(SEPARATOR * 2)
-    tenant, flavor, priority, *amounts = named.split(SEPARATOR)
+    tenant, flavor, order, *amounts = named.split(SEPARATOR)
+    priority, _, bundles = order.partition(":")
     slots, since, beyond, created_ms = map(int, row.split(SEPARATOR))
     return DemandView(
         mesh=mesh,
@@ -177,6 +184,7 @@ def demand_view(mesh: MeshId, field: str, row: str, now_lt: int) -> DemandView:
         slots=slots,
         priority=int(priority),
         whole=_packed_amounts(tuple(whole.split(SEPARATOR))) if whole else NOTHING,
+        gang_size=int(bundles or 0),
         waiting_ms=max(0, now_lt - since),
         beyond=beyond,
         created_ms=created_ms,

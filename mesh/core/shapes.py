@@ -100,6 +100,11 @@ def bundles_in(gang: Gang | None) -> int:
     return 1 if gang is None else gang.size
 
 
+def gang_size(gang: Gang | None) -> int:
+    """Return the number of bundles; 0 for a slot that is no gang."""
+    return 0 if gang is None else gang.size
+
+
 def without_slots(nodes: Sequence[NodeName], gone: Sequence[NodeName], bundles: int = 1) -> tuple[NodeName, ...]:
     """Return the nodes of the slots that are left. Whole slots go, as far as they are there.
 

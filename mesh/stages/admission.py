@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from mesh.core.ids import PoolName, StageId
 from mesh.core.pools import Pool, PoolLedger, PoolSpec
 from mesh.core.reasons import Reason
-from mesh.core.resources import NOTHING
+from mesh.core.resources import NOTHING, ResourceSet
 from mesh.errors import IllegalTransition
 from mesh.policies.catalogue import BUILT_INS, Catalogue
 from mesh.stages.admission_decisions import (
@@ -99,6 +99,10 @@ class StageAdmission:
     def reserved(self) -> ReservedGroups:
         """Reserved groups of all pools."""
         return self._room.reserved
+
+    def set_aside(self, pool: PoolName) -> ResourceSet:
+        """Return what the pool holds for preemptors whose victims stop."""
+        return self._room.set_aside(pool)
 
     def is_behind(self, workload: Workload) -> bool:
         """Return whether `strict_order` makes the workload wait for others of its tenant."""

@@ -75,7 +75,7 @@ class AdmissionRoom:
             return Reason.GROUPS_AT_LIMIT, f"pool {name} has all the groups on demand that `dynamic_max` allows"
         is_for_nodes = self.placement.copies(name, shape) == 0 if not has_room else not has_node
         on_nodes = self.placement.refusal(name, shape) if is_for_nodes else None
-        return on_nodes or _no_room(workload, pool, self._set_aside(name))
+        return on_nodes or _no_room(workload, pool, self.set_aside(name))
 
     def _is_reserved_away(self, workload: Workload, pool: Pool) -> bool:
         """Return whether a slot would fit, were it not for reserved groups."""
@@ -90,8 +90,8 @@ class AdmissionRoom:
         least = f"{self.reserved.threshold(name):g}"
         return f"pool {name} keeps {kept} in reserved groups, which slots of their size or less take from priority {least} on"
 
-    def _set_aside(self, pool: PoolName) -> ResourceSet:
-        """Return what workloads in GATHERING have reserved in the pool."""
+    def set_aside(self, pool: PoolName) -> ResourceSet:
+        """Return what the pool holds for workloads in GATHERING."""
         held = self.ledger.pools[pool].reservations
         known = ((self._workloads.get(StageId(holder)), amounts) for holder, amounts in held.items())
         gathered = (amounts for one, amounts in known if one is not None and one.state is WorkloadState.GATHERING)

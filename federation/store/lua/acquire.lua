@@ -13,7 +13,7 @@
 -- harmless: they have no claim on the quota, so the planner grants it. Source: ADR 0036.
 --
 -- KEYS, ARGV[1…5]   as in lib_caller
--- ARGV[6]   lines 'tenant|flavor|slots|priority|priority of all that the lease pays for then|version seen of the lease|ms that it has waited,
+-- ARGV[6]   lines 'tenant|flavor|slots|priority, for gangs ':' and the number of bundles|priority of all that the lease pays for then|version seen of the lease|ms that it has waited,
 --           -1 when unknown, -2 for work that runs and would grow, which is not recorded as a want|ms since the epoch of its submission' and for each resource, by name, '|resource|units of a slot', each with its newline; where the lease lacks only a
 --           part of a slot, the part, '|' and the whole slot
 -- Reply     {'OK', epoch, ms of recovery, mark, '1' when others wait for quota, leases, answers}, leases as in lib_lease; answers are lines
@@ -28,7 +28,7 @@ end
 
 local asked = {}
 for field, tenant, flavor, slots, priority, pays_for, version, waited, created, slot in
-  string.gmatch(ARGV[6], '(([^|\n]+)|([^|\n]+))|(%d+)|(-?%d+)|(-?%d+)|(%d+)|(-?%d+)|(%d+)([^\n]*)\n') do
+  string.gmatch(ARGV[6], '(([^|\n]+)|([^|\n]+))|(%d+)|([-:%d]+)|(-?%d+)|(%d+)|(-?%d+)|(%d+)([^\n]*)\n') do
   asked[#asked + 1] = { field = field, tenant = tenant, flavor = flavor, slots = tonumber(slots), priority = priority, slot = slot,
     pays_for = tonumber(pays_for), version = tonumber(version), waited = tonumber(waited), created = tonumber(created), shape = shape_of(slot),
     grows = waited == '-2' }

@@ -300,8 +300,8 @@ end
 
 -- ---- demands: slots that a mesh could use and was not granted
 
--- DEMANDS has a row for each lease, priority and slot size of the demand of a mesh. The field is 'tenant|flavor|priority' and for each resource of
--- a slot, by name, '|resource|units'; where this is what the lease lacks of a slot, then '|' and the whole slot. The value is
+-- DEMANDS has a row for each lease, priority and slot size of the demand of a mesh. The field is 'tenant|flavor|priority', for gangs ':'
+-- and the number of bundles, and for each resource of a slot, by name, '|resource|units'; where this is what the lease lacks of a slot, then '|' and the whole slot. The value is
 -- '<slots>|<LT since when>|<slots beyond what the mesh could hold>|<when the oldest work was submitted>'. A heartbeat with demands replaces all rows; grants and growth of leases
 -- reduce them, and so do stages that leave the queue, see lib_queue. The mesh reports its wait, from which LT follows to the second.
 --
@@ -402,7 +402,7 @@ end
 local function meet_demands(mesh, lease_field, grown)
   local demands, written, gone, most = {}, {}, {}, nil
   for field, demand in pairs(demands_of(mesh)) do
-    local priority, slot = string.match(string.sub(field, #lease_field + 1), '^|(-?%d+)(.*)$')
+    local priority, slot = string.match(string.sub(field, #lease_field + 1), '^|(-?%d+)[:%d]*(.*)$')
     if string.sub(field, 1, #lease_field) == lease_field and priority then
       demand.field, demand.priority, demand.slot = field, tonumber(priority), slot
       demands[#demands + 1] = demand

@@ -1,8 +1,8 @@
 -- needs: keys, text
 -- Queue of a mesh: READY orders its stages, and QUEUED_SLOTS counts what they could use. A stage that leaves the queue takes its demand along.
 
--- A field of QUEUED_SLOTS is 'tenant|priority' and for each resource of a slot, by name, '|resource|units'. Its value is the sum of the
--- slots of all queued stages of this kind. A stage's record has the field as `kind`, empty when it needs no resources, and `width`.
+-- A field of QUEUED_SLOTS is 'tenant|priority', for gangs ':' and the number of bundles, and for each resource of a slot, by name,
+-- '|resource|units'. Its value is the sum of the slots of all queued stages of this kind. A stage's record has the field as `kind`, empty when it needs no resources, and `width`.
 local function enter_queue(stage, mesh, order, member, kind, width)
   redis.call('HSET', STAGE .. stage, 'member', member, 'kind', kind, 'width', width)
   redis.call('ZADD', READY .. mesh, order, member)
@@ -37,16 +37,16 @@ local function count_demands(added, gone)
   end
 end
 
--- Return tenant, flavor, priority and slot of a field of DEMANDS, the last two as in a kind; and whether it asks for a part of the slot.
+-- Return tenant, flavor, priority with bundles and slot of a field of DEMANDS, the last two as in a kind; and whether it asks for a part of the slot.
 local function parsed_demand(field)
-  local tenant, flavor, priority, wanted = string.match(field, '^([^|]+)|([^|]+)|(-?%d+)(.*)$')
+  local tenant, flavor, priority, wanted = string.match(field, '^([^|]+)|([^|]+)|([^|]+)(.*)$')
   local whole = string.match(wanted, '||.*$')
   return tenant, flavor, priority, whole and string.sub(whole, 2) or wanted, whole ~= nil
 end
 
 -- Return the rows of DEMANDS for stages of a kind: by flavor a list of {field, slots, since, beyond, created}; first the newest, then parts of a slot.
 local function demands_of_kind(mesh, kind, newest)
-  local tenant, priority, slot = string.match(kind, '^([^|]+)|(-?%d+)(.*)$')
+  local tenant, priority, slot = string.match(kind, '^([^|]+)|([^|]+)(.*)$')
   local flat, found = redis.call('HGETALL', DEMANDS .. mesh), {}
   for place = 1, #flat, 2 do
     local field = flat[place]

@@ -12,8 +12,8 @@ from federation.store.memory.rows import LeaseKey
 from mesh.core.ids import FlavorName, MeshId, TenantPath
 from mesh.core.resources import ResourceSet
 
-#: Tenant, priority and slot of stages.
-StageKind = tuple[TenantPath, int, ResourceSet]
+#: Tenant, priority, slot and bundles of a gang of stages.
+StageKind = tuple[TenantPath, int, ResourceSet, int]
 _SAME_MS = 1_000  #: Smaller differences are not written.
 
 
@@ -29,7 +29,7 @@ class OpenQuotaDemand:
 
 def stage_kind(demand: QuotaDemand) -> StageKind:
     """Return the kind of the stages behind the demand."""
-    return demand.tenant, demand.priority, demand.whole or demand.slot
+    return demand.tenant, demand.priority, demand.whole or demand.slot, demand.gang_size
 
 
 @dataclass(slots=True)
@@ -144,6 +144,7 @@ class MemoryDemands:
                     slots=row.slots,
                     priority=demand.priority,
                     whole=demand.whole,
+                    gang_size=demand.gang_size,
                     waiting_ms=max(0, now - row.since),
                     beyond=row.beyond,
                     created_ms=demand.created_ms,

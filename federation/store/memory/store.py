@@ -52,6 +52,7 @@ from mesh.core.clock import Clock
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
+from mesh.core.shapes import gang_size
 from mesh.core.values import StoredValue
 from mesh.core.wire import decode, encode
 from mesh.stages.messages import NodeCheckpoint, NodeOutput, StageMessage, StageResized
@@ -540,7 +541,7 @@ class MemoryStore(MemoryLedger):
 
 
 def _kind_of(head: QueuedStage) -> StageKind:
-    return head.tenant, head.priority, head.slot
+    return head.tenant, head.priority, head.slot, gang_size(head.gang)
 
 
 def _claimed(claim: Claim, record: _Stage) -> ClaimedStage:

@@ -1,19 +1,21 @@
 """Contract of demands whose stages leave the queue: the ledger withdraws what is wanted for them alone, at once."""
 
 import pytest
-from two_teams import A100, LAB, ONE_GPU, SHOP, ask, gpu
+from two_teams import A100, LAB, ONE_GPU, SHOP, ask, gpu, target_update
 
 from federation.leases import QuotaDemand
 from mesh.core.ids import FlavorName, MeshId, RunId, StageId
 from mesh.core.resources import NOTHING
-from mesh.stages.spec import StageSpec
+from mesh.core.shapes import Gang
+from mesh.stages.spec import StageSpec, TaskSpec
 
 RUN, WEST = RunId("r"), MeshId("west")
 
 
-def queue(store, name, *, width=1, slot=ONE_GPU, tenant=LAB, priority=0):
+def queue(store, name, *, width=1, slot=ONE_GPU, tenant=LAB, priority=0, gang=None):
     stage = StageId(f"{RUN}.{name}")
-    store.queue.submit(WEST, StageSpec(stage=stage, run=RUN, tenant=tenant, tasks=(), slot=slot, width=width, priority=priority))
+    tasks = () if gang is None else (TaskSpec(node="n", attempt=1, function="call:m:f", inputs=(), resources=slot, gang=gang),)
+    store.queue.submit(WEST, StageSpec(stage=stage, run=RUN, tenant=tenant, tasks=tasks, slot=slot, width=width, priority=priority))
     return stage
 
 
@@ -118,6 +120,37 @@ def test_stage_wants_a_slot_or_a_part_of_one(ledger, west, east, store):
 
     assert ask_for(slot=gpu(2), whole=gpu(4)) == [(gpu(2), 1)]
     assert ask_for(slot=gpu(4)) == [(gpu(4), 1)]
+
+
+@pytest.mark.every_form
+def test_demand_of_a_gang_is_its_own(ledger, west, east, store):
+    ask(east, 6)
+    ask(west, 2)
+    gang = queue(store, "gang", slot=gpu(2), gang=Gang(size=2, bundle=ONE_GPU), priority=-1)
+    plain = queue(store, "plain", slot=gpu(2), priority=-1)
+    wanted = {"slot": gpu(2), "priority": -1}
+    want(west, (1, {**wanted, "gang_size": 2}))
+    version = west.lease(LAB, A100).version
+    ledger.acquire(west.session, (QuotaDemand(tenant=LAB, flavor=A100, version=version, **wanted),))
+    assert {(one.gang_size, one.priority, one.slots) for one in ledger.snapshot().demands} == {(2, -1, 1), (0, -1, 1)}
+    store.queue.cancel(plain)
+    assert [one.gang_size for one in ledger.snapshot().demands] == [2]
+    ledger.acquire(west.session, (QuotaDemand(tenant=LAB, flavor=A100, version=version, gang_size=2, **wanted),))
+    assert [(one.gang_size, one.slots) for one in ledger.snapshot().demands] == [(2, 1)]
+    store.queue.cancel(gang)
+    assert slots_of(ledger) == []
+
+
+@pytest.mark.every_form
+def test_growth_meets_the_demand_of_a_gang(ledger, west, east, store):
+    ask(east, 8)
+    want(west, (1, {"slot": gpu(2), "gang_size": 2}))
+    target_update(ledger, ("east", LAB, 6), ("west", LAB, 2))
+    east.heartbeat()
+    east.obey(LAB, A100)
+    west.heartbeat()
+    assert west.lease(LAB, A100).held == gpu(2)
+    assert slots_of(ledger) == []
 
 
 @pytest.mark.every_form

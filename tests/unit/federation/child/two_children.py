@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from child_bed import pool
 
 from federation.child.child_mesh import ChildMesh
 from federation.planning.planner_loop import PlannerLoop
 from federation.quota.policies import QueueSettings, Rules, TenantPolicies
-from federation.snapshot import MeshRecord
+from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory.policies import MemoryTenantPolicies
 from federation.store.memory.store import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
@@ -28,13 +29,13 @@ AT_ONCE = Rules(min_run_ms=0)
 class Child:
     """One child mesh."""
 
-    def __init__(self, world: TwoChildren, mesh: str, cpus: int, limits: PreemptionLimits) -> None:
+    def __init__(self, world: TwoChildren, mesh: str, pool: PoolRecord, limits: PreemptionLimits) -> None:
         self._world, self._mesh = world, mesh
         self._reports: list[object] = []
         self._host = SimulatedHost(self._reports.append, world.clock, lambda _task: (world.duration_ms, False))
         self._cursor, _ = world.store.notifications(mesh, "", 0)
         self.child = ChildMesh(
-            record=MeshRecord(mesh=mesh, labels={}, pools=(pool("g", cpus),), cluster=mesh, settings=StageSettings(preemption=limits)),
+            record=MeshRecord(mesh=mesh, labels={}, pools=(pool,), cluster=mesh, settings=StageSettings(preemption=limits)),
             ledger=world.store,
             queue=world.store,
             blobs=world.store,
@@ -62,7 +63,7 @@ class Child:
 class TwoChildren:
     """`east` and `west` with this many CPUs each; tenants below one root with their own quota."""
 
-    def __init__(self, cpus, quotas, rules=AT_ONCE, settings=(), duration_ms=FOR_EVER_MS, limits=NO_LIMITS) -> None:
+    def __init__(self, cpus, quotas, rules=AT_ONCE, settings=(), duration_ms=FOR_EVER_MS, limits=NO_LIMITS, groups=None) -> None:
         self.clock = ManualClock(1_000_000)
         self.duration_ms = duration_ms
         self.store = MemoryStore(clock=self.clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
@@ -77,16 +78,18 @@ class TwoChildren:
         self.min_run_ms = rules.min_run_ms
         self._planner = PlannerLoop(self.store, "p", leader_ttl_ms=5_000, tenant_policies=self.tenant_policies)
         self._plan_in_ms = 0
-        self.east, self.west = Child(self, "east", cpus, limits), Child(self, "west", cpus, limits)
+        room = replace(pool("g", cpus), groups=groups)
+        self.east, self.west = Child(self, "east", room, limits), Child(self, "west", room, limits)
         self.go(2_500)
 
-    def submit(self, mesh, tenant, names: Iterable[str], slot=1, priority=0, width=1) -> None:
+    def submit(self, mesh, tenant, names: Iterable[str], slot=1, priority=0, width=1, tasks=1, takes=False, gang=None) -> None:
         """Submit equal stages."""
-        amounts, rules = ResourceSet.of({"cpu": slot}), PreemptionPolicy(takes=False, min_run_ms=self.min_run_ms)
+        amounts, rules = ResourceSet.of({"cpu": slot}), PreemptionPolicy(takes=takes, min_run_ms=self.min_run_ms)
         for name in names:
-            task = TaskSpec(node="a", attempt=1, function="call:m:f", inputs=(), resources=amounts)
+            about = {"attempt": 1, "function": "call:m:f", "inputs": (), "resources": amounts, "gang": gang}
+            made = tuple(TaskSpec(node=f"t{number}", **about) for number in range(tasks))
             about = {"width": width, "priority": priority, "preemption": rules}
-            self.store.submit(mesh, StageSpec(stage=name, run="r", tenant=f"acme/{tenant}", tasks=(task,), slot=amounts, **about))
+            self.store.submit(mesh, StageSpec(stage=name, run="r", tenant=f"acme/{tenant}", tasks=made, slot=amounts, **about))
 
     def go(self, by_ms: int, *, plans: bool = True) -> None:
         """Let time pass; children, the sweep and (if `plans`) the planner do what is due."""
