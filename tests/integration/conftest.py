@@ -56,9 +56,7 @@ class RunnerLog:
         self.code[sha256] = data
         return {"$blob": sha256}
 
-    def start(
-        self, *tasks: TaskSpec, run: str, group: Any = None, inputs: Any = None, held: tuple[str, ...] = (), cancelled: bool = False
-    ) -> StageId:
+    def start(self, *tasks: TaskSpec, run: str, group: Any = None, inputs: Any = None, cancelled: bool = False) -> StageId:
         """Start a stage. `cancelled`: the order to cancel it follows at once."""
         self.stages += 1
         stage = StageId(f"{run}.{self.stages}")
@@ -66,7 +64,7 @@ class RunnerLog:
         self.nodes[stage] = tuple(task.node for task in tasks)
         blobs = {sha256: data for sha256, data in self.code.items() if sha256 in spec.blobs()}
         groups = () if group is None else (SlotGroup(group, slots=1),)
-        calls = [self.actor.start.remote(encode(spec), blobs, inputs or {}, groups, held)]
+        calls = [self.actor.start.remote(encode(spec), blobs, inputs or {}, groups)]
         if cancelled:
             calls.append(self.actor.cancel.remote(stage, 0.0))
         ray.get(calls)

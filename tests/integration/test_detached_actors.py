@@ -70,7 +70,7 @@ def start(runner: Any, storage: Path, task: Callable[..., TaskSpec], note: bytes
     ray.get(runner.bind.remote(TENANT, storage.as_uri(), 1024, MeshId("standing"), 7))
     tasks = (task("a", "call:builtins:int", 3, resources=NOTHING),)
     spec = StageSpec(stage=StageId("r.1"), run=RunId("r"), tenant=TENANT, tasks=tasks, slot=NOTHING, width=1)
-    ray.get(runner.start.remote(encode(spec), {}, {}, (), (), note))
+    ray.get(runner.start.remote(encode(spec), {}, {}, (), note))
     return spec.stage
 
 

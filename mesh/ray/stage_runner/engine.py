@@ -130,10 +130,9 @@ class StageEngine:
         blobs: dict[str, bytes],
         inputs: dict[NodeId, Delivered],
         groups: Sequence[SlotGroup],
-        held: frozenset[NodeId],
     ) -> None:
         """Run the stage. Harmless when it runs already."""
-        self._events.put(partial(self._start, spec, blobs, inputs, groups, held))
+        self._events.put(partial(self._start, spec, blobs, inputs, groups))
 
     def grow(self, stage: StageId, groups: Sequence[SlotGroup], missing: int = 0) -> None:
         """Add groups of slots to the stage; each gets tasks once it is placed. Its `StageResized` follows.
@@ -243,7 +242,6 @@ class StageEngine:
         blobs: dict[str, bytes],
         inputs: dict[NodeId, Delivered],
         groups: Sequence[SlotGroup],
-        held: frozenset[NodeId],
     ) -> None:
         if spec.stage in self._stages:
             return
@@ -265,7 +263,7 @@ class StageEngine:
                 self._deliver(spec.stage, node, inputs[node])
             elif (inherited := self._values.inherited(spec.run, node)) is not None:
                 self._deliver(spec.stage, node, inherited)
-            elif node in held or self._values.has_lost(spec.run, node):
+            elif self._values.has_lost(spec.run, node):
                 if stage.machine.is_read(node):
                     self._report_lost(spec, node)
                 else:  # Only the order counts, and the node has ended.

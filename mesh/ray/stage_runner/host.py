@@ -448,7 +448,7 @@ class RayStageHost:
             return
         try:
             on_the_wire = {node: _on_the_wire(value) for node, value in inputs.items()}
-            runner.actor.start.remote(encode(spec), blobs, on_the_wire, groups, (), note)
+            runner.actor.start.remote(encode(spec), blobs, on_the_wire, groups, note)
         except Exception:
             self._lose(runner, spec.stage)
             raise

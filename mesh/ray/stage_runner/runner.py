@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,7 +104,6 @@ class Runner:
         blobs: dict[str, bytes],
         inputs: dict[NodeId, OnTheWire],
         groups: Groups = (),
-        held: Sequence[NodeId] = (),
         note: bytes = b"",
     ) -> None:
         """Run a stage.
@@ -114,7 +113,6 @@ class Runner:
             blobs: The pickled code and arguments that the stage names, by SHA-256.
             inputs: Values from outside that are available already.
             groups: Placement groups of its slots; none: its tasks run anywhere in the cluster.
-            held: Values from outside that the caller expects this runner to hold; a missing one is reported `InputLost`.
             note: Opaque bytes, returned by `inventory`.
 
         Raises:
@@ -132,7 +130,7 @@ class Runner:
         self._cancelled.discard(spec.stage)
         self._runs.setdefault(spec.run, spec.stage)
         delivered = {node: _from_the_wire(stored, data) for node, (stored, data) in inputs.items()}
-        self._engine.start(spec, blobs, delivered, groups, frozenset(held))
+        self._engine.start(spec, blobs, delivered, groups)
 
     def grow(self, stage: StageId, groups: Groups, note: bytes, missing: int = 0) -> None:
         """Give a stage more slots; they get tasks once Ray has placed their groups. Harmless when the stage has ended.
