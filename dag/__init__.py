@@ -21,6 +21,7 @@ Around a run:
     sharing_out   a run over several meshes, by earliest finish       function_times  times and sizes by function
     parting       order of nodes, and parts of large stages           moving       stages that a dry mesh takes
     placing_together  a whole graph on one mesh, by its columns
+    alarms        when runs need a step because of a timer            resuming     resumes a run that failed or was cancelled
 
     errors        errors of this layer, below `mesh.errors`
 """
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
     from dag.client.graph_functions import GraphFunction, graph
     from dag.client.placeholders import Param, Part, param
     from dag.client.tasks import Node, Options, Task, bind, gang, task
-    from dag.store.remote import Client, Run, connect, get_run, submit
+    from dag.store.remote import Client, Run, connect, get_run, resume, submit
 
 # fmt: off
 __all__ = [
     "Client", "GraphFunction", "Node", "Options", "Param", "Part", "Run", "Task", "bind", "connect", "gang", "get_run", "graph", "param",
-    "submit", "task",
+    "resume", "submit", "task",
 ]
 # fmt: on
 
@@ -48,7 +49,7 @@ _HOMES = {
     "dag.client.graph_functions": ("GraphFunction", "graph"),
     "dag.client.placeholders": ("Param", "Part", "param"),
     "dag.client.tasks": ("Node", "Options", "Task", "bind", "gang", "task"),
-    "dag.store.remote": ("Client", "Run", "connect", "get_run", "submit"),
+    "dag.store.remote": ("Client", "Run", "connect", "get_run", "resume", "submit"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

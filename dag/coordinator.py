@@ -14,13 +14,37 @@ from functools import partial
 
 import structlog
 
+from dag.alarms import Alarms
 from dag.function_times import FunctionTimes
 from dag.moving import stages_to_move
 from dag.planning import Unplaced, keep_back, place
-from dag.run.events import Blockage, CancelRequested, MeshClosed, MeshGone, NodesPlaced, StagesMoved, StartsAllowed, WaitsLimited
+from dag.run.events import (
+    Blockage,
+    CancelRequested,
+    ForgetDue,
+    MeshClosed,
+    MeshGone,
+    NodesPlaced,
+    StagesMoved,
+    StartsAllowed,
+    TimersDue,
+    WaitsLimited,
+)
 from dag.run.machine import RunInput, RunMachine
 from dag.run.retrying import RETRY_RULES, RetryRules
-from dag.run.runs import CancelStage, Decision, DeliverInput, DropValue, ForgetRun, RunChange, RunRecord, RunStore, SendStage, StageRecord
+from dag.run.runs import (
+    CancelStage,
+    Decision,
+    DeliverInput,
+    DropValue,
+    ForgetRun,
+    RunChange,
+    RunRecord,
+    RunStore,
+    SendStage,
+    StageRecord,
+    StopNode,
+)
 from dag.run.states import RUN_ENDS, NodeState, StageState
 from dag.spec.plans import function_of, plans_of
 from dag.spec.spec import load
@@ -109,6 +133,7 @@ class Coordinator:
         self._run_times_ms: defaultdict[MeshId, list[int]] = defaultdict(list)  #: Run times of stages that ended since the last snapshot.
         self._times = FunctionTimes()  #: Of nodes that ended since this coordinator began.
         self._kept: dict[RunId, RunMachine] = {}  #: Machines of runs that have not ended, as committed.
+        self._alarms = Alarms()
         self._starting = Starting()
         self._audit = LedgerAudit()
         self._ticks = 0
@@ -136,6 +161,32 @@ class Coordinator:
         if entries:
             self._queue.acknowledge(tuple(entry.entry for entry in entries))
         return len(entries)
+
+    def next_timer_ms(self) -> int | None:
+        """Return when a timer of a run is due, since the epoch; None: no run that is known has one."""
+        return self._alarms.next_ms()
+
+    def take_timers(self) -> None:
+        """Run a step of each run with a timer that is due. `tend` finds the runs that another coordinator began.
+
+        Raises:
+            StoreUnavailable: Nothing is lost; call again.
+        """
+        due = self._alarms.take_due(self._clock.wall_ms())
+        snapshot = self._look() if due else None
+        for run in due:
+            self._alone(run, partial(self._take_timer, run, snapshot))
+
+    def _take_timer(self, run: RunId, snapshot: FederationSnapshot | None) -> None:
+        kept = self._get(run)
+        if kept is not None and self._is_due(kept):
+            self._advance(run, [TimersDue()], "", snapshot)
+        elif kept is not None:
+            self._alarms.set(run, kept.next_timer_ms())
+
+    def _is_due(self, machine: RunMachine) -> bool:
+        due_ms = machine.next_timer_ms()
+        return due_ms is not None and due_ms <= self._clock.wall_ms()
 
     def tick(self) -> None:
         """Do all periodic work: `survey`, then `tend`. Raises as these two."""
@@ -175,6 +226,8 @@ class Coordinator:
                 self._alone(run, partial(self._look_after, run, open_to, barred, snapshot))
         finally:
             self._in_turn = False
+        for run in self._runs.to_forget(self._clock.wall_ms()):
+            self._alone(run, partial(self._forget, run))
         for run, uri in self._runs.retire(self._clock.wall_ms() - self._retention_ms):
             _delete_if_possible(partial(self._delete, run, uri), uri)
 
@@ -263,6 +316,8 @@ class Coordinator:
         longest_ms = self._starting.max_wait_ms(kept.record.tenant)
         if longest_ms is not None and kept.overdue(longest_ms, self._clock.wall_ms()):
             updates.append(WaitsLimited(longest_ms=longest_ms))
+        if self._is_due(kept):
+            updates.append(TimersDue())
         if not updates:
             moved = stages_to_move(
                 kept, snapshot, self._times, self._clock.wall_ms(), partial(self._placed, tenant=kept.record.tenant, snapshot=snapshot)
@@ -270,6 +325,19 @@ class Coordinator:
             updates += [StagesMoved(stages=moved)] if moved else []
         if updates or kept.unplaced(self._clock.wall_ms()):
             self._advance(run, updates, "", snapshot)
+
+    def _forget(self, run: RunId) -> None:
+        """Delete the values of an ended run that nobody has resumed in time."""
+        record = self._runs.load(run)
+        if record is not None and record.state in RUN_ENDS:
+            machine = machine_of(record, self._retrying)
+            if not record.forgotten:
+                change = machine.handle((ForgetDue(),), self._clock.wall_ms())
+                record.outbox = change.decisions
+                if not self._runs.commit(record, change):
+                    return
+            self._carry_out(record, machine.outbox())
+        self._runs.note_forgotten(run)
 
     def _look(self) -> FederationSnapshot:
         """Return the ledger's snapshot with the remembered conditions of each mesh, and record new conditions.
@@ -313,6 +381,8 @@ class Coordinator:
         _delete_if_possible(partial(self._clear, record.run, keep), f"run {record.run}")
 
     def _take(self, run: RunId, entries: list[InboxEntry], closed: frozenset[MeshId]) -> None:
+        if any(entry.kind == "resumed" for entry in entries):
+            self._kept.pop(run, None)  # The gateway has committed the resumption.
         kept = self._get(run)
         if kept is not None and _order(entries[0].entry) <= _order(kept.record.last_entry):
             del self._kept[run]  # A repeated entry: the acknowledgement failed, or the store has lost the commit.
@@ -335,6 +405,7 @@ class Coordinator:
             self._carry_out(record, machine.outbox())
             self._kept[run] = machine
             self._starting.count(record, self._allowed(record))
+            self._alarms.set(run, machine.next_timer_ms())
         return self._kept[run]
 
     def _advance(self, run: RunId, events: list[RunInput], last_entry: str, snapshot: FederationSnapshot | None) -> None:
@@ -390,6 +461,7 @@ class Coordinator:
         self._starting.count(machine.record, allowed)
         self._carry_out(machine.record, change.decisions)
         self._kept[run] = machine
+        self._alarms.set(run, machine.next_timer_ms())
         return True
 
     def _note_node_times(self, machine: RunMachine, events: Iterable[RunInput]) -> None:
@@ -416,6 +488,8 @@ class Coordinator:
                 self._queue.deliver(decision.stage, decision.node, decision.value)
             elif isinstance(decision, CancelStage):
                 self._queue.cancel(decision.stage)
+            elif isinstance(decision, StopNode):
+                self._queue.deliver(decision.stage, decision.node, None)  # A stage that is told not to expect its own node stops it.
             elif isinstance(decision, DropValue):
                 self._drop_value(record.run, decision.value)
             elif isinstance(decision, ForgetRun):
@@ -497,6 +571,7 @@ def machine_of(record: RunRecord, retrying: RetryRules = RETRY_RULES) -> RunMach
         on_error=spec.on_error,
         retrying=retrying,
         stage_deadline_ms=None if spec.stage_deadline_s is None else int(spec.stage_deadline_s * 1000),
+        deadline_ms=None if spec.deadline_s is None else int(spec.deadline_s * 1000),
     )
 
 

@@ -11,6 +11,7 @@ DagError
 │   └── StoreFull          the store has hardly any memory left
 ├── UnknownLetter          there is no such dead letter
 ├── NotRequeued            a dead letter cannot be run again: its run goes on, or its code is gone
+├── NotResumed             a run cannot be resumed: it has succeeded or goes on, or its code is gone
 ├── UnknownRun             no such run, or not this tenant's
 │   └── UnknownStage       the run has no such stage
 ├── RunFailed              the run failed; carries the root failures, the user's exception is `__cause__`
@@ -83,6 +84,10 @@ class UnknownLetter(DagError):
 
 class NotRequeued(DagError):
     """A dead letter cannot be run again: its run still goes on, or its pickled code is gone."""
+
+
+class NotResumed(DagError):
+    """A run cannot be resumed: it has succeeded, it still goes on, or its pickled code is gone."""
 
 
 class UnknownRun(DagError, KeyError):

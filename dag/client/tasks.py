@@ -89,6 +89,13 @@ class Options:
     isolation: str | None = None  #: "task": a Ray task of its own, not in a worker that runs other nodes too.
     max_retries: int | None = None  #: Ray's retries inside the mesh, after the death of a worker.
     retry_exceptions: bool | tuple[type[Exception], ...] | None = None  #: Errors that `retries` apply to; None: all.
+    retry_on: tuple[type[Exception] | str, ...] | None = None  #: Errors that `retries` apply to: classes or their names; None: all.
+    never_on: tuple[type[Exception] | str, ...] | None = None  #: Errors after which the node fails at once; these beat `retry_on`.
+    backoff: Mapping[str, float] | None = None  #: Waits before retries: `initial_s`, `factor`, `max_s`, `jitter`; None: the federation's.
+    memory_growth: float | None = None  #: After a death by lack of memory, the next attempt asks for so many times the memory.
+    schedule_to_start_s: float | None = None  #: Longest wait of an attempt for room and quota.
+    start_to_close_s: float | None = None  #: Longest run time of an attempt.
+    schedule_to_close_s: float | None = None  #: Longest time of the node, with its retries and the waits between them.
     max_calls: int | None = None  #: Ray's limit on calls of the function per worker.
     num_returns: int | None = None  #: Number of outputs, each a value of its own; None: the node has one value.
     gang: Mapping[str, Any] | None = None  #: `size` and `strategy` of a gang, see `gang`; the amounts are then those of each bundle.
@@ -115,13 +122,12 @@ class Options:
                 hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
                 raise GraphTypeError(f"task {whose}: unknown option {name!r}; {hint}")
         given = {name: _default_of(known[name]) if value is None else value for name, value in options.items()}
-        if "retry_exceptions" in given:
-            given["retry_exceptions"] = _exceptions(given["retry_exceptions"])
+        given |= _error_options(given, whose)
         if "num_returns" in given:
             given["num_returns"] = _outputs(given["num_returns"], function, whose)
         if "runtime_env" in given:
             given["runtime_env"] = sendable_env(given["runtime_env"], whose)
-        described = [name for name in given if name in NodeOptions.model_fields and options[name] is not None]
+        described = [name for name in given if name in NodeOptions.model_fields and options.get(name) is not None]
         checked({name: _wire_form(name, given[name]) for name in described})
         if accelerator_type is not None:
             if not isinstance(accelerator_type, str):
@@ -447,8 +453,35 @@ def _outputs(wanted: Any, function: Any, whose: str) -> int | None:
     return None if wanted == 1 else wanted
 
 
+def _error_options(given: Mapping[str, Any], whose: str) -> dict[str, Any]:
+    """Return the options among `given` that name errors, checked. `retry_on` and Ray's `retry_exceptions` are one: the newer one counts."""
+    found: dict[str, Any] = {}
+    if "retry_exceptions" in given:
+        found["retry_exceptions"] = _exceptions(given["retry_exceptions"])
+    found.update((name, _errors(name, given[name])) for name in ("retry_on", "never_on") if given.get(name) is not None)
+    if isinstance(found.get("retry_exceptions"), tuple) and "retry_on" in found:
+        raise GraphTypeError(f"task {whose}: retry_on and retry_exceptions are one option: give one of them")
+    if isinstance(found.get("retry_exceptions"), tuple):
+        found["retry_on"] = None
+    elif "retry_on" in found:
+        found.setdefault("retry_exceptions", None)
+    return found
+
+
+def _errors(name: str, given: Any) -> tuple[Any, ...]:
+    """Return an option that names errors as a tuple of classes and names. Raises GraphTypeError."""
+    listed = (given,) if isinstance(given, (type, str)) else given
+    if not isinstance(listed, (list, tuple)) or not all(
+        isinstance(each, str) or (isinstance(each, type) and issubclass(each, Exception)) for each in listed
+    ):
+        raise GraphTypeError(f"{name} takes exception classes or their names, like [ConnectionError, 'OUT_OF_MEMORY'], not {given!r}")
+    return tuple(listed)
+
+
 def _wire_form(name: str, value: Any) -> Any:
-    """Return an option in the form of `NodeOptions`: retried errors as class names, or None for all errors."""
+    """Return an option in the form of `NodeOptions`: errors as class names, or None for all errors."""
+    if name in ("retry_on", "never_on") and isinstance(value, tuple):
+        return [each if isinstance(each, str) else next(names_of([each])) for each in value]
     if name == "retry_exceptions":
         return list(names_of(value)) if isinstance(value, tuple) else None
     return dict(value) if isinstance(value, Mapping) else value

@@ -11,7 +11,7 @@ The run as values:
     states        states and transitions of runs, stages and nodes
     events        inputs of the run machine
     stages        the parts that go to meshes, by (mesh, level)
-    retrying      when a failed node is tried again
+    retrying      which failures are tried again, and when
 
 The steps:
 
@@ -23,6 +23,8 @@ The steps:
     deliveries      sends each input to a stage once
     reports         handles the messages of meshes
     attempts        retries a failed or lost node, or fails it
+    timers          times at which a node needs a step
+    timeouts        time limits of nodes and of the run
     losses          recomputes needed values after a lost runner
     recalls         takes nodes out of their stages
     withdrawals     takes back stages that no mesh has begun

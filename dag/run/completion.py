@@ -20,11 +20,12 @@ from mesh.stages.messages import Failure
 class Completion:
     """Ends every node that does not succeed, and the run."""
 
-    def __init__(self, run_status: RunStatus, writer: StateWriter, deliveries: Deliveries) -> None:
+    def __init__(self, run_status: RunStatus, writer: StateWriter, deliveries: Deliveries, resume_window_ms: int) -> None:
         self._run_status = run_status
         self._record = run_status.record
         self._writer = writer
         self._deliveries = deliveries
+        self._resume_window_ms = resume_window_ms
 
     def cancel(self, detail: str) -> None:
         """Cancel the run on the user's request."""
@@ -35,6 +36,14 @@ class Completion:
             self._writer.run(RunState.CANCELLING, Reason.CANCELLED_BY_USER, detail)
         self._stop_stages()
         self._drop_unsent(NodeState.CANCELLED, Reason.CANCELLED_BY_USER, ())
+
+    def expire(self, detail: str) -> None:
+        """Stop the run at its deadline: it fails once its stages have stopped."""
+        if self._record.state is RunState.PENDING:
+            self._writer.run(RunState.RUNNING)
+        self._record.reason, self._record.detail = Reason.RUN_DEADLINE_EXCEEDED, detail
+        self._stop_stages()
+        self._drop_unsent(NodeState.SKIPPED, Reason.RUN_DEADLINE_EXCEEDED, ())
 
     def fail_for_good(self, node: NodeRecord, failure: Failure) -> None:
         """Fail the node without a retry: record a dead letter and skip the dependents."""
@@ -86,6 +95,9 @@ class Completion:
         if self._record.state is RunState.CANCELLING:
             self._drop(nodes, NodeState.CANCELLED, Reason.CANCELLED_BY_USER, ())
             return True
+        if self._run_status.has_expired():
+            self._drop(nodes, NodeState.SKIPPED, Reason.RUN_DEADLINE_EXCEEDED, ())
+            return True
         if self._run_status.is_stopping():
             self._drop(nodes, NodeState.SKIPPED, Reason.UPSTREAM_FAILED, self._run_status.failed())
             return True
@@ -115,6 +127,8 @@ class Completion:
         failed = self._run_status.failed()
         if self._record.reason is Reason.CANCELLED_BY_USER:
             self._end_run(RunState.CANCELLED, Reason.CANCELLED_BY_USER, self._record.detail)
+        elif self._run_status.has_expired() and len(self._record.nodes) > self._record.nodes.count(NodeState.SUCCEEDED):
+            self._end_run(RunState.FAILED, Reason.RUN_DEADLINE_EXCEEDED, self._record.detail)
         elif failed:
             first = self._record.nodes[failed[0]].failure
             words = f"{failed[0]}: {first.type_name}: {first.message}" if first is not None else failed[0]
@@ -126,13 +140,22 @@ class Completion:
         for stage in self._record.stages.values():
             if stage.state is StageState.PLANNED:
                 self._writer.stage(stage, StageState.ENDED)
+        self._record.reason, self._record.detail, self._record.ended_ms = reason, detail, self._writer.now_ms
+        self._writer.run(state, reason, detail)
+        if self._resume_window_ms and state is not RunState.SUCCEEDED:
+            self._record.forget_ms = self._writer.now_ms + self._resume_window_ms
+        else:
+            self.forget()
+
+    def forget(self) -> None:
+        """Delete the values of the ended run that are no outputs. Its code stays, unless it has succeeded: the run may be resumed."""
         nodes = self._record.nodes
         stored = {nodes.names[row]: value for row, value in nodes.stored.items()}
         outputs = [node for node in stored if node in self._run_status.outputs]
         pickled = [kept.failure.pickled for kept in nodes.rare.values() if kept.failure is not None]
         kept_values = [stored[node] for node in outputs] + [value for value in pickled if value is not None]
-        # An operator may requeue the dead letters of a failed run.
-        code = blobs_named_in(self._run_status.plans) if state is RunState.FAILED else frozenset()
+        code = frozenset() if self._record.state is RunState.SUCCEEDED else blobs_named_in(self._run_status.plans)
+        self._record.forgotten = True
         self._writer.decide(
             ForgetRun(
                 meshes=tuple(sorted({stage.mesh for stage in self._record.stages.values()})),
@@ -140,5 +163,3 @@ class Completion:
                 keep=tuple(sorted({value.sha256 for value in kept_values} | code)),
             )
         )
-        self._record.reason, self._record.detail, self._record.ended_ms = reason, detail, self._writer.now_ms
-        self._writer.run(state, reason, detail)

@@ -79,3 +79,20 @@ class WaitsLimited:
     """Nodes that have waited for capacity or quota for longer than this limit fail."""
 
     longest_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimersDue:
+    """A timer or a time limit of the run is due. It only makes a step happen: each step takes what is due."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRequested:
+    """A user resumes the run, which has failed or was cancelled."""
+
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetDue:
+    """The run has ended without success, and the time in which its values were kept for a resumption is over."""

@@ -14,6 +14,7 @@ from dag.run.state_writer import PREEMPTED_COUNT, StateWriter
 from dag.run.states import NodeState
 from mesh.core.ids import NodeId
 from mesh.core.reasons import Reason
+from mesh.stages.messages import Failure
 
 
 class Losses:
@@ -53,7 +54,8 @@ class Losses:
     def _lose_with_stage(self, node: NodeRecord, stage: StageRecord, reason: Reason) -> None:
         """Count a dead worker against a node that was running; a node that waited cannot have killed the worker."""
         if reason is Reason.WORKER_LOST and node.state is NodeState.RUNNING:
-            self._attempts.lose_worker(node, f"a runner of mesh {stage.mesh} died while it ran the node")
+            words = f"a runner of mesh {stage.mesh} died while it ran the node"
+            self._attempts.lose_worker(node, Failure(reason=reason, type_name="schedulemesh.WorkLost", message=words))
         elif reason is Reason.DEADLINE_EXCEEDED:
             self._attempts.lose(node, reason, f"mesh {stage.mesh} did not finish the stage before its deadline", waits=True)
         else:

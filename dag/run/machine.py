@@ -20,8 +20,20 @@ from collections.abc import Iterable, Mapping
 from dag.run.attempts import Attempts
 from dag.run.completion import Completion
 from dag.run.deliveries import Deliveries
-from dag.run.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced, StagesMoved, StartsAllowed, WaitsLimited
+from dag.run.events import (
+    CancelRequested,
+    ForgetDue,
+    MeshClosed,
+    MeshGone,
+    NodesPlaced,
+    ResumeRequested,
+    StagesMoved,
+    StartsAllowed,
+    TimersDue,
+    WaitsLimited,
+)
 from dag.run.losses import Losses
+from dag.run.node_facts import TimerKind
 from dag.run.node_table import NodeRecord
 from dag.run.placing import Placing
 from dag.run.recalls import Recalls
@@ -32,13 +44,27 @@ from dag.run.runs import Decision, RunChange, RunRecord, SendAgain, StageRecord
 from dag.run.stage_dispatch import StageDispatch
 from dag.run.state_writer import StateWriter
 from dag.run.states import RUN_ENDS, NodeState, RunState, StageState
+from dag.run.timeouts import Timeouts
+from dag.run.timers import Timers
 from dag.run.withdrawals import Withdrawals
 from dag.spec.plans import NodePlan
 from mesh.core.ids import MeshId, NodeId
 from mesh.core.reasons import PASSING
 from mesh.stages.messages import StageMessage
 
-RunInput = StageMessage | NodesPlaced | CancelRequested | MeshGone | MeshClosed | StagesMoved | StartsAllowed | WaitsLimited
+RunInput = (
+    StageMessage
+    | NodesPlaced
+    | CancelRequested
+    | MeshGone
+    | MeshClosed
+    | StagesMoved
+    | StartsAllowed
+    | WaitsLimited
+    | TimersDue
+    | ResumeRequested
+    | ForgetDue
+)
 
 _ANY_NUMBER = StartsAllowed()
 
@@ -53,6 +79,7 @@ class RunMachine:
         on_error: `fail_fast` stops the run at the first failure, `continue` finishes what does not depend on it.
         retrying: Limits and waits for retries.
         stage_deadline_ms: Time limit for a mesh to run a stage; None: no limit.
+        deadline_ms: Time limit of the run; None: no limit.
     """
 
     def __init__(
@@ -64,6 +91,7 @@ class RunMachine:
         on_error: str,
         retrying: RetryRules = RETRY_RULES,
         stage_deadline_ms: int | None = None,
+        deadline_ms: int | None = None,
     ) -> None:
         self.record = record
         self.plans = plans
@@ -71,11 +99,13 @@ class RunMachine:
         self._writer = writer = StateWriter(record)
         self._run_status = run_status = RunStatus(record, plans, writer, on_error)
         deliveries = Deliveries(writer)
-        self._recalls = recalls = Recalls(run_status, writer, deliveries)
-        self._completion = completion = Completion(run_status, writer, deliveries)
-        attempts = Attempts(run_status, writer, recalls, completion, retrying)
+        self._timers = timers = Timers(record.nodes)
+        self._recalls = recalls = Recalls(run_status, writer, deliveries, timers)
+        self._completion = completion = Completion(run_status, writer, deliveries, retrying.resume_window_ms)
+        attempts = Attempts(run_status, writer, recalls, completion, timers, retrying)
         losses = Losses(run_status, writer, deliveries, completion, attempts)
-        self._withdrawals = Withdrawals(run_status, writer, recalls, completion)
+        self._withdrawals = withdrawals = Withdrawals(run_status, writer, recalls, completion)
+        self._timeouts = Timeouts(run_status, writer, timers, recalls, completion, withdrawals, deadline_ms=deadline_ms)
         self._placing = Placing(run_status, writer)
         self._dispatch = StageDispatch(run_status, writer, deliveries, losses, runtime_env=runtime_env, deadline_ms=stage_deadline_ms)
         self._reports = Reports(run_status, writer, deliveries, recalls, completion, attempts, losses)
@@ -97,15 +127,40 @@ class RunMachine:
         self._writer.begin(now_ms)
         self._allowed = _ANY_NUMBER
         for event in events:
-            if self.record.state in RUN_ENDS:
+            if self.record.state in RUN_ENDS and not self._take_after_end(event):
                 break
             self._take(event)
         if self.record.state not in RUN_ENDS:
+            self._take_timers()
+        if self.record.state not in RUN_ENDS:
             self._recalls.close_gaps()
             self._dispatch.send_what_can_start(self._allowed)
+            self._timeouts.arm()
             self._completion.finish_if_done()
         self._report_wait()
         return self._writer.change()
+
+    def _take_after_end(self, event: RunInput) -> bool:
+        """Handle an event about a run that has ended; return whether the run goes on."""
+        if isinstance(event, ResumeRequested) and self.record.state is not RunState.SUCCEEDED:
+            self._recalls.resume(event.detail)
+        elif isinstance(event, ForgetDue) and not self.record.forgotten:
+            self._completion.forget()
+        return self.record.state not in RUN_ENDS
+
+    def _take_timers(self) -> None:
+        """Handle the timers and the time limits that are due. The messages of the step came first: a node that has ended is in time."""
+        self._timeouts.keep()
+        for kind, node in self._timers.take_due(self._writer.now_ms):
+            if kind is TimerKind.CLOSE:
+                self._timeouts.close(node)
+
+    def next_timer_ms(self) -> int | None:
+        """Return when the run needs a step at the latest, since the epoch; None: only events concern it."""
+        if self.record.state in RUN_ENDS:
+            return None
+        due = [due_ms for due_ms in (self._timers.next_ms(), self._timeouts.next_ms()) if due_ms is not None]
+        return min(due, default=None)
 
     def _take(self, event: RunInput) -> None:
         if isinstance(event, NodesPlaced):
@@ -123,12 +178,12 @@ class RunMachine:
             self._withdrawals.keep_to(event)
         elif isinstance(event, WaitsLimited):
             self._withdrawals.refuse_overdue(event.longest_ms)
-        else:
+        elif not isinstance(event, TimersDue | ResumeRequested | ForgetDue):  # Every step takes the timers; the others are for ended runs.
             self._reports.take(event)
 
     def _report_wait(self) -> None:
         """Copy the reason of the first blocked node or waiting stage to the run, for the one line per run that `runs` shows."""
-        if self.record.state is not RunState.RUNNING:
+        if self.record.state is not RunState.RUNNING or self._run_status.has_expired():
             return
         waiting: list[NodeRecord | StageRecord] = [*self._writer.blocked]
         waiting += [stage for stage in self.record.stages.values() if stage.state in NOT_BEGUN and stage.detail]
@@ -142,7 +197,7 @@ class RunMachine:
         """Return whether a part of the run is about to be considered by its mesh, or waits for its retry."""
         if any(stage.state is StageState.QUEUED and not stage.detail for stage in self.record.stages.values()):
             return True
-        retried = (row for row, rare in self.record.nodes.rare.items() if rare.not_before_ms > self._writer.now_ms)
+        retried = (row for row, rare in self.record.nodes.rare.items() if rare.timers.get(TimerKind.RETRY, 0) > self._writer.now_ms)
         return any(kept.state is NodeState.WAITING and kept.stage is None for kept in map(self.record.nodes.at, retried))
 
     def outbox(self) -> tuple[Decision, ...]:

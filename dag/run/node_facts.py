@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -23,6 +24,9 @@ V = TypeVar("V", bound=Hashable)
 PART_ROWS = 1_024
 #: Shared values that may pile up before unused ones are dropped.
 SHARED_MIN = 64
+
+#: Past attempts that are kept of a node.
+PAST_MAX = 10
 
 STATES = tuple(NodeState)
 NUMBER_OF = {state: number for number, state in enumerate(STATES)}
@@ -80,6 +84,28 @@ class KeptCheckpoint:
     stored: StoredValue
 
 
+class TimerKind(str, Enum):
+    """What a timer of a node is for."""
+
+    RETRY = "RETRY"
+    """End of the wait before the next attempt."""
+    CLOSE = "CLOSE"
+    """End of the node's `schedule_to_close_s`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastAttempt:
+    """An attempt of a node that another one followed."""
+
+    attempt: int
+    mesh: MeshId | None
+    started_ms: int  #: On the mesh's clock; 0: it had not begun.
+    ended_ms: int  #: When the root heard of its end.
+    reason: Reason
+    type_name: str = ""  #: Class of the error, if the attempt failed by one.
+    detail: str = ""
+
+
 @dataclass(slots=True, kw_only=True)
 class Rare:
     """Facts that few nodes have."""
@@ -87,7 +113,9 @@ class Rare:
     retries_used: int = 0
     losses: int = 0
     kills: int = 0
-    not_before_ms: int = 0
+    timers: dict[TimerKind, int] = field(default_factory=dict)  #: When each is due, since the epoch.
+    past: tuple[PastAttempt, ...] = ()  #: The last attempts before the present one, oldest first.
+    memory_bytes: int = 0  #: Memory that the next attempt asks for after one ran out of it; 0: as the node's options say.
     failure: Failure | None = None
     checkpoint: KeptCheckpoint | None = None
     progress: float | None = None

@@ -18,7 +18,20 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dag.run.node_facts import NUMBER_OF, PART_ROWS, STATES, Columns, KeptCheckpoint, Place, Rare, Rows, Shared, Words
+from dag.run.node_facts import (
+    NUMBER_OF,
+    PART_ROWS,
+    STATES,
+    Columns,
+    KeptCheckpoint,
+    PastAttempt,
+    Place,
+    Rare,
+    Rows,
+    Shared,
+    TimerKind,
+    Words,
+)
 from dag.run.states import NodeState
 from mesh.core.ids import MeshId, NodeId, StageId
 from mesh.core.reasons import Reason
@@ -326,7 +339,9 @@ class NodeRecord:
     retries_used: int = _rare("retries_used")  #: Attempts lost to the node's own errors.
     losses: int = _rare("losses")  #: Attempts lost with meshes and runners, without preemptions.
     kills: int = _rare("kills")  #: Workers that died while they ran the node.
-    not_before_ms: int = _rare("not_before_ms")  #: Earliest time of the next attempt, since the epoch.
+    timers: dict[TimerKind, int] = _rare("timers")  #: Only `dag.run.timers.Timers` sets them.
+    past: tuple[PastAttempt, ...] = _rare("past")
+    memory_bytes: int = _rare("memory_bytes")
     waits_since_ms: int = _column("waits_since_ms")
     """Time since which the node is ready but lacks capacity or quota; 0: it does not wait for these."""
     stage: StageId | None = _part("places", "stage")
@@ -348,6 +363,11 @@ class NodeRecord:
     @property
     def node(self) -> NodeId:
         return self.table.names[self.row]
+
+    @property
+    def not_before_ms(self) -> int:
+        """Earliest time of the next attempt, since the epoch; 0: now."""
+        return self.timers.get(TimerKind.RETRY, 0)
 
     @property
     def state(self) -> NodeState:
@@ -389,6 +409,7 @@ class NodeRecord:
 
 
 FACTS = (
-    *("node", "state", "attempt", "retries_used", "losses", "kills", "not_before_ms", "waits_since_ms", "stage", "mesh", "incarnation"),
-    *("exported", "stored", "reason", "detail", "started_ms", "finished_ms", "failure", "checkpoint", "progress", "roots"),
+    *("node", "state", "attempt", "retries_used", "losses", "kills", "timers", "past", "memory_bytes", "waits_since_ms"),
+    *("stage", "mesh", "incarnation", "exported", "stored", "reason", "detail", "started_ms", "finished_ms", "failure", "checkpoint"),
+    *("progress", "roots"),
 )

@@ -8,6 +8,7 @@ from itertools import count
 import numpy as np
 
 from dag.run.events import Blockage, NodesPlaced
+from dag.run.node_facts import TimerKind
 from dag.run.run_status import RunStatus
 from dag.run.runs import StageRecord
 from dag.run.stages import split
@@ -34,7 +35,7 @@ class Placing:
         rows = self._run_status.edges.order
         rows = rows[nodes.are(nodes.columns.state[rows], (NodeState.WAITING, NodeState.BLOCKED))]
         found = [nodes.names[row] for row in rows[nodes.without_stage(rows)].tolist()]
-        held = {nodes.names[row] for row, rare in nodes.rare.items() if rare.not_before_ms > now_ms}.intersection(found)
+        held = {nodes.names[row] for row, rare in nodes.rare.items() if rare.timers.get(TimerKind.RETRY, 0) > now_ms}.intersection(found)
         if not held:
             return tuple(found)
         for node in found:

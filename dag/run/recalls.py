@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from dag.run.deliveries import Deliveries
+from dag.run.node_facts import PAST_MAX, PastAttempt, TimerKind
 from dag.run.node_table import NodeRecord
 from dag.run.run_status import RunStatus
 from dag.run.runs import StageRecord
 from dag.run.state_writer import StateWriter
-from dag.run.states import NODE_ENDS, NodeState, StageState
+from dag.run.states import NODE_ENDS, NodeState, RunState, StageState
+from dag.run.timers import Timers
 from mesh.core.ids import NodeId, StageId
 from mesh.core.reasons import Reason
 
+#: Characters of the words about a past attempt; the run's events have all of them.
+DETAIL_CHARS_MAX = 300
+
 
 class Recalls:
-    def __init__(self, run_status: RunStatus, writer: StateWriter, deliveries: Deliveries) -> None:
+    def __init__(self, run_status: RunStatus, writer: StateWriter, deliveries: Deliveries, timers: Timers) -> None:
         self._run_status = run_status
         self._record = run_status.record
         self._writer = writer
         self._deliveries = deliveries
+        self._timers = timers
         self._has_gaps = False
 
     def restart(self, node: NodeRecord, reason: Reason, detail: str) -> None:
@@ -25,9 +31,11 @@ class Recalls:
         before = node.state
         old_stage = node.stage
         self._take_back_readers(node.node, old_stage)
+        self._remember(node, reason, detail)
+        self._timers.drop(node, TimerKind.RETRY, *([TimerKind.CLOSE] if before in NODE_ENDS else []))
         node.attempt += 1
         node.state, node.stage, node.mesh, node.incarnation, node.stored = NodeState.WAITING, None, None, 0, None
-        node.not_before_ms = node.waits_since_ms = 0
+        node.waits_since_ms = 0
         node.exported = False
         node.progress = node.progress if node.checkpoint is not None else None
         self._has_gaps = True
@@ -35,6 +43,20 @@ class Recalls:
         self._writer.note(
             "node", node=node, before=before.value, after=NodeState.WAITING.value, reason=reason, detail=detail, stage=old_stage
         )
+
+    def _remember(self, node: NodeRecord, reason: Reason, detail: str) -> None:
+        """Keep what became of the attempt that ends."""
+        failed = node.failure is not None and node.failure.reason is reason
+        past = PastAttempt(
+            attempt=node.attempt,
+            mesh=node.mesh,
+            started_ms=node.started_ms,
+            ended_ms=self._writer.now_ms,
+            reason=reason,
+            type_name=node.failure.type_name if failed and node.failure is not None else "",
+            detail=detail[:DETAIL_CHARS_MAX],
+        )
+        node.past = (*node.past, past)[-PAST_MAX:]
 
     def _take_back_readers(self, node: NodeId, stage: StageId | None) -> None:
         """Recall, transitively, the nodes that were sent to wait for `node`, and withhold its value from their stages."""
@@ -67,6 +89,45 @@ class Recalls:
             node.waits_since_ms = 0  # The wait ended when the mesh began the stage.
         node.stage, node.mesh = None, None
         self._has_gaps = True
+
+    def resume(self, detail: str) -> None:
+        """Begin the run again: what has succeeded stays, everything else gets fresh attempts.
+
+        Values that were deleted after the end are computed again, as far as something needs them.
+        """
+        record = self._record
+        before, record.state = record.state, RunState.RUNNING
+        record.resumed_ms, record.ended_ms, record.forget_ms = self._writer.now_ms, 0, 0
+        record.reason, record.detail = None, ""
+        self._writer.note("run", before=before.value, after=RunState.RUNNING.value, reason=Reason.RESUMED, detail=detail)
+        for node in record.nodes.among(*(NODE_ENDS - {NodeState.SUCCEEDED})):
+            self._begin_again(node, Reason.RESUMED, detail)
+        if record.forgotten:
+            self._recompute_forgotten()
+        record.forgotten = False
+
+    def _begin_again(self, node: NodeRecord, reason: Reason, detail: str) -> None:
+        """Begin a fresh attempt of a node that has ended, with all its retries."""
+        before, was_sent = node.state, node.stage is not None
+        if was_sent:
+            self._remember(node, node.failure.reason if node.failure is not None else reason, node.detail)
+        node.attempt += was_sent
+        self._timers.drop(node, *TimerKind)
+        node.state, node.stage, node.mesh, node.incarnation, node.stored = NodeState.WAITING, None, None, 0, None
+        node.retries_used = node.losses = node.kills = 0
+        node.failure, node.roots, node.exported = None, (), False
+        node.waits_since_ms = node.started_ms = node.finished_ms = 0
+        node.reason, node.detail = reason, detail
+        self._writer.note("node", node=node, before=before.value, after=NodeState.WAITING.value, reason=reason, detail=detail)
+
+    def _recompute_forgotten(self) -> None:
+        nodes = self._record.nodes
+        for row in tuple(nodes.stored):
+            if nodes.names[row] not in self._run_status.outputs:
+                nodes.store(row, None)
+        for node in map(nodes.at, self._run_status.edges.order[::-1].tolist()):  # Readers first: a value is needed by what begins again.
+            if node.state is NodeState.SUCCEEDED and node.stored is None and self._run_status.is_needed(node.node):
+                self._begin_again(node, Reason.VALUE_LOST, "its value was deleted after the end of the run")
 
     def _may_have_begun(self, node: NodeRecord) -> bool:
         """Return whether the mesh may run the node without having reported that yet. An attempt number must name one execution.

@@ -169,8 +169,16 @@ class RunStatus:
         return self.record.state is RunState.CANCELLING or self.is_stopping()
 
     def is_stopping(self) -> bool:
-        """Return whether the run stops at a failure."""
-        return self.fails_fast and bool(self._writer.failures)
+        """Return whether the run stops at a failure, or at its deadline."""
+        return self.has_expired() or (self.fails_fast and bool(self._writer.failures))
+
+    def has_expired(self) -> bool:
+        """Return whether the run has reached its deadline."""
+        return self.record.state is RunState.RUNNING and self.record.reason is Reason.RUN_DEADLINE_EXCEEDED
+
+    def is_ending(self) -> bool:
+        """Return whether the whole run is being stopped, by its user or by its deadline."""
+        return self.record.state is RunState.CANCELLING or self.has_expired()
 
     def failed(self) -> tuple[NodeId, ...]:
         """Return the nodes that failed for good."""

@@ -67,6 +67,14 @@ class CancelStage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StopNode:
+    """Stop one node of a running stage; the others go on."""
+
+    stage: StageId
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DropValue:
     """Delete a stored checkpoint that no attempt will read. Nothing else of the run has the same bytes."""
 
@@ -82,7 +90,7 @@ class ForgetRun:
     keep: tuple[str, ...] = ()  #: Hashes of the stored values that outlive the run: outputs, pickled exceptions.
 
 
-Decision = SendStage | DeliverInput | CancelStage | DropValue | ForgetRun
+Decision = SendStage | DeliverInput | CancelStage | StopNode | DropValue | ForgetRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +114,10 @@ class RunRecord:
     version: int = 0
     seq: int = 0  #: Number of the last event.
     created_ms: int = 0
+    resumed_ms: int = 0  #: When it was resumed last; 0: never.
     ended_ms: int = 0
+    forget_ms: int = 0  #: When the values of a run without success are deleted, since the epoch; 0: at its end.
+    forgotten: bool = False  #: The values that are no outputs were deleted after the end of the run.
     reason: Reason | None = None
     detail: str = ""
     last_entry: str = ""  #: Last inbox entry that was committed; earlier ones are skipped.
@@ -114,6 +125,11 @@ class RunRecord:
     stages: dict[StageId, StageRecord] = field(default_factory=dict)
     outbox: tuple[Decision | SendAgain, ...] = ()  #: Decisions of the last commit, which may not be carried out yet.
     key: str = ""  #: Idempotency key of the submission; empty: none.
+
+    @property
+    def began_ms(self) -> int:
+        """When the run was submitted, or resumed last."""
+        return self.resumed_ms or self.created_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +191,8 @@ class RunStore(DeadLetters, Protocol):
     def commit(self, record: RunRecord, change: RunChange) -> bool:
         """Write the change and the record's own fields if the stored version is still `record.version`, and increment the version.
 
-        Return False, and write nothing, if another coordinator committed first.
+        Return False, and write nothing, if another coordinator committed first, or if the change resumes a run whose end is still being
+        carried out. A change that resumes a run makes it active again, drops its dead letters, and puts `resumed` into the inbox.
         """
 
     def summary(self, run: RunId) -> RunSummary | None:
@@ -192,6 +209,12 @@ class RunStore(DeadLetters, Protocol):
 
     def events(self, run: RunId, after: int = 0, limit: int = 1000) -> tuple[RunEvent, ...]:
         """Return the events with a greater sequence number, oldest first."""
+
+    def to_forget(self, now_ms: int, limit: int = 100) -> tuple[RunId, ...]:
+        """Return ended runs whose `forget_ms` has come, the earliest first."""
+
+    def note_forgotten(self, run: RunId) -> None:
+        """Record that the values of the run are deleted, or that it was resumed: `to_forget` does not return it again."""
 
     def request_cancel(self, run: RunId, reason: str) -> None:
         """Put `cancel` into the inbox; no effect on an ended run.

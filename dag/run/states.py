@@ -65,7 +65,7 @@ class NodeState(str, Enum):
 #: States that are shown for a planned run and never stored: they follow from its stages and from their reasons (`run_status.shown_state`).
 SHOWN_FOR_PLANNED = frozenset({RunState.WAITING, RunState.BLOCKED, RunState.RUNNING})
 
-#: Of stored states; a planned run is stored as RUNNING.
+#: Of stored states; a planned run is stored as RUNNING. A failed or cancelled run that is resumed begins at RUNNING again.
 RUN_TRANSITIONS: dict[RunState, frozenset[RunState]] = {
     RunState.PENDING: frozenset({RunState.RUNNING, RunState.CANCELLED}),
     RunState.RUNNING: frozenset({RunState.CANCELLING, RunState.SUCCEEDED, RunState.FAILED}),

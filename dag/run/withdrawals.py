@@ -35,7 +35,7 @@ class Withdrawals:
         """
         for stage in tuple(self._record.stages.values()):
             if stage.mesh == mesh:
-                self._withdraw(stage, reason)
+                self.withdraw(stage, reason)
 
     def leave_mesh(self, mesh: MeshId) -> None:
         """Place planned stages elsewhere. A closed mesh finishes the stages that are in its queue."""
@@ -47,16 +47,16 @@ class Withdrawals:
         """Take back stages that their mesh has not begun, so that a mesh without work gets them."""
         for stage in stages:
             if stage in self._record.stages:
-                self._withdraw(self._record.stages[stage], Reason.MOVED)
+                self.withdraw(self._record.stages[stage], Reason.MOVED)
 
     def keep_to(self, allowed: StartsAllowed) -> None:
         """Take back all stages of a tenant that may not start work; they are placed again once it may."""
         if not allowed.is_shut or self._run_status.is_winding_down():
             return
         for stage in tuple(self._record.stages.values()):
-            self._withdraw(stage, allowed.reason)
+            self.withdraw(stage, allowed.reason)
 
-    def _withdraw(self, stage: StageRecord, reason: Reason | None) -> None:
+    def withdraw(self, stage: StageRecord, reason: Reason | None) -> None:
         """Take the stage back if its mesh has not begun it."""
         if stage.state is StageState.PLANNED:
             self._recalls.dissolve(stage)
@@ -96,4 +96,4 @@ class Withdrawals:
             failure = Failure(reason=Reason.WAITED_TOO_LONG, type_name="schedulemesh.WaitedTooLong", message=words)
             self._completion.fail_for_good(kept, failure)
             if stage is not None and not self._run_status.is_winding_down():
-                self._withdraw(stage, Reason.WAITED_TOO_LONG)
+                self.withdraw(stage, Reason.WAITED_TOO_LONG)

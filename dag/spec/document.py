@@ -119,6 +119,12 @@ class GraphHead(_Part):
         le=31_536_000,
         description="Time limit for a mesh to run a stage, in seconds; then the stage is taken back; null: no limit.",
     )
+    deadline_s: float | None = Field(
+        default=None,
+        ge=0.1,
+        le=31_536_000,
+        description="Time limit of the run from its submission or resumption, in seconds; then the run is stopped and fails; null: none.",
+    )
     wait_for_capacity: bool = Field(
         default=False, description="Accept nodes that no mesh could ever run as things are, and wait until one could."
     )

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from dag.errors import SpecError
+from dag.spec.retry_options import ERROR_CHARS_MAX, ERRORS_MAX, MEMORY_GROWTH_MAX, SECONDS_MAX, BackoffOptions, error_name
 from mesh.core.ids import is_fit_name
 from mesh.core.labels import wishes_of
 from mesh.core.node_instances import UNIT_INSTANCE_RESOURCES
@@ -29,6 +30,8 @@ RETRIES_MAX = 100
 GANG_SIZE_MAX = 1_000
 #: Limit on the outputs of a node.
 OUTPUTS_MAX = 1_000
+#: Names of one option: ours, and the one that comes from Ray.
+SAME_OPTION = {"retry_on": "retry_exceptions", "retry_exceptions": "retry_on"}
 #: Validation context for graphs that were accepted earlier: later rules must not make them unreadable.
 KEPT = {"kept": True}
 
@@ -43,6 +46,7 @@ def at_submission(check: Callable[[Any], Any]) -> AfterValidator:
 
 
 _Printable = Annotated[str, at_submission(check_printable)]
+_ErrorName = Annotated[str, Field(min_length=1, max_length=ERROR_CHARS_MAX), at_submission(error_name)]
 
 
 def _cpus(amount: float | None) -> float | None:
@@ -149,6 +153,36 @@ class NodeOptions(BaseModel):
         max_length=100,
         description="Classes of the errors that `retries` apply to, with their subclasses, like `builtins.ConnectionError`; null: all.",
     )
+    retry_on: list[_ErrorName] | None = Field(
+        default=None,
+        max_length=ERRORS_MAX,
+        description="Errors that `retries` apply to, with their subclasses, like `ConnectionError`, `requests.exceptions.Timeout`, or the "
+        "reason `OUT_OF_MEMORY`; null: all.",
+    )
+    never_on: list[_ErrorName] | None = Field(
+        default=None, max_length=ERRORS_MAX, description="Errors after which the node fails at once; these beat `retry_on`."
+    )
+    backoff: BackoffOptions | None = Field(
+        default=None, description="Waits before retries: `initial_s`, `factor`, `max_s`, `jitter`; null: those of the federation."
+    )
+    memory_growth: float | None = Field(
+        default=None,
+        ge=1,
+        le=MEMORY_GROWTH_MAX,
+        description="After `OUT_OF_MEMORY` the next attempt asks for so many times the `memory`; 1 by default.",
+    )
+    schedule_to_start_s: float | None = Field(
+        default=None, gt=0, le=SECONDS_MAX, description="Longest wait of an attempt for room and quota, in seconds; null: no limit."
+    )
+    start_to_close_s: float | None = Field(
+        default=None, gt=0, le=SECONDS_MAX, description="Longest run time of an attempt, in seconds; null: no limit."
+    )
+    schedule_to_close_s: float | None = Field(
+        default=None,
+        gt=0,
+        le=SECONDS_MAX,
+        description="Longest time of the node, its retries and the waits between them included, in seconds; null: no limit.",
+    )
     max_calls: int | None = Field(
         default=None, ge=0, le=1_000_000, description="Ray's own limit on calls of the function per worker; 0: no limit."
     )
@@ -166,13 +200,21 @@ class NodeOptions(BaseModel):
         default=None, description="Placement group of the node's own, for what its code starts; the amounts are those of each bundle."
     )
 
+    @model_validator(mode="after")
+    def _one_name(self) -> NodeOptions:
+        if self.retry_on is not None and self.retry_exceptions is not None:
+            raise ValueError("retry_on and retry_exceptions are one option: give one of them")
+        return self
+
     def given(self) -> dict[str, Any]:
         """Return the options that were given."""
         return {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
 
     def over(self, defaults: NodeOptions) -> NodeOptions:
         """Return these options, completed with those of `defaults`."""
-        return NodeOptions.model_construct(**{**defaults.given(), **self.given()})
+        given = self.given()
+        left = {name: value for name, value in defaults.given().items() if SAME_OPTION.get(name) not in given}
+        return NodeOptions.model_construct(**{**left, **given})
 
     def needs(self) -> ResourceSet:
         """Return the resources that the task holds while it runs: those of all bundles of a gang."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dag.spec.forms import escaped, filled
 from dag.spec.options import NodeOptions
+from dag.spec.retry_options import NO_BACKOFF, NO_TIMEOUTS, Backoff, NodeTimeouts, at_least_one_ms, full_names
 from dag.spec.spec import PROBLEMS_MAX, DagSpec
 from dag.spec.strict_json import pointer
 from mesh.core.functions import SELECTED
@@ -35,7 +36,11 @@ class NodePlan:
     labels: Mapping[str, str] = field(default_factory=dict)
     mesh: MeshId | None = None
     retries: int = 0
-    retry_exceptions: frozenset[str] | None = None  #: Class names of the errors that `retries` apply to; None: all errors.
+    retry_exceptions: frozenset[str] | None = None  #: Names of the errors that `retries` apply to; None: all errors.
+    never_on: frozenset[str] = frozenset()  #: Names of the errors that are never retried.
+    backoff: Backoff = NO_BACKOFF
+    memory_growth: float = 1.0  #: After `OUT_OF_MEMORY` the next attempt asks for so many times the memory.
+    timeouts: NodeTimeouts = NO_TIMEOUTS
     priority: int = 0
     is_output: bool = False
 
@@ -50,6 +55,21 @@ def blobs_named_in(plans: Mapping[NodeId, NodePlan]) -> frozenset[str]:
 def function_of(plans: Mapping[NodeId, NodePlan], node: NodeId) -> str:
     """Return the function of a node, without making its plan."""
     return plans.calls.function_of(node) if isinstance(plans, Plans) else plans[node].task.function
+
+
+def with_memory(resources: ResourceSet, gang: Gang | None, memory_bytes: int) -> dict[str, Any]:
+    """Return the fields of a task that asks for this much memory; for each bundle of a gang."""
+    if gang is None:
+        return {"resources": ResourceSet({**resources, "memory": memory_bytes})}
+    grown = replace(gang, bundle=ResourceSet({**gang.bundle, "memory": memory_bytes}))
+    return {"resources": grown.bundle.times(grown.size), "gang": grown}
+
+
+def timed_in(plans: Mapping[NodeId, NodePlan]) -> dict[NodeId, NodeTimeouts]:
+    """Return the nodes that have time limits of the root."""
+    if isinstance(plans, Plans):
+        return plans.timed()
+    return {node: plan.timeouts for node, plan in plans.items() if plan.timeouts != NO_TIMEOUTS}
 
 
 class Plans(Mapping[NodeId, NodePlan]):
@@ -100,6 +120,23 @@ class Plans(Mapping[NodeId, NodePlan]):
     def has_gangs(self) -> bool:
         """Whether any options ask for a gang."""
         return any(kind.task.gang is not None for kind in self._kinds)
+
+    def timed(self) -> dict[NodeId, NodeTimeouts]:
+        """Return the nodes that have time limits of the root."""
+        if all(kind.timeouts == NO_TIMEOUTS for kind in self._kinds):
+            return {}
+        of_node = ((node, self._kinds[self.calls.kind_of(place)].timeouts) for place, node in enumerate(self.calls.ids))
+        return {node: timeouts for node, timeouts in of_node if timeouts != NO_TIMEOUTS}
+
+    def set_memory(self, node: NodeId, memory_bytes: int) -> None:
+        """Let a node ask for this much memory, as a kind of its own."""
+        place = self.calls.place_of[node]
+        kind = self._kinds[self.calls.kind_of(place)]
+        kinds = self.calls.kind.copy() if len(self.calls.kind) else np.zeros(len(self.calls), np.uint32)
+        kinds[place] = len(self._kinds)
+        self._kinds.append(replace(kind, task=replace(kind.task, **with_memory(kind.task.resources, kind.task.gang, memory_bytes))))
+        self.calls = replace(self.calls, kind=kinds)
+        self._made.pop(node, None)
 
     def slot_of(self, nodes: Iterable[NodeId]) -> ResourceSet:
         """Return the least slot that covers each single node."""
@@ -154,6 +191,7 @@ class Plans(Mapping[NodeId, NodePlan]):
             gang=kind.task.gang,
             num_returns=kind.task.num_returns,
             is_isolated=kind.task.is_isolated,
+            start_to_close_ms=kind.task.start_to_close_ms,
         )
         return NodePlan(
             task=task,
@@ -161,6 +199,10 @@ class Plans(Mapping[NodeId, NodePlan]):
             mesh=kind.mesh,
             retries=kind.retries,
             retry_exceptions=kind.retry_exceptions,
+            never_on=kind.never_on,
+            backoff=kind.backoff,
+            memory_growth=kind.memory_growth,
+            timeouts=kind.timeouts,
             priority=kind.priority,
             is_output=node in self.outputs,
         )
@@ -175,10 +217,15 @@ class _Kind:
     mesh: MeshId | None
     retries: int
     retry_exceptions: frozenset[str] | None
+    never_on: frozenset[str]
+    backoff: Backoff
+    memory_growth: float
+    timeouts: NodeTimeouts
     priority: int
 
 
 def _kind_of(options: NodeOptions) -> _Kind:
+    retried = options.retry_on if options.retry_on is not None else options.retry_exceptions
     return _Kind(
         task=TaskKind(
             resources=options.needs(),
@@ -186,11 +233,19 @@ def _kind_of(options: NodeOptions) -> _Kind:
             gang=options.as_gang(),
             num_returns=options.num_returns or 1,
             is_isolated=options.isolation == "task",
+            start_to_close_ms=at_least_one_ms(options.start_to_close_s),
         ),
         labels=options.labels or {},
         mesh=MeshId(options.mesh) if options.mesh is not None else None,
         retries=options.retries or 0,
-        retry_exceptions=frozenset(options.retry_exceptions) if options.retry_exceptions is not None else None,
+        retry_exceptions=full_names(retried) if retried is not None else None,
+        never_on=full_names(options.never_on or ()),
+        backoff=options.backoff.as_backoff() if options.backoff is not None else NO_BACKOFF,
+        memory_growth=options.memory_growth or 1.0,
+        timeouts=NodeTimeouts(
+            schedule_to_start_ms=at_least_one_ms(options.schedule_to_start_s),
+            schedule_to_close_ms=at_least_one_ms(options.schedule_to_close_s),
+        ),
         priority=options.priority or 0,
     )
 
@@ -244,6 +299,17 @@ def empty_gangs(spec: DagSpec) -> tuple[tuple[str, str], ...]:
         (f"{pointer('/nodes', name)}/options/gang", "each bundle takes nothing; give num_cpus, num_gpus, memory or resources, above 0")
         for options, nodes in _nodes_by_options(spec)
         if (gang := options.over(spec.defaults).as_gang()) is not None and not gang.bundle
+        for name in nodes
+    ]
+    return tuple(problems[:PROBLEMS_MAX])
+
+
+def growth_of_nothing(spec: DagSpec) -> tuple[tuple[str, str], ...]:
+    """Return the nodes whose memory could not grow, as (place, problem): they ask for none."""
+    problems = [
+        (f"{pointer('/nodes', name)}/options/memory_growth", "the node asks for no memory that could grow; give `memory` too")
+        for options, nodes in _nodes_by_options(spec)
+        if ((asked := options.over(spec.defaults)).memory_growth or 1) > 1 and not asked.memory
         for name in nodes
     ]
     return tuple(problems[:PROBLEMS_MAX])

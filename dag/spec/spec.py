@@ -91,6 +91,11 @@ class DagSpec:
         return self.head.stage_deadline_s
 
     @property
+    def deadline_s(self) -> float | None:
+        """Return the time limit of the run, in seconds."""
+        return self.head.deadline_s
+
+    @property
     def wait_for_capacity(self) -> bool:
         """Return whether nodes that no mesh could ever run are accepted."""
         return self.head.wait_for_capacity

@@ -51,6 +51,7 @@ class _Rows:
     settled: bool = False
     weight: int = 0  #: Bytes that the open run counts against the limits.
     dead: dict[str, bytes] = field(default_factory=dict)  #: Dead letters by node.
+    is_to_forget: bool = False  #: Its values are kept for a resumption.
 
     @property
     def state(self) -> RunState:
@@ -145,6 +146,14 @@ class MemoryRunStore:
                 return False
             if int(rows.fields["seq"]) != before:
                 raise LedgerError(f"run {record.run}: the events of version {record.version} do not end with number {before}")
+            if rows.state in RUN_ENDS and record.state not in RUN_ENDS:
+                if not rows.settled or (rows.is_to_forget and rows.fields["forgotten"]):
+                    return False
+                rows.settled, rows.is_to_forget, rows.dead = False, False, {}
+                self._store.reopen(record.run)
+                self._store.post(record.run, "resumed", b"")
+            elif record.state in RUN_ENDS and record.forget_ms and not record.forgotten:
+                rows.is_to_forget = True
             rows.fields.update(fields)
             rows.nodes.update(nodes)
             rows.stages.update(stages)
@@ -174,7 +183,7 @@ class MemoryRunStore:
     def settle(self, run: RunId) -> bool:
         with self._changed:
             rows = self._runs.get(run)
-            if rows is None or rows.settled:
+            if rows is None or rows.settled or rows.state not in RUN_ENDS:
                 return False
             rows.settled = True
             return True
@@ -202,6 +211,16 @@ class MemoryRunStore:
                 return ()
             found, names = [row for last, row in rows.events.items() if last > after], rows.fields["names"]
         return tuple(islice(events_in(found, lambda: names_of(names), after), max(0, limit)))
+
+    def to_forget(self, now_ms: int, limit: int = 100) -> tuple[RunId, ...]:
+        with self._changed:
+            due = sorted((int(rows.fields["forget_ms"]), run) for run, rows in self._runs.items() if rows.is_to_forget)
+        return tuple(run for due_ms, run in due if due_ms <= now_ms)[:limit]
+
+    def note_forgotten(self, run: RunId) -> None:
+        with self._changed:
+            if run in self._runs:
+                self._runs[run].is_to_forget = False
 
     def request_cancel(self, run: RunId, reason: str) -> None:
         with self._changed:

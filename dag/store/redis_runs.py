@@ -51,7 +51,7 @@ def scripted_keys(keys: Keys) -> tuple[str, ...]:
     kept_beside = (keys.dead_of(""), keys.dead, keys.backlog(""), keys.idempotency(""))
     of_claims = (keys.overdue, keys.taken(""), keys.meta, keys.running(""))
     of_demands = (keys.demands(""), keys.demanding, keys.queued_slots(""), keys.demand_counts)
-    of_logs = (keys.run_log(""), keys.run_log_use(""))
+    of_logs = (keys.run_log(""), keys.run_log_use(""), keys.to_forget)
     return (*of_run, keys.inbox, keys.active_runs, keys.ended_runs, *of_stage, *kept_beside, *of_claims, *of_demands, *of_logs)
 
 
@@ -224,6 +224,15 @@ class RedisRunStore:
         if row is None:
             raise StoreUnavailable(f"run {run} was retired while its events were read")
         return names_of(row)
+
+    def to_forget(self, now_ms: int, limit: int = 100) -> tuple[RunId, ...]:
+        with redis_responses("find runs whose values are due to go"):
+            names = cast(list[bytes], self._client.zrangebyscore(self._keys.to_forget, "-inf", now_ms, start=0, num=limit))
+        return tuple(RunId(name.decode()) for name in names)
+
+    def note_forgotten(self, run: RunId) -> None:
+        with redis_responses("note that values are gone"):
+            self._client.zrem(self._keys.to_forget, run)
 
     def request_cancel(self, run: RunId, reason: str) -> None:
         if self._scripts.call("request_cancel", run, reason) == b"UNKNOWN":

@@ -94,6 +94,7 @@ class Client:
         params: Mapping[str, Any] | None = None,
         on_error: str = "fail_fast",
         by_value: Sequence[ModuleType] = (),
+        deadline_s: float | None = None,
         wait_for_capacity: bool = False,
         idempotency_key: str | None = None,
         durability: str | None = None,
@@ -107,6 +108,7 @@ class Client:
             params: Values of the graph's parameters.
             on_error: `fail_fast` stops at the first failure, `continue` finishes what does not depend on it.
             by_value: Modules whose functions are sent along, because no mesh can import them.
+            deadline_s: Time limit of the run in seconds; then it is stopped, and fails with RUN_DEADLINE_EXCEEDED. None: no limit.
             wait_for_capacity: Accept nodes that no mesh could ever run as things are, and wait until one could; else they are refused.
             idempotency_key: The same key with the same graph is the same run, whoever repeats it; it names the run when `id` does not.
             durability: `D0`, or `D1`: refused unless the root's store writes the run to its disk before the answer. None: the root's
@@ -120,7 +122,7 @@ class Client:
         """
         tenant = tenant or self.access.tenant
         columns = compile_columns(outputs, id=id, tenant=tenant, params=params, on_error=on_error, by_value=by_value)
-        asked = {"user": user, "wait_for_capacity": wait_for_capacity or None}
+        asked = {"user": user, "deadline_s": deadline_s, "wait_for_capacity": wait_for_capacity or None}
         head = {**columns.head, **{key: value for key, value in asked.items() if value is not None}}
         head = self._with_names(head, idempotency_key)
         return self._submit(head, replace(columns, head=head).packed(), MEDIA_TYPE, idempotency_key, durability)
@@ -334,12 +336,13 @@ class Run:
             UnknownRun, ApiError: As `Client.run`.
         """
         while True:
-            before = after
+            before, has_ended = after, False
             for event in self._client.events(self.id, after):
                 after = event.seq
                 yield event
-                if event.kind == "run" and event.after in _END_WORDS:
-                    return
+                has_ended = event.kind == "run" and event.after in _END_WORDS  # A resumed run has further events.
+            if has_ended:
+                return
             if after == before and self.status in RUN_ENDS:
                 return  # The run had ended before event `after`.
 
@@ -360,6 +363,16 @@ class Run:
     def cancel(self, reason: str = "") -> None:
         """Cancel the run and its running tasks; no effect on an ended run. Raises UnknownRun, ApiError."""
         self._client.post(f"{self.path}/cancel", {"reason": reason})
+
+    @named_call
+    def resume(self, reason: str = "") -> None:
+        """Run again what has not succeeded; the run has failed or was cancelled, and keeps its id.
+
+        Raises:
+            ApiError: `not_resumed`: it has succeeded or still goes on, or its code is gone.
+            UnknownRun: As `Client.run`.
+        """
+        self._client.post(f"{self.path}/resume", {"reason": reason})
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Make `await run` return `run.result()`, without blocking the event loop."""
@@ -397,6 +410,7 @@ def submit(
     user: str | None = None,
     params: Mapping[str, Any] | None = None,
     on_error: str = "fail_fast",
+    deadline_s: float | None = None,
     wait_for_capacity: bool = False,
     idempotency_key: str | None = None,
     durability: str | None = None,
@@ -410,6 +424,7 @@ def submit(
         user=user,
         params=params,
         on_error=on_error,
+        deadline_s=deadline_s,
         wait_for_capacity=wait_for_capacity,
         idempotency_key=idempotency_key,
         durability=durability,
@@ -420,6 +435,14 @@ def submit(
 def get_run(id: str, *, client: Client | None = None) -> Run:  # noqa: A002  the same
     """Return a run by its id. Errors: see `connect` and `Client.run`."""
     return (client or _shared()).run(id)
+
+
+@named_call
+def resume(id: str, reason: str = "", *, client: Client | None = None) -> Run:  # noqa: A002  the same
+    """Run again what has not succeeded in a run that failed or was cancelled. Errors: see `connect` and `Run.resume`."""
+    run = (client or _shared()).run(id)
+    run.resume(reason)
+    return run
 
 
 _END_WORDS = frozenset(state.value for state in RUN_ENDS)

@@ -25,6 +25,7 @@ from dag.run.runs import (
     SendAgain,
     SendStage,
     StageRecord,
+    StopNode,
 )
 from dag.run.states import RunState
 from dag.store.node_rows import names_of, names_row, table_of
@@ -44,6 +45,7 @@ class _Decided:
     send: SendAgain | None = None
     deliver: DeliverInput | None = None
     cancel: CancelStage | None = None
+    stop: StopNode | None = None
     drop: DropValue | None = None
     forget: ForgetRun | None = None
 
@@ -92,6 +94,9 @@ def moving_fields(record: RunRecord, *, version: int, change: RunChange = NOTHIN
         "version": str(version).encode(),
         "seq": str(record.seq).encode(),
         "ended_ms": str(record.ended_ms).encode(),
+        "resumed_ms": str(record.resumed_ms).encode(),
+        "forget_ms": str(record.forget_ms).encode(),
+        "forgotten": b"1" if record.forgotten else b"",
         "reason": record.reason.value.encode() if record.reason is not None else b"",
         "detail": record.detail.encode(),
         "last_entry": record.last_entry.encode(),
@@ -185,6 +190,9 @@ def record_of(run: RunId, fields: Mapping[str, bytes], nodes: Mapping[str, bytes
             seq=int(fields["seq"]),
             created_ms=int(fields["created_ms"]),
             ended_ms=int(fields["ended_ms"]),
+            resumed_ms=int(fields["resumed_ms"]),
+            forget_ms=int(fields["forget_ms"]),
+            forgotten=fields["forgotten"] == b"1",
             reason=_reason(fields["reason"]),
             detail=fields["detail"].decode(),
             last_entry=fields["last_entry"].decode(),
@@ -250,6 +258,8 @@ def _outbox_row(decisions: Iterable[Decision | SendAgain]) -> bytes:
             rows.append(_Decided(deliver=decision))
         elif isinstance(decision, CancelStage):
             rows.append(_Decided(cancel=decision))
+        elif isinstance(decision, StopNode):
+            rows.append(_Decided(stop=decision))
         elif isinstance(decision, DropValue):
             rows.append(_Decided(drop=decision))
         else:
@@ -259,5 +269,5 @@ def _outbox_row(decisions: Iterable[Decision | SendAgain]) -> bytes:
 
 def _decisions(row: bytes) -> tuple[Decision | SendAgain, ...]:
     decided: tuple[_Decided, ...] = decode(_DECIDED, row)
-    one_of = ((one.send, one.deliver, one.cancel, one.drop, one.forget) for one in decided)
+    one_of = ((one.send, one.deliver, one.cancel, one.stop, one.drop, one.forget) for one in decided)
     return tuple(decision for kinds in one_of for decision in kinds if decision is not None)

@@ -163,7 +163,7 @@ class Claims:
         for node, value in fresh.items():
             running.delivered.add(node)
             if value is None:
-                running.drop(running.readers.get(node, ()))
+                running.drop((node,) if node in running.nodes else running.readers.get(node, ()))  # Its own node: it is stopped.
             self.host.deliver(running.claim.stage, node, _delivered(value, blobs))
         return bool(fresh)
 

@@ -56,6 +56,7 @@ class TaskSpec:
     gang: Gang | None = None  #: Its placement group, for what its code starts: the task itself takes nothing. `resources` is the sum.
     num_returns: int = 1  #: Number of outputs that its value must have; 1: it is one.
     is_isolated: bool = False  #: Whether it runs as a Ray task of its own, not in a worker that runs others too.
+    start_to_close_ms: int | None = None  #: Longest run time of the attempt; None: no limit.
 
     def blobs(self) -> Iterator[str]:
         """Yield the hashes of the pickled bytes that the task names: its function, arguments that JSON cannot carry, its checkpoint."""
@@ -76,6 +77,7 @@ class TaskKind:
     gang: Gang | None = None
     num_returns: int = 1
     is_isolated: bool = False
+    start_to_close_ms: int | None = None
 
 
 _KINDS = tuple[TaskKind, ...]
@@ -163,6 +165,7 @@ class StageTasks(Sequence[TaskSpec]):
             gang=kind.gang,
             num_returns=kind.num_returns,
             is_isolated=kind.is_isolated,
+            start_to_close_ms=kind.start_to_close_ms,
         )
 
     def as_text(self) -> str:

@@ -64,6 +64,10 @@ class StageMachine:
         """Whether no task of the stage runs or could still run."""
         return self._open == 0
 
+    def has(self, node: NodeId) -> bool:
+        """Return whether the node is a task of this stage."""
+        return node in self._states
+
     def state(self, node: NodeId) -> StageTaskState:
         """Return the state of a task of this stage."""
         return self._states[node]

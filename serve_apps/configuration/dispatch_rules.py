@@ -21,4 +21,5 @@ def retry_rules_of(config: FederationConfig) -> RetryRules:
         wait_max_ms=section.retry_wait_max_ms,
         kills_max=section.kills_max,
         losses_max=section.losses_max,
+        resume_window_ms=section.resume_window_ms,
     )

@@ -12,7 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from dag.errors import BacklogFull, KeyConflict, NotRequeued, RunConflict, SpecError, StoreFull, UnknownLetter, UnknownRun, UnknownStage
+from dag.errors import (
+    BacklogFull,
+    KeyConflict,
+    NotRequeued,
+    NotResumed,
+    RunConflict,
+    SpecError,
+    StoreFull,
+    UnknownLetter,
+    UnknownRun,
+    UnknownStage,
+)
 from federation.errors import DurabilityUnreachable, MeshMisfit, StoreUnavailable, UnknownMesh, UnknownTenant
 from federation.link import CODES, NO_BLOB, facts_of
 from mesh.errors import MeshError, RuntimeAdapterError
@@ -115,6 +126,7 @@ MEANINGS: tuple[tuple[type[Exception], HttpMeaning], ...] = (
     (UnknownLetter, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_letter")),
     (KeyConflict, HttpMeaning(HTTPStatus.CONFLICT, "key_conflict")),
     (RunConflict, HttpMeaning(HTTPStatus.CONFLICT, "run_conflict")),
+    (NotResumed, HttpMeaning(HTTPStatus.CONFLICT, "not_resumed")),
     (NotRequeued, HttpMeaning(HTTPStatus.CONFLICT, "not_requeued")),
     (BodyTooLarge, HttpMeaning(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body_too_large")),
     (NotJson, HttpMeaning(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type")),

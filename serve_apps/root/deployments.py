@@ -118,8 +118,11 @@ class CoordinatorLoop:
                         retrying=self._settings.retrying,
                         configured_meshes=self._settings.configured_meshes,
                     )
+                timer_ms = coordinator.next_timer_ms()
+                until_timer_ms = LOOK_MS if timer_ms is None else timer_ms - clock.wall_ms()
                 now_ms = clock.monotonic_ms()
-                coordinator.step(max(0, min(LOOK_MS, times.due_ms() - now_ms)))
+                coordinator.step(max(0, min(LOOK_MS, until_timer_ms, times.due_ms() - now_ms)))
+                coordinator.take_timers()
                 now_ms = clock.monotonic_ms()
                 if coordinator.has_contest:
                     times.note_contest(now_ms)

@@ -1,4 +1,4 @@
-"""`/v1/runs`: submit, show, follow, fetch, cancel.
+"""`/v1/runs`: submit, show, follow, fetch, cancel, resume.
 
 `result` of a run that ended without a result is 409: the request is right, but the run's state has no result. The body
 lists the failures and separates `run_failed` from `run_cancelled`.
@@ -6,6 +6,7 @@ lists the failures and separates `run_failed` from `run_cancelled`.
 
 from __future__ import annotations
 
+import time
 from http import HTTPStatus
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -15,6 +16,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import AfterValidator, ValidationError
 from starlette.concurrency import run_in_threadpool
 
+from dag.resuming import resume
 from dag.run.runs import RunRecord, RunSummary
 from dag.run.states import RUN_ENDS, NodeState, RunState
 from dag.spec.columns import MEDIA_TYPE
@@ -34,7 +36,7 @@ from serve_apps.requests.openapi import refused
 from serve_apps.schemas.events import EventsView
 from serve_apps.schemas.nodes import NodesView
 from serve_apps.schemas.results import NoResultView, ResultView
-from serve_apps.schemas.runs import CancelRequest, RunLine, RunsView, RunView, SubmittedView
+from serve_apps.schemas.runs import CancelRequest, ResumeRequest, RunLine, RunsView, RunView, SubmittedView
 from serve_apps.services.event_stream import event_stream, wait_for_end
 from serve_apps.services.result_values import open_value, read_small
 from serve_apps.services.run_outputs import output_view, outputs_of, stored_of
@@ -61,7 +63,7 @@ SPEC_BODY = {
         "description": "A graph: `dag/1` as JSON, or the same graph as columns in msgpack, as the Python client sends it.",
     }
 }
-_CANCEL_BODY = {"requestBody": {**_JSON_BODY, "required": False, "description": '`{"reason": "…"}`, or empty.'}}
+_REASON_BODY = {"requestBody": {**_JSON_BODY, "required": False, "description": '`{"reason": "…"}`, or empty.'}}
 
 
 @router.post(
@@ -221,16 +223,27 @@ def fetch_output(run_id: RunPath, output: str, ports: Ports, principal: Asking) 
     )
 
 
-@router.post("/{run_id}/cancel", status_code=HTTPStatus.ACCEPTED, openapi_extra=_CANCEL_BODY, responses=refused(404))
+@router.post("/{run_id}/cancel", status_code=HTTPStatus.ACCEPTED, openapi_extra=_REASON_BODY, responses=refused(404))
 async def cancel_run(run_id: RunPath, request: Request, ports: Ports, principal: Asking) -> RunLine:
     """Cancel a run and stop its running tasks. Does nothing if the run has ended."""
-    body = await request.body()
+    reason = _reason_in(CancelRequest, await request.body())
+    return await run_in_threadpool(_cancel, ports, principal, run_id, reason)
+
+
+@router.post("/{run_id}/resume", status_code=HTTPStatus.ACCEPTED, openapi_extra=_REASON_BODY, responses=refused(404, 409))
+async def resume_run(run_id: RunPath, request: Request, ports: Ports, principal: Asking) -> RunLine:
+    """Resume a run that has failed or was cancelled: it runs again what has not succeeded. Does nothing if it was resumed and goes on."""
+    reason = _reason_in(ResumeRequest, await request.body())
+    return await run_in_threadpool(_resume, ports, principal, run_id, reason)
+
+
+def _reason_in(kind: type[CancelRequest | ResumeRequest], body: bytes) -> str:
+    """Return the reason in a body, which may be empty. Raises MalformedBody."""
     try:
-        asked = CancelRequest.model_validate_json(body or b"{}")
+        return kind.model_validate_json(body or b"{}").reason
     except ValidationError as wrong:
         problems = tuple(("/" + "/".join(map(str, error["loc"])), error["msg"]) for error in wrong.errors(include_url=False))
         raise MalformedBody('the body must be like {"reason": "…"}', problems) from None
-    return await run_in_threadpool(_cancel, ports, principal, run_id, asked.reason)
 
 
 def _listing(tree: TenantTree) -> set[TenantPath]:
@@ -256,6 +269,12 @@ def _summary_now(ports: Dependencies, principal: Principal, run_id: str) -> RunS
 def _cancel(ports: Dependencies, principal: Principal, run_id: str, reason: str) -> RunLine:
     summary_within(ports, principal, run_id)
     ports.runs.request_cancel(RunId(run_id), reason or "requested over HTTP")
+    return run_line(summary_within(ports, principal, run_id))
+
+
+def _resume(ports: Dependencies, principal: Principal, run_id: str, reason: str) -> RunLine:
+    summary_within(ports, principal, run_id)
+    resume(ports.runs, ports.blobs, RunId(run_id), ports.clock, time.sleep, reason=reason)
     return run_line(summary_within(ports, principal, run_id))
 
 

@@ -8,6 +8,18 @@ from serve_apps.schemas.runs import CheckpointView, FailureView
 from serve_apps.schemas.view import View
 
 
+class AttemptView(View):
+    """An attempt of a node that another one followed."""
+
+    attempt: int
+    mesh: str | None
+    started_ms: int = Field(description="0: it had not begun.")
+    ended_ms: int
+    reason: str
+    type: str = Field(description="Class of the error, if the attempt failed by one.")
+    detail: str
+
+
 class NodeView(View):
     """A node of a run, in its current attempt."""
 
@@ -17,6 +29,8 @@ class NodeView(View):
     attempt: int
     retries_used: int
     losses: int
+    attempts: list[AttemptView] = Field(description="The last ten attempts before the present one, oldest first.")
+    not_before_ms: int = Field(description="Earliest time of the next attempt after a failure; 0: none is waited for.")
     stage: str | None
     mesh: str | None
     reason: str | None

@@ -29,6 +29,14 @@ class CancelRequest(BaseModel):
     reason: Annotated[str, AfterValidator(check_printable)] = Field(default="", max_length=1_000, description="Shown beside the run.")
 
 
+class ResumeRequest(BaseModel):
+    """Request to resume a run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: Annotated[str, AfterValidator(check_printable)] = Field(default="", max_length=1_000, description="Shown in its events.")
+
+
 class RunLine(View):
     """Summary of a run."""
 

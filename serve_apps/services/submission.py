@@ -11,7 +11,7 @@ from dag.errors import SpecError
 from dag.planning import NeverPlaced, never_placed
 from dag.run.node_table import NodeTable
 from dag.run.runs import RunRecord
-from dag.spec.plans import empty_gangs, misspelt_resources, refused_functions, refused_priorities
+from dag.spec.plans import empty_gangs, growth_of_nothing, misspelt_resources, refused_functions, refused_priorities
 from dag.spec.spec import DagSpec, digest, kept_form, parse, parse_columns
 from dag.spec.strict_json import pointer
 from federation.configured_meshes import ConfiguredMeshes
@@ -111,6 +111,7 @@ def check_against(
         *refused_priorities(spec, tenant, tenant_policies.settings_of(tenant).priority_max),
         *misspelt_resources(spec, resources),
         *empty_gangs(spec),
+        *growth_of_nothing(spec),
     )
     if problems:
         raise SpecError(problems)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from dag.run.node_facts import KeptCheckpoint, Words
+from dag.run.node_facts import KeptCheckpoint, PastAttempt, Words
 from dag.run.node_table import NodeRecord
 from dag.run.run_events import RunEvent
 from dag.run.run_status import shown_state
@@ -19,7 +19,7 @@ from dag.spec.spec import DagSpec, load
 from mesh.core.ids import MeshId, NodeId
 from mesh.stages.messages import Failure
 from serve_apps.schemas.events import EventView
-from serve_apps.schemas.nodes import NodesView, NodeView
+from serve_apps.schemas.nodes import AttemptView, NodesView, NodeView
 from serve_apps.schemas.runs import (
     BlockedView,
     CheckpointView,
@@ -170,6 +170,8 @@ def _node_view(node: NodeRecord, needs: list[NodeId]) -> NodeView:
         attempt=node.attempt,
         retries_used=node.retries_used,
         losses=node.losses,
+        attempts=[_attempt_view(past) for past in node.past],
+        not_before_ms=node.not_before_ms,
         stage=node.stage,
         mesh=node.mesh,
         reason=node.reason.value if node.reason is not None else None,
@@ -180,6 +182,18 @@ def _node_view(node: NodeRecord, needs: list[NodeId]) -> NodeView:
         checkpoint=_checkpoint_view(node.checkpoint),
         failure=_failure_view(node, node.failure, {}) if node.failure is not None else None,
         roots=list(node.roots),
+    )
+
+
+def _attempt_view(past: PastAttempt) -> AttemptView:
+    return AttemptView(
+        attempt=past.attempt,
+        mesh=past.mesh,
+        started_ms=past.started_ms,
+        ended_ms=past.ended_ms,
+        reason=past.reason.value,
+        type=past.type_name,
+        detail=past.detail,
     )
 
 

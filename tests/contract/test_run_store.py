@@ -15,10 +15,22 @@ from patience import PATIENCE_S
 from dag.backlog import BacklogLimits
 from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, UnknownRun
 from dag.run.dead_letters import DeadLetter
-from dag.run.node_facts import PART_ROWS, KeptCheckpoint
+from dag.run.node_facts import PART_ROWS, KeptCheckpoint, TimerKind
 from dag.run.node_table import NodeTable
 from dag.run.run_events import NodesEnded, NodesMoved, RunEvent, runs_of, singly
-from dag.run.runs import CancelStage, DeliverInput, DropValue, ForgetRun, RunChange, RunRecord, RunStore, SendAgain, SendStage, StageRecord
+from dag.run.runs import (
+    CancelStage,
+    DeliverInput,
+    DropValue,
+    ForgetRun,
+    RunChange,
+    RunRecord,
+    RunStore,
+    SendAgain,
+    SendStage,
+    StageRecord,
+    StopNode,
+)
 from dag.run.states import NodeState, RunState, StageState
 from dag.store.event_feed import EventFeed, RedisEventFeed
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
@@ -193,7 +205,7 @@ def test_commit_writes_all_changed_fields(runs):
     node.stored, node.started_ms, node.finished_ms, node.waits_since_ms = stored("a", "file:///x"), 2**41, 2**41 + 300, 5
     failing.checkpoint, failing.progress = KeptCheckpoint(attempt=2, number=7, saved_ms=5, stored=stored("c")), 0.25
     failing.state, failing.roots, failing.reason, failing.detail = NodeState.SKIPPED, (NodeId("n00002"),), Reason.USER_ERROR, "wörds"
-    failing.retries_used, failing.losses, failing.kills, failing.not_before_ms = 1, 2, 3, 2**41
+    failing.retries_used, failing.losses, failing.kills, failing.timers = 1, 2, 3, {TimerKind.RETRY: 2**41}
     failing.failure = Failure(reason=Reason.USER_ERROR, type_name="builtins.ValueError", message="nein", traceback="…", pickled=stored("b"))
     stage = StageRecord(
         stage=StageId("digits-1.1"), mesh=EAST, level=0, nodes=(node.node,), state=StageState.RUNNING, delivered=(node.node,)
@@ -203,6 +215,7 @@ def test_commit_writes_all_changed_fields(runs):
     record.outbox = (
         SendAgain(stage=stage.stage, preemption=NEVER_PREEMPTS),
         DeliverInput(stage=stage.stage, node=node.node, value=stored("a")),
+        StopNode(stage=stage.stage, node=node.node),
         DeliverInput(stage=stage.stage, node=failing.node, value=None),
         CancelStage(stage=stage.stage),
         DropValue(value=stored("d", "file:///d")),
@@ -424,6 +437,61 @@ def test_a_cancel_of_an_ended_run_is_harmless(store, runs):
     runs.commit(record, end(record, at_ms=5))
     runs.request_cancel(RUN, "x")
     assert [entry.kind for entry in store.queue.inbox(0)] == ["submitted"]
+
+
+# ---- resume
+
+
+def failed_run(runs: RunStore, *, forget_ms: int = 0) -> RunRecord:
+    """Return an ended run with a dead letter whose values are kept until `forget_ms`."""
+    record = a_record()
+    runs.create(record, {})
+    record.forget_ms, record.forgotten = forget_ms, not forget_ms
+    runs.commit(record, replace(end(record, at_ms=5, state=RunState.FAILED), dead=(a_letter("n00000"),)))
+    return record
+
+
+def resumed(record: RunRecord) -> RunChange:
+    record.state, record.ended_ms, record.forget_ms, record.forgotten, record.resumed_ms = RunState.RUNNING, 0, 0, False, 9
+    return add_event(record)
+
+
+@pytest.mark.every_form
+def test_a_resumed_run_is_active_again_without_its_letters(store, runs):
+    record = failed_run(runs, forget_ms=100)
+    runs.settle(RUN)
+    store.queue.forget(RUN, ())
+    assert runs.commit(record, resumed(record))
+    assert (runs.active(), runs.dead(), runs.to_forget(1000)) == ((RUN,), (), ())
+    assert [entry.kind for entry in store.queue.inbox(0)] == ["submitted", "resumed"]
+    assert runs.load(RUN) == record
+    assert store.queue.submit(EAST, a_stage(RUN))
+    assert not runs.settle(RUN)
+    assert runs.retire(1000) == ()
+
+
+def test_a_run_whose_end_is_carried_out_is_not_resumed(runs):
+    record = failed_run(runs)
+    assert not runs.commit(record, resumed(record))
+    assert loaded(runs).state is RunState.FAILED
+    runs.settle(RUN)
+    record = loaded(runs)
+    assert runs.commit(record, resumed(record))
+
+
+def test_values_that_were_kept_are_due_once(runs):
+    record = failed_run(runs, forget_ms=100)
+    runs.settle(RUN)
+    assert (runs.to_forget(99), runs.to_forget(100)) == ((), (RUN,))
+    record.forgotten = True
+    assert runs.commit(record, add_event(record))
+    assert runs.to_forget(100) == (RUN,)
+    again = loaded(runs)
+    assert not runs.commit(again, resumed(again))
+    runs.note_forgotten(RUN)
+    assert runs.to_forget(100) == ()
+    again = loaded(runs)
+    assert runs.commit(again, resumed(again))
 
 
 # ---- retire

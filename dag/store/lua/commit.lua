@@ -1,7 +1,9 @@
--- needs: schema, sections
+-- needs: schema, sections, backlog
 -- Write one step of a run, atomically, if no other caller has written since this one loaded the run.
 --
--- An ended run goes into ENDED. It stays in ACTIVE until a coordinator has carried out its last decisions and settles it.
+-- An ended run goes into ENDED. It stays in ACTIVE until a coordinator has carried out its last decisions and settles it. One whose values
+-- are kept for a while goes into TO_FORGET. A step that leaves an ended run open resumes it: it is active again, its dead letters go, and
+-- the inbox gets `resumed`.
 --
 -- KEYS      `scripted_keys`
 -- ARGV[1]   run
@@ -13,7 +15,7 @@
 -- ARGV[7…]  sections: fields of the run, the new version among them; changed rows of nodes; changed stages (each name, value, …);
 --           dead letters (node, JSON, …); their names and times (name, ms, …)
 -- Reply     'COMMITTED' | 'STALE' when the stored version differs or there is no such run | 'GAP' when the number of the last
---           stored event differs
+--           stored event differs | 'BUSY' when the end of a run to resume is still being carried out
 
 local run, version, seq, ended_ms, events, last_seq = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
@@ -23,6 +25,25 @@ if stored[1] ~= version then
 end
 if stored[2] ~= seq then
   return 'GAP'
+end
+
+local is_resumed = ended_ms == '' and redis.call('ZSCORE', ENDED, run)
+if is_resumed then
+  local is_forgetting = redis.call('HGET', RUN .. run, 'forgotten') == '1' and redis.call('ZSCORE', TO_FORGET, run)
+  if is_forgetting or redis.call('SISMEMBER', ACTIVE, run) == 1 then
+    return 'BUSY'
+  end
+  redis.call('ZREM', ENDED, run)
+  redis.call('ZREM', TO_FORGET, run)
+  redis.call('SREM', STAGES_OF .. run, '!forgotten')
+  redis.call('SADD', ACTIVE, run)
+  local tenant, weight = unpack(redis.call('HMGET', RUN .. run, 'tenant', 'weight'))
+  count_open(tenant, 1, weight)
+  for _, node in ipairs(redis.call('HKEYS', DEAD_OF .. run)) do
+    redis.call('ZREM', DEAD, run .. ':' .. node)
+  end
+  redis.call('DEL', DEAD_OF .. run)
+  redis.call('XADD', INBOX, '*', 'run', run, 'kind', 'resumed', 'body', '')
 end
 
 local at = 7
@@ -38,5 +59,9 @@ for place = dead_first, dead_last, 2 do
 end
 if ended_ms ~= '' then
   redis.call('ZADD', ENDED, ended_ms, run)
+  local forget_ms = redis.call('HGET', RUN .. run, 'forget_ms')
+  if forget_ms and forget_ms ~= '0' and redis.call('HGET', RUN .. run, 'forgotten') ~= '1' then
+    redis.call('ZADD', TO_FORGET, forget_ms, run)
+  end
 end
 return 'COMMITTED'

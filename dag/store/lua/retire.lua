@@ -39,4 +39,5 @@ redis.call('UNLINK', DEAD_OF .. run)
 redis.call('UNLINK', RUN .. run, NODES .. run, STAGES .. run, EVENTS .. run, BLOBS .. run, STAGES_OF .. run)
 redis.call('UNLINK', RUN_LOG .. run, RUN_LOG_USE .. run)
 redis.call('ZREM', ENDED, run)
+redis.call('ZREM', TO_FORGET, run)
 return 1

@@ -4,6 +4,9 @@
 --
 -- KEYS      `scripted_keys`
 -- ARGV[1]   run
--- Reply     1 the first time | 0
+-- Reply     1 the first time | 0, also when the run was resumed meanwhile
 
+if not redis.call('ZSCORE', ENDED, ARGV[1]) then
+  return 0
+end
 return close_run(ARGV[1])

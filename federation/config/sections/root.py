@@ -143,6 +143,12 @@ class DispatchSection(Section):
     )
     kills_max: int = Field(default=3, ge=1, le=100, description="Workers that may die under a node before the node is treated as poison.")
     losses_max: int = Field(default=3, ge=0, le=1_000, description="Attempts that a node may lose with meshes before it fails.")
+    resume_window_ms: DurationMs = Field(
+        default=600_000,
+        le=86_400_000,
+        alias="resume_window",
+        description="How long meshes keep the values of a failed or cancelled run, so that `resume` need not compute them again.",
+    )
 
 
 class TelemetrySection(Section):

@@ -439,6 +439,11 @@ class MemoryStore(MemoryLedger):
             for mesh in meshes:
                 self._post_notification(mesh, NotificationKind.FORGET, run)
 
+    def reopen(self, run: RunId) -> None:
+        """Accept stages of a resumed run again."""
+        with self._changed:
+            self._forgotten.discard(run)
+
     def release_id(self, run: RunId) -> None:
         """Allow another run to use the id of this removed run."""
         with self._changed:

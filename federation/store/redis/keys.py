@@ -201,6 +201,11 @@ class Keys:
         """Sorted set: ended runs by end time, for retention."""
         return self._key("ended-runs")
 
+    @property
+    def to_forget(self) -> str:
+        """Sorted set: ended runs whose values are kept for a resumption, by the time when they are deleted."""
+        return self._key("to-forget")
+
     def dead_of(self, run: RunId | str) -> str:
         """Hash: node of a run that failed for good, to its dead letter, as JSON."""
         return self._key("dead-of", run)

@@ -14,6 +14,7 @@ The runner of a tenant:
     runner      actor that owns the tenant's tasks and values
     engine      one thread: decides, submits, reports
     open_stage  slots and submitted tasks of a stage that has not ended
+    run_time_limits  when tasks are stopped that run for too long
     held_groups  placement groups of stages, until the host has them back
     ray_thread  calls in Ray's I/O thread, where a cancellation is safe
     chunk_feed  chunks of tasks to workers, and their reports

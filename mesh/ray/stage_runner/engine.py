@@ -30,6 +30,7 @@ from mesh.ray.stage_runner.open_stage import Missing, OpenStage, SubmittedTask
 from mesh.ray.stage_runner.outbox import Finished, Outbox
 from mesh.ray.stage_runner.outcomes import GroupLost, Outcome, OwnFailure, TaskInterrupted, failure_of, read
 from mesh.ray.stage_runner.ray_thread import RayThread
+from mesh.ray.stage_runner.run_time_limits import RunTimeLimits
 from mesh.ray.stage_runner.run_values import RunValues
 from mesh.ray.stage_runner.watch import ReportWatch
 from mesh.ray.user_code.output_relay import OutputRelay, with_last_lines
@@ -59,6 +60,8 @@ log = structlog.get_logger(__name__)
 FORCE_EVERY_S = 1.0
 #: Time for Ray to report the outcome of the tasks of a removed group; seconds.
 GROUP_LOST_GRACE_S = 2.0
+#: Failures of tasks whose worker is dead.
+_WORKER_GONE = frozenset({Reason.WORKER_LOST, Reason.OUT_OF_MEMORY, Reason.START_TO_CLOSE_TIMEOUT})
 GROUP_LOST = "its placement group, or a node of it, was lost while it ran"
 
 #: In place of groups: tasks run anywhere in the cluster.
@@ -97,6 +100,7 @@ class StageEngine:
         self._run_times = RunTimes()
         self._imports: dict[tuple[RunId, NodeId], SubmittedTask] = {}  #: Imports that have not ended.
         self._checkpoints = Checkpoints(outbox.put)
+        self._limits = RunTimeLimits()
         self._output = OutputRelay(outbox.put)
         self._stop_at: dict[StageId, tuple[float, Callable[[StageId], None]]] = {}  #: Next step of a stop, and when: seconds, monotonic.
         self._ray_thread = RayThread()
@@ -210,6 +214,7 @@ class StageEngine:
                     self._take(key, outcome)
                 self._checkpoints.report_due(time.monotonic())
                 self._chunks.end_idle()
+                self._end_late()
                 self._go_on_stopping()
             except Exception:  # An error of one stage must not stop the others.
                 log.exception("the engine could not handle an event")
@@ -219,6 +224,8 @@ class StageEngine:
         pauses_s = [max(0.0, due - now_s) for due, _ in self._stop_at.values()]
         if (report_s := self._checkpoints.pause_s(now_s)) is not None:
             pauses_s.append(report_s)
+        if (limit_s := self._limits.pause_s(now_s)) is not None:
+            pauses_s.append(limit_s)
         pauses_s += [pause_s for pause_s in (self._watch.pause_s(), self._chunks.pause_s()) if pause_s is not None]
         try:
             return self._events.get(timeout=min(pauses_s, default=None))
@@ -273,6 +280,8 @@ class StageEngine:
 
     def _deliver(self, stage_id: StageId, node: NodeId, value: Delivered) -> None:
         stage = self._stages.get(stage_id)
+        if stage is not None and value is None and stage.machine.has(node):
+            self._stop_one(stage, node)
         if stage is None or not stage.machine.awaits(node):
             return
         if value is None:
@@ -385,10 +394,33 @@ class StageEngine:
         self._end_if_over(stage)
 
     def _evict(self, stage_id: StageId, node: NodeId, why: str) -> None:
+        self._kill_with(stage_id, node, OwnFailure(Reason.OUTSIDE_GROUP, "mesh.errors.OutsideGroup", why))
+
+    def _kill_with(self, stage_id: StageId, node: NodeId, failure: OwnFailure) -> None:
+        """Kill the process of a submitted task; the task fails with this failure."""
         stage = self._stages.get(stage_id)
         if stage is not None and not stage.cancelled and stage.machine.state(node) is StageTaskState.SUBMITTED:
-            stage.evicted[node] = why
+            stage.evicted.setdefault(node, failure)
             self._when_submitted(partial(self._kill_evicted, stage_id, node))
+
+    def _stop_one(self, stage: OpenStage, node: NodeId) -> None:
+        """Stop a task that the root does not want any more, and drop those behind it."""
+        if stage.machine.state(node) is StageTaskState.SUBMITTED:
+            stopped = OwnFailure(Reason.CANCELLED_BY_USER, "ray.exceptions.TaskCancelledError", "stopped by the root")
+            self._kill_with(stage.spec.stage, node, stopped)
+        else:
+            stage.machine.leave(node)
+            self._end_if_over(stage)
+
+    def _end_late(self) -> None:
+        """Kill the tasks that have run for longer than they may."""
+        for stage_id, node in self._limits.take_due(time.monotonic()):
+            stage = self._stages.get(stage_id)
+            if stage is not None and node in stage.started_ms:
+                limit_s = (stage.machine.task(node).start_to_close_ms or 0) / 1000
+                words = f"ran for more than {limit_s:g} s (start_to_close_s), and was stopped"
+                late = OwnFailure(Reason.START_TO_CLOSE_TIMEOUT, "schedulemesh.StartToCloseTimeout", words)
+                self._kill_with(stage_id, node, late)
 
     def _kill_evicted(self, stage_id: StageId, node: NodeId) -> None:
         stage = self._stages.get(stage_id)
@@ -466,6 +498,10 @@ class StageEngine:
         stage = self._stages.get(stage_id)
         if stage is not None and stage.machine.state(node) is StageTaskState.SUBMITTED:
             stage.started_ms[node] = started_ms
+            limit_ms = stage.machine.task(node).start_to_close_ms
+            if limit_ms is not None:
+                ran_ms = min(max(0, time.time_ns() // 1_000_000 - started_ms), limit_ms)
+                self._limits.begin(stage_id, node, time.monotonic() + (limit_ms - ran_ms) / 1000)
             self._outbox.put(NodeStarted(stage=stage_id, node=node, attempt=attempt, started_ms=started_ms))
             self._take_back_stuck(stage)
 
@@ -706,7 +742,7 @@ class StageEngine:
         elif isinstance(cause, TaskInterrupted) and node in stage.taken_back and node not in stage.started_ms and not stage.is_group_lost:
             stage.machine.take_back(node)
         elif node in stage.evicted:  # Before the rest: the end of what it held outside may have failed its code first.
-            self._fail(stage, node, OwnFailure(Reason.OUTSIDE_GROUP, "mesh.errors.OutsideGroup", stage.evicted[node]))
+            self._fail(stage, node, stage.evicted[node])
         elif node in stage.reclaimed | stage.taken_back and not stage.is_group_lost:
             self._fail(stage, node, OwnFailure(Reason.QUOTA_RECLAIMED, "ray.exceptions.TaskCancelledError", "its slot went back"))
         elif isinstance(cause, TaskInterrupted) and not stage.is_group_lost:
@@ -734,7 +770,7 @@ class StageEngine:
         fault = own_failure.fault
         failure, blobs = failure_of(own_failure)
         attempt = stage.machine.task(node).attempt
-        if fault is None and own_failure.reason is Reason.WORKER_LOST:  # The worker could not report.
+        if fault is None and own_failure.reason in _WORKER_GONE:  # The worker could not report.
             failure = with_last_lines(failure, self._output.last_lines(stage.spec.stage, node, attempt, time.monotonic()))
         message = NodeFailed(
             stage=stage.spec.stage,

@@ -11,6 +11,7 @@ import ray
 from mesh.core.ids import GroupId, NodeId, NodeName
 from mesh.core.reasons import Reason
 from mesh.ray.placement import SlotGroup
+from mesh.ray.stage_runner.outcomes import OwnFailure
 from mesh.ray.stage_runner.worker_pool import has_devices
 from mesh.stages.call_shapes import blobs_of
 from mesh.stages.chunks import ChunkScheduler, Habits
@@ -47,7 +48,7 @@ class OpenStage:
     reserved_gone: list[GroupId] = field(default_factory=list)  #: Reserved groups among those.
     reclaimed: set[NodeId] = field(default_factory=set)  #: Submitted tasks that were interrupted, since their slots go back.
     taken_back: set[NodeId] = field(default_factory=set)  #: Submitted tasks that were cancelled, to be submitted to another slot.
-    evicted: dict[NodeId, str] = field(default_factory=dict)  #: Running tasks that are killed for work outside the groups, and why.
+    evicted: dict[NodeId, OwnFailure] = field(default_factory=dict)  #: Submitted tasks that are killed alone, and how they fail.
     listening: set[NodeId] = field(default_factory=set)  #: Running tasks whose code hears a request to stop.
     cancelled: bool = False
     is_group_lost: bool = False  #: Ray has removed the placement group: a task submitted there would wait for ever.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ray.exceptions import (
     CrossLanguageError,
     ObjectLostError,
+    OutOfMemoryError,
     PlasmaObjectNotAvailable,
     RayChannelError,
     RayError,
@@ -65,6 +66,7 @@ Outcome = OwnFailure | InputGone | TaskInterrupted | GroupLost
 _REASONS: tuple[tuple[type[BaseException], Reason], ...] = (
     (ObjectLostError, Reason.VALUE_LOST),
     (PlasmaObjectNotAvailable, Reason.VALUE_LOST),
+    (OutOfMemoryError, Reason.OUT_OF_MEMORY),
     (RuntimeEnvSetupError, Reason.CODE_UNAVAILABLE),
     (RayChannelError, Reason.WORKER_LOST),
     (RaySystemError, Reason.CODE_UNAVAILABLE),  # Ray raises it when it cannot unpickle an argument.

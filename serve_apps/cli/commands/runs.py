@@ -208,6 +208,18 @@ def cancel(
         session.console.print(f"{run_id}: {line.state}" if RunState(line.state) in RUN_ENDS else f"{run_id} is being stopped")
 
 
+def resume_run(session: CliSession, run_id: str, reason: str, *, wait: bool) -> None:
+    """Resume a run that failed or was cancelled, and follow it."""
+    run = session.client.run(run_id)
+    run.resume(reason or "resumed from a terminal")
+    if not session.as_json:
+        session.console.print(Text.assemble("resumed ", (run.id, "bold")))
+    if wait:
+        _follow(session, run)
+    elif session.as_json:
+        session.print_json_view(session.view(RunLine, f"{run.path}/summary"))
+
+
 def _follow(session: CliSession, run: Run) -> None:
     """Show the run until it ends, then its result.
 

@@ -1,4 +1,4 @@
-"""Commands `suspend`, `drain tenant` and `resume`: stop and restart the work of a tenant.
+"""Commands `suspend`, `drain tenant` and `resume`: stop and restart the work of a tenant; `resume` restarts a run too.
 
 The owner of this state folder's stack may stop any tenant. Anyone else needs a key of the tenant, or of a tenant above it.
 """
@@ -11,8 +11,10 @@ from urllib.parse import quote
 
 import typer
 
+from dag.errors import UnknownRun
 from federation.quota.policies import Stop
-from mesh.core.ids import TenantPath
+from mesh.core.ids import RunId, TenantPath
+from serve_apps.cli.commands.runs import resume_run
 from serve_apps.cli.output import Text, console_for, print_json
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
 from serve_apps.cli.state import STATE, StateOption, running_stores
@@ -56,8 +58,37 @@ def drain_tenant(
     _show(view, f"{tenant} is drained: no new work starts, running work is preempted", as_json=as_json)
 
 
-def resume(tenant: TenantArgument, address: AddressOption = None, state: StateOption = STATE, as_json: JsonOption = False) -> None:
-    """Let the work of a tenant start again."""
+def resume(
+    name: Annotated[
+        str, typer.Argument(help="Id of a run, or path of a tenant; without a slash, a run if there is one of this id.", metavar="NAME")
+    ],
+    is_tenant: Annotated[bool | None, typer.Option("--tenant/--run", help="What NAME is. Default: by its form.")] = None,
+    reason: Annotated[str, typer.Option(help="Shown in the events of the run.")] = "",
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the run until it ends.")] = True,
+    address: AddressOption = None,
+    state: StateOption = STATE,
+    as_json: JsonOption = False,
+) -> None:
+    """Run again what has not succeeded in a failed or cancelled run; or let the work of a stopped tenant start again."""
+    if is_tenant is None:
+        is_tenant = "/" in name or not _is_run(name, address, state)
+    if is_tenant:
+        _resume_tenant(name, address, state, as_json=as_json)
+    else:
+        resume_run(open_session(address, state, as_json=as_json), name, reason, wait=wait)
+
+
+def _is_run(name: str, address: str | None, state: Path) -> bool:
+    if not is_elsewhere(address):
+        return running_stores(state).runs.summary(RunId(name)) is not None
+    try:
+        open_session(address, as_json=False).client.run(name)
+    except UnknownRun:
+        return False
+    return True
+
+
+def _resume_tenant(tenant: str, address: str | None, state: Path, *, as_json: bool) -> None:
     if is_elsewhere(address):
         view = _post(f"/v1/tenants/{quote(tenant)}/resume", {}, address)
     else:

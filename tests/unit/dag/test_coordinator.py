@@ -10,7 +10,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from dag.coordinator import SWEEP_MS_MAX, TICKS_PER_COUNT, Coordinator, machine_of
-from dag.run.retrying import RETRY_RULES
+from dag.errors import NotResumed, UnknownRun
+from dag.resuming import resume
+from dag.run.retrying import RETRY_RULES, RetryRules
 from dag.run.runs import CancelStage, DeliverInput, ForgetRun, RunRecord, SendAgain
 from dag.run.states import NodeState, RunState, StageState
 from dag.spec.spec import digest, parse
@@ -73,6 +75,7 @@ class Root:
 
     def __init__(self, *meshes):
         self.clock = ManualClock(1_000_000)
+        self.retrying = RETRY_RULES
         self.registry = MemoryRegistry()
         self.tenant_policies = MemoryTenantPolicies()
         self.store = MemoryStore(clock=self.clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
@@ -103,6 +106,7 @@ class Root:
             clear=lambda run, keep: self.cleared.append((run, keep)),
             retention_ms=RETENTION_MS,
             flap_rules=FlapRules(probation_ms=PROBATION_MS),
+            retrying=self.retrying,
         )
 
     def join(self, mesh, flavor="standard"):
@@ -1253,3 +1257,103 @@ def test_less_urgent_stages_stop_where_nobody_said_anything(root):
     assert queued.preemption == PreemptionPolicy(
         takes=True, min_run_ms=Rules().min_run_ms, reservation_timeout_ms=Rules().reservation_timeout_ms
     )
+
+
+# -- timers and resumption -------------------------------------------------------------------------------------------------
+
+
+RESUME_WINDOW_MS = 1_000
+
+
+def fail_one(root, mesh="east"):
+    """Run the mesh's first stage, whose second task fails."""
+    claimed = root.start(mesh)
+    first, second = claimed.spec.tasks
+    failure = Failure(reason=Reason.USER_ERROR, type_name="builtins.ValueError", message="no")
+    failed = NodeFailed(stage=claimed.claim.stage, node=second.node, attempt=second.attempt, started_ms=1, finished_ms=2, failure=failure)
+    root.say(claimed, 2, root.done(claimed, first), failed, StageEnded(stage=claimed.claim.stage))
+    root.sessions[mesh].release("acme", "standard")
+    root.coordinator.step(0)
+
+
+@pytest.fixture
+def failing():
+    """Return a root whose run has failed at its second node, and keeps its values for a while."""
+    root = Root("east")
+    root.retrying = RetryRules(resume_window_ms=RESUME_WINDOW_MS)
+    root.coordinator = root.another()
+    root.submit(a="", b="a")
+    root.coordinator.step(0)
+    fail_one(root)
+    assert (root.record().state, root.runs.active()) == (RunState.FAILED, ())
+    return root
+
+
+def resume_run(root):
+    resume(root.runs, root.store, "r", root.clock, root.clock.advance)
+
+
+def test_a_resumed_run_goes_on_where_it_failed(failing):
+    assert failing.letters("east", NotificationKind.FORGET) == []
+    resume_run(failing)
+    resume_run(failing)
+    failing.coordinator.step(0)
+    assert failing.states() == {"a": "SUCCEEDED", "b": "ASSIGNED"}
+    failing.finish("east")
+    failing.coordinator.step(0)
+    assert failing.record().state is RunState.SUCCEEDED
+    assert failing.letters("east", NotificationKind.FORGET) == ["r"]
+
+
+def test_kept_values_go_after_the_window_and_are_computed_again(failing):
+    failing.clock.advance(RESUME_WINDOW_MS - 1)
+    failing.coordinator.tick()
+    assert failing.letters("east", NotificationKind.FORGET) == []
+    failing.clock.advance(1)
+    failing.coordinator.tick()
+    failing.coordinator.tick()
+    assert failing.letters("east", NotificationKind.FORGET) == ["r"]
+    resume_run(failing)
+    failing.coordinator.step(0)
+    assert failing.states() == {"a": "SUCCEEDED", "b": "ASSIGNED"}  # Both are outputs, and the value of `a` is stored.
+
+
+def test_no_coordinator_settles_a_resumed_run(failing):
+    other = failing.another()
+    resume_run(failing)
+    other.tick()
+    failing.coordinator.step(0)
+    assert failing.runs.active() == ("r",)
+    assert failing.states()["b"] == "ASSIGNED"
+
+
+def test_what_has_succeeded_or_goes_on_is_not_resumed(root):
+    root.submit(a="")
+    with pytest.raises(NotResumed, match="still goes on"):
+        resume_run(root)
+    root.coordinator.step(0)
+    root.finish("east")
+    root.coordinator.step(0)
+    with pytest.raises(NotResumed, match="has succeeded"):
+        resume_run(root)
+    with pytest.raises(UnknownRun):
+        resume(root.runs, root.store, "other", root.clock, root.clock.advance)
+
+
+def test_a_retry_comes_at_its_own_time_without_a_tick(root):
+    root.submit(a="")
+    root.coordinator.step(0)
+    claimed = root.start("east")
+    failure = Failure(reason=Reason.WORKER_LOST, type_name="E", message="dead")
+    failed = NodeFailed(stage="r.1", node="a", attempt=1, started_ms=1, finished_ms=2, failure=failure)
+    root.say(claimed, 2, failed, StageEnded(stage="r.1"))
+    root.coordinator.step(0)
+    due_ms = root.coordinator.next_timer_ms()
+    assert due_ms == root.record().nodes["a"].not_before_ms
+    root.clock.advance(due_ms - root.clock.now_ms - 1)
+    root.coordinator.take_timers()
+    assert root.states() == {"a": "WAITING"}
+    root.clock.advance(1)
+    root.sessions["east"].heartbeat()
+    root.coordinator.take_timers()
+    assert (root.states(), root.coordinator.next_timer_ms()) == ({"a": "ASSIGNED"}, None)

@@ -36,7 +36,8 @@ def lost():
 LOST, CODE, USERS, VALUE = Reason.WORKER_LOST, Reason.CODE_UNAVAILABLE, Reason.USER_ERROR, Reason.VALUE_LOST
 #: Ray's exceptions, each with its meaning for a task. No task alone meets those of the last two groups.
 MEANINGS = {
-    "WorkerCrashedError NodeDiedError LocalRayletDiedError OutOfMemoryError": LOST,
+    "WorkerCrashedError NodeDiedError LocalRayletDiedError": LOST,
+    "OutOfMemoryError": Reason.OUT_OF_MEMORY,
     "OutOfDiskError ObjectStoreFullError TaskUnschedulableError RpcError": LOST,
     "RuntimeEnvSetupError RaySystemError": CODE,
     "RayTaskError": LOST,  # Without a cause: a task's own exception comes as the cause.
@@ -73,7 +74,7 @@ def test_each_exception_of_ray_has_a_meaning():
     [
         pytest.param(inside_a_task(TaskCodeFailed(FAULT)), Reason.CODE_UNAVAILABLE, id="what the worker could tell"),
         pytest.param(WorkerCrashedError(), Reason.WORKER_LOST, id="a crashed worker"),
-        pytest.param(OutOfMemoryError("too much"), Reason.WORKER_LOST, id="out of memory"),
+        pytest.param(OutOfMemoryError("too much"), Reason.OUT_OF_MEMORY, id="out of memory"),
         pytest.param(NodeDiedError("gone"), Reason.WORKER_LOST, id="a dead node"),
         pytest.param(RuntimeEnvSetupError("no pip"), Reason.CODE_UNAVAILABLE, id="an environment that could not be made"),
         pytest.param(inside_a_task(RaySystemError("no module")), Reason.CODE_UNAVAILABLE, id="an argument that cannot be unpickled"),
