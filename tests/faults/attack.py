@@ -126,8 +126,10 @@ def _answer_once(runner: Any, file: str) -> None:
 
 
 def _holds(runner: Any, words: str) -> bool:
-    held = [reference for values in runner._engine._values._held.values() for reference in values.values()]
-    return any(words in repr(ray.get(reference, timeout=TRY_S)) for reference in held)
+    held = [value for values in runner._engine._values._held.values() for value in values.values()]
+    references = [value for value in held if isinstance(value, ray.ObjectRef)]
+    small = [value for value in held if not isinstance(value, ray.ObjectRef)]  # Bytes, as the worker serialized them.
+    return any(words in repr(value) for value in small) or any(words in repr(value) for value in ray.get(references, timeout=TRY_S))
 
 
 def _end(runner: Any) -> bool:
