@@ -13,7 +13,8 @@ DagError
 ├── NotRequeued            a dead letter cannot be run again: its run goes on, or its code is gone
 ├── NotResumed             a run cannot be resumed: it has succeeded or goes on, or its code is gone
 ├── UnknownRun             no such run, or not this tenant's
-│   └── UnknownStage       the run has no such stage
+│   ├── UnknownStage       the run has no such stage
+│   └── UnknownArray       the run has no such array
 ├── RunFailed              the run failed; carries the root failures, the user's exception is `__cause__`
 ├── RunCancelled           the run was cancelled, so it has no result
 ├── ResultTimeout          the run did not end in the time given
@@ -99,6 +100,10 @@ class UnknownRun(DagError, KeyError):
 
 class UnknownStage(UnknownRun):
     """The run has no such stage."""
+
+
+class UnknownArray(UnknownRun):
+    """The run has no such node, or its function is not called for each element of a list."""
 
 
 class RunFailed(DagError):

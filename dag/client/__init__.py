@@ -5,4 +5,5 @@ writing    functions and arguments to forms and blobs           pickling   bytes
 from_ray   Ray's options and values in a user's program
 placeholders  parts of values and parameters; what a node refuses   params   values of a graph's parameters
 graph_functions  functions that build a graph           ray_graphs  graphs written with `ray.dag`, as nodes
+arrays     map, starmap, reduce, gather                 array_source  the items of an array among the arguments of a node
 """

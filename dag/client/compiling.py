@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from dag.client.array_source import ArraySource
 from dag.client.from_ray import foreign
 from dag.client.graph_functions import GraphFunction
 from dag.client.params import values_of
@@ -160,6 +161,8 @@ class _Compiler:
                         needs.append(value)
                 elif kind is list or kind is tuple or kind is dict or kind is Part:
                     needs += [need for need in nodes_in([value]) if need not in place_of]
+                elif kind is ArraySource:
+                    needs += [need for need in value.needs if need not in place_of]
         return needs
 
     def _append(self, node: Node) -> None:

@@ -9,15 +9,19 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
+from dag.client.array_source import ArraySource
 from dag.client.pickling import dumps
 from dag.client.placeholders import Param, Part
 from dag.client.tasks import Node, name_of
 from dag.errors import SpecError
+from dag.spec.array_forms import usual_parts
 from dag.spec.checks import LITERAL_BYTES_MAX
 from dag.spec.forms import CONTAINER_BYTES, escaped, key_bytes, scalar_bytes, sha256_of
 from dag.spec.strict_json import is_writable
+from mesh.stages.arrays import EACH, REDUCE, SLICES, slices
 from mesh.stages.spec import ArgumentForm
 
 #: Limit on all pickled bytes of one submission, as base64: the root's limit (16 MiB) less room for the graph itself.
@@ -26,6 +30,8 @@ BLOB_BYTES_MAX = 12 * 2**20
 SEARCH_DEPTH_MAX = 32
 #: Limit on the parts of one argument that contains nodes: shared lists are written out at each use.
 PARTS_MAX = 300_000
+#: Longest list of an array that is written as JSON; a longer one is pickled in pieces.
+WRITTEN_MAX = 1_000
 _INT_BOUND = 2**63  #: Some readers of JSON cannot hold larger integers.
 _LARGEST_SHOWN = 5
 
@@ -58,7 +64,26 @@ class FormWriter:
             SpecError: All pickled bytes together exceed the limit.
         """
         self._budget_bytes, self._parts = LITERAL_BYTES_MAX, 0
-        return self._form(value, place, words, 0)
+        return self._array(value, place, words) if type(value) is ArraySource else self._form(value, place, words, 0)
+
+    def _array(self, source: ArraySource, place: str, words: str) -> ArgumentForm:
+        """Return the form of an array. A long list goes in pieces, one for each part, so that a mesh gets those of its parts only."""
+        rest: dict[str, Any] = {} if source.parts is None else {"parts": source.parts}
+        if source.arity is None:
+            key = EACH
+            rest |= {"star": True} if source.is_star else {}
+        else:
+            key = REDUCE
+            rest |= {"arity": source.arity}
+        items = source.items
+        if isinstance(items, (Node, Part, Param)):
+            return {key: self._form(items, place, words, 0), **rest}
+        if type(items) is list and len(items) <= WRITTEN_MAX and exact_bytes(items, LITERAL_BYTES_MAX) is not None:
+            return {key: escaped(items), **rest}
+        count = len(items)
+        parts = usual_parts({key: None, **rest}, count)
+        pieces = [{"$blob": self._blob(piece, place, words, partial(_not_pickled, words))} for piece in slices(items, parts)]
+        return {key: {SLICES: pieces, "of": count}, **rest}
 
     def _form(self, value: Any, place: str, words: str, depth: int) -> ArgumentForm:
         self._parts += 1
@@ -75,7 +100,7 @@ class FormWriter:
         if taken is not None:
             self._budget_bytes -= taken
             return escaped(value)
-        if depth >= SEARCH_DEPTH_MAX or next(_placeholders_in([value], depth), None) is None:
+        if depth >= SEARCH_DEPTH_MAX or next(placeholders_in([value], depth), None) is None:
             return {
                 "$blob": self._blob(value, place, words, lambda broken: f"{words} ({type(value).__name__}) cannot be pickled: {broken}")
             }
@@ -114,12 +139,12 @@ class FormWriter:
 
 def nodes_in(values: list[Any], depth: int = 0) -> Iterator[Node]:
     """Return the nodes that the values name, also inside lists, tuples and dicts, in reading order, with repeats."""
-    for value in _placeholders_in(values, depth):
+    for value in placeholders_in(values, depth):
         if not isinstance(value, Param):
             yield value.node if isinstance(value, Part) else value
 
 
-def _placeholders_in(values: list[Any], depth: int) -> Iterator[Node | Part | Param]:
+def placeholders_in(values: list[Any], depth: int) -> Iterator[Node | Part | Param]:
     pending: list[tuple[Any, int]] = [(value, depth) for value in reversed(values)]
     seen: set[int] = set()  #: Containers that were searched; each is searched once.
     while pending:
@@ -162,6 +187,10 @@ def is_exact_scalar(value: Any) -> bool:
     if kind is float:
         return math.isfinite(value)
     return is_writable(value) if kind is str else value is None or kind is bool
+
+
+def _not_pickled(words: str, broken: Exception) -> str:
+    return f"{words}: an item cannot be pickled: {broken}"
 
 
 def _levels_of(container: Any) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dag.workflows.wfformat import type_of
+from mesh.core.counting import counted
 
 #: Nodes that are drawn one by one; of more, alike nodes of a level are drawn as one box with their number.
 SINGLE_MAX = 120
@@ -25,6 +26,7 @@ class GraphNode:
     stage: str = ""
     started_ms: int = 0
     finished_ms: int = 0
+    elements: int = 0  #: Number of elements of an array; 0: it is none, or has none, or their number is not known yet.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,12 +112,16 @@ def _kind(node: str) -> str:
     return type_of(node).rstrip("0123456789").rstrip("_") or node
 
 
+def _label(node: GraphNode) -> str:
+    return f"{node.node}: {counted(node.elements, 'element')}" if node.elements else node.node
+
+
 def _box(box: str, nodes: Sequence[GraphNode], level: int) -> Box:
     first = nodes[0]
     stages = {one.stage for one in nodes}
     return Box(
         id=box,
-        label=first.node if len(nodes) == 1 else box.rpartition("/")[2],
+        label=_label(first) if len(nodes) == 1 else box.rpartition("/")[2],
         level=level,
         mesh=first.mesh,
         stage=first.stage if len(stages) == 1 else "",

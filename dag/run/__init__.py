@@ -7,6 +7,7 @@ The run as values:
     node_facts    these columns, values that nodes share, and what few nodes have
     run_events    its events, and ranges of them
     dead_letters  nodes that failed for good, kept for an operator
+    array_states  arrays as users see them, from the states of their parts
     sending       a stage as its mesh gets it
     states        states and transitions of runs, stages and nodes
     events        inputs of the run machine

@@ -14,6 +14,7 @@ from dag.run.states import NODE_ENDS, NodeState, RunState, StageState
 from dag.spec.plans import blobs_named_in
 from mesh.core.ids import NodeId
 from mesh.core.reasons import Reason
+from mesh.stages.arrays import array_of
 from mesh.stages.messages import Failure
 
 
@@ -131,7 +132,8 @@ class Completion:
             self._end_run(RunState.FAILED, Reason.RUN_DEADLINE_EXCEEDED, self._record.detail)
         elif failed:
             first = self._record.nodes[failed[0]].failure
-            words = f"{failed[0]}: {first.type_name}: {first.message}" if first is not None else failed[0]
+            name = array_of(failed[0])
+            words = f"{name}: {first.type_name}: {first.message}" if first is not None else name
             self._end_run(RunState.FAILED, first.reason if first is not None else None, words)
         else:
             self._end_run(RunState.SUCCEEDED, None, "")

@@ -120,6 +120,7 @@ class Rare:
     checkpoint: KeptCheckpoint | None = None
     progress: float | None = None
     roots: tuple[NodeId, ...] = ()
+    elements: int | None = None  #: Number of elements of an array, as its first part has reported it.
 
 
 class Shared(Generic[V]):

@@ -36,6 +36,7 @@ from dag.run.states import NodeState
 from mesh.core.ids import MeshId, NodeId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
+from mesh.stages.arrays import array_of, is_part
 from mesh.stages.messages import Failure
 
 K = TypeVar("K", bound=Hashable)
@@ -83,6 +84,7 @@ class NodeTable(Mapping[NodeId, "NodeRecord"]):
         self._batches = 0  #: Stored rows of values; the next commit writes the next one.
         self._counts = [len(self.names), *(0 for _ in STATES[1:])]
         self._changed = _Changed()
+        self._arrays: dict[int, Rows] | None = None  #: Rows of the parts of each array, once somebody has asked.
 
     # -- as a mapping --------------------------------------------------------------------------------------------------
 
@@ -124,7 +126,18 @@ class NodeTable(Mapping[NodeId, "NodeRecord"]):
                 column[: len(kept)] = kept
             self.columns = grown
             self._counts[0] += len(fresh)
+            self._arrays = None
             self._changed.has_grown = True
+
+    def arrays(self) -> Mapping[int, Rows]:
+        """Return the rows of the parts of each array, in their order, by the array's row."""
+        if self._arrays is None:
+            rows: dict[int, list[int]] = {}
+            for row, name in enumerate(self.names):
+                if is_part(name) and (array := self._row.get(NodeId(array_of(name)))) is not None:
+                    rows.setdefault(array, []).append(row)
+            self._arrays = {array: np.array(parts, np.intp) for array, parts in rows.items()}
+        return self._arrays
 
     # -- questions about many nodes ------------------------------------------------------------------------------------
 
@@ -355,6 +368,7 @@ class NodeRecord:
     checkpoint: KeptCheckpoint | None = _rare("checkpoint")
     progress: float | None = _rare("progress")  #: As the node's code reported it last, from 0 to 1.
     roots: tuple[NodeId, ...] = _rare("roots")  #: Failed nodes that caused a SKIPPED state.
+    elements: int | None = _rare("elements")  #: Number of elements of an array, once its first part has ended.
 
     def __init__(self, table: NodeTable, row: int) -> None:
         self.table = table

@@ -21,6 +21,8 @@ from dag.run.runs import DropValue, StageRecord
 from dag.run.state_writer import StateWriter
 from dag.run.states import NODE_ENDS, STAGE_ENDS, NodeState, StageState
 from mesh.core.counting import counted
+from mesh.core.ids import NodeId
+from mesh.stages.arrays import array_of
 from mesh.stages.messages import (
     PROGRESS_WHOLE,
     CheckpointRefused,
@@ -149,6 +151,15 @@ class Reports:
                 nodes.store(row, message.stored.get(entry))
         for row in nodes.rare.keys() & set(rows.tolist()) if nodes.rare else ():
             self._writer.drop_checkpoint(nodes.at(row))
+        if message.elements:
+            for entry, row in zip(entries.tolist(), rows.tolist(), strict=True):
+                self._note_elements(nodes.names[row], message.elements.get(entry))
+
+    def _note_elements(self, part: NodeId, elements: int | None) -> None:
+        """Record the number of elements of an array."""
+        array = NodeId(array_of(part))
+        if elements is not None and array in self._record.nodes:
+            self._record.nodes[array].elements = elements
 
     def _take_node(self, node: NodeRecord, message: NodeStarted | NodeSucceeded | NodeFailed | TaskNote) -> None:
         if isinstance(message, NodeCheckpoint):
@@ -215,6 +226,7 @@ class Reports:
         stage = self._run_status.stage_of(node)
         node.finished_ms, node.stored, node.incarnation = message.finished_ms, message.stored, stage.incarnation
         self._writer.drop_checkpoint(node)
+        self._note_elements(node.node, message.elements)
         self._writer.node(node, NodeState.SUCCEEDED, detail=message.worker)
         self._restart_waits(self._run_status.edges.of(np.array([node.row])).rows)
         self._pass_on(node, stage)

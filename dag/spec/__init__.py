@@ -6,5 +6,6 @@ column_checks  checks of columns from untrusted clients
 options      options of a node beside its arguments             graph        dependencies, order and circles of a graph
 forms        names in argument forms; parameters filled in      checks       checks of a spec as a whole
 retry_options  errors that are retried, waits, time limits
+arrays       arrays as parts, which are nodes               array_forms  arrays in a spec: problems, elements, parts
 strict_json  reads JSON strictly, with all problems             json_places  line and column of each part of a JSON text
 """

@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from dag.errors import CycleError
+from dag.spec.array_forms import too_many_words
 from dag.spec.forms import SHA256, FormContents, literal_bytes, problem_of_path, sha256_of, survey
 from dag.spec.graph import Graph, topological_order
 from dag.spec.strict_json import pointer
@@ -68,6 +69,7 @@ class HeadChecks:
         self._param_bytes: dict[str, int] = {}
         self._used_params: Counter[str] = Counter()
         self._named_blobs: dict[str, str] = {}
+        self._parts = 0
 
     def _send(self, place: str, problem: str) -> None:
         self.problems.append((place, problem))
@@ -111,6 +113,7 @@ class HeadChecks:
             self._check_size(where, taken + sum(self._param_bytes.get(name, 0) for name, _ in found.params[before:]))
             size += taken
         self.problems.extend(found.problems)
+        self._parts += found.parts * uses
         for name, where in found.params:
             self._used_params[name] += uses
             if name not in self._params:
@@ -158,6 +161,8 @@ class HeadChecks:
         for name in self._params:
             if name not in self._used_params:
                 self._send(pointer("/params", name[:200]), f"{UNUSED_PARAM}{similar_to(name[:200], self._used_params)}")
+        if self._parts > NODES_MAX:
+            self._send("/nodes", too_many_words(self._parts, NODES_MAX))
         size = sum(self._param_bytes.get(name, 0) * count for name, count in self._used_params.items())
         if size > FILLED_BYTES_MAX:
             self._send("/params", filled_words(size))

@@ -19,7 +19,7 @@ from mesh.core.printable import check_printable
 M = TypeVar("M", bound=BaseModel)
 
 #: Keys of nodes that the format reserves and that are not supported yet.
-_NOT_YET = frozenset({"map", "actor", "method", "of", "when"})
+_NOT_YET = frozenset({"actor", "method", "of", "when"})
 #: Characters of the name of a function.
 CALL_CHARS_MAX = 1_000
 _FUNCTION_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -175,6 +175,8 @@ def _unknown(steps: tuple[str | int, ...]) -> str:
         return f"unknown option{similar_to(name, NodeOptions.model_fields)}"
     if above == "gang" and len(steps) in (3, 5) and steps[-3] in ("options", "defaults"):
         return f"unknown key{similar_to(name, GangOptions.model_fields)}"
+    if steps[0] == "nodes" and len(steps) == _AT_NODE and name == "map":
+        return 'unknown key; a node is an array by an argument: {"$each": items}'
     if steps[0] == "nodes" and len(steps) == _AT_NODE:
         return f"`{name}` is not supported yet" if name in _NOT_YET else f"unknown key{similar_to(name, NodeSpec.model_fields)}"
     if len(steps) == 1:

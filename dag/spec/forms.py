@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dag.spec.array_forms import array_key, items_of, parts_of, problem_of_array
 from dag.spec.strict_json import pointer
+from mesh.stages.arrays import SLICES
 from mesh.stages.spec import ArgumentForm
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -20,7 +22,8 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 CONTAINER_BYTES = 2  #: Bytes of an empty list or object.
 
 _KNOWN = ("$ref", "$blob", "$uri", "$tuple", "$param")
-_NOT_YET = frozenset({"$item"})
+#: Forms that are whole arguments only.
+_WHOLE = frozenset({"$each", "$reduce"})
 
 
 def sha256_of(data: bytes) -> str:
@@ -35,6 +38,8 @@ class FormContents:
     refs: dict[str, str] = field(default_factory=dict)
     blobs: dict[str, str] = field(default_factory=dict)
     params: list[tuple[str, str]] = field(default_factory=list)  #: Name and place of every use of a parameter.
+    arrays: list[str] = field(default_factory=list)  #: Places of arguments that are arrays.
+    parts: int = 0  #: Number of parts of these arrays.
     problems: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -42,6 +47,8 @@ def survey(form: ArgumentForm, place: str, found: FormContents) -> int:
     """Add the names that `form` uses to `found`, in reading order. Return the size of its literals as JSON, in bytes."""
     taken = 0
     pending: list[tuple[Any, str]] = [(form, place)]
+    if (array := array_key(form)) is not None:
+        pending = _survey_array(array, form, place, found)
     while pending:
         part, where = pending.pop()
         if isinstance(part, dict):
@@ -123,6 +130,23 @@ def filled(form: ArgumentForm, params: Mapping[str, ArgumentForm]) -> ArgumentFo
     return form
 
 
+def _survey_array(key: str, form: dict[str, Any], place: str, found: FormContents) -> list[tuple[Any, str]]:
+    """Check an argument that is an array; return its items, each with its place."""
+    problem = problem_of_array(key, form)
+    if problem is not None:
+        found.problems.append((pointer(place, key), problem))
+        return []
+    if found.arrays:
+        found.problems.append((place, f"a call has one array at most, and {found.arrays[0]} is one"))
+        return []
+    found.arrays.append(place)
+    found.parts += parts_of(form)
+    items, where = items_of(form), pointer(place, key)
+    if isinstance(items, dict) and SLICES in items:
+        return [(piece, f"{where}/{SLICES}/{number}") for number, piece in enumerate(items[SLICES])]
+    return [(items, where)]
+
+
 def _survey_special(part: dict[str, Any], place: str, found: FormContents, pending: list[tuple[Any, str]]) -> None:
     key = next(key for key in part if key.startswith("$") and not key.startswith("$$"))
     problem = _problem_of_special(key, part)
@@ -142,8 +166,10 @@ def _survey_special(part: dict[str, Any], place: str, found: FormContents, pendi
 
 
 def _problem_of_special(key: str, part: dict[str, Any]) -> str | None:
-    if key in _NOT_YET:
-        return f"`{key}` is not supported yet"
+    if key == "$item":
+        return '`$item` is not a form; the argument {"$each": items} stands for each of the items'
+    if key in _WHOLE:
+        return f"`{key}` stands for a whole argument only"
     if key not in _KNOWN:
         return f"unknown form; known are {', '.join(_KNOWN)}; write `${key}` for an object whose key is `{key}`"
     if set(part) - ({"$ref", "path"} if key == "$ref" else {key}):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dag.spec.arrays import expanded, has_arrays
 from dag.spec.forms import escaped, filled
 from dag.spec.options import NodeOptions
 from dag.spec.retry_options import NO_BACKOFF, NO_TIMEOUTS, Backoff, NodeTimeouts, at_least_one_ms, full_names
@@ -17,7 +18,7 @@ from dag.spec.strict_json import pointer
 from mesh.core.functions import SELECTED
 from mesh.core.ids import MeshId, NodeId
 from mesh.core.near_names import NO_MESH_HAS, near_resource, unheld
-from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.resources import NOTHING, ResourceSet, to_units
 from mesh.core.shapes import Gang
 from mesh.core.values import StoredValue
 from mesh.stages.call_shapes import blobs_of
@@ -83,7 +84,7 @@ class Plans(Mapping[NodeId, NodePlan]):
     def __init__(self, spec: DagSpec) -> None:
         is_ordered = bool(np.all(spec.order == np.arange(len(spec.calls))))
         self.calls = spec.calls if is_ordered else spec.calls.take(spec.order)
-        self.outputs = frozenset(output.node for output in spec.outputs.values())
+        self.outputs = frozenset(NodeId(output.node) for output in spec.outputs.values())
         self._kinds = [_kind_of(options.over(spec.defaults)) for options in spec.options]
         params = {name: escaped(value) for name, value in spec.params.items()}
         if params:
@@ -96,6 +97,9 @@ class Plans(Mapping[NodeId, NodePlan]):
                 for shape in self.calls.shapes
             )
             self.calls = replace(self.calls, shapes=shapes)
+        if has_arrays(self.calls.shapes):
+            self.calls, last_kinds = expanded(self.calls, len(self._kinds), self.outputs)
+            self._kinds += [_last_of_array(self._kinds[number]) for number in last_kinds]
         self._made: dict[NodeId, NodePlan] = {}
 
     def __getitem__(self, node: NodeId) -> NodePlan:
@@ -248,6 +252,12 @@ def _kind_of(options: NodeOptions) -> _Kind:
         ),
         priority=options.priority or 0,
     )
+
+
+def _last_of_array(kind: _Kind) -> _Kind:
+    """Return what the node asks for that ends an array: a place near the parts, and nothing of what their function needs."""
+    cpu = min(kind.task.resources["cpu"], to_units("cpu", 1))
+    return replace(kind, task=TaskKind(resources=ResourceSet({"cpu": cpu}) if cpu else NOTHING), retries=0)
 
 
 def plans_of(spec: DagSpec) -> Plans:

@@ -17,7 +17,7 @@ import httpx
 import httpx_sse
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
-from dag.errors import ApiError, BacklogFull, DagError, KeyConflict, RunConflict, UnknownLetter, UnknownRun, UnknownStage
+from dag.errors import ApiError, BacklogFull, DagError, KeyConflict, RunConflict, UnknownArray, UnknownLetter, UnknownRun, UnknownStage
 from dag.store.client_access import Access
 
 T = TypeVar("T")
@@ -195,6 +195,8 @@ def _refusal(answer: httpx.Response, error: Mapping[str, Any], key_from: str) ->
         return UnknownRun(message)
     if error.get("code") == "unknown_stage":
         return UnknownStage(message)
+    if error.get("code") == "unknown_array":
+        return UnknownArray(message)
     if error.get("code") == "run_conflict":
         return RunConflict(message)
     if error.get("code") == "key_conflict":

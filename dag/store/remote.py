@@ -30,6 +30,7 @@ from typing_extensions import Self
 from dag.client.compiling import Outputs, compile_columns, compile_graph
 from dag.client.tasks import named_call
 from dag.errors import ApiError, ResultTimeout, RunCancelled, UnknownRun
+from dag.run.array_states import Element
 from dag.run.run_events import RunEvent
 from dag.run.states import NODE_ENDS, RUN_ENDS, NodeState, RunState
 from dag.spec.checks import RUN_ID, RUN_ID_RULE
@@ -46,6 +47,8 @@ from mesh.core.wire import decode
 LONG_POLL_S = 20.0
 #: Errors after which a client repeats a call until its timeout.
 _NO_ANSWER_YET = frozenset({"unreachable", "too_many_calls"})
+#: Elements that one request asks for.
+_ELEMENTS_PAGE = 1_000
 #: Characters of a node's id that are replaced in the id of a run.
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -358,6 +361,23 @@ class Run:
         """
         log = self._client.log_of(self.id, node=node, attempt=attempt)
         return log.follow() if follow else log.lines()
+
+    def elements(self, node: str, *, state: str | None = None) -> Iterator[Element]:
+        """Yield the elements of an array by index.
+
+        Args:
+            node: The array.
+            state: Only elements in this state, such as `FAILED`.
+        Raises:
+            UnknownArray, UnknownRun, ApiError: As `Client.run`.
+        """
+        after: int | None = -1
+        while after is not None:
+            asked = {"after": after, "limit": _ELEMENTS_PAGE, "state": state}
+            page = self._client.ask(f"{self.path}/nodes/{quote(node, safe='')}/elements", asked)
+            for one in page["elements"]:
+                yield Element(one["index"], NodeState(one["state"]), one["attempt"], one["type"], one["message"])
+            after = page["next"]
 
     @named_call
     def cancel(self, reason: str = "") -> None:

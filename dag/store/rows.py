@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from dag.run.array_states import shown_counts
 from dag.run.dead_letters import DeadLetter
 from dag.run.node_table import NodeTable
 from dag.run.run_events import LoggedEvents, NodesEnded, NodesMoved, RunEvent, rows_in, runs_of
@@ -100,7 +101,7 @@ def moving_fields(record: RunRecord, *, version: int, change: RunChange = NOTHIN
         "reason": record.reason.value.encode() if record.reason is not None else b"",
         "detail": record.detail.encode(),
         "last_entry": record.last_entry.encode(),
-        "counts": encode({state.value: count for state, count in record.nodes.counts().items()}, dict[str, int]),
+        "counts": encode({state.value: count for state, count in shown_counts(record.nodes).items()}, dict[str, int]),
         "outbox": _outbox_row(record.outbox),
     }
     if change.nodes.has_grown:

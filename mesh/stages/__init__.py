@@ -20,6 +20,7 @@ Running:
     spec            a stage as a mesh gets it; argument forms
     calls           calls of functions as columns
     call_shapes     forms of their arguments, with holes
+    arrays          arrays: their parts, and the tree of a reduction
     stage_machine   submit, wait or drop each task of a stage
     slot_window     places of a stage's slots: the next task's group, retired groups
     chunks          tasks that a worker gets at once, and what becomes of them

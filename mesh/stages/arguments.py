@@ -9,6 +9,7 @@ from typing import Any
 
 from mesh.core.ids import NodeId
 from mesh.errors import RuntimeAdapterError
+from mesh.stages.arrays import EACH, REDUCE, ArrayArgument
 from mesh.stages.spec import ArgumentForm
 
 
@@ -40,6 +41,9 @@ def resolve(form: ArgumentForm, *, value_of: Callable[[NodeId], Any], blob_of: C
             return inner
         if key == "$tuple":
             return tuple(resolve(part, value_of=value_of, blob_of=blob_of) for part in inner)
+    if EACH in form or REDUCE in form:
+        source = form[EACH] if EACH in form else form[REDUCE]
+        return ArrayArgument(form, resolve(source, value_of=value_of, blob_of=blob_of))
     return {_plain_key(key): resolve(part, value_of=value_of, blob_of=blob_of) for key, part in form.items()}
 
 

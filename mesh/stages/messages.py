@@ -53,6 +53,7 @@ class NodeSucceeded:
     finished_ms: int
     worker: str  #: `host:pid` of the worker process.
     stored: StoredValue | None = None
+    elements: int | None = None  #: Number of elements of the array that the task is the first part of; None: it is no such part.
     kind: Literal["node_succeeded"] = "node_succeeded"
 
 
@@ -72,6 +73,7 @@ class NodesSucceeded:
     workers: tuple[str, ...]  #: `host:pid`, each once.
     worker: tuple[int, ...] = ()  #: Index into `workers`; empty: the first.
     stored: dict[int, StoredValue] = field(default_factory=dict)  #: Exported values, by index of the entry.
+    elements: dict[int, int] = field(default_factory=dict)  #: Number of elements of arrays, at the entries of their first parts.
     kind: Literal["nodes_succeeded"] = "nodes_succeeded"
 
     def __post_init__(self) -> None:
@@ -100,6 +102,7 @@ class NodesSucceeded:
                 took=self.took[first:last],
                 worker=self.worker[first:last],
                 stored={entry - first: value for entry, value in self.stored.items() if first <= entry < last},
+                elements={entry - first: count for entry, count in self.elements.items() if first <= entry < last},
             )
 
     def single(self, nodes: Sequence[NodeId]) -> Iterator[NodeSucceeded]:
@@ -119,7 +122,18 @@ class NodesSucceeded:
                     finished_ms=started_ms + self.took[entry],
                     worker=self.workers[self.worker[entry] if self.worker else 0],
                     stored=self.stored.get(entry),
+                    elements=self.elements.get(entry),
                 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedElement:
+    """Element of an array that failed."""
+
+    index: int
+    attempt: int
+    type_name: str = ""  #: Class of the error; empty, as the message, for all but the first of a part.
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +146,8 @@ class Failure:
     traceback: str = ""
     pickled: StoredValue | None = None  #: The exception in the control store, if it can be pickled.
     bases: tuple[str, ...] = ()  #: Its base exception classes, nearest first: `builtins.OSError` of a `builtins.TimeoutError`.
+    elements: tuple[FailedElement, ...] = ()  #: Elements of a part of an array that failed; the error is that of the first.
+    of: int | None = None  #: Number of elements of that array.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

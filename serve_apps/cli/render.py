@@ -16,7 +16,7 @@ from serve_apps.cli.output import RoomyTable, Text
 from serve_apps.schemas.audits import AuditView
 from serve_apps.schemas.dead_letters import LettersView, LetterView
 from serve_apps.schemas.results import NoResultView, OutputView, ResultView
-from serve_apps.schemas.runs import FailureView, MeshShare, ProgressView, RunsView, RunView, StageView
+from serve_apps.schemas.runs import ArrayView, FailureView, MeshShare, ProgressView, RunsView, RunView, StageView
 from serve_apps.schemas.tenants import QuotaView, TenantsView, TenantView
 
 #: One colour per state of runs, stages and nodes; a state's name always has the same colour.
@@ -59,6 +59,8 @@ _BAR_WIDTH = 16
 _ID_SHOWN = 40
 #: Running nodes whose progress `watch` shows.
 PROGRESS_SHOWN = 5
+#: Arrays that `watch` shows.
+ARRAYS_SHOWN = 20
 #: Characters of a value that a summary shows.
 _VALUE_SHOWN = 600
 
@@ -111,6 +113,7 @@ def run_panel(view: RunView, now_ms: int, *, result_follows: bool = False) -> Re
     shares = [share for share in view.meshes if share.counts]
     if len(shares) > 1:
         parts.append(_shares_line(shares))
+    parts += [_array_line(array) for array in view.arrays[:ARRAYS_SHOWN]]
     parts += [_progress_line(node, now_ms) for node in view.progress[:PROGRESS_SHOWN]]
     for blocked in view.blocked:
         names = ", ".join(blocked.nodes) + (" …" if blocked.count > len(blocked.nodes) else "")
@@ -122,6 +125,16 @@ def run_panel(view: RunView, now_ms: int, *, result_follows: bool = False) -> Re
     if skipped:
         parts.append(Text(f"skipped because of another failure: {skipped}", style="magenta"))
     return Group(*parts)
+
+
+def _array_line(array: ArrayView) -> RenderableType:
+    """Return an array as one line: its elements by state, and the indices of those that failed."""
+    if array.elements is None:
+        words = [f"array of a length that is not known yet, in {counted(array.parts, 'part')}"]
+    else:
+        words = [counted(array.elements, "element"), *(f"{array.counts[each]} {each.lower()}" for each in _ORDER if array.counts.get(each))]
+    line = Text.assemble((array.node, "bold"), " ", state_text(array.state), ": ", ", ".join(words))
+    return Text.assemble(line, (f"; failed: {array.failed}", "red")) if array.failed else line
 
 
 def result_summary(view: ResultView) -> RenderableType:

@@ -34,7 +34,7 @@ from serve_apps.requests.errors import MalformedBody, NotJson, ValueNotThere, pr
 from serve_apps.requests.middleware import request_id_of
 from serve_apps.requests.openapi import refused
 from serve_apps.schemas.events import EventsView
-from serve_apps.schemas.nodes import NodesView
+from serve_apps.schemas.nodes import ElementsView, NodesView
 from serve_apps.schemas.results import NoResultView, ResultView
 from serve_apps.schemas.runs import CancelRequest, ResumeRequest, RunLine, RunsView, RunView, SubmittedView
 from serve_apps.services.event_stream import event_stream, wait_for_end
@@ -43,7 +43,7 @@ from serve_apps.services.run_outputs import output_view, outputs_of, stored_of
 from serve_apps.services.stopping import check_reach
 from serve_apps.services.submission import Submission, accept
 from serve_apps.snapshot_cache.waits import with_reasons
-from serve_apps.views.runs import event_view, failures_of, nodes_view, run_line, run_view, skipped_of
+from serve_apps.views.runs import elements_view, event_view, failures_of, nodes_view, run_line, run_view, skipped_of
 
 #: Longest wait for `result` in one request; a client asks again.
 WAIT_S_MAX = 60.0
@@ -155,6 +155,20 @@ def list_nodes(
 ) -> NodesView:
     """List the nodes of a run by id, in pages."""
     return nodes_view(record_within(ports, principal, run_id), state, after, limit)
+
+
+@router.get("/{run_id}/nodes/{node}/elements", responses=refused(404))
+def list_elements(
+    run_id: RunPath,
+    node: str,
+    ports: Ports,
+    principal: Asking,
+    state: Annotated[NodeState | None, Query(description="Only elements in this state.")] = None,
+    after: Annotated[int, Query(ge=-1, description="Only elements after this index: `next` of the previous page.")] = -1,
+    limit: Limit = 100,
+) -> ElementsView:
+    """List the elements of an array by index, in pages."""
+    return elements_view(record_within(ports, principal, run_id), node, state, after, limit)
 
 
 @router.get(

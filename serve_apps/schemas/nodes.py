@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from serve_apps.schemas.runs import CheckpointView, FailureView
+from serve_apps.schemas.runs import ArrayView, CheckpointView, FailureView
 from serve_apps.schemas.view import View
 
 
@@ -41,6 +41,7 @@ class NodeView(View):
     checkpoint: CheckpointView | None = Field(description="The checkpoint from which its next attempt continues.")
     failure: FailureView | None
     roots: list[str]
+    array: ArrayView | None = Field(default=None, description="The elements of an array by state; null: the node is none.")
 
 
 class NodesView(View):
@@ -48,3 +49,21 @@ class NodesView(View):
 
     nodes: list[NodeView]
     next: str | None = Field(description="Pass this as `after` to get the next page; null: this is the last page.")
+
+
+class ElementView(View):
+    """An element of an array."""
+
+    index: int
+    state: str
+    attempt: int
+    type: str = Field(description="Class of its error; empty: it has none, or it is not among the first of its part.")
+    message: str
+
+
+class ElementsView(View):
+    """One page of the elements of an array, by index."""
+
+    array: ArrayView
+    elements: list[ElementView]
+    next: int | None = Field(description="Pass this as `after` to get the next page; null: this is the last page.")

@@ -156,6 +156,17 @@ class ProgressView(View):
     checkpoint: CheckpointView | None
 
 
+class ArrayView(View):
+    """Elements of an array by state."""
+
+    node: str
+    state: str
+    elements: int | None = Field(description="Number of elements; null: not known yet, since a node returns the list.")
+    parts: int = Field(description="Number of parts in which it runs.")
+    counts: dict[str, int] = Field(description="Number of elements by state; empty until their number is known.")
+    failed: str = Field(description="Indices of failed elements, like `3, 7-9`; cut where they are many.")
+
+
 class RunView(RunLine):
     """A run with its stages."""
 
@@ -163,6 +174,7 @@ class RunView(RunLine):
     stages: list[StageView]
     blocked: list[BlockedView]
     meshes: list[MeshShare]
+    arrays: list[ArrayView] = Field(default=[], description="The first 50 arrays, with their elements by state.")
     progress: list[ProgressView] = Field(description="Running nodes with progress or a checkpoint; at most 20.")
     failures: list[FailureView]
     skipped: list[SkippedView] = Field(description="At most 1 000 of the skipped nodes; `counts` has their number.")

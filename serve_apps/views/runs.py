@@ -9,18 +9,22 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+from dag.errors import UnknownArray
+from dag.run.array_states import ArrayCounts, ArrayElements, arrays_in, shown_counts, shown_name, shown_rows, shown_state_of
 from dag.run.node_facts import KeptCheckpoint, PastAttempt, Words
-from dag.run.node_table import NodeRecord
+from dag.run.node_table import NodeRecord, NodeTable
 from dag.run.run_events import RunEvent
 from dag.run.run_status import shown_state
 from dag.run.runs import RunRecord, RunSummary, StageRecord
 from dag.run.states import NodeState, StageState
 from dag.spec.spec import DagSpec, load
 from mesh.core.ids import MeshId, NodeId
+from mesh.stages.arrays import is_part
 from mesh.stages.messages import Failure
 from serve_apps.schemas.events import EventView
-from serve_apps.schemas.nodes import AttemptView, NodesView, NodeView
+from serve_apps.schemas.nodes import AttemptView, ElementsView, ElementView, NodesView, NodeView
 from serve_apps.schemas.runs import (
+    ArrayView,
     BlockedView,
     CheckpointView,
     FailureView,
@@ -37,6 +41,8 @@ from serve_apps.snapshot_cache.waits import Waits, is_reason_partial, is_run_rea
 LISTED_MAX = 1_000
 #: Most running nodes whose progress the view of a run has.
 PROGRESS_NAMED = 20
+#: Most arrays that the view of a run has.
+ARRAYS_NAMED = 50
 #: Most blocked nodes named per reason.
 BLOCKED_NAMED = 5
 #: Graphs whose nodes were listed last.
@@ -61,7 +67,7 @@ def run_view(record: RunRecord, outputs: Iterable[str], look: Callable[[], Waits
         ended_ms=record.ended_ms,
         reason=record.reason,
         detail=record.detail,
-        counts=_by_name(record.nodes.counts()),
+        counts=_by_name(shown_counts(record.nodes)),
         user=record.user,
     )
     stages = list(record.stages.values())
@@ -75,6 +81,7 @@ def run_view(record: RunRecord, outputs: Iterable[str], look: Callable[[], Waits
         stages=[_stage_view(stage, _by_name(by_stage.get(stage.stage, {}))) for stage in stages],
         blocked=blocked_of(blocked_in(record)),
         meshes=_mesh_shares(record),
+        arrays=arrays_of(record),
         progress=progress_of(record),
         failures=failures_of(record),
         skipped=skipped_of(record),
@@ -90,19 +97,100 @@ def failures_of(record: RunRecord, pickled: Mapping[str, bytes] | None = None) -
 
 def skipped_of(record: RunRecord) -> list[SkippedView]:
     """Return the first nodes that did not run because another node failed."""
-    skipped = sorted(record.nodes.among(NodeState.SKIPPED), key=lambda node: node.node)
-    return [SkippedView(node=node.node, roots=list(node.roots)) for node in skipped[:LISTED_MAX]]
+    nodes = record.nodes
+    skipped = [
+        node for node in nodes.among(NodeState.SKIPPED) if not is_part(node.node) and shown_state_of(nodes, node.row) is NodeState.SKIPPED
+    ]
+    skipped.sort(key=lambda node: node.node)
+    return [SkippedView(node=node.node, roots=_shown_roots(node)) for node in skipped[:LISTED_MAX]]
+
+
+def _shown_roots(node: NodeRecord) -> list[str]:
+    """Return the failed nodes that caused the node's state, arrays in place of their parts."""
+    return list(dict.fromkeys(shown_name(root) for root in node.roots if shown_name(root) != node.node))
+
+
+def arrays_of(record: RunRecord) -> list[ArrayView]:
+    """Return the first arrays with their elements by state."""
+    if not record.nodes.arrays():
+        return []
+    spec = _graph(record.spec)
+    arrays = arrays_in(record.nodes, spec)[:ARRAYS_NAMED]
+    return [_array_view(ArrayElements(record.nodes, spec, array).counts()) for array in arrays]
+
+
+def _array_view(counts: ArrayCounts) -> ArrayView:
+    return ArrayView(
+        node=counts.node,
+        state=counts.state.value,
+        elements=counts.elements,
+        parts=counts.parts,
+        counts=_by_name(counts.counts),
+        failed=counts.failed,
+    )
+
+
+def elements_view(record: RunRecord, node: str, state: NodeState | None, after: int, limit: int) -> ElementsView:
+    """Return a page of the elements of an array: those after `after`, in one state or all.
+
+    Raises:
+        UnknownArray: The run has no such array.
+    """
+    name, spec = NodeId(node), _graph(record.spec)
+    if name not in arrays_in(record.nodes, spec):
+        arrays = ", ".join(arrays_in(record.nodes, spec)[:ARRAYS_NAMED]) or "none of its nodes is one"
+        raise UnknownArray(f"run {record.run} has no array {node}; its arrays: {arrays}")
+    elements = ArrayElements(record.nodes, spec, name)
+    found = elements.page(state, after, limit + 1)
+    page = found[:limit]
+    return ElementsView(
+        array=_array_view(elements.counts()),
+        elements=[
+            ElementView(index=one.index, state=one.state.value, attempt=one.attempt, type=one.type_name, message=one.message)
+            for one in page
+        ],
+        next=page[-1].index if len(found) > limit else None,
+    )
 
 
 def nodes_view(record: RunRecord, state: NodeState | None, after: str, limit: int) -> NodesView:
     """Return a page of nodes by id: those after `after`, in one state or all."""
     nodes = record.nodes
-    names = nodes.names if state is None else (node.node for node in nodes.among(state))
+    if nodes.arrays():
+        names = [nodes.names[row] for row, shown in shown_rows(nodes) if state in (None, shown)]
+    else:
+        names = list(nodes.names) if state is None else [node.node for node in nodes.among(state)]
     found = sorted(name for name in names if name > after)
     page = found[:limit]
     spec = _graph(record.spec) if page else None
     needs = {name: [need for needs in spec.needs_of(name) for need in needs] for name in page} if spec is not None else {}
-    return NodesView(nodes=[_node_view(nodes[name], needs[name]) for name in page], next=page[-1] if len(found) > limit else None)
+    views = [_node_view(nodes[name], needs[name]) for name in page]
+    if spec is not None and nodes.arrays():
+        views = [_with_parts(view, nodes, spec) for view in views]
+    return NodesView(nodes=views, next=page[-1] if len(found) > limit else None)
+
+
+def _with_parts(view: NodeView, nodes: NodeTable, spec: DagSpec) -> NodeView:
+    """Return the view of a node with what its parts say, if it is an array or a reduction."""
+    row = nodes.row(NodeId(view.node))
+    rows = nodes.arrays().get(row)
+    if rows is None:
+        return view
+    parts = [nodes.at(part) for part in rows.tolist()]
+    failed = next((part for part in parts if part.state is NodeState.FAILED and part.failure is not None), None)
+    begun = [part.started_ms for part in parts if part.started_ms]
+    is_array = NodeId(view.node) in arrays_in(nodes, spec)
+    return view.model_copy(
+        update={
+            "state": shown_state_of(nodes, row).value,
+            "attempt": max(part.attempt for part in parts),
+            "retries_used": sum(part.retries_used for part in parts),
+            "losses": sum(part.losses for part in parts),
+            "started_ms": min(begun, default=view.started_ms),
+            "failure": _failure_view(failed, failed.failure, {}) if failed is not None and failed.failure is not None else view.failure,
+            "array": _array_view(ArrayElements(nodes, spec, NodeId(view.node)).counts()) if is_array else None,
+        }
+    )
 
 
 @lru_cache(maxsize=GRAPHS_KEPT)
@@ -181,7 +269,7 @@ def _node_view(node: NodeRecord, needs: list[NodeId]) -> NodeView:
         progress=node.progress,
         checkpoint=_checkpoint_view(node.checkpoint),
         failure=_failure_view(node, node.failure, {}) if node.failure is not None else None,
-        roots=list(node.roots),
+        roots=_shown_roots(node),
     )
 
 
@@ -207,7 +295,7 @@ def _failure_view(node: NodeRecord, failure: Failure, pickled: Mapping[str, byte
     sha256 = failure.pickled.sha256 if failure.pickled is not None else ""
     data = pickled.get(sha256)
     return FailureView(
-        node=node.node,
+        node=shown_name(node.node),
         attempt=node.attempt,
         mesh=node.mesh,
         reason=failure.reason.value,
@@ -221,7 +309,11 @@ def _failure_view(node: NodeRecord, failure: Failure, pickled: Mapping[str, byte
 
 def progress_of(record: RunRecord) -> list[ProgressView]:
     """Return the first running nodes that report progress or save checkpoints."""
-    running = (node for node in record.nodes.among(NodeState.RUNNING) if node.progress is not None or node.checkpoint is not None)
+    running = (
+        node
+        for node in record.nodes.among(NodeState.RUNNING)
+        if (node.progress is not None or node.checkpoint is not None) and not is_part(node.node)
+    )
     return [
         ProgressView(node=node.node, progress=node.progress, checkpoint=_checkpoint_view(node.checkpoint))
         for node in islice(running, PROGRESS_NAMED)
@@ -230,8 +322,10 @@ def progress_of(record: RunRecord) -> list[ProgressView]:
 
 def blocked_in(record: RunRecord) -> Iterator[tuple[NodeId, Words]]:
     """Yield the blocked nodes with the reasons, by id."""
-    blocked = sorted(record.nodes.among(NodeState.BLOCKED), key=lambda node: node.node)
-    return ((node.node, Words(node.reason, node.detail)) for node in blocked)
+    blocked: dict[NodeId, NodeRecord] = {}
+    for node in sorted(record.nodes.among(NodeState.BLOCKED), key=lambda node: node.node):
+        blocked.setdefault(shown_name(node.node), node)
+    return ((name, Words(node.reason, node.detail)) for name, node in blocked.items())
 
 
 def blocked_of(nodes: Iterable[tuple[NodeId, Words]]) -> list[BlockedView]:

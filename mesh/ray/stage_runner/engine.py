@@ -681,6 +681,9 @@ class StageEngine:
             took=tuple(report.took_us[place] // 1000 for place in ended),
             workers=(report.worker,),
             stored=stored,
+            elements={entry: count for entry, place in enumerate(ended) if (count := report.elements.get(report.tasks[place])) is not None}
+            if report.elements
+            else {},
         )
         self._outbox.put(message, blobs, finished)
         for other in others:
@@ -726,6 +729,7 @@ class StageEngine:
             finished_ms=report.finished_ms,
             worker=report.worker,
             stored=report.stored,
+            elements=report.elements,
         )
         self._outbox.put(message, blobs, [(stage.spec.run, node, report.stored or _within_limit(report.kept))])
         self._hold(stage.spec.run, node, stage.tasks.pop(node)[0])

@@ -112,6 +112,8 @@ def failure_of(own_failure: OwnFailure) -> tuple[Failure, dict[str, bytes] | Non
         traceback=traceback,
         pickled=pickled,
         bases=fault.bases if fault is not None else (),
+        elements=fault.elements if fault is not None else (),
+        of=fault.of if fault is not None else None,
     )
     return failure, blobs
 

@@ -192,6 +192,18 @@ class TaskContext:
         """Milliseconds since the last checkpoint of this attempt, or its start."""
         return int((time.monotonic() - self._kept_s) * 1000)
 
+    def _of_element(self, index: int) -> TaskContext:
+        """Return the context of an element, if this task is a part of an array."""
+        return TaskContext(
+            task=f"{self.task}[{index}]", attempt=self.attempt, saved=None, saved_bytes_max=self._bytes_max, send=_send_nothing
+        )
+
+    def _asked_to_stop_too(self, element: TaskContext) -> TaskContext:
+        """Return the context of an element, which stops when this part is asked to."""
+        if self._stop_reason is not None:
+            element.ask_to_stop(self._stop_reason)
+        return element
+
     def _keep(self, pickled: bytes | None, progress: float | None) -> StateSnapshot | None:
         """Record the checkpoint; return None when it is too large. The caller holds the lock."""
         facts = self._facts
@@ -221,6 +233,7 @@ class _Process:
 
     present: TaskContext | None = None
     make: Callable[[], TaskContext] | None = None  #: Makes the context when code asks for it.
+    element: Callable[[], TaskContext] | None = None  #: Returns the context of the element that runs, while a part of an array does.
     guard: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -233,6 +246,11 @@ def current_task() -> TaskContext:
     Raises:
         NoCurrentTask: This process runs no task.
     """
+    return part_task() if _process.element is None else _process.element()
+
+
+def part_task() -> TaskContext:
+    """Return the task that this process runs; for code of an element, the part of the array. Raises NoCurrentTask."""
     if _process.make is not None:
         with _process.guard:
             if _process.make is not None:
@@ -250,6 +268,37 @@ def make_current(context: TaskContext | None) -> None:
 def make_current_when_asked(make: Callable[[], TaskContext]) -> None:
     """Set the task that this process runs; its context is made when code asks for it, since most code never does."""
     _process.present, _process.make = None, make
+
+
+@contextmanager
+def elements_of(first: int) -> Iterator[list[int]]:
+    """While a part of an array runs, give code that asks for its task one of its element. Its checkpoints are not kept.
+
+    Args:
+        first: Index of the part's first element.
+
+    Yields:
+        A list whose only entry is the place of the element that runs.
+    """
+    running = [0]
+    asked: dict[int, TaskContext] = {}
+
+    def task() -> TaskContext:
+        place, part = running[0], part_task()
+        if place not in asked:
+            asked.clear()
+            asked[place] = part._of_element(first + place)  # noqa: SLF001  a part and its elements are one
+        return part._asked_to_stop_too(asked[place]).use()  # noqa: SLF001  the same
+
+    _process.element = task
+    try:
+        yield running
+    finally:
+        _process.element = None
+
+
+def _send_nothing(_kind: str, _payload: Any) -> None:
+    """Take the reports of an element's task."""
 
 
 def _check_fraction(fraction: float) -> None:

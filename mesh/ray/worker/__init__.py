@@ -5,6 +5,7 @@ chunk_calls   messages between runner and worker about a chunk
 page          bytes by which others learn what a dead worker ran, and ask one to stop
 execution     execution of a task: arguments, call, report
 plain_calls   async functions and generators as plain functions
+elements      elements of a part of an array
 present_task  the task that a process runs: its start, checkpoints and progress
 exporting     values out of a mesh, and into another
 watch_folder  file per process, through which the watchdog of its node finds it

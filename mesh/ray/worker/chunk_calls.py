@@ -64,6 +64,7 @@ class ChunkReport(NamedTuple):
     running: int = -1  #: The task that still runs, or was interrupted.
     running_since_ms: int = 0
     is_interrupted: bool = False
+    elements: dict[int, int] = {}  # noqa: RUF012  a default of a named tuple; the number of elements of arrays, by their first parts
 
     def check(self, tasks: int, *, is_end: bool) -> None:
         """Check that a chunk of so many tasks can have this report. The tenant's code shares the process that writes it.
@@ -72,9 +73,9 @@ class ChunkReport(NamedTuple):
             ValueError: It cannot.
         """
         columns = {len(column) for column in (self.tasks, self.started_us, self.took_us, self.values)}
-        named = (*self.tasks, *self.stored, *self.large, *self.faults, *self.lost, *self.creators)
+        named = (*self.tasks, *self.stored, *self.large, *self.faults, *self.lost, *self.creators, *self.elements)
         least = -1 if is_end else 0
-        times = (self.since_ms, self.running_since_ms, *self.started_us, *self.took_us)
+        times = (self.since_ms, self.running_since_ms, *self.started_us, *self.took_us, *self.elements.values())
         if (
             columns != {len(self.tasks)}
             or len(set(self.tasks)) != len(self.tasks)

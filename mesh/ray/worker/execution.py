@@ -17,8 +17,8 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from types import CodeType
 from typing import Any, NamedTuple, TypeVar
@@ -39,11 +39,14 @@ from mesh.ray.user_code.interrupts import listen_for_cancel
 from mesh.ray.user_code.node_output import OutputCapture
 from mesh.ray.user_code.ownership import attribute_to
 from mesh.ray.user_code.task_context import TaskPreempted, make_current
+from mesh.ray.worker.elements import ElementsFailed, Rules, Unpicklable, run_elements, with_argument
 from mesh.ray.worker.exporting import ValueUnreadable, ValueUnwritable, export, import_value, unpack
 from mesh.ray.worker.plain_calls import as_plain
 from mesh.ray.worker.present_task import AttemptLost, PresentTask, Pulse
 from mesh.ray.worker.watch_folder import register, watch_folder
 from mesh.stages.arguments import resolve
+from mesh.stages.arrays import ArrayArgument, Partial, Piece, reduced
+from mesh.stages.messages import FailedElement
 from mesh.stages.spec import ArgumentForm
 
 #: Largest pickled value that outlives the runner without being stored.
@@ -101,6 +104,7 @@ class TaskReport(NamedTuple):
     stored: StoredValue | None = None
     data: bytes | None = None  #: Bytes of `stored`, when they go through the control store.
     kept: bytes | None = None  #: The value as a pickle, when it is small and was not stored: it outlives the runner.
+    elements: int | None = None  #: Number of elements of the array that the task is the first part of.
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,8 @@ class TaskFault:
     pickled: bytes | None  #: The exception itself, when it is small and can be unpickled.
     report: TaskReport
     bases: tuple[str, ...] = ()  #: Base classes of the exception, nearest first.
+    elements: tuple[FailedElement, ...] = ()  #: Elements of a part of an array that failed; the exception is that of the first.
+    of: int | None = None  #: Number of elements of that array.
 
 
 class TaskCodeFailed(Exception):
@@ -233,7 +239,7 @@ def _run(runner: Any, key: str, code: bytes | None, call: TaskCall, values: tupl
         # Raised outside the handler, so that the error that Ray pickles has no context to pickle.
         raise TaskCodeFailed(done)
     value, stored, data, kept = done
-    return value, TaskReport(started_ms, _now_ms(), worker_name(), stored, data, kept)
+    return value, TaskReport(started_ms, _now_ms(), worker_name(), stored, data, kept, elements_of(value))
 
 
 def _finish(key: str, code: bytes | None, call: TaskCall, named: Mapping[str, Any], present: PresentTask) -> Finish:
@@ -259,6 +265,11 @@ def result_of(value: Any, call: TaskCall) -> Finish:
     return value, stored, data, None
 
 
+def elements_of(value: Any) -> int | None:
+    """Return the number of elements of an array, if this is the value of its first part."""
+    return value.of if isinstance(value, Piece) and value.first == 0 else None
+
+
 def guarded(node: NodeId, started_ms: int, body: Callable[[], Done]) -> Done | TaskFault:
     """Return what the body returns, or the report of its error.
 
@@ -276,10 +287,18 @@ def guarded(node: NodeId, started_ms: int, body: Callable[[], Done]) -> Done | T
         return _fault(node, Reason.RESULT_UNSERIALIZABLE, TypeError(str(forbidden)), started_ms)
     except (ValueUnwritable, ValueUnreadable, AttemptLost) as refused:
         return _fault(node, refused.reason, refused, started_ms)
+    except ElementsFailed as failed:
+        fault = _fault(node, _reason_of_element(failed.first), failed.first, started_ms)
+        return replace(fault, message=_short(str(failed)), elements=failed.elements, of=failed.of)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the tenant's code raises is reported; KeyboardInterrupt is a cancel
         if (end := _end_of_worker(error)) is not None:
             raise end from None  # Ray ends the worker, and the runner sees a lost worker, not an error of the tenant's code.
         return _fault(node, _reason_of(error), error, started_ms)
+
+
+def _reason_of_element(error: BaseException) -> Reason:
+    is_value = isinstance(error, (_Forbidden, Unpicklable))
+    return Reason.RESULT_UNSERIALIZABLE if is_value else _reason_of(error)
 
 
 def _reason_of(error: BaseException) -> Reason:
@@ -316,10 +335,27 @@ def call_function(key: str, code: bytes | None, call: TaskCall, named: Mapping[s
     if function is None:
         function = _functions[key] = _load(key, code)
     args, kwargs = _arguments(call, named) if call.args or call.kwargs else ((), {})
+    for argument in (*args, *kwargs.values()):
+        if type(argument) is ArrayArgument:
+            return _call_array(function, args, kwargs, argument, call)
     value = function(*args, **kwargs)
     _check(value, call.node)
     if call.num_returns > 1:
         check_outputs(value, call.num_returns)
+    return value
+
+
+def _call_array(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], argument: ArrayArgument, call: TaskCall
+) -> Any:
+    """Return the value of a part of an array."""
+    if not argument.is_reduce:
+        rules = Rules(lambda value: _check(value, call.node), _end_of_worker)
+        return run_elements(function, args, kwargs, argument, rules, call.attempt)
+    one = with_argument(function, args, kwargs, argument)
+    value = reduced(argument, one)
+    for part in value.values if isinstance(value, Partial) else (value,):
+        _check(part, call.node)
     return value
 
 

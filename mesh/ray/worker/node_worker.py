@@ -32,6 +32,7 @@ from mesh.ray.worker.execution import (
     TaskFault,
     call_function,
     capture_for,
+    elements_of,
     guarded,
     heed_cancel,
     result_of,
@@ -60,7 +61,7 @@ class _Running:
         self.announced = NO_TASK
         self.is_interrupted = False
         self.since_ms, self.since_s = time.time_ns() // 1_000_000, time.perf_counter()
-        self.report = ChunkReport(call.number, worker_name(), self.since_ms, [], [], [], [], {}, [], {}, {}, [])
+        self.report = ChunkReport(call.number, worker_name(), self.since_ms, [], [], [], [], {}, [], {}, {}, [], elements={})
 
     def ms_of(self, moment_s: float) -> int:
         """Return a moment in milliseconds since the epoch."""
@@ -180,7 +181,10 @@ class NodeWorker:
     ) -> None:
         report = running.report
         value, stored, data, kept = done
+        elements = elements_of(value)
         with running.guard:
+            if elements is not None:
+                report.elements[index] = elements
             report.tasks.append(index)
             report.started_us.append(int((began_s - running.since_s) * 1e6))
             report.took_us.append(int((ended_s - began_s) * 1e6))
@@ -332,6 +336,7 @@ def _copied(report: ChunkReport) -> ChunkReport:
         faults=dict(report.faults),
         lost=dict(report.lost),
         creators=list(report.creators),
+        elements=dict(report.elements),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from dag.drawing.picture import GraphNode, picture_of
 from dag.drawing.svg import graph_svg, timeline_svg
 from dag.drawing.text import bars, mermaid, plain
 from dag.drawing.timeline import timeline_of
+from dag.spec.array_forms import array_key, elements_of
 from dag.store.remote import Run
 from mesh.core.clock import SystemClock
 from mesh.core.ids import RunId
@@ -105,13 +106,23 @@ def _nodes_of_file(target: str) -> list[GraphNode] | None:
         return None
     nodes = spec.get("nodes")
     described = nodes if isinstance(nodes, dict) else {}
-    return [GraphNode(node=node, needs=_needs(one)) for node, one in described.items() if isinstance(one, dict)]
+    return [GraphNode(node=node, needs=_needs(one), elements=_elements(one)) for node, one in described.items() if isinstance(one, dict)]
+
+
+def _elements(described: dict[str, object]) -> int:
+    """Return the number of elements of a node that is an array, as far as its graph says it."""
+    forms = [form for form in _forms(described) if array_key(form) is not None]
+    return (elements_of(forms[0]) or 0) if forms else 0
+
+
+def _forms(described: dict[str, object]) -> list[Any]:
+    args, kwargs = described.get("args"), described.get("kwargs")
+    return [*(args if isinstance(args, list) else []), *(kwargs.values() if isinstance(kwargs, dict) else [])]
 
 
 def _needs(described: dict[str, object]) -> tuple[str, ...]:
-    args, kwargs, after = described.get("args"), described.get("kwargs"), described.get("after")
-    forms = [*(args if isinstance(args, list) else []), *(kwargs.values() if isinstance(kwargs, dict) else [])]
-    inputs = [need for form in forms for need in refs_of(form)]
+    after = described.get("after")
+    inputs = [need for form in _forms(described) for need in refs_of(form)]
     return tuple(dict.fromkeys(map(str, [*inputs, *(after if isinstance(after, list) else [])])))
 
 
@@ -131,6 +142,7 @@ def _nodes_of_run(session: CliSession, run: Run) -> list[GraphNode]:
             stage=one.stage or "",
             started_ms=one.started_ms,
             finished_ms=one.finished_ms,
+            elements=(one.array.elements or 0) if one.array is not None else 0,
         )
         for one in found
     ]

@@ -74,7 +74,7 @@ def with_argument(form: Any) -> GraphColumns:
         pytest.param(with_calls(functions=("call:m:f", "call:m:g", "call:m:h", f"blob:{'a' * 64}")), id="code that was not sent"),
         pytest.param(with_calls(ids=("a", "b", "c", "d/e")), id="an id with a slash"),
         pytest.param(with_argument({"$rof": 1}), id="an unknown form"),
-        pytest.param(with_argument({"$item": True}), id="a form that is to come"),
+        pytest.param(with_argument({"$item": True}), id="a form of other systems"),
         pytest.param(with_argument({"$ref": 0, "x": 1}), id="a reference with company"),
         pytest.param(with_argument({"$ref": 0, "path": [1.5]}), id="a path with half an index"),
         pytest.param(with_argument({"k": ["x" * 300_000]}), id="a literal that is too large"),

@@ -126,12 +126,12 @@ def test_text_that_is_not_one_clear_value_is_refused(text, place, words):
         pytest.param(with_node(call="a:<lambda>"), ("/nodes/more/call", "is not a function"), id="a lambda by name"),
         pytest.param(with_node(call="a:f.__globals__"), ("/nodes/more/call", "leads to Python's internals"), id="the inside of a function"),
         pytest.param(
-            with_node(call="a:b", map={}), ("/nodes/more/map", "`map` is not supported yet"), id="a part of the format that is to come"
+            with_node(call="a:b", map={}), ("/nodes/more/map", "a node is an array by an argument"), id="a map beside the arguments"
         ),
         pytest.param(
             graph(nodes={"gang": {"call": "a:b", "map": {}}}),
-            ("/nodes/gang/map", "`map` is not supported yet"),
-            id="a part that is to come, of a node with the name gang",
+            ("/nodes/gang/map", "a node is an array by an argument"),
+            id="a map beside the arguments, of a node with the name gang",
         ),
         pytest.param(
             graph(defaults={"gang": {"size": 2, "stategy": "PACK"}}),
@@ -191,8 +191,8 @@ def test_text_that_is_not_one_clear_value_is_refused(text, place, words):
         ),
         pytest.param(
             with_node(call="a:b", args=[{"$item": True}]),
-            ("/nodes/more/args/0/$item", "`$item` is not supported yet"),
-            id="a form that is to come",
+            ("/nodes/more/args/0/$item", "`$item` is not a form"),
+            id="a form of other systems",
         ),
         pytest.param(with_node(call="a:b", args=[{"$tuple": 1}]), ("/nodes/more/args/0/$tuple", "must be a list"), id="a tuple of no list"),
         pytest.param(

@@ -107,6 +107,7 @@ def test_models_are_evaluated_where_they_were_trained():
 
 EXAMPLE_FILES = [
     pytest.param("examples.digits.workflow", "digits/digits.json", id="digits"),
+    pytest.param("examples.etl.etl", "etl/etl.json", id="etl"),
     pytest.param("examples.hello.hello", "hello/hello.json", id="hello"),
 ]
 

@@ -1,0 +1,174 @@
+"""Arrays over two real Ray clusters: lists of any length, failures by element, retries, losses, cancels."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from federation_bed import LIMIT_S, REPOSITORY, eventually, submit
+
+import dag
+from dag.errors import RunFailed, UnknownArray
+from dag.run.states import RunState
+from dag.store.remote import Client
+from examples.etl.etl import PAGES
+from serve_apps.processes.stores import Stores
+from serve_apps.schemas.nodes import NodesView
+from serve_apps.schemas.runs import RunView
+from serve_apps.standalone.stack import Stack
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("nothing_left")]
+
+
+def numbers(count: int) -> list[int]:
+    return list(range(count))
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def plus(left: int, right: int) -> int:
+    return left + right
+
+
+def total(values: list[int]) -> int:
+    return sum(values)
+
+
+def where(_: int) -> str:
+    import ray
+
+    time.sleep(0.2)
+    return str(ray.get_runtime_context().gcs_address)
+
+
+def odd_only(number: int) -> int:
+    if number % 2 == 0:
+        raise ValueError(f"{number} is even")
+    return number
+
+
+def fails_once(number: int, folder: str) -> int:
+    """Fail for each third number, the first time; leave a line for each call."""
+    with Path(folder, f"{number}.calls").open("a") as calls:
+        calls.write(f"{os.getpid()}\n")
+    if number % 3 == 0 and len(Path(folder, f"{number}.calls").read_text().splitlines()) == 1:
+        raise ConnectionError(f"no answer to {number}")
+    return number
+
+
+def slow(number: int, folder: str) -> int:
+    """Leave a line, and wait for the file `go` in the second half."""
+    with Path(folder, f"{number}.calls").open("a") as calls:
+        calls.write(f"{os.getpid()}\n")
+    while number >= HALF and not Path(folder, "go").exists():
+        time.sleep(0.01)
+    time.sleep(0.3)
+    return number
+
+
+COUNT, HALF = 12, 8
+
+
+def calls_in(folder: Path) -> Counter[int]:
+    """Return how often each element was called."""
+    return Counter({int(path.stem): len(path.read_text().splitlines()) for path in folder.glob("*.calls")})
+
+
+@pytest.mark.parametrize("count", [0, 1, 1_000])
+def test_the_length_of_a_list_may_be_known_at_run_time(client, count):
+    squares = dag.map(square, dag.bind(numbers, count), parts=16)
+    run = submit(client, {"squares": squares, "sum": dag.reduce(total, dag.map(plus, squares, 1), arity=3)})
+    assert run.result(LIMIT_S) == {"squares": [n * n for n in range(count)], "sum": sum(n * n + 1 for n in range(count))}
+    view = RunView.model_validate(client.ask(run.path))
+    assert view.counts == {"SUCCEEDED": 4}
+    assert [(array.node, array.elements, array.counts) for array in view.arrays] == [
+        ("square", count, {"SUCCEEDED": count} if count else {}),
+        ("plus", count, {"SUCCEEDED": count} if count else {}),
+    ]
+
+
+def test_a_literal_list_of_pairs_and_of_nodes(client):
+    pairs = dag.starmap(plus, [(1, 2), (3, 4)])
+    of_nodes = dag.map(square, [dag.bind(plus, 1, 1), dag.bind(plus, 2, 1)])
+    assert submit(client, {"a": pairs, "b": of_nodes}).result(LIMIT_S) == {"a": [3, 7], "b": [4, 9]}
+
+
+def test_an_array_goes_to_both_meshes(client, stores):
+    eventually(lambda: _assert_alive(stores))
+    submit(client, dag.map(where, range(4))).result(LIMIT_S)  # Now it is known how long an element takes.
+    addresses = submit(client, dag.map(where, range(40))).result(LIMIT_S)
+    assert len(addresses) == 40
+    assert len(set(addresses)) == 2
+
+
+def test_a_failed_element_is_named(client: Client):
+    run = submit(client, dag.map(odd_only, [1, 3, 4, 5, 6, 7], parts=2), on_error="continue")
+    with pytest.raises(RunFailed, match=r"odd_only .*element 4 of 6: 6 is even") as failed:
+        run.result(LIMIT_S)
+    assert isinstance(failed.value.__cause__, ValueError)
+    view = RunView.model_validate(client.ask(run.path))
+    assert view.counts == {"FAILED": 1}
+    (array,) = view.arrays
+    assert (array.state, array.failed, array.counts) == ("FAILED", "2, 4", {"SUCCEEDED": 4, "FAILED": 2})
+    assert [(one.index, one.message) for one in run.elements("odd_only", state="FAILED")] == [(2, "4 is even"), (4, "6 is even")]
+    (node,) = NodesView.model_validate(client.ask(f"{run.path}/nodes", {"state": "FAILED"})).nodes
+    assert (node.node, node.state) == ("odd_only", "FAILED")
+    with pytest.raises(UnknownArray, match="its arrays: odd_only"):
+        list(run.elements("nobody"))
+
+
+def test_a_retry_runs_only_the_failed_elements(client, tmp_path):
+    run = submit(client, dag.map(dag.task(fails_once, retries=1), numbers(30), str(tmp_path), parts=4))
+    assert run.result(LIMIT_S) == numbers(30)
+    assert calls_in(tmp_path) == {number: 2 if number % 3 == 0 else 1 for number in range(30)}
+
+
+def test_saved_elements_do_not_run_again_after_a_kill(client: Client, stack: Stack, tmp_path: Path):
+    run = submit(client, dag.map(dag.task(slow, mesh="east"), numbers(COUNT), str(tmp_path), parts=1))
+
+    def saved() -> None:
+        (node,) = RunView.model_validate(client.ask(run.path)).arrays
+        assert node.counts.get("SUCCEEDED", 0) >= HALF - 1
+
+    eventually(saved)
+    (pid,) = {int(pid) for pid in (tmp_path / "0.calls").read_text().split()}
+    os.kill(pid, signal.SIGKILL)
+    (tmp_path / "go").touch()
+    assert run.result(LIMIT_S) == numbers(COUNT)
+    calls = calls_in(tmp_path)
+    assert all(calls[number] == 1 for number in range(HALF - 1))
+    assert all(calls[number] <= 2 for number in range(COUNT))
+
+
+def test_a_cancelled_array_stops(client, tmp_path):
+    run = submit(client, dag.map(slow, numbers(COUNT), str(tmp_path), parts=COUNT))
+    eventually(lambda: _assert_any(tmp_path))
+    run.cancel("enough")
+    assert run.wait(LIMIT_S) is RunState.CANCELLED
+    assert RunView.model_validate(client.ask(run.path)).counts == {"CANCELLED": 1}
+
+
+def test_the_example_runs_from_python_and_json(client):
+    from examples.etl import etl
+
+    by_python = client.submit(etl.graph()).result(LIMIT_S)
+    spec = json.loads((REPOSITORY / "examples/etl/etl.json").read_text())
+    by_json = client.submit_spec(spec).result(LIMIT_S)
+    assert by_python == by_json
+    assert len(by_json["days"]) == 30
+    assert all(page in by_json["report"] for page in PAGES)
+
+
+def _assert_any(folder: Path) -> None:
+    assert list(folder.glob("*.calls"))
+
+
+def _assert_alive(stores: Stores) -> None:
+    assert [view.record.mesh for view in stores.ledger.snapshot().meshes if view.alive] == ["east", "west"]
