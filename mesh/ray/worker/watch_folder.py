@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 
 import psutil
-import ray
 
 from mesh.core.ids import MeshId
 from mesh.ray.cluster.process import start_mark
@@ -24,6 +23,8 @@ _SOCKET, _WORKERS, _LOCK, _PAGES = "s", "w", "lock", "p"
 
 def watch_folder(mesh: MeshId) -> Path:
     """Return the folder of this mesh on the node of the calling Ray process; several nodes may share a machine."""
+    import ray  # noqa: PLC0415  the watchdog does without: it takes half a second of a core, and 60 MB
+
     node = ray.get_runtime_context().get_node_id()
     session = ray._private.worker._global_node.get_session_dir_path()  # type: ignore[attr-defined]  # noqa: SLF001  Ray has no public name for it
     return Path(session, f"sm-{hashlib.sha256(f'{mesh}|{node}'.encode()).hexdigest()[:10]}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,3 +66,8 @@ def test_the_mark_of_a_process_stays_and_is_its_own(worker: subprocess.Popen[byt
 def test_a_number_that_nobody_has_has_no_mark() -> None:
     with pytest.raises(psutil.NoSuchProcess):
         start_mark(2**22 + 1)
+
+
+def test_a_watchdog_starts_without_ray() -> None:
+    code = "import sys, mesh.ray.stage_runner.watchdog; print('ray' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
