@@ -58,6 +58,7 @@ def requeue(runs: RunStore, blobs: BlobStore, letter: str, now_ms: int) -> RunId
         run=next_id(run),
         tenant=dead.tenant,
         user=dead.user,
+        labels=dead.labels,
         digest=dead.digest,
         spec=dead.spec,
         created_ms=now_ms,

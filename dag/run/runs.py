@@ -6,7 +6,9 @@ of two coordinators one succeeds and the other loads the run again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 from dag.run.dead_letters import DeadLetter, DeadLetters
@@ -18,6 +20,8 @@ from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
 from mesh.preemption.stage_preemption import PreemptionPolicy
 from mesh.stages.spec import StageSpec
+
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -108,6 +112,7 @@ class RunRecord:
     run: RunId
     tenant: TenantPath
     user: str = ""  #: Submitter for limits per user: a name, or the id of the API key.
+    labels: Mapping[str, str] = field(default_factory=dict)  #: Labels by which people find the run.
     digest: str  #: SHA-256 of the canonical spec; the same id with another digest is a conflict.
     spec: bytes  #: The graph as `dag.spec.spec.kept_form` returns it.
     state: RunState = RunState.PENDING
@@ -159,6 +164,7 @@ class RunSummary:
     detail: str
     counts: dict[str, int]  #: Number of nodes per state.
     user: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 class RunStore(DeadLetters, Protocol):
@@ -198,8 +204,8 @@ class RunStore(DeadLetters, Protocol):
     def summary(self, run: RunId) -> RunSummary | None:
         """Return a summary of the run."""
 
-    def list(self, tenant: TenantPath, limit: int = 50) -> tuple[RunSummary, ...]:
-        """Return runs of the tenant and of its descendants, newest first."""
+    def list(self, tenant: TenantPath, limit: int = 50, labels: Mapping[str, str] = NO_LABELS) -> tuple[RunSummary, ...]:
+        """Return runs of the tenant and of its descendants that have all these labels, newest first."""
 
     def active(self) -> tuple[RunId, ...]:
         """Return the runs that have not ended or are not settled."""

@@ -5,7 +5,7 @@ document       `dag/1` as JSON, as pydantic models              columns      `da
 column_checks  checks of columns from untrusted clients
 options      options of a node beside its arguments             graph        dependencies, order and circles of a graph
 forms        names in argument forms; parameters filled in      checks       checks of a spec as a whole
-retry_options  errors that are retried, waits, time limits
+retry_options  errors that are retried, waits, time limits     run_labels   labels by which people find runs
 arrays       arrays as parts, which are nodes               array_forms  arrays in a spec: problems, elements, parts
 strict_json  reads JSON strictly, with all problems             json_places  line and column of each part of a JSON text
 """

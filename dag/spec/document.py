@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from dag.spec.checks import Problem, similar_to
 from dag.spec.forms import SHA256
 from dag.spec.options import GangOptions, NodeOptions, at_submission, words_of
+from dag.spec.run_labels import checked_labels
 from dag.spec.strict_json import pointer
 from mesh.core.counting import counted
 from mesh.core.printable import check_printable
@@ -107,6 +108,10 @@ class GraphHead(_Part):
     tenant: str | None = Field(default=None, description="Tenant whose quota the run uses: a path like `acme/research`.")
     user: Annotated[str, at_submission(check_printable)] | None = Field(
         default=None, min_length=1, max_length=128, description="User of the run, for limits per user."
+    )
+    labels: Annotated[dict[str, str], at_submission(checked_labels)] = Field(
+        default={},
+        description='Labels of the run, to find it by: `{"team": "ads"}`; 32 at most. They are no part of the graph\'s identity.',
     )
     params: dict[str, Any] = Field(default={}, description="Plain JSON values, taken by `$param`.")
     defaults: NodeOptions = Field(default=NO_OPTIONS, description="Default options of all nodes.")

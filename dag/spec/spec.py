@@ -39,7 +39,7 @@ from mesh.stages.calls import unpacked as calls_of
 #: Limit on the listed problems; further ones are only counted.
 PROBLEMS_MAX = 200
 #: Parts of the head that are no part of the graph's identity.
-_NOT_IDENTITY = {"id", "user", "wait_for_capacity"}
+_NOT_IDENTITY = {"id", "user", "labels", "wait_for_capacity"}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -69,6 +69,11 @@ class DagSpec:
     def user(self) -> str | None:
         """Return the user of the run."""
         return self.head.user
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Return the labels of the run."""
+        return self.head.labels
 
     @property
     def params(self) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ time than one that was, because it most likely does not exist.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from http import HTTPStatus
@@ -21,7 +21,7 @@ from dag.errors import ApiError, BacklogFull, DagError, KeyConflict, RunConflict
 from dag.store.client_access import Access
 
 T = TypeVar("T")
-Params = Mapping[str, str | int | float | None]
+Params = Mapping[str, str | int | float | Sequence[str] | None]
 
 JSON_KIND = "application/json"
 #: Read timeout, longer than the interval of the root's keep-alive comments: silence means that the connection is dead.
@@ -209,6 +209,6 @@ def _refusal(answer: httpx.Response, error: Mapping[str, Any], key_from: str) ->
     return ApiError(answer.status_code, "\n".join(described), problems, code=str(error.get("code") or "refused"))
 
 
-def _given(params: Params | None) -> dict[str, str | int | float]:
+def _given(params: Params | None) -> dict[str, str | int | float | Sequence[str]]:
     """Return the parameters that have a value."""
     return {name: value for name, value in (params or {}).items() if value is not None}

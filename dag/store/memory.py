@@ -6,7 +6,7 @@ The store keeps the same rows of bytes as on Redis, so it never shares a record 
 import asyncio
 import copy
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import cast
@@ -15,8 +15,9 @@ from dag.backlog import BACKLOG_LIMITS, RETRY_AFTER_MS, STORE_FULL, BacklogLimit
 from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, UnknownRun
 from dag.run.dead_letters import DeadLetter, parted
 from dag.run.run_events import RunEvent
-from dag.run.runs import RunChange, RunRecord, RunSummary
+from dag.run.runs import NO_LABELS, RunChange, RunRecord, RunSummary
 from dag.run.states import RUN_ENDS, RunState
+from dag.spec.run_labels import has_labels
 from dag.store.node_rows import changed_rows, names_of, uris_in
 from dag.store.rows import (
     check_numbers,
@@ -169,11 +170,11 @@ class MemoryRunStore:
             rows = self._runs.get(run)
             return summary_of(run, rows.fields) if rows is not None else None
 
-    def list(self, tenant: TenantPath, limit: int = 50) -> tuple[RunSummary, ...]:
+    def list(self, tenant: TenantPath, limit: int = 50, labels: Mapping[str, str] = NO_LABELS) -> tuple[RunSummary, ...]:
         with self._changed:
             found = [summary_of(run, rows.fields) for run, rows in self._runs.items() if tenant in reach_of(rows.tenant)]
         newest_first = sorted(found, key=lambda summary: (summary.created_ms, summary.run), reverse=True)
-        return tuple(newest_first[: max(0, limit)])
+        return tuple([summary for summary in newest_first if has_labels(summary.labels, labels.items())][: max(0, limit)])
 
     def active(self) -> tuple[RunId, ...]:
         """Return the active runs, ordered by id."""

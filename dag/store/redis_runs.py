@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
-from typing import cast
+from typing import TypeAlias, cast
 
 import redis
 
@@ -11,8 +11,9 @@ from dag.backlog import BACKLOG_LIMITS, RETRY_AFTER_MS, STORE_FULL, BacklogLimit
 from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, UnknownRun
 from dag.run.dead_letters import DeadLetter, parted
 from dag.run.run_events import RunEvent
-from dag.run.runs import RunChange, RunRecord, RunSummary
+from dag.run.runs import NO_LABELS, RunChange, RunRecord, RunSummary
 from dag.run.states import RUN_ENDS
+from dag.spec.run_labels import has_labels
 from dag.store.node_rows import changed_rows, names_of, uris_in
 from dag.store.rows import (
     SUMMARY_FIELDS,
@@ -21,6 +22,9 @@ from dag.store.rows import (
     event_row,
     events_in,
     fixed_fields,
+    labels_of,
+    list_name,
+    lists_of,
     moving_fields,
     reach_of,
     record_of,
@@ -40,8 +44,14 @@ from mesh.errors import LedgerError
 _Argument = str | bytes | int
 #: Entries of the first read of events, each with the events of a commit; each further read takes twice as many.
 ENTRIES_AT_FIRST = 8
+#: Runs of one read of a list by label, when several labels are asked for.
+PAGE_RUNS = 500
 #: A stream as redis-py reads it: entry id and fields.
 Entries = list[tuple[bytes, dict[bytes, bytes]]]
+
+
+#: As `list` is a method here.
+_Page: TypeAlias = "list[RunSummary | None]"
 
 
 def scripted_keys(keys: Keys) -> tuple[str, ...]:
@@ -51,7 +61,7 @@ def scripted_keys(keys: Keys) -> tuple[str, ...]:
     kept_beside = (keys.dead_of(""), keys.dead, keys.backlog(""), keys.idempotency(""))
     of_claims = (keys.overdue, keys.taken(""), keys.meta, keys.running(""))
     of_demands = (keys.demands(""), keys.demanding, keys.queued_slots(""), keys.demand_counts)
-    of_logs = (keys.run_log(""), keys.run_log_use(""), keys.to_forget)
+    of_logs = (keys.run_log(""), keys.run_log_use(""), keys.to_forget, keys.labelled(""))
     return (*of_run, keys.inbox, keys.active_runs, keys.ended_runs, *of_stage, *kept_beside, *of_claims, *of_demands, *of_logs)
 
 
@@ -85,6 +95,7 @@ class RedisRunStore:
             self._limits.bytes_max,
             self._limits.memory_percent_max,
             *_section(reach_of(record.tenant)),
+            *_section(lists_of(record.tenant, record.labels)),
             *_rows(fields),
             *_rows(changed_rows(record.nodes, record.nodes.take_changes())),
             *_rows(stage_rows(record.stages.values(), record.nodes)),
@@ -159,19 +170,31 @@ class RedisRunStore:
             values = cast(list[bytes | None], self._client.hmget(self._keys.run(run), list(SUMMARY_FIELDS)))
         return _summary(run, values)
 
-    def list(self, tenant: TenantPath, limit: int = 50) -> tuple[RunSummary, ...]:
+    def list(self, tenant: TenantPath, limit: int = 50, labels: Mapping[str, str] = NO_LABELS) -> tuple[RunSummary, ...]:
         """Return the runs of a tenant; a run that is retired during the read is left out."""
         if limit <= 0:
             return ()
+        first = next(iter(labels.items()), None)
+        index = self._keys.runs_of(tenant) if first is None else self._keys.labelled(list_name(tenant, *first))
+        found: list[RunSummary] = []
+        seen = 0
+        while len(found) < limit:  # With several labels, the list of the first one has other runs too.
+            page = self._page(index, seen, max(limit, PAGE_RUNS) if len(labels) > 1 else limit)
+            found += [summary for summary in page if summary is not None and has_labels(summary.labels, labels.items())]
+            seen += len(page)
+            if not page or len(labels) <= 1:
+                break
+        return tuple(found[:limit])
+
+    def _page(self, index: str, first: int, count: int) -> _Page:
         with redis_responses("list runs"):
-            names = cast(list[bytes], self._client.zrevrange(self._keys.runs_of(tenant), 0, limit - 1))
+            names = cast(list[bytes], self._client.zrevrange(index, first, first + count - 1))
             runs = [RunId(name.decode()) for name in names]
             with self._client.pipeline(transaction=False) as reads:
                 for run in runs:
                     reads.hmget(self._keys.run(run), list(SUMMARY_FIELDS))
                 rows = reads.execute()
-        found = (_summary(run, values) for run, values in zip(runs, rows, strict=True))
-        return tuple(summary for summary in found if summary is not None)
+        return [_summary(run, values) for run, values in zip(runs, rows, strict=True)]
 
     def active(self) -> tuple[RunId, ...]:
         """Return the active runs, ordered by id."""
@@ -247,10 +270,11 @@ class RedisRunStore:
 
     def _retire_one(self, run: RunId, before_ms: int) -> Iterable[str]:
         with redis_responses("read a run to retire"):
-            tenant = cast(bytes | None, self._client.hget(self._keys.run(run), "tenant"))
+            tenant, labels = cast(list[bytes | None], self._client.hmget(self._keys.run(run), ["tenant", "labels"]))
             uris = uris_in(_named(cast(dict[bytes, bytes], self._client.hgetall(self._keys.run_nodes(run)))))
-        reach = reach_of(TenantPath(tenant.decode())) if tenant is not None else ()
-        return uris if self._scripts.call("retire", run, before_ms, *_section(reach)) == 1 else ()
+        path = TenantPath(tenant.decode()) if tenant is not None else None
+        reach, lists = (reach_of(path), lists_of(path, labels_of(labels))) if path is not None else ((), ())
+        return uris if self._scripts.call("retire", run, before_ms, *_section(reach), *_section(lists)) == 1 else ()
 
 
 def rows_of(entries: Entries) -> list[bytes]:

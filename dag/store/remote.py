@@ -29,7 +29,7 @@ from typing_extensions import Self
 
 from dag.client.compiling import Outputs, compile_columns, compile_graph
 from dag.client.tasks import named_call
-from dag.errors import ApiError, ResultTimeout, RunCancelled, UnknownRun
+from dag.errors import ApiError, GraphTypeError, ResultTimeout, RunCancelled, UnknownRun
 from dag.run.array_states import Element
 from dag.run.run_events import RunEvent
 from dag.run.states import NODE_ENDS, RUN_ENDS, NodeState, RunState
@@ -94,6 +94,7 @@ class Client:
         id: str | None = None,  # noqa: A002  the word that a user reads everywhere else
         tenant: str | None = None,
         user: str | None = None,
+        labels: Mapping[str, str] | None = None,
         params: Mapping[str, Any] | None = None,
         on_error: str = "fail_fast",
         by_value: Sequence[ModuleType] = (),
@@ -108,6 +109,7 @@ class Client:
             id: Id of the run. The same id with the same graph is the same run. None: a new id, named after the first output.
             tenant: Tenant whose quota the run uses. None: the default tenant of the stack, or the key's own.
             user: User of the run, for limits per user. None: the key's user, or the key itself.
+            labels: Labels of the run, to find it by: `schedulemesh runs --label team=ads`.
             params: Values of the graph's parameters.
             on_error: `fail_fast` stops at the first failure, `continue` finishes what does not depend on it.
             by_value: Modules whose functions are sent along, because no mesh can import them.
@@ -124,8 +126,15 @@ class Client:
             ApiError: The root refused the graph, or does not answer.
         """
         tenant = tenant or self.access.tenant
+        if labels is not None and not isinstance(labels, Mapping):
+            raise GraphTypeError(f"labels takes a dict of text by name, like {{'team': 'ads'}}, not {labels!r}")
         columns = compile_columns(outputs, id=id, tenant=tenant, params=params, on_error=on_error, by_value=by_value)
-        asked = {"user": user, "deadline_s": deadline_s, "wait_for_capacity": wait_for_capacity or None}
+        asked = {
+            "user": user,
+            "labels": dict(labels) if labels else None,
+            "deadline_s": deadline_s,
+            "wait_for_capacity": wait_for_capacity or None,
+        }
         head = {**columns.head, **{key: value for key, value in asked.items() if value is not None}}
         head = self._with_names(head, idempotency_key)
         return self._submit(head, replace(columns, head=head).packed(), MEDIA_TYPE, idempotency_key, durability)
@@ -428,6 +437,7 @@ def submit(
     id: str | None = None,  # noqa: A002  the same
     tenant: str | None = None,
     user: str | None = None,
+    labels: Mapping[str, str] | None = None,
     params: Mapping[str, Any] | None = None,
     on_error: str = "fail_fast",
     deadline_s: float | None = None,
@@ -442,6 +452,7 @@ def submit(
         id=id,
         tenant=tenant,
         user=user,
+        labels=labels,
         params=params,
         on_error=on_error,
         deadline_s=deadline_s,

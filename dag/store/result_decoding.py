@@ -48,7 +48,8 @@ def failure_of(run: str, answer: Mapping[str, Any]) -> RunFailed:
     """Return the error that `result()` raises for a failed run, with the user's own exception as its cause if its bytes came along."""
     failures = [(_failed_node(failure), failure) for failure in answer["failures"]]
     skipped = tuple(skip["node"] for skip in answer["skipped"])
-    error = RunFailed(_history(run, [node for node, _ in failures], skipped), tuple(node for node, _ in failures), skipped)
+    detail = answer.get("detail", "") if not failures else ""  # The whole run failed: at its deadline.
+    error = RunFailed(_history(run, [node for node, _ in failures], skipped, detail), tuple(node for node, _ in failures), skipped)
     causes = (_exception(failure) for _, failure in failures)
     error.__cause__ = next((cause for cause in causes if cause is not None), None)
     return error
@@ -97,8 +98,8 @@ def _exception(failure: Mapping[str, Any]) -> BaseException | None:
     return cause if isinstance(cause, BaseException) else None
 
 
-def _history(run: str, failures: Sequence[FailedNode], skipped: Sequence[str]) -> str:
-    described = [f"run {run} failed"]
+def _history(run: str, failures: Sequence[FailedNode], skipped: Sequence[str], detail: str) -> str:
+    described = [f"run {run} failed{f': {detail}' if detail else ''}"]
     for failure in failures:
         where = f" on mesh {failure.mesh}" if failure.mesh else ""
         described.append(f"{failure.node} (attempt {failure.attempt}{where}): {failure.type_name}: {failure.message}")

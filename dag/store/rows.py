@@ -36,7 +36,7 @@ from mesh.core.wire import decode, encode
 from mesh.errors import LedgerError, RuntimeAdapterError
 
 #: Fields of a summary; all of them are small.
-SUMMARY_FIELDS = ("tenant", "user", "state", "shown", "created_ms", "ended_ms", "reason", "detail", "counts")
+SUMMARY_FIELDS = ("tenant", "user", "labels", "state", "shown", "created_ms", "ended_ms", "reason", "detail", "counts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +79,33 @@ def fixed_fields(record: RunRecord) -> dict[str, bytes]:
     return {
         "tenant": record.tenant.encode(),
         "user": record.user.encode(),
+        **({"labels": labels_row(record.labels)} if record.labels else {}),
         "digest": record.digest.encode(),
         "spec": record.spec,
         "names": names_row(record.nodes.names),
         "created_ms": str(record.created_ms).encode(),
         **({"key": record.key.encode()} if record.key else {}),
     }
+
+
+def labels_row(labels: Mapping[str, str]) -> bytes:
+    """Return the stored form of a run's labels."""
+    return encode(dict(labels), dict[str, str])
+
+
+def labels_of(row: bytes | None) -> dict[str, str]:
+    """Return a run's labels from their stored form; None: it has none."""
+    return decode(dict[str, str], row) if row else {}
+
+
+def lists_of(tenant: TenantPath, labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the lists of runs by label that contain the run: one for each label, of the tenant and its ancestors."""
+    return tuple(list_name(above, name, value) for above in reach_of(tenant) for name, value in sorted(labels.items()))
+
+
+def list_name(tenant: str, name: str, value: str) -> str:
+    """Return the name of the list of a tenant's runs with this label. Names of tenants and labels contain neither `|` nor `=`."""
+    return f"{tenant}|{name}={value}"
 
 
 def moving_fields(record: RunRecord, *, version: int, change: RunChange = NOTHING_CHANGED) -> dict[str, bytes]:
@@ -184,6 +205,7 @@ def record_of(run: RunId, fields: Mapping[str, bytes], nodes: Mapping[str, bytes
             run=run,
             tenant=TenantPath(fields["tenant"].decode()),
             user=fields.get("user", b"").decode(),  # Runs of older versions have no user.
+            labels=labels_of(fields.get("labels")),
             digest=fields["digest"].decode(),
             spec=fields["spec"],
             state=RunState(fields["state"].decode()),
@@ -223,6 +245,7 @@ def summary_of(run: RunId, fields: Mapping[str, bytes]) -> RunSummary:
             detail=fields["detail"].decode(),
             counts=decode(dict[str, int], fields["counts"]),
             user=fields.get("user", b"").decode(),
+            labels=labels_of(fields.get("labels")),
         )
     except (KeyError, ValueError) as broken:
         raise RuntimeAdapterError(f"the stored rows of run {run} are damaged: {broken!r}") from None

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import AfterValidator, ValidationError
 from starlette.concurrency import run_in_threadpool
@@ -20,6 +21,7 @@ from dag.resuming import resume
 from dag.run.runs import RunRecord, RunSummary
 from dag.run.states import RUN_ENDS, NodeState, RunState
 from dag.spec.columns import MEDIA_TYPE
+from dag.spec.run_labels import labels_of_texts
 from dag.store.rows import reach_of
 from federation.durability import Durability
 from federation.tenants import TenantTree
@@ -116,12 +118,16 @@ def list_runs(
     state: Annotated[
         RunState | None, Query(description=f"Only runs in this state, among the last {PAGE_MAX:,} of the tenant.".replace(",", " "))
     ] = None,
+    label: Annotated[
+        list[str] | None, Query(description="Only runs with this label, like `team=ads`. Repeatable: only runs with all of them.")
+    ] = None,
     limit: Limit = 50,
 ) -> RunsView:
     """List runs, newest first."""
     asked = (TenantPath(tenant),) if tenant is not None else tops(principal, ports.shown())
     looked_at = PAGE_MAX if state is not None else limit
-    listed = [summary for path in asked for summary in ports.runs.list(path, limit=looked_at)]
+    labels = _labels(label or [])
+    listed = [summary for path in asked for summary in ports.runs.list(path, limit=looked_at, labels=labels)]
     if tenant is not None:
         check_reach(principal, asked[0], asked if listed else _listing(ports.shown().tree))
     listed.sort(key=lambda summary: (summary.created_ms, summary.run), reverse=True)
@@ -258,6 +264,14 @@ def _reason_in(kind: type[CancelRequest | ResumeRequest], body: bytes) -> str:
     except ValidationError as wrong:
         problems = tuple(("/" + "/".join(map(str, error["loc"])), error["msg"]) for error in wrong.errors(include_url=False))
         raise MalformedBody('the body must be like {"reason": "…"}', problems) from None
+
+
+def _labels(asked: list[str]) -> dict[str, str]:
+    """Return the labels that are asked for. Raises RequestValidationError."""
+    try:
+        return labels_of_texts(asked)
+    except ValueError as wrong:
+        raise RequestValidationError([{"loc": ("query", "label"), "msg": str(wrong)}]) from None
 
 
 def _listing(tree: TenantTree) -> set[TenantPath]:

@@ -48,6 +48,7 @@ class RunLine(View):
     reason: str | None = None
     detail: str = ""
     counts: dict[str, int] = Field(default={}, description="Number of nodes by state.")
+    labels: dict[str, str] = Field(default={}, description="Labels of the run.")
     user: str = Field(default="", description="User of the run: the key's user, else the user in the graph, else `key` and the key's id.")
 
     @computed_field  # type: ignore[prop-decorator]

@@ -71,6 +71,7 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
         run=RunId(spec.id or _id_for(tenant, submission.idempotency_key)),
         tenant=tenant,
         user=user_of(spec, principal),
+        labels=dict(spec.labels),
         digest=digest(spec),
         spec=kept_form(spec),
         created_ms=ports.clock.wall_ms(),

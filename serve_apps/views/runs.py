@@ -69,6 +69,7 @@ def run_view(record: RunRecord, outputs: Iterable[str], look: Callable[[], Waits
         detail=record.detail,
         counts=_by_name(shown_counts(record.nodes)),
         user=record.user,
+        labels=record.labels,
     )
     stages = list(record.stages.values())
     if is_run_reason_partial(line) or any(map(is_reason_partial, stages)):
@@ -228,6 +229,7 @@ def _line_of(summary: RunSummary) -> dict[str, Any]:
         "detail": summary.detail,
         "counts": summary.counts,
         "user": summary.user,
+        "labels": dict(summary.labels),
     }
 
 

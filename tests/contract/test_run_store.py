@@ -363,6 +363,25 @@ def test_tenant_lists_runs_of_its_subtree_newest_first(runs):
     assert runs.list(LAB)[0] == runs.summary(RunId("r6"))
 
 
+@pytest.mark.every_form
+def test_runs_are_listed_by_their_labels(runs):
+    for number, labels in enumerate([{"team": "ads"}, {"team": "ads", "kind": "a=b|c"}, {"team": "ops"}, {}]):
+        runs.create(a_record(f"r{number}", created_ms=number, labels=labels), {})
+
+    def found(**labels):
+        return [summary.run for summary in runs.list(TenantPath("acme"), labels=labels)]
+
+    assert (found(team="ads"), found(team="ops"), found(team="x")) == (["r1", "r0"], ["r2"], [])
+    assert (found(team="ads", kind="a=b|c"), found(kind="a=b|c", team="ops"), len(found())) == (["r1"], [], 4)
+    assert runs.list(TenantPath("acme"), 1, {"team": "ads"})[0].labels == {"team": "ads", "kind": "a=b|c"}
+    assert runs.load(RunId("r1")).labels == {"team": "ads", "kind": "a=b|c"}
+    record = loaded(runs, RunId("r1"))
+    runs.commit(record, end(record, at_ms=5))
+    runs.settle(record.run)
+    runs.retire(1000)
+    assert (found(team="ads"), found(kind="a=b|c")) == (["r0"], [])
+
+
 def test_a_run_is_active_until_it_has_ended_and_was_settled(runs):
     for run in ("b", "a"):
         runs.create(a_record(run), {})

@@ -1,9 +1,10 @@
-"""Retries, waits and time limits of nodes and runs, on a running federation."""
+"""Retries, time limits, resumption and labels, on a running federation."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from patience import eventually
 from shared_clusters import REPOSITORY
 
 import dag
-from dag.errors import RunFailed
+from dag.errors import ApiError, RunFailed
 from dag.store.client_access import Access
 from dag.store.remote import Client, Run
 from federation.config.loading import load_config
@@ -78,8 +79,6 @@ def fail_until(tries: str, good: int, error: type[Exception] = ConnectionError) 
 
 def hang_at_first(folder: str) -> int:
     """Return the number of calls; the first one never ends, and neither does its child."""
-    import subprocess
-
     count = len(list(Path(folder).iterdir())) + 1
     (Path(folder) / str(count)).write_text(str(os.getpid()))
     if count == 1:
@@ -175,3 +174,81 @@ def test_a_retry_comes_after_the_death_of_the_coordinator(client: Client, stack:
     assert (tmp_path / "tries").read_text() == "xx"
     node = node_of(client, run, "fail_until")
     assert node["started_ms"] >= waiting["not_before_ms"]
+
+
+# -- resumption and labels -------------------------------------------------------------------------------------------------
+
+
+def note(folder: str, name: str, *needs: object) -> str:
+    """Note that the node runs; the node `b` fails the first time."""
+    with (Path(folder) / name).open("a") as file:
+        file.write("x")
+    if name == "b" and (Path(folder) / name).stat().st_size == 1:
+        raise ValueError("not yet")
+    return name
+
+
+def chain(folder: Path) -> dag.Node:
+    task = dag.task(labels=EAST)(note)
+    node = task.options(name="a").bind(str(folder), "a")
+    for name in "bcd":
+        node = task.options(name=name).bind(str(folder), name, node)
+    return node
+
+
+def runs_of_nodes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+
+
+def command(stack: Stack, *arguments: str) -> str:
+    words = [sys.executable, "-m", "serve_apps.cli", *arguments]
+    environment = {**os.environ, "SCHEDULEMESH_ADDRESS": stack.address, "SCHEDULEMESH_API_KEY": stack.api_key}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_resumed_run_runs_what_is_not_done_and_no_more(client: Client, stack: Stack, tmp_path: Path) -> None:
+    run = client.submit(chain(tmp_path), by_value=HERE, labels={"team": "ads", "kind": "resumed"})
+    with pytest.raises(RunFailed, match="not yet"):
+        run.result(LIMIT_S)
+    assert runs_of_nodes(tmp_path) == {"a": 1, "b": 1}
+    assert client.ask("/v1/dead")["letters"][0]["run"] == run.id
+    dag.resume(run.id, "it is there now", client=client)
+    assert run.result(LIMIT_S) == "d"
+    assert runs_of_nodes(tmp_path) == {"a": 1, "b": 2, "c": 1, "d": 1}
+    assert run.id not in [letter["run"] for letter in client.ask("/v1/dead")["letters"]]
+    moves = [(event.before, event.after) for event in run.events() if event.kind == "run"]
+    assert moves == [("PENDING", "RUNNING"), ("RUNNING", "FAILED"), ("FAILED", "RUNNING"), ("RUNNING", "SUCCEEDED")]
+    with pytest.raises(ApiError, match="has succeeded"):
+        run.resume()
+    listed = client.ask("/v1/runs", {"label": ["team=ads", "kind=resumed"]})["runs"]
+    assert [(line["id"], line["labels"]) for line in listed] == [(run.id, {"team": "ads", "kind": "resumed"})]
+    assert run.id in command(stack, "runs", "--label", "team=ads", "--json")
+    with pytest.raises(ApiError, match="write NAME=VALUE"):
+        client.ask("/v1/runs", {"label": "team"})
+
+
+def test_a_run_is_resumed_from_the_terminal(client: Client, stack: Stack, tmp_path: Path) -> None:
+    run = client.submit(chain(tmp_path), by_value=HERE)
+    assert run.wait(LIMIT_S).value == "FAILED"
+    assert "SUCCEEDED" in command(stack, "resume", run.id)
+    assert runs_of_nodes(tmp_path) == {"a": 1, "b": 2, "c": 1, "d": 1}
+
+
+def test_a_cancelled_run_is_resumed(client: Client, tmp_path: Path) -> None:
+    first = dag.task(labels=EAST)(note).bind(str(tmp_path), "a")
+    run = client.submit(dag.task(labels=EAST, name="hang")(hang_unless).bind(str(tmp_path / "go"), first), by_value=HERE)
+    eventually(lambda: node_of(client, run, "hang")["state"] == "RUNNING")
+    run.cancel("later")
+    assert run.wait(LIMIT_S).value == "CANCELLED"
+    (tmp_path / "go").touch()
+    run.resume()
+    assert run.result(LIMIT_S) == "done"
+    assert (tmp_path / "a").read_text() == "x"
+
+
+def hang_unless(path: str, _: str) -> str:
+    while not Path(path).exists():
+        time.sleep(0.05)
+    return "done"

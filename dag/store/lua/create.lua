@@ -10,7 +10,7 @@
 -- ARGV[6]   bytes that the open run counts
 -- ARGV[7…8] most open runs and bytes of a tenant with its descendants
 -- ARGV[9]   largest share of the server's memory limit in use, percent
--- ARGV[10…] sections: the tenant and its ancestors; fields of the run; nodes; stages; blobs (each name, value, …)
+-- ARGV[10…] sections: the tenant and its ancestors; names of the lists by label; fields of the run; nodes; stages; blobs (each name, value, …)
 -- Reply     {'CREATED'} | {'SAME'} when the id exists with this tenant and digest | {'CONFLICT'} when with another
 --           {'KEY', run} when the key was used for another submission
 --           {'FULL', tenant, its open runs, their bytes} | {'MEMORY'}
@@ -46,6 +46,11 @@ end
 
 for place = first, last do
   redis.call('ZADD', RUNS_OF .. ARGV[place], created_ms, run)
+end
+local label_first, label_last
+label_first, label_last, at = section(at)
+for place = label_first, label_last do
+  redis.call('ZADD', LABELLED .. ARGV[place], created_ms, run)
 end
 for _, hash in ipairs({RUN, NODES, STAGES, BLOBS}) do
   at = write_rows(hash .. run, at)

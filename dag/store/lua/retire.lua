@@ -5,7 +5,7 @@
 -- KEYS      `scripted_keys`
 -- ARGV[1]   run
 -- ARGV[2]   only if it ended before this, milliseconds since the epoch
--- ARGV[3…]  section: the tenant and its ancestors
+-- ARGV[3…]  sections: the tenant and its ancestors; names of the lists by label
 -- Reply     1 | 0 when it has not ended, ended later, or is gone
 
 local run, before_ms = ARGV[1], tonumber(ARGV[2])
@@ -15,9 +15,13 @@ if not ended_ms or tonumber(ended_ms) >= before_ms then
   return 0
 end
 
-local first, last = section(3)
+local first, last, at = section(3)
 for place = first, last do
   redis.call('ZREM', RUNS_OF .. ARGV[place], run)
+end
+first, last = section(at)
+for place = first, last do
+  redis.call('ZREM', LABELLED .. ARGV[place], run)
 end
 for _, stage in ipairs(redis.call('SMEMBERS', STAGES_OF .. run)) do
   local mesh = redis.call('HGET', STAGE .. stage, 'mesh')

@@ -196,6 +196,10 @@ class Keys:
         """Sorted set: runs of a tenant and of all tenants below it, by creation."""
         return self._key("runs-of", tenant)
 
+    def labelled(self, name: str) -> str:
+        """Sorted set: runs with a label, of a tenant and of all tenants below it, by creation; `dag.store.rows.list_name` names it."""
+        return self._key("labelled", name)
+
     @property
     def ended_runs(self) -> str:
         """Sorted set: ended runs by end time, for retention."""

@@ -17,6 +17,7 @@ from dag.errors import UnknownRun
 from dag.run.states import RUN_ENDS, RunState
 from dag.spec.checks import similar_to
 from dag.spec.forms import used_params
+from dag.spec.run_labels import labels_of_texts
 from dag.store.remote import Run
 from dag.workflows.trace_graph import TraceScale
 from mesh.core.clock import SystemClock
@@ -39,6 +40,7 @@ LOG_LOOK_S = 2.0
 #: Seconds between two polls of `runs --watch`.
 RUNS_LOOK_S = 2.0
 
+LabelOption = Annotated[list[str] | None, typer.Option("--label", help="Label NAME=VALUE of the run. Repeatable.", metavar="NAME=VALUE")]
 RunArgument = Annotated[str, typer.Argument(help="Id of the run.", metavar="RUN")]
 
 
@@ -69,6 +71,7 @@ def submit(
         typer.Option(help="Parameter KEY=VALUE of the function NAME or of the spec; VALUE is JSON, or else text. Repeatable."),
     ] = None,
     user: Annotated[str | None, typer.Option(help="User of the run. Default: the user of the key, or the key itself.")] = None,
+    label: LabelOption = None,
     on_error: Annotated[str | None, typer.Option(help="Effect of a failed node on the run: fail_fast or continue.")] = None,
     wait_for_capacity: Annotated[
         bool,
@@ -97,6 +100,8 @@ def submit(
         spec = session.client.spec_of(
             graph.outputs, id=run_id, tenant=tenant, user=user, on_error=on_error or "fail_fast", by_value=(graph.module,)
         )
+    if label:
+        spec["labels"] = {**spec.get("labels", {}), **labels_in(label)}
     if wait_for_capacity:
         spec["wait_for_capacity"] = True
     if dry:
@@ -127,6 +132,7 @@ def _is_there(session: CliSession, run_id: str) -> bool:
 def runs(
     tenant: Annotated[str | None, typer.Option(help="Only runs of this tenant and the tenants below it.")] = None,
     state: Annotated[RunState | None, typer.Option(case_sensitive=False, help="Only runs in this state.")] = None,
+    label: LabelOption = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many.")] = 20,
     moving: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
     address: AddressOption = None,
@@ -137,7 +143,9 @@ def runs(
     session = open_session(address, state_dir, as_json=as_json)
 
     def look() -> RunsView:
-        return session.view(RunsView, "/v1/runs", {"tenant": tenant, "state": state.value if state is not None else None, "limit": limit})
+        asked = [f"{name}={value}" for name, value in labels_in(label or []).items()]
+        params = {"tenant": tenant, "state": state.value if state is not None else None, "label": asked or None, "limit": limit}
+        return session.view(RunsView, "/v1/runs", params)
 
     if as_json:
         session.print_json_view(look())
@@ -323,6 +331,14 @@ def _spec(
     if params:
         spec["params"] = {**declared, **params}
     return spec
+
+
+def labels_in(given: list[str]) -> dict[str, str]:
+    """Return the labels of options `--label`. Raises typer.BadParameter."""
+    try:
+        return labels_of_texts(given)
+    except ValueError as wrong:
+        raise typer.BadParameter(str(wrong), param_hint="--label") from None
 
 
 def _params(given: list[str]) -> dict[str, Any]:
