@@ -22,6 +22,8 @@ class Alarms:
 
     def next_ms(self) -> int | None:
         """Return the earliest time; None: there is none."""
+        while self._heap and self._due_ms.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)  # The run was set to an earlier time since, and that was taken.
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now_ms: int) -> list[RunId]:

@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from dag.spec.checks import Problem, similar_to
 from dag.spec.forms import SHA256
 from dag.spec.options import GangOptions, NodeOptions, at_submission, words_of
+from dag.spec.retry_options import BackoffOptions
 from dag.spec.run_labels import checked_labels
 from dag.spec.strict_json import pointer
 from mesh.core.counting import counted
@@ -180,6 +181,8 @@ def _unknown(steps: tuple[str | int, ...]) -> str:
         return f"unknown option{similar_to(name, NodeOptions.model_fields)}"
     if above == "gang" and len(steps) in (3, 5) and steps[-3] in ("options", "defaults"):
         return f"unknown key{similar_to(name, GangOptions.model_fields)}"
+    if above == "backoff" and len(steps) in (3, 5) and steps[-3] in ("options", "defaults"):
+        return f"unknown key{similar_to(name, BackoffOptions.model_fields)}"
     if steps[0] == "nodes" and len(steps) == _AT_NODE and name == "map":
         return 'unknown key; a node is an array by an argument: {"$each": items}'
     if steps[0] == "nodes" and len(steps) == _AT_NODE:

@@ -134,7 +134,10 @@ class StageHost(Protocol):
         """
 
     def deliver(self, stage: StageId, node: NodeId, value: Delivered) -> None:
-        """Deliver an input from outside. Harmless when the stage is over, or has the input already."""
+        """Deliver an input from outside; None: it will not come. Harmless when the stage is over, or has the input already.
+
+        None for a task of the stage itself stops that task, and drops those behind it.
+        """
 
     def cancel(self, stage: StageId) -> None:
         """Stop the stage and its running tasks; its `StageEnded` follows. Harmless when the stage is over."""

@@ -288,6 +288,11 @@ class SimulatedHost:
         messages, hosted.unreported = hosted.unreported, []
         blobs: dict[str, bytes] = {}
         tasks = {task.node: task for task in hosted.spec.tasks}
+        for node in hosted.withheld & tasks.keys() - hosted.over:  # The root does not want these tasks any more.
+            hosted.over.add(node)
+            if hosted.running.pop(node, None) is not None:
+                stopped = Failure(reason=Reason.CANCELLED_BY_USER, type_name="TaskCancelledError", message="stopped by the root")
+                messages.append(self._failed(hosted, tasks[node], now_ms, stopped))
         for node in [node for node, due_ms in hosted.running.items() if due_ms <= now_ms]:
             del hosted.running[node]
             hosted.over.add(node)

@@ -27,6 +27,7 @@ TENANT = "acme/research/vision"
 #: No session expires on a busy machine; one that dies is over within `LIMIT_S`.
 CONFIG = f"""
 federation: {{name: tests, lease_ttl: 20s, heartbeat: 500ms, lease_grace: 3s, inline_limit: 4KiB}}
+dispatch: {{resume_window: 1s}}
 root: {{cluster: first, port: 18000}}
 routing: {{probation: 500ms, probation_max: 2s}}
 import_paths: ["{REPOSITORY}"]

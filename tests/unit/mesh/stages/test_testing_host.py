@@ -249,3 +249,17 @@ def test_nothing_happens_to_a_stage_that_is_over():
     hosted.host.grow("gone", 1, b"")
     hosted.host.shrink("gone", 1)
     assert hosted.run() == []
+
+
+@pytest.mark.parametrize(("node", "reports"), [("a", ["NodeFailed", "NodeStarted"]), ("c", [])], ids=["it runs", "it waits"])
+def test_a_task_whose_own_value_is_withheld_is_stopped_alone(node, reports):
+    hosted = Hosted()
+    hosted.start("a:", "b:", "c:", "d: a c")
+    hosted.host.advance()
+    hosted.reports.clear()
+    hosted.host.deliver("s", node, None)
+    hosted.host.advance()
+    assert [type(message).__name__ for report in hosted.reports for message in report.messages] == reports
+    ends = [message for _ in range(4) for message in hosted.run()]
+    assert {message.node for message in ends if isinstance(message, NodeSucceeded)} == {"a", "b", "c"} - {node}
+    assert isinstance(ends[-1], StageEnded)
