@@ -213,11 +213,11 @@ def test_a_resumed_run_runs_what_is_not_done_and_no_more(client: Client, stack: 
     with pytest.raises(RunFailed, match="not yet"):
         run.result(LIMIT_S)
     assert runs_of_nodes(tmp_path) == {"a": 1, "b": 1}
-    assert client.ask("/v1/dead")["letters"][0]["run"] == run.id
+    assert run.id in [letter.run for letter in stack.stores().runs.dead()]
     dag.resume(run.id, "it is there now", client=client)
     assert run.result(LIMIT_S) == "d"
     assert runs_of_nodes(tmp_path) == {"a": 1, "b": 2, "c": 1, "d": 1}
-    assert run.id not in [letter["run"] for letter in client.ask("/v1/dead")["letters"]]
+    assert run.id not in [letter.run for letter in stack.stores().runs.dead()]
     moves = [(event.before, event.after) for event in run.events() if event.kind == "run"]
     assert moves == [("PENDING", "RUNNING"), ("RUNNING", "FAILED"), ("FAILED", "RUNNING"), ("RUNNING", "SUCCEEDED")]
     with pytest.raises(ApiError, match="has succeeded"):

@@ -75,7 +75,8 @@ def resume(
     if is_tenant:
         _resume_tenant(name, address, state, as_json=as_json)
     else:
-        resume_run(open_session(address, state, as_json=as_json), name, reason, wait=wait)
+        state_dir = None if is_elsewhere(address) else state
+        resume_run(open_session(address, state_dir, as_json=as_json), name, reason, wait=wait)
 
 
 def _is_run(name: str, address: str | None, state: Path) -> bool:
