@@ -192,6 +192,16 @@ class RunningView:
     created_ms: int  #: When it was queued, on the same clock.
     is_leaving: bool = False  #: Its user has cancelled it, or a plan stops it.
     saved_ms: int | None = None  #: When a node of it last saved a checkpoint, on the same clock; None: none has.
+    slots: int = 1  #: Equal slots that the amounts are for.
+    retiring: int = 0  #: Slots that a plan reclaims; the stage goes on with the others.
+
+    def amounts_of(self, slots: int) -> ResourceSet:
+        """Return the amounts of so many of its slots."""
+        return (
+            self.amounts
+            if slots == self.slots
+            else ResourceSet({name: units // self.slots * slots for name, units in self.amounts.items()})
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

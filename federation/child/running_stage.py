@@ -16,7 +16,7 @@ from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.shapes import without_slots
 from mesh.core.wire import encode
-from mesh.stages.hosting import PARTS_MAX, HeldStage, Places, StageHost
+from mesh.stages.hosting import HeldStage, Places, StageHost, slots_left
 from mesh.stages.messages import (
     NodeCheckpoint,
     NodeFailed,
@@ -255,8 +255,7 @@ def beyond_limit(
         gives = 0
         if not remaining <= limit:
             excess = max((-(-(units - limit[name]) // slot[name]) for name, units in remaining.items() if slot[name]), default=kept)
-            part = -(-kept // PARTS_MAX)  # No smaller number of slots is left to a stage.
-            gives = excess if 0 < excess <= kept - part else kept
+            gives = kept - slots_left(kept, excess) if excess > 0 else kept
             remaining -= slot.times(gives)
         if gives or stage.retiring:
             yield stage, kept - gives

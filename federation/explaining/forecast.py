@@ -22,6 +22,7 @@ class LeaseVictim:
     amounts: ResourceSet  #: The reclaimed part.
     reason: Reason
     stages: tuple[StageId, ...] = ()  #: Stages that would stop, if known.
+    shrinking: tuple[StageId, ...] = ()  #: Stages that would give slots back and go on, if known.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

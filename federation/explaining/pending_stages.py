@@ -30,7 +30,7 @@ class PendingStage:
 
     @property
     def need(self) -> SlotNeed:
-        """Return what decides whether one of its slots fits into a pool."""
+        """Return the facts that decide whether one of its slots fits into a pool."""
         return SlotNeed(slot=self.slot, priority=self.priority, is_gang=self.is_gang)
 
 

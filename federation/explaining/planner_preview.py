@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from federation.child.lease_accounting import sum_of
 from federation.explaining.flavor_reach import FlavorReach
@@ -14,7 +14,7 @@ from federation.planning.values import Plan, PlannerDemand, Target, Unmet
 from federation.quota.explain import WorkloadExplanation
 from federation.quota.forest import QuotaForest
 from federation.quota.policies import TenantPolicies
-from federation.snapshot import FederationSnapshot, LeaseView
+from federation.snapshot import FederationSnapshot, LeaseView, RunningView
 from mesh.core.ids import FlavorName, MeshId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
@@ -101,16 +101,30 @@ class PlannerPreview:
         target_at = next(dict(lease.target.items()) for lease in current)
         before = usual.amounts if usual is not None else target_at
         stopped = [self._running[token] for token in target.victims if usual is None or token not in usual.victims]
-        stopping = sum_of(view.amounts for view in stopped)
-        part = {name: max(stopping[name], units - target.amounts.get(name, 0)) for name, units in before.items()}
+        lost = {name: units - target.amounts.get(name, 0) for name, units in before.items()}
+        shrinking = _shrinking(stopped, lost) if any(units > 0 for units in lost.values()) else []
+        stopping = sum_of(view.amounts for view in stopped if view not in shrinking)
+        part = {name: max(stopping[name], units) for name, units in lost.items()}
         return LeaseVictim(
             mesh=target.mesh,
             tenant=target.tenant,
             flavor=target.flavor,
             amounts=ResourceSet({name: units for name, units in part.items() if units > 0}),
             reason=target.reason,
-            stages=tuple(view.stage for view in stopped),
+            stages=tuple(view.stage for view in stopped if view not in shrinking),
+            shrinking=tuple(view.stage for view in shrinking),
         )
+
+
+def _shrinking(victims: Iterable[RunningView], lost: Mapping[str, int]) -> list[RunningView]:
+    """Return the victims that go on with some slots if their lease loses these amounts, in the order in which their mesh takes them."""
+    left, found = dict(lost), []
+    for view in sorted(victims, key=lambda view: (view.priority, -view.token)):
+        if view.slots > 1 and any(units > left.get(name, 0) for name, units in view.amounts.items()):
+            found.append(view)
+        for name, units in view.amounts.items():
+            left[name] = left.get(name, 0) - units
+    return found
 
 
 def _victims_by_lease(plan: Plan) -> dict[tuple[MeshId, TenantPath, FlavorName], Target]:

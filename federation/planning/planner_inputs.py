@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from federation.planning.values import Holding, LeaseKey, PlannerDemand
 from federation.snapshot import DemandView, FederationSnapshot, LeaseView, MeshRecord, PoolRecord, RunningView
@@ -21,7 +21,10 @@ _TOKENS_A_MS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotNeed:
-    """What decides whether a slot fits into a pool. Room of reserved groups is no room for a gang, nor for a slot that no group covers."""
+    """Facts that decide whether a slot fits into a pool.
+
+    Room of reserved groups is no room for a gang, nor for a slot that no group covers.
+    """
 
     slot: ResourceSet
     priority: int
@@ -145,7 +148,9 @@ def on_its_way(lease: LeaseView, running: Sequence[RunningView]) -> dict[str, in
     Args:
         running: Stages that the lease pays for.
     """
-    leaving = _sum(view.amounts for view in running if view.is_leaving)
+    leaving = _sum(
+        view.amounts_of(view.slots if view.is_leaving else view.retiring) for view in running if view.is_leaving or view.retiring
+    )
     free = {name: units - lease.amounts[name] + leaving.get(name, 0) for name, units in lease.target.items()}
     return {name: units for name, units in free.items() if units > 0}
 
@@ -181,10 +186,18 @@ def _holding(lease: LeaseView, running: Sequence[RunningView], *, is_wanted: boo
         since_ms=granted_ms(lease),
         is_giving=not lease.amounts <= lease.target,
         is_protected=is_protected,
-        running=tuple(view for view in running if view.token not in lease.victims and not (view.is_leaving and is_wanted)),
+        running=tuple(_staying(view) for view in running if not (view.is_leaving and (is_wanted or view.token in lease.victims))),
         promised={name: units - lease.amounts[name] for name, units in lease.target.items() if units > lease.amounts[name]},
         idle={name: units - paid.get(name, 0) for name, units in lease.amounts.items()},
     )
+
+
+def _staying(view: RunningView) -> RunningView:
+    """Return the stage with the slots that no plan reclaims."""
+    if not view.retiring:
+        return view
+    kept = view.slots - view.retiring
+    return replace(view, amounts=view.amounts_of(kept), slots=kept, retiring=0)
 
 
 def _take_slots(amounts: dict[str, int], slot: Mapping[str, int], most: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -20,6 +20,7 @@ from federation.tenants import FlavorResource
 from mesh.core.ids import FlavorName, MeshId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import AMOUNT_MAX
+from mesh.stages.hosting import parts_of
 
 _PLACE = attrgetter("mesh", "tenant", "flavor")
 #: Holding of a lease made in the round; the lease's key names its mesh, tenant and flavor.
@@ -51,7 +52,7 @@ class PlannedLease:
     reason: Reason = Reason.QUOTA_FREE
     has_grown: bool = False  #: In this round.
     has_given: bool = False  #: Lowered in this round, even if raised again later.
-    victims: list[int] = field(default_factory=list)  #: Claims of the stages that this round stops.
+    victims: dict[int, None] = field(default_factory=dict)  #: Claims of the stages that this round stops, or of which it reclaims slots.
 
 
 @dataclass(slots=True)
@@ -121,8 +122,10 @@ class PlanningState:
             else:
                 for name, units in amounts.items():
                     left[name] -= units
-                self._payers[view.stage] = lease
-                found.append(_running(view, queue, holding))
+                whole = _running(view, queue, holding)
+                for running in (whole,) if view.slots == 1 else _parts(view, whole):
+                    self._payers[running.workload.workload] = lease
+                    found.append(running)
         idle = holding.idle
         unused = left if idle is None else {name: min(units, idle.get(name, 0)) for name, units in left.items()}
         rest = {(flavor, name): units for name, units in unused.items() if units > 0}
@@ -204,7 +207,7 @@ class PlanningState:
         if _GRAVITY.get(reason, 0) >= _GRAVITY.get(lease.reason, 0):
             lease.reason = reason
         if running.claim:
-            lease.victims.append(running.claim)
+            lease.victims[running.claim] = None
 
     def drain(self, lease: PlannedLease) -> None:
         """Lower the target to nothing."""
@@ -393,6 +396,14 @@ def _running(view: RunningView, queue: str, holding: Holding) -> Running:
         granted_ms=holding.since_ms,
         is_protected=holding.is_protected,
     )
+
+
+def _parts(view: RunningView, whole: Running) -> Iterator[Running]:
+    """Yield the parts of a running stage that its mesh can take back one by one."""
+    parts = parts_of(view.slots)
+    for number, slots in enumerate(parts):
+        amounts = {(view.flavor, name): units for name, units in view.amounts_of(slots).items()}
+        yield whole._replace(workload=whole.workload._replace(workload=f"{view.stage}#{number:02}"), amounts=amounts)
 
 
 def _reason_of(victim: Victim) -> Reason:

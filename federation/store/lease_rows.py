@@ -12,6 +12,7 @@ from federation.tenants import SEPARATOR
 from mesh.core.ids import FlavorName, MeshId, StageId, TenantPath, is_fit_name
 from mesh.core.resources import AMOUNT_MAX, NOTHING, ResourceSet
 from mesh.core.shapes import gang_size
+from mesh.stages.hosting import slots_left
 
 #: Separates a mesh from the incarnation of an earlier session in a holder's name.
 EARLIER = "~"
@@ -193,7 +194,8 @@ def demand_view(mesh: MeshId, field: str, row: str, now_lt: int) -> DemandView:
 
 def running_view(mesh: MeshId, stage: str, row: str) -> RunningView:
     """Parse a row of `RUNNING` in `lua/lib_stage.lua`."""
-    is_cancelled, token, since, created, saved, priority, tenant, flavor, *amounts = row.split(SEPARATOR)
+    is_cancelled, token, since, created, saved, order, tenant, flavor, *amounts = row.split(SEPARATOR)
+    priority, _, slots = order.partition(":")
     return RunningView(
         stage=StageId(stage),
         mesh=mesh,
@@ -206,6 +208,7 @@ def running_view(mesh: MeshId, stage: str, row: str) -> RunningView:
         created_ms=int(created),
         is_leaving=is_cancelled == "1",
         saved_ms=int(saved) if saved else None,
+        slots=int(slots or 1),
     )
 
 
@@ -216,11 +219,40 @@ def _packed_amounts(parts: tuple[str, ...]) -> ResourceSet:
 
 
 def marked_leaving(running: Iterable[RunningView], leases: Iterable[LeaseView]) -> tuple[RunningView, ...]:
-    """Return the running stages; those that a lease of a present session names as victims are leaving."""
-    victims = {token for lease in leases if lease.incarnation is None for token in lease.victims}
-    if not victims:
+    """Return the running stages; those that a lease of a present session names as victims are leaving, or give back slots.
+
+    A lease that has to shrink takes of its victims the slots that it lacks, in the order of its mesh: see `RunningStage` and ADR 0062.
+    """
+    named = {(lease.mesh, lease.tenant, lease.flavor): lease for lease in leases if lease.incarnation is None and lease.victims}
+    if not named:
         return tuple(running)
-    return tuple(replace(stage, is_leaving=True) if stage.token in victims else stage for stage in running)
+    listed = tuple(running)
+    of_leases: dict[tuple[MeshId, TenantPath, FlavorName], list[RunningView]] = {}
+    for stage in listed:
+        if (key := (stage.mesh, stage.tenant, stage.flavor)) in named:
+            of_leases.setdefault(key, []).append(stage)
+    marked = {stage.token: stage for key, stages in of_leases.items() for stage in _victims_in(stages, named[key])}
+    return tuple(marked.get(stage.token, stage) for stage in listed)
+
+
+def _victims_in(stages: Iterable[RunningView], lease: LeaseView) -> Iterable[RunningView]:
+    """Yield the victims of the lease that leave, or that give slots back. A stage of one slot leaves whole."""
+    excess = {name: units - lease.target[name] for name, units in lease.amounts.items() if units > lease.target[name]}
+    shrinks = bool(excess)
+    listed = list(stages)
+    for name in excess:  # Idle quota goes first.
+        excess[name] -= max(0, lease.amounts[name] - sum(stage.amounts[name] for stage in listed))
+    for stage in sorted((stage for stage in listed if stage.token in lease.victims), key=lambda stage: (stage.priority, -stage.token)):
+        if stage.slots == 1 or not shrinks or stage.is_leaving:
+            gives = stage.slots
+        else:
+            slot = stage.amounts_of(1)
+            gives = max((-(-units // slot[name]) for name, units in excess.items() if slot[name]), default=0)
+        if gives > 0:
+            left = slots_left(stage.slots, gives)
+            yield replace(stage, is_leaving=True) if left == 0 else replace(stage, retiring=stage.slots - left)
+            for name, units in stage.amounts_of(stage.slots - left).items():
+                excess[name] = excess.get(name, 0) - units
 
 
 def mesh_view(row: list[bytes | int], record: MeshRecord) -> MeshView:

@@ -62,6 +62,21 @@ class GroupLayers:
 
 #: Most parts in which a host takes the slots of one start or growth; each part comes and goes as a whole.
 PARTS_MAX = 64
+
+
+def parts_of(slots: int) -> list[int]:
+    """Return the slots of each part, in the order in which they are reclaimed; the last one has the rest."""
+    size = max(1, -(-slots // PARTS_MAX))
+    count = max(1, slots // size)
+    return [*([size] * (count - 1)), slots - size * (count - 1)]
+
+
+def slots_left(slots: int, gives: int) -> int:
+    """Return how many slots a stage keeps that gives back this many; none if that would be less than a part."""
+    left = slots - gives
+    return left if left >= -(-slots // PARTS_MAX) else 0
+
+
 #: Any node of the mesh.
 ANYWHERE = Places()
 

@@ -300,7 +300,7 @@ def cut_text(stage: StageView) -> Text:
 
 
 def slots_text(state: str, slots: int, width: int) -> str:
-    """Return the slots of a stage; while it runs, also how many it could use. A running stage gets no more slots."""
+    """Return the slots of a stage; while it runs, also how many it could use."""
     if not slots:
         return ""
     return f"{slots} of {width}" if state == StageState.RUNNING.value and slots < width else str(slots)

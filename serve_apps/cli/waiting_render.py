@@ -79,7 +79,7 @@ def stage_picture(view: StageExplanation, now_ms: int) -> RenderableType:
     facts.add_row("needs", f"{_amounts(view.slot)} to start; {counted(view.nodes, 'node')}")
     slots = slots_in_words(view.state, view.slots, view.width)
     if slots:
-        more = "; a running stage gets no more slots, even if its tenant's quota becomes free" if view.slots < view.width else ""
+        more = "; it grows when room and quota come, after work that waits" if view.slots < view.width else ""
         facts.add_row("has", f"{slots}{more}")
     if view.reason:
         facts.add_row("why", _why(view.reason, view.detail))
@@ -265,8 +265,9 @@ def _victims_table(victim_leases: Sequence[VictimView]) -> RenderableType:
     for one in victim_leases:
         tenant = Text(one.tenant) if one.tenant is not None else Text("another tenant", style="italic")
         because = Text(one.reason, style=_style(one.reason))
-        if one.stages:
-            because.append(f": {', '.join(one.stages)} would stop", style="dim")
+        preempted = ((one.stages, "would stop"), (one.shrinking, "would give slots back"))
+        if ends := ", ".join(f"{', '.join(stages)} {verb}" for stages, verb in preempted if stages):
+            because.append(f": {ends}", style="dim")
         table.add_row(tenant, Text(one.mesh), Text(one.flavor), _amounts(one.amounts), because)
     return Padding(table, (0, 0, 0, 2), expand=False)
 

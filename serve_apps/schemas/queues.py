@@ -28,6 +28,7 @@ class VictimView(View):
     amounts: dict[str, Quantity] = Field(description="Amounts that the lease would lose.")
     reason: str
     stages: list[str] = Field(default=[], description="Stages of the tenant on the mesh that would be preempted.")
+    shrinking: list[str] = Field(default=[], description="Stages of the tenant on the mesh that would give slots back and go on.")
 
 
 class WaitingView(View):

@@ -122,6 +122,7 @@ def victim_view(one: LeaseVictim, within: Within) -> VictimView:
         amounts=quantities(dict(one.amounts.items())),
         reason=one.reason.value,
         stages=list(one.stages) if within(one.tenant) else [],
+        shrinking=list(one.shrinking) if within(one.tenant) else [],
     )
 
 

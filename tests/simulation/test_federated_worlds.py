@@ -119,7 +119,7 @@ def check_values(through: World, spec: dict[str, object], record: RunRecord) -> 
 
 
 def reclaimed(through: World, run: RunId) -> int:
-    return sum(event.kind == "stage" and event.reason is Reason.QUOTA_RECLAIMED for event in through.runs.events(run, 0, 10_000))
+    return sum(event.reason is Reason.QUOTA_RECLAIMED for event in through.runs.events(run, 0, 10_000))
 
 
 def until_borrowed(through: World, units: int) -> None:

@@ -33,6 +33,6 @@ if not mine then
   end
   token = text(next_token())
   keep_token()
-  make_claim(stage, token, lease, amounts, field_of(tenant, flavor), lease_token)
+  make_claim(stage, token, lease, amounts, tonumber(ARGV[11]), field_of(tenant, flavor), lease_token)
 end
 return { 'CLAIMED', token, spec, cancelled, redis.call('HGETALL', INPUTS .. stage) }

@@ -23,8 +23,8 @@ local function why_unpaid(stage, tenant, flavor, lease_token, slots, times)
   return nil, lease, amounts
 end
 
--- Give the queued stage to the session, under this token, without accepted batches.
-local function make_claim(stage, token, lease, amounts, lease_field, lease_token)
+-- Give the queued stage with so many slots to the session, under this token, without accepted batches.
+local function make_claim(stage, token, lease, amounts, slots, lease_field, lease_token)
   local now = text(wall_ms())
   local deadline, created, head = unpack(redis.call('HMGET', STAGE .. stage, 'deadline', 'created', 'head'))
   redis.call('HSET', STAGE .. stage, 'state', 'claimed', 'incarnation', INCARNATION, 'token', token, 'batch', '0',
@@ -32,7 +32,7 @@ local function make_claim(stage, token, lease, amounts, lease_field, lease_token
   if lease then
     local offer = cjson.decode(head)
     local submitted = (offer.created_ms or 0) > 0 and text(offer.created_ms) or created
-    local row = { '0', token, now, submitted, '', text(offer.priority), lease_field }
+    local row = { '0', token, now, submitted, '', text(offer.priority) .. ':' .. text(slots), lease_field }
     for resource, units in pairs(amounts) do
       amounts[resource] = text(units)
       row[#row + 1], row[#row + 2] = resource, amounts[resource]

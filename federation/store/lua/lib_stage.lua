@@ -5,8 +5,8 @@
 -- for all its slots, as JSON with the units as text, because cjson would round numbers.
 --
 -- RUNNING has a row for each claimed stage of a mesh that a lease pays for:
--- '<1 when cancelled, else 0>|<token>|<since>|<created>|<when it last saved a checkpoint, or empty>|<priority>|<tenant>|<flavor>' and
--- then for each resource '|<resource>|<units>'.
+-- '<1 when cancelled, else 0>|<token>|<since>|<created>|<when it last saved a checkpoint, or empty>|<priority>:<slots>|<tenant>|<flavor>' and
+-- then for each resource '|<resource>|<units of all slots>'.
 
 -- Count what a claim uses of its lease: `sign` 1 for a new claim, -1 for an ended one.
 local function count_taken(mesh, lease, takes, sign)
@@ -53,7 +53,8 @@ local function resize_claim(stage, mesh, slots)
     return
   end
   local amounts = {}
-  local parts = { string.match(row, '^' .. string.rep('[^|]*|', 7) .. '[^|]*') }
+  local before, priority, lease_field = string.match(row, '^(' .. string.rep('[^|]*|', 5) .. ')([^|:]*)[^|]*(|[^|]*|[^|]*)')
+  local parts = { before .. priority .. ':' .. text(slots) .. lease_field }
   for resource, units in pairs(cjson.decode(head).slot) do
     amounts[resource] = text(slots * units)
     parts[#parts + 1], parts[#parts + 2] = resource, amounts[resource]

@@ -36,14 +36,14 @@ local function stands(stage, token, tenant, flavor, lease_token, digest, is_whol
     return GONE
   end
   if has_ended then
-    make_claim(stage, token, nil, {}, field_of(tenant, flavor), '0')
+    make_claim(stage, token, nil, {}, 0, field_of(tenant, flavor), '0')
     return 0
   end
   local why, lease, amounts = why_unpaid(stage, tenant, flavor, lease_token, slots, tonumber(ARGV[6]))
   if why then
     return GONE
   end
-  make_claim(stage, token, lease, amounts, field_of(tenant, flavor), lease_token)
+  make_claim(stage, token, lease, amounts, slots, field_of(tenant, flavor), lease_token)
   return 0
 end
 

@@ -156,6 +156,7 @@ class MemoryStore(MemoryLedger):
                         created_ms=record.head.created_ms or record.created_ms,
                         is_leaving=record.cancelled,
                         saved_ms=record.saved_ms,
+                        slots=record.slots,
                     )
 
     def _lose_stages(self, session_row: SessionRow, reason: Reason = Reason.LEASE_EXPIRED) -> tuple[StageId, ...]:

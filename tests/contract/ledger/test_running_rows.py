@@ -1,7 +1,7 @@
 """Contract of the snapshot's running stages: they are the claims that leases pay for."""
 
 import pytest
-from two_teams import A100, LAB, ONE_GPU, ask, gpu, record
+from two_teams import A100, LAB, ONE_GPU, ask, gpu, record, target_update
 
 from federation.dispatch import HeldClaim, digest_of
 from federation.errors import TooManyClaims
@@ -53,6 +53,7 @@ def test_snapshot_has_a_claimed_stage_with_all_its_slots(store, west):
         token=claim.token,
         since_ms=row.since_ms,
         created_ms=row.created_ms,
+        slots=3,
     )
     assert before <= row.created_ms
     assert row.created_ms + 5_000 <= row.since_ms <= snapshot.at_ms - 7_000
@@ -83,11 +84,36 @@ def test_snapshot_has_the_slots_that_a_stage_last_reported(store, west):
     claim = run(store, west, slots=2)
     store.queue.report(claim, 1, (StageResized(stage=ONE, slots=5), StageResized(stage=ONE, slots=3)))
     before = store.ledger.snapshot().running[0]
-    assert (before.amounts, before.token, before.priority) == (gpu(3), claim.token, 0)
+    assert (before.amounts, before.slots, before.token, before.priority) == (gpu(3), 3, claim.token, 0)
     store.queue.report(claim, 2, (checkpoint(1), StageResized(stage=ONE, slots=1)))
     after = store.ledger.snapshot().running[0]
-    assert after.amounts == gpu(1)
+    assert (after.amounts, after.slots, after.priority) == (gpu(1), 1, 0)
     assert after.saved_ms is not None
+
+
+@pytest.mark.every_form
+def test_victims_of_a_shrinking_lease_give_slots_back(store, west):
+    wide, single = run(store, west, slots=4), run(store, west, TWO)
+    ask(west, 1)
+
+    def marked():
+        return {row.stage: (row.is_leaving, row.retiring) for row in store.ledger.snapshot().running}
+
+    target_update(store.ledger, (west.record.mesh, LAB, 4), wait_ms=0, victims=(wide.token,))
+    assert marked() == {ONE: (False, 1), TWO: (False, 0)}  # The idle unit of the lease goes first.
+    store.queue.report(wide, 1, (StageResized(stage=ONE, slots=3),))
+    assert marked() == {ONE: (False, 0), TWO: (False, 0)}
+    target_update(store.ledger, (west.record.mesh, LAB, 1), wait_ms=0, victims=(wide.token, single.token))
+    assert marked() == {ONE: (False, 2), TWO: (True, 0)}
+    target_update(store.ledger, (west.record.mesh, LAB, 0), wait_ms=0, victims=(wide.token, single.token))
+    assert marked() == {ONE: (True, 0), TWO: (True, 0)}
+
+
+@pytest.mark.every_form
+def test_victims_for_their_own_tenant_stop_whole(store, west):
+    wide = run(store, west, slots=4)
+    target_update(store.ledger, (west.record.mesh, LAB, 4), victims=(wide.token,))
+    assert [(row.is_leaving, row.retiring) for row in store.ledger.snapshot().running] == [(True, 0)]
 
 
 def test_a_shrunk_stage_leaves_its_lease_to_others(store, west):

@@ -69,7 +69,7 @@ def on_gpu(name, tenant, reason=Reason.QUOTA_EXHAUSTED):
 
 
 def _row(one, number):
-    about = {"flavor": STD, "amounts": one.slot.times(one.slots), "priority": one.priority, "is_leaving": False}
+    about = {"flavor": STD, "amounts": one.slot.times(one.slots), "priority": one.priority, "slots": one.slots}
     times = {"since_ms": one.started_ms, "created_ms": one.started_ms}
     return RunningView(stage=one.stage, mesh=one.mesh, tenant=one.tenant, token=number, **about, **times)
 

@@ -262,6 +262,21 @@ def test_several_levers_are_all_needed_and_one_is_not_marked():
         assert "not known yet" in text
 
 
+def test_explained_victims_stop_or_give_slots_back():
+    about = {"user": "", "detail": "", "reason": None, "why_here": "", "nodes": 4, "slot": {}, "position": 1, "tenant_position": 1}
+    victim = {"mesh": "west", "tenant": "acme/batch", "flavor": "standard", "amounts": {}, "reason": "QUOTA_RECLAIMED"}
+    of = {"stage": "night.1", "run": "night", "tenant": "acme", "mesh": "east", "state": "QUEUED"}
+    for stages, shrinking, words in ((["a.1"], [], "a.1 would stop"), ([], ["b.1"], "b.1 would give slots back")):
+        view = StageExplanation(**about, **of, victims=[{**victim, "stages": stages, "shrinking": shrinking}])
+        assert f"QUOTA_RECLAIMED: {words}" in text_of(stage_picture(view, NOW_MS))
+
+
+def test_a_running_stage_is_told_to_grow():
+    about = {"user": "", "detail": "", "reason": None, "why_here": "", "nodes": 4, "slot": {}, "slots": 1, "width": 2}
+    view = StageExplanation(**about, stage="night.1", run="night", tenant="acme", mesh="east", state="RUNNING")
+    assert "it grows when room and quota come" in text_of(stage_picture(view, NOW_MS))
+
+
 def test_a_run_shows_progress_and_checkpoints():
     checkpoint = CheckpointView(attempt=1, number=3, saved_ms=NOW_MS - 2_000, size_bytes=10)
     progress = [
