@@ -16,6 +16,7 @@ from federation.errors import LedgerRecovering, PlannerSuperseded, QuotaExceeded
 from federation.leases import CONTESTED_MS, ROWS_MAX, VICTIMS_MAX, LeaseLedger, TargetUpdate
 from federation.planning.planner import plan
 from federation.planning.planner_inputs import demands_of, holdings_of, running_by_lease
+from federation.planning.settled_plan import SettledPlan
 from federation.planning.values import Plan, Target
 from federation.quota.forest import QuotaForest
 from federation.quota.past_use import NO_PAST, PastUse, load_of
@@ -114,6 +115,7 @@ class PlannerLoop:
         self._tenant_policies = tenant_policies
         self._history: UsageHistory | None = None  #: Present if past use counts.
         self._forest: tuple[TenantTree, PoliciesInForce, QuotaForest] | None = None  #: The forest with its sources.
+        self._settled: SettledPlan | None = None  #: The last plan, if it changed nothing.
         self._token: int | None = None  #: Token of the election, if this root led at the last tick.
 
     def tick(self, seen: FederationSnapshot | None = None) -> Plan | None:
@@ -180,8 +182,10 @@ class PlannerLoop:
         return self._history.let_pass(snapshot, forest, half_life_ms)
 
     def _plan(self, snapshot: FederationSnapshot, in_force: PoliciesInForce, past: PastUse) -> Plan:
+        if self._settled is not None and self._settled.holds(snapshot, in_force):
+            return self._settled.plan
         tenant_policies, running = in_force.merged(), running_by_lease(snapshot)
-        return plan(
+        answer = plan(
             self._forest_of(snapshot, in_force),
             holdings_of(snapshot, running),
             demands_of(snapshot, running),
@@ -190,6 +194,8 @@ class PlannerLoop:
             settings=tenant_policies.settings,
             past=past,
         )
+        self._settled = SettledPlan.of(answer, snapshot, in_force)
+        return answer
 
     def _forest_of(self, snapshot: FederationSnapshot, in_force: PoliciesInForce) -> QuotaForest:
         if self._forest is None or not self._forest[0].covers(snapshot.tree) or self._forest[1] is not in_force:
