@@ -17,6 +17,7 @@ from rich.console import Console, RenderableType
 
 from benchmarks import (
     acquire_granted,
+    arrays,
     compiling,
     control_path,
     core_decisions,
@@ -46,6 +47,7 @@ from benchmarks.mesh_bed import MeshBed, open_mesh_bed
 ON_THE_BED: dict[str, tuple[Callable[[Bed, int], Result], int]] = {
     "fan_out": (fan_out.measure, 9),
     "chain": (fan_out.measure_chain, 9),
+    "array": (arrays.measure, 5),
     "one_node": (one_node.measure, 100),
     "after_pause": (one_node.measure_after_pause, 7),
     "acquire_granted": (acquire_granted.measure_direct, 300),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import pickle
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ from dag.spec.checks import LITERAL_BYTES_MAX
 from dag.spec.forms import CONTAINER_BYTES, escaped, key_bytes, scalar_bytes, sha256_of
 from dag.spec.strict_json import is_writable
 from mesh.stages.arrays import EACH, REDUCE, SLICES, slices
+from mesh.stages.call_shapes import PLAIN
 from mesh.stages.spec import ArgumentForm
 
 #: Limit on all pickled bytes of one submission, as base64: the root's limit (16 MiB) less room for the graph itself.
@@ -82,8 +84,17 @@ class FormWriter:
             return {key: escaped(items), **rest}
         count = len(items)
         parts = usual_parts({key: None, **rest}, count)
-        pieces = [{"$blob": self._blob(piece, place, words, partial(_not_pickled, words))} for piece in slices(items, parts)]
+        pieces = [{"$blob": self._piece(piece, place, words)} for piece in slices(items, parts)]
         return {key: {SLICES: pieces, "of": count}, **rest}
+
+    def _piece(self, piece: Any, place: str, words: str) -> str:
+        """Return the hash of a piece of a list. Pickling plain values needs no look at code, and so a tenth of the time."""
+        if type(piece) is not range and not PLAIN.issuperset(map(type, piece)):
+            return self._blob(piece, place, words, partial(_not_pickled, words))
+        data = pickle.dumps(piece, protocol=5)
+        sha256 = sha256_of(data)
+        self._keep(sha256, data, words)
+        return sha256
 
     def _form(self, value: Any, place: str, words: str, depth: int) -> ArgumentForm:
         self._parts += 1
