@@ -28,7 +28,7 @@ from mesh.ray.cluster.own_cluster import OwnCluster
 from serve_apps.standalone.stack import Stack
 from serve_apps.standalone.stack_folder import StackFolder
 
-pytestmark = [pytest.mark.ray, pytest.mark.faults, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(900)]
 
 RUN, NODE = RunId("long-night"), NodeId("long")
 LOSSES_MAX = 3
