@@ -22,7 +22,7 @@ import ray
 from mesh.core.ids import MeshId
 from mesh.ray.cluster.process import start_mark
 from mesh.ray.stage_runner import node_guards
-from mesh.ray.stage_runner.node_guards import NodeGuards
+from mesh.ray.stage_runner.node_guards import NodeGuards, SingleProcess
 from mesh.ray.worker.watch_folder import enlist, register, socket_of, watch_folder, workers_of
 
 LIMIT_S = 90.0
@@ -320,3 +320,17 @@ def test_a_killed_watchdog_and_a_dead_guard_are_replaced(ray_driver: Any) -> Non
     assert the_watchdog_of(folder) == second
     ray.get(agent.leave.remote(1))
     eventually(lambda: not watchdogs_of(folder))
+
+
+def test_a_second_process_starts_only_after_the_first(tmp_path: Path) -> None:
+    started, gate = tmp_path / "started", tmp_path / "gate"
+    os.mkfifo(gate)
+    process = SingleProcess(("/bin/sh", "-c", f"echo $$ >> {started}; read line < {gate}"))
+    for _ in range(3):
+        process.ensure()
+    (first,) = eventually(lambda: started.exists() and started.read_text().split())
+    gate.write_text("end\n")
+    eventually(lambda: not psutil.pid_exists(int(first)))
+    process.ensure()
+    assert eventually(lambda: started.read_text().split()[1:]) != [first]
+    gate.write_text("end\n")

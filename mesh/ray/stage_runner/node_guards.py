@@ -107,6 +107,32 @@ class NodeCache:
             asked.set_exception(away)
 
 
+class SingleProcess:
+    """Process in a session of its own that outlives this one, and is started again only when it has ended.
+
+    It may take long to answer on a busy machine. One more with each call would make all of them slower.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+        self._last: psutil.Process | None = None
+
+    def ensure(self) -> None:
+        """Start the process unless it lives."""
+        if self._last is not None and self._lives(self._last):
+            return
+        # Ray kills the children of a worker that ends. A grandchild whose parent has ended at once is not among them.
+        script = ["/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 & echo $!', "sh", *self._command]
+        started = subprocess.run(script, start_new_session=True, check=True, capture_output=True, text=True)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self._last = psutil.Process(int(started.stdout))
+
+    def _lives(self, process: psutil.Process) -> bool:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return False
+
+
 class NodeGuard:
     """Actor on the node that it guards."""
 
@@ -114,6 +140,7 @@ class NodeGuard:
         self._folder = watch_folder(mesh)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._called_s = time.monotonic()
+        self._watchdog = SingleProcess((sys.executable, "-m", "mesh.ray.stage_runner.watchdog", str(self._folder), str(_raylet_pid())))
         threading.Thread(target=self._end_when_lonely, name="lonely", daemon=True).start()
         with contextlib.suppress(OSError):  # A slow watchdog is asked again with the next renewal.
             self.read_clock()
@@ -134,11 +161,9 @@ class NodeGuard:
 
     def _start(self) -> int:
         """Start a watchdog and wait for its answer. Repeat: a new watchdog ends at once while an earlier one has not quite ended."""
-        watchdog = [sys.executable, "-m", "mesh.ray.stage_runner.watchdog", str(self._folder), str(_raylet_pid())]
         given_up_s = time.monotonic() + START_S
         while True:
-            # Ray kills the children of a worker that ends. A grandchild whose parent has ended at once is not among them.
-            subprocess.run(["/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh", *watchdog], start_new_session=True, check=True)
+            self._watchdog.ensure()
             try:
                 return self._await(min(START_S / 3, given_up_s - time.monotonic()))
             except OSError:
