@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dag.client.arrays import gather, map, reduce, starmap  # noqa: A004  used as `dag.map`
+    from dag.client.control_flow import after, cond, sleep, wait_signal
     from dag.client.graph_functions import GraphFunction, graph
     from dag.client.placeholders import Param, Part, param
     from dag.client.tasks import Node, Options, Task, bind, gang, task
@@ -40,14 +41,15 @@ if TYPE_CHECKING:
 
 # fmt: off
 __all__ = [
-    "Client", "GraphFunction", "Node", "Options", "Param", "Part", "Run", "Task", "bind", "connect", "gang", "gather", "get_run",
-    "graph", "map", "param", "reduce", "resume", "starmap", "submit", "task",
+    "Client", "GraphFunction", "Node", "Options", "Param", "Part", "Run", "Task", "after", "bind", "cond", "connect", "gang", "gather",
+    "get_run", "graph", "map", "param", "reduce", "resume", "sleep", "starmap", "submit", "task", "wait_signal",
 ]
 # fmt: on
 
 #: Module to the names that it defines.
 _HOMES = {
     "dag.client.arrays": ("gather", "map", "reduce", "starmap"),
+    "dag.client.control_flow": ("after", "cond", "sleep", "wait_signal"),
     "dag.client.graph_functions": ("GraphFunction", "graph"),
     "dag.client.placeholders": ("Param", "Part", "param"),
     "dag.client.tasks": ("Node", "Options", "Task", "bind", "gang", "task"),

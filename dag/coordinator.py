@@ -25,6 +25,7 @@ from dag.run.events import (
     MeshClosed,
     MeshGone,
     NodesPlaced,
+    SignalSent,
     StagesMoved,
     StartsAllowed,
     TimersDue,
@@ -415,6 +416,8 @@ class Coordinator:
             kept = self._get(run)
             if kept is None:
                 return
+            if not pending and self._is_due(kept):
+                pending = [TimersDue()]
             if not pending and not kept.unplaced(self._clock.wall_ms()):
                 break
             if not pending:
@@ -581,6 +584,8 @@ def _events_of(entry: InboxEntry) -> list[RunInput]:
         return messages
     if entry.kind == "cancel":
         return [CancelRequested(detail=entry.body.decode())]
+    if entry.kind == "signal":
+        return [decode(SignalSent, entry.body)]
     return []
 
 

@@ -15,6 +15,8 @@ DagError
 ├── UnknownRun             no such run, or not this tenant's
 │   ├── UnknownStage       the run has no such stage
 │   └── UnknownArray       the run has no such array
+├── UnknownSignal          no node of the run waits for the signal
+├── SignalConflict         the signal was sent with another value, or nothing waits for it any more
 ├── RunFailed              the run failed; carries the root failures, the user's exception is `__cause__`
 ├── RunCancelled           the run was cancelled, so it has no result
 ├── ResultTimeout          the run did not end in the time given
@@ -104,6 +106,14 @@ class UnknownStage(UnknownRun):
 
 class UnknownArray(UnknownRun):
     """The run has no such node, or its function is not called for each element of a list."""
+
+
+class UnknownSignal(DagError):
+    """No node of the run waits for a signal of this name, now or later."""
+
+
+class SignalConflict(DagError):
+    """The signal was sent with another value before, or the nodes that waited for it have ended."""
 
 
 class RunFailed(DagError):

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from dag.client.array_source import ArraySource
+from dag.client.control_flow import RootFunction
 from dag.client.from_ray import foreign
 from dag.client.graph_functions import GraphFunction
 from dag.client.params import values_of
@@ -21,6 +22,7 @@ from dag.client.writing import PARTS_MAX, FormWriter, is_exact_scalar, nodes_in
 from dag.errors import CycleError, GraphTypeError, NotSerializable, SpecError
 from dag.spec.checks import LITERAL_BYTES_MAX
 from dag.spec.columns import ColumnsBuilder, GraphColumns
+from dag.spec.control import with_gates
 from dag.spec.forms import scalar_bytes
 from dag.spec.graph import circle_in_words
 from dag.spec.strict_json import pointer
@@ -94,7 +96,7 @@ def compile_columns(
     }
     return GraphColumns(
         head={key: value for key, value in head.items() if value not in (None, {})},
-        calls=compiler.built.calls(),
+        calls=with_gates(compiler.built.calls()),
         options=compiler.options_table(),
         blobs=compiler.writer.blobs,
     )
@@ -259,7 +261,9 @@ class _Compiler:
     def _meet(self, node: Node, own: str) -> tuple[int, int, str]:
         """Return the places of function and options in their tables, and the name, at the first node of its kind."""
         settings, function = node.settings, self._functions.get(id(node.function))
-        if function is None:
+        if isinstance(node.function, RootFunction):
+            function = self.built.function_at(node.function.wire)
+        elif function is None:
             sha256 = self.writer.function(node.function, f"{pointer('/nodes', own)}/function")
             function = self._functions[id(node.function)] = self.built.function_at(f"blob:{sha256}")
         self._note_env(settings.runtime_env, own)

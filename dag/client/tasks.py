@@ -81,7 +81,8 @@ class Options:
     name: str | None = None  #: Prefix of the node's id; None: the function's name.
     retries: int = 0  #: Further attempts after an error of the function itself. Lost meshes count separately.
     priority: int = 0  #: Higher goes first in the queue of a mesh.
-    after: tuple[Node, ...] = ()  #: Nodes that must succeed first; their values are not passed.
+    after: tuple[Node, ...] = ()  #: Nodes that must end first, as `when` says; their values are not passed.
+    when: str = "success"  #: `success`: all in `after` have succeeded; `failure`: one has failed; `always`: all have ended.
     label_selector: Mapping[str, str] = field(default_factory=dict)  #: Ray node labels.
     runtime_env: Mapping[str, Any] = field(
         default_factory=dict

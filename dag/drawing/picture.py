@@ -27,6 +27,7 @@ class GraphNode:
     started_ms: int = 0
     finished_ms: int = 0
     elements: int = 0  #: Number of elements of an array; 0: it is none, or has none, or their number is not known yet.
+    control: str = ""  #: `cond`, `sleep` or `wait_signal` if the root does the node itself.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,7 @@ class Box:
     stage: str
     states: tuple[tuple[str, int], ...]  #: Number of nodes by state, the most first.
     count: int = 1
+    control: str = ""  #: As for its nodes.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,4 +129,5 @@ def _box(box: str, nodes: Sequence[GraphNode], level: int) -> Box:
         stage=first.stage if len(stages) == 1 else "",
         states=tuple(Counter(one.state for one in nodes if one.state).most_common()),
         count=len(nodes),
+        control=first.control if len({one.control for one in nodes}) == 1 else "",
     )

@@ -9,11 +9,16 @@ from mesh.core.counting import counted
 #: Columns of the bars of a timeline.
 WIDTH = 72
 _NAME_WIDTH = 14
+#: Signs of what the root does itself.
+_SIGNS = {"cond": "◇ ", "sleep": "◷ ", "wait_signal": "✉ "}
+#: Brackets of a box in Mermaid: a rhombus decides, the others have round ends.
+_SHAPES = {"cond": ("{", "}"), "sleep": ("([", "])"), "wait_signal": ("([", "])")}
 
 
 def words_of(box: Box) -> str:
     """Return what a box says: its label, the number of its nodes, and their states."""
     label = f"{box.count:,} {box.label}" if box.count > 1 else box.label
+    label = f"{_SIGNS.get(box.control, '')}{label}"
     states = ", ".join(state if count == box.count else f"{state} {count:,}" for state, count in box.states)
     return f"{label} ({states})" if states else label
 
@@ -28,7 +33,8 @@ def mermaid(picture: Picture) -> str:
         lines += [f'    subgraph mesh_{picture.meshes.index(mesh)}["{_quoted(mesh)}"]'] if mesh else []
         for box in boxes:
             stage = f"<br/>{_quoted(box.stage)}" if box.stage else ""
-            lines.append(f'    {indent}{numbers[box.id]}["{_quoted(words_of(box))}{stage}"]')
+            begin, end = _SHAPES.get(box.control, ("[", "]"))
+            lines.append(f'    {indent}{numbers[box.id]}{begin}"{_quoted(words_of(box))}{stage}"{end}')
         lines += ["    end"] if mesh else []
     for source, target, count in picture.arrows:
         label = f"|{count:,}|" if count > 1 else ""

@@ -17,11 +17,11 @@ The run as values:
 The steps:
 
     machine         events in, decisions out; the only writer of a run
-    state_writer    checks, counts and records every transition
+    state_writer    checks, counts and records every transition; sends each input to a stage once
     run_status      questions about a run; changes nothing
+    control         decides branches, cleanup, sleeps and signals
     placing         makes stages of the answers of routing
     stage_dispatch  chooses the stages to send now
-    deliveries      sends each input to a stage once
     reports         handles the messages of meshes
     attempts        retries a failed or lost node, or fails it
     timers          times at which a node needs a step

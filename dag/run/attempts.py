@@ -56,7 +56,7 @@ class Attempts:
         is_of_the_end = self._run_status.is_ending() or failure.reason is Reason.CANCELLED_BY_USER
         if is_of_the_end and self._completion.drop_if_stopping([node]):
             return
-        if self._run_status.is_stopping():
+        if self._run_status.is_stopping() and not self._run_status.survives(node.node):
             self._completion.fail_for_good(node, failure)
         elif failure.reason is Reason.VALUE_LOST or failure.reason in PREEMPTED_COUNT:
             self.lose(node, failure.reason, failure.message)

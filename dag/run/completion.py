@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dag.run.dead_letters import MESSAGE_CHARS_MAX, DeadLetter
-from dag.run.deliveries import Deliveries
 from dag.run.node_table import NodeRecord
 from dag.run.run_status import SENT, RunStatus
 from dag.run.runs import CancelStage, ForgetRun
-from dag.run.state_writer import StateWriter
-from dag.run.states import NODE_ENDS, NodeState, RunState, StageState
+from dag.run.state_writer import Deliveries, StateWriter
+from dag.run.states import NODE_ENDS, OPEN, NodeState, RunState, StageState
+from dag.spec.control import NULL_BYTES
 from dag.spec.plans import blobs_named_in
 from mesh.core.ids import NodeId
 from mesh.core.reasons import Reason
+from mesh.core.values import json_value
 from mesh.stages.arrays import array_of
 from mesh.stages.messages import Failure
+
+#: The value of a sleep, and of a cond without a branch to take.
+NULL = json_value(NULL_BYTES)
 
 
 class Completion:
@@ -29,8 +33,9 @@ class Completion:
         self._resume_window_ms = resume_window_ms
 
     def cancel(self, detail: str) -> None:
-        """Cancel the run on the user's request."""
+        """Cancel the run on the user's request. Cleanup goes on; a second request cancels it too."""
         if self._record.state is RunState.CANCELLING:
+            self._cancel_cleanup()
             return
         self._record.reason, self._record.detail = Reason.CANCELLED_BY_USER, detail
         if self._record.state is RunState.RUNNING:
@@ -45,6 +50,13 @@ class Completion:
         self._record.reason, self._record.detail = Reason.RUN_DEADLINE_EXCEEDED, detail
         self._stop_stages()
         self._drop_unsent(NodeState.SKIPPED, Reason.RUN_DEADLINE_EXCEEDED, ())
+
+    def _cancel_cleanup(self) -> None:
+        for stage in self._record.stages.values():
+            if stage.state in SENT and self._run_status.is_cleanup(stage):
+                self._writer.decide(CancelStage(stage=stage.stage))
+        cleanup = [node for node in self._record.nodes.among(*OPEN) if self._run_status.survives(node.node)]
+        self._drop(cleanup, NodeState.CANCELLED, Reason.CANCELLED_BY_USER, ())
 
     def fail_for_good(self, node: NodeRecord, failure: Failure) -> None:
         """Fail the node without a retry: record a dead letter and skip the dependents."""
@@ -67,32 +79,50 @@ class Completion:
             )
         )
         self._writer.node(node, NodeState.FAILED, failure.reason, failure.message)
-        self._skip_readers(node)
+        self._skip_readers(node, Reason.UPSTREAM_FAILED, (node.node,))
         if self._run_status.fails_fast:
             self._stop_stages()
             self._drop_unsent(NodeState.SKIPPED, Reason.UPSTREAM_FAILED, (node.node,))
 
-    def _skip_readers(self, failed: NodeRecord) -> None:
-        """Skip everything downstream of a failed node, and withhold the missing inputs from stages that wait for them."""
+    def skip(self, node: NodeRecord, reason: Reason, roots: tuple[NodeId, ...], state: NodeState = NodeState.SKIPPED) -> None:
+        """End a node that will not run, and everything downstream of it.
+
+        Args:
+            roots: The failed nodes that cause it.
+            state: SKIPPED or CANCELLED.
+        """
+        self._drop([node], state, reason, roots)
+        self._skip_readers(node, reason, roots, state)
+
+    def _skip_readers(self, failed: NodeRecord, reason: Reason, roots: tuple[NodeId, ...], state: NodeState = NodeState.SKIPPED) -> None:
+        """Skip everything downstream of a node without a value, and withhold the missing inputs from stages that wait for them.
+
+        Nodes that need not share the fate of their needs are left to `dag.run.control`.
+        """
         pending = [failed.node]
         seen = {failed.node}
+        judges = self._run_status.control.judges
         while pending:
             source = pending.pop()
             source_stage = self._record.nodes[source].stage
             for reader in self._run_status.edges.followers[source]:
                 kept = self._record.nodes[reader]
-                if kept.state is NodeState.SKIPPED:
-                    kept.roots = tuple(dict.fromkeys((*kept.roots, failed.node)))
+                if kept.state is NodeState.SKIPPED and (not judges(reader) or kept.roots):
+                    kept.roots = tuple(dict.fromkeys((*kept.roots, *roots)))
+                elif judges(reader):
+                    continue
                 elif kept.state not in NODE_ENDS:
                     if kept.stage is not None and kept.stage != source_stage and kept.state is NodeState.ASSIGNED:
                         self._deliveries.withhold(self._record.stages[kept.stage], source)
-                    self._drop([kept], NodeState.SKIPPED, Reason.UPSTREAM_FAILED, (failed.node,))
+                    self._drop([kept], state, reason, roots)
                 if reader not in seen:
                     seen.add(reader)
                     pending.append(reader)
 
     def drop_if_stopping(self, nodes: list[NodeRecord]) -> bool:
-        """End nodes that came back from a mesh while the run stops. Return False, and do nothing, if the run goes on."""
+        """End nodes that came back from a mesh while the run stops. Return False, and do nothing, if the run goes on, or these do."""
+        if nodes and self._run_status.survives(nodes[0].node):
+            return False
         if self._record.state is RunState.CANCELLING:
             self._drop(nodes, NodeState.CANCELLED, Reason.CANCELLED_BY_USER, ())
             return True
@@ -106,13 +136,18 @@ class Completion:
 
     def _stop_stages(self) -> None:
         for stage in self._record.stages.values():
+            if self._run_status.is_cleanup(stage) and self._record.state is not RunState.PENDING:
+                continue
             if stage.state in SENT:
                 self._writer.decide(CancelStage(stage=stage.stage))
             elif stage.state is StageState.PLANNED:
                 self._writer.stage(stage, StageState.ENDED)
 
     def _drop_unsent(self, state: NodeState, reason: Reason, roots: tuple[NodeId, ...]) -> None:
-        self._drop(self._record.nodes.among(NodeState.WAITING, NodeState.BLOCKED), state, reason, roots)
+        unsent = self._record.nodes.among(NodeState.WAITING, NodeState.BLOCKED)
+        if self._record.state is not RunState.PENDING:
+            unsent = [node for node in unsent if not self._run_status.survives(node.node)]
+        self._drop(unsent, state, reason, roots)
 
     def _drop(self, nodes: Iterable[NodeRecord], state: NodeState, reason: Reason, roots: tuple[NodeId, ...]) -> None:
         for node in nodes:
@@ -157,11 +192,15 @@ class Completion:
         pickled = [kept.failure.pickled for kept in nodes.rare.values() if kept.failure is not None]
         kept_values = [stored[node] for node in outputs] + [value for value in pickled if value is not None]
         code = frozenset() if self._record.state is RunState.SUCCEEDED else blobs_named_in(self._run_status.plans)
+        if code and self._run_status.control.controls:
+            code |= {NULL.sha256}
         self._record.forgotten = True
         self._writer.decide(
             ForgetRun(
                 meshes=tuple(sorted({stage.mesh for stage in self._record.stages.values()})),
-                uris=tuple(sorted(value.uri for node, value in stored.items() if value.uri is not None and node not in outputs)),
+                uris=tuple(
+                    sorted({value.uri for value in stored.values() if value.uri is not None} - {value.uri for value in kept_values})
+                ),
                 keep=tuple(sorted({value.sha256 for value in kept_values} | code)),
             )
         )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from mesh.core.ids import MeshId, NodeId, StageId
 from mesh.core.reasons import Reason
+from mesh.core.values import StoredValue
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
 
 
@@ -39,6 +40,14 @@ class CancelRequested:
     """A user has cancelled the run."""
 
     detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalSent:
+    """A signal has come for the nodes that wait for it, now or later. The first one of a name counts."""
+
+    name: str
+    value: StoredValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,10 @@ from collections.abc import Iterable
 
 from dag.run.attempts import Attempts
 from dag.run.completion import Completion
-from dag.run.deliveries import Deliveries
 from dag.run.node_table import NodeRecord
 from dag.run.run_status import RunStatus
 from dag.run.runs import StageRecord
-from dag.run.state_writer import PREEMPTED_COUNT, StateWriter
+from dag.run.state_writer import PREEMPTED_COUNT, Deliveries, StateWriter
 from dag.run.states import NodeState
 from mesh.core.ids import NodeId
 from mesh.core.reasons import Reason
@@ -36,7 +35,7 @@ class Losses:
         """
         self._writer.cut_stage(stage, reason)
         left = self._run_status.left(stage)
-        if self._completion.drop_if_stopping(left):
+        if left and self._completion.drop_if_stopping(left):
             return
         nodes = self._record.nodes
         held = (
@@ -47,7 +46,8 @@ class Losses:
         for node in left:
             if self._run_status.is_left(stage, node.node):  # A recall of an earlier node may have taken it out of the stage.
                 self._lose_with_stage(node, stage, reason)
-            if self._completion.drop_if_stopping([other for other in left if self._run_status.is_left(stage, other.node)]):
+            others = [other for other in left if self._run_status.is_left(stage, other.node)]
+            if others and self._completion.drop_if_stopping(others):
                 return  # The node reached its limit of losses, and the run stops.
         self.lose_values(held, reason if reason in PREEMPTED_COUNT else Reason.VALUE_LOST, with_inputs=True)
 
@@ -87,6 +87,8 @@ class Losses:
             with_inputs: The holder is gone, so the inputs that it held are lost too.
         """
         pending = list(nodes)
+        if self._run_status.is_winding_down():
+            self._give_up(pending)
         while pending and not self._run_status.is_winding_down():
             kept = self._record.nodes[pending.pop()]
             if not self._run_status.has_succeeded(kept.node) or kept.stored is not None or not self._run_status.is_needed(kept.node):
@@ -96,3 +98,15 @@ class Losses:
             if with_inputs:
                 needed = (self._record.nodes[need] for need in self._run_status.plans[kept.node].task.inputs)
                 pending.extend(need.node for need in needed if need.stored is None and (need.mesh, need.incarnation) == holder)
+
+    def _give_up(self, nodes: Iterable[NodeId]) -> None:
+        """Skip the cleanup that reads lost values: while the run stops, nothing is computed again."""
+        for node in nodes if self._run_status.control.cleanup else ():
+            kept = self._record.nodes[node]
+            if not self._run_status.has_succeeded(node) or kept.stored is not None:
+                continue
+            for reader in map(self._record.nodes.__getitem__, self._run_status.edges.readers[node]):
+                if reader.state in (NodeState.WAITING, NodeState.BLOCKED, NodeState.ASSIGNED):
+                    if reader.stage is not None and reader.state is NodeState.ASSIGNED:
+                        self._deliveries.withhold(self._record.stages[reader.stage], node)
+                    self._completion.skip(reader, Reason.VALUE_LOST, ())

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 
 from dag.run.attempts import Attempts
 from dag.run.completion import Completion
-from dag.run.deliveries import Deliveries
+from dag.run.control import ControlFlow
 from dag.run.events import (
     CancelRequested,
     ForgetDue,
@@ -27,6 +27,7 @@ from dag.run.events import (
     MeshGone,
     NodesPlaced,
     ResumeRequested,
+    SignalSent,
     StagesMoved,
     StartsAllowed,
     TimersDue,
@@ -42,7 +43,7 @@ from dag.run.retrying import RETRY_RULES, RetryRules
 from dag.run.run_status import NOT_BEGUN, RunStatus
 from dag.run.runs import Decision, RunChange, RunRecord, SendAgain, StageRecord
 from dag.run.stage_dispatch import StageDispatch
-from dag.run.state_writer import StateWriter
+from dag.run.state_writer import Deliveries, StateWriter
 from dag.run.states import RUN_ENDS, NodeState, RunState, StageState
 from dag.run.timeouts import Timeouts
 from dag.run.timers import Timers
@@ -56,6 +57,7 @@ RunInput = (
     StageMessage
     | NodesPlaced
     | CancelRequested
+    | SignalSent
     | MeshGone
     | MeshClosed
     | StagesMoved
@@ -106,7 +108,8 @@ class RunMachine:
         losses = Losses(run_status, writer, deliveries, completion, attempts)
         self._withdrawals = withdrawals = Withdrawals(run_status, writer, recalls, completion)
         self._timeouts = Timeouts(run_status, writer, timers, recalls, completion, withdrawals, deadline_ms=deadline_ms)
-        self._placing = Placing(run_status, writer)
+        self._control = ControlFlow(run_status, writer, completion, deliveries, timers)
+        self._placing = Placing(run_status, writer, self._control)
         self._dispatch = StageDispatch(run_status, writer, deliveries, losses, runtime_env=runtime_env, deadline_ms=stage_deadline_ms)
         self._reports = Reports(run_status, writer, deliveries, recalls, completion, attempts, losses)
         self._allowed = _ANY_NUMBER  #: Limit of the present step.
@@ -132,6 +135,7 @@ class RunMachine:
             self._take(event)
         if self.record.state not in RUN_ENDS:
             self._take_timers()
+            self._control.settle()
         if self.record.state not in RUN_ENDS:
             self._recalls.close_gaps()
             self._dispatch.send_what_can_start(self._allowed)
@@ -154,11 +158,15 @@ class RunMachine:
         for kind, node in self._timers.take_due(self._writer.now_ms):
             if kind is TimerKind.CLOSE:
                 self._timeouts.close(node)
+            elif kind is TimerKind.WAKE:
+                self._control.wake(node)
 
     def next_timer_ms(self) -> int | None:
         """Return when the run needs a step at the latest, since the epoch; None: only events concern it."""
         if self.record.state in RUN_ENDS:
             return None
+        if self._control.has_to_begin():
+            return 0
         due = [due_ms for due_ms in (self._timers.next_ms(), self._timeouts.next_ms()) if due_ms is not None]
         return min(due, default=None)
 
@@ -167,6 +175,8 @@ class RunMachine:
             self._placing.place(event)
         elif isinstance(event, CancelRequested):
             self._completion.cancel(event.detail)
+        elif isinstance(event, SignalSent):
+            self._control.signal(event.name, event.value)
         elif isinstance(event, MeshGone):
             self._withdrawals.lose_mesh(event.mesh, event.reason)
         elif isinstance(event, MeshClosed):
@@ -186,6 +196,7 @@ class RunMachine:
         if self.record.state is not RunState.RUNNING or self._run_status.has_expired():
             return
         waiting: list[NodeRecord | StageRecord] = [*self._writer.blocked]
+        waiting += self._control.waiting()
         waiting += [stage for stage in self.record.stages.values() if stage.state in NOT_BEGUN and stage.detail]
         if not any(stage.state is StageState.RUNNING for stage in self.record.stages.values()):
             waiting.sort(key=lambda one: one.reason not in PASSING)  # Stable: a reason that passes goes first.

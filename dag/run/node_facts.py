@@ -91,6 +91,8 @@ class TimerKind(str, Enum):
     """End of the wait before the next attempt."""
     CLOSE = "CLOSE"
     """End of the node's `schedule_to_close_s`."""
+    WAKE = "WAKE"
+    """End of a sleep, or of the wait for a signal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,27 +7,30 @@ from itertools import count
 
 import numpy as np
 
+from dag.run.control import ControlFlow
 from dag.run.events import Blockage, NodesPlaced
 from dag.run.node_facts import TimerKind
 from dag.run.run_status import RunStatus
 from dag.run.runs import StageRecord
 from dag.run.stages import split
 from dag.run.state_writer import StateWriter
-from dag.run.states import NodeState, RunState, StageState
+from dag.run.states import RUN_ENDS, NodeState, RunState, StageState
 from dag.spec.plans import Plans
 from federation.quota.starts import SHUT
 from mesh.core.ids import NodeId, StageId
 
 
 class Placing:
-    def __init__(self, run_status: RunStatus, writer: StateWriter) -> None:
+    def __init__(self, run_status: RunStatus, writer: StateWriter, control: ControlFlow) -> None:
         self._run_status = run_status
         self._record = run_status.record
         self._writer = writer
+        self._control = control
 
     def unplaced(self, now_ms: int) -> tuple[NodeId, ...]:
         """Return the nodes to route, as `dag.machine.RunMachine.unplaced` does."""
-        if self._record.state not in (RunState.PENDING, RunState.RUNNING) or self._run_status.is_stopping():
+        is_stopping = self._record.state is RunState.CANCELLING or self._run_status.is_stopping()
+        if self._record.state in RUN_ENDS or (is_stopping and not self._run_status.control.cleanup):
             return ()
         nodes = self._record.nodes
         if not nodes.count(NodeState.WAITING, NodeState.BLOCKED):
@@ -36,6 +39,9 @@ class Placing:
         rows = rows[nodes.are(nodes.columns.state[rows], (NodeState.WAITING, NodeState.BLOCKED))]
         found = [nodes.names[row] for row in rows[nodes.without_stage(rows)].tolist()]
         held = {nodes.names[row] for row, rare in nodes.rare.items() if rare.timers.get(TimerKind.RETRY, 0) > now_ms}.intersection(found)
+        held |= self._control.held().intersection(found)
+        if is_stopping:
+            held |= {node for node in found if not self._run_status.survives(node)}
         if not held:
             return tuple(found)
         for node in found:
@@ -54,7 +60,8 @@ class Placing:
         placed = {node: where.mesh for node, where in event.placements.items()}
         order = event.order or [node for node in self._run_status.plans if node in placed]
         edges = [(need, node) for node in order for need in self._run_status.edges.needs[node] if need in placed]
-        parts = {node: (where.part, self._run_status.plans[node].task.gang) for node, where in event.placements.items()}
+        survives, plans = self._run_status.survives, self._run_status.plans
+        parts = {node: (where.part, plans[node].task.gang, survives(node)) for node, where in event.placements.items()}
         for stage in split(order, edges, placed, self._names(), parts):
             self._add(stage, event)
 

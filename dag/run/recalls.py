@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dag.run.deliveries import Deliveries
 from dag.run.node_facts import PAST_MAX, PastAttempt, TimerKind
 from dag.run.node_table import NodeRecord
 from dag.run.run_status import RunStatus
 from dag.run.runs import StageRecord
-from dag.run.state_writer import StateWriter
+from dag.run.state_writer import Deliveries, StateWriter
 from dag.run.states import NODE_ENDS, NodeState, RunState, StageState
 from dag.run.timers import Timers
 from mesh.core.ids import NodeId, StageId
@@ -32,9 +31,11 @@ class Recalls:
         old_stage = node.stage
         self._take_back_readers(node.node, old_stage)
         self._remember(node, reason, detail)
-        self._timers.drop(node, TimerKind.RETRY, *([TimerKind.CLOSE] if before in NODE_ENDS else []))
+        self._timers.drop(node, TimerKind.RETRY, TimerKind.WAKE, *([TimerKind.CLOSE] if before in NODE_ENDS else []))
         node.attempt += 1
-        node.state, node.stage, node.mesh, node.incarnation, node.stored = NodeState.WAITING, None, None, 0, None
+        if before is NodeState.SUCCEEDED:  # Else what is stored is a signal, which came before the node could take it.
+            node.stored = None
+        node.state, node.stage, node.mesh, node.incarnation = NodeState.WAITING, None, None, 0
         node.waits_since_ms = 0
         node.exported = False
         node.progress = node.progress if node.checkpoint is not None else None

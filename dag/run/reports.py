@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 
 from dag.run.attempts import Attempts
 from dag.run.completion import Completion
-from dag.run.deliveries import Deliveries
 from dag.run.losses import Losses
 from dag.run.node_facts import KeptCheckpoint, Rows
 from dag.run.node_table import NodeRecord, NodeTable
 from dag.run.recalls import Recalls
 from dag.run.run_status import SENT, RunStatus
 from dag.run.runs import DropValue, StageRecord
-from dag.run.state_writer import StateWriter
+from dag.run.state_writer import Deliveries, StateWriter
 from dag.run.states import NODE_ENDS, STAGE_ENDS, NodeState, StageState
 from mesh.core.counting import counted
 from mesh.core.ids import NodeId

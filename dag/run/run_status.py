@@ -14,6 +14,7 @@ from dag.run.node_table import NodeRecord, NodeTable
 from dag.run.runs import RunRecord, StageRecord
 from dag.run.state_writer import StateWriter
 from dag.run.states import NODE_ENDS, NodeState, RunState, StageState
+from dag.spec.control_graph import ControlGraph
 from dag.spec.plans import NodePlan, Plans
 from mesh.core.ids import MeshId, NodeId, StageId
 from mesh.core.reasons import PASSING, Reason
@@ -158,6 +159,7 @@ class RunStatus:
         self.plans = plans
         self.edges = Edges(plans, record.nodes)
         self.outputs = plans.outputs if isinstance(plans, Plans) else frozenset(node for node, plan in plans.items() if plan.is_output)
+        self.control = ControlGraph(plans, self.edges, self.outputs)
         self._rows: dict[StageId, tuple[tuple[NodeId, ...], Rows]] = {}
         self._writer = writer
         self.fails_fast = on_error == "fail_fast"
@@ -191,6 +193,9 @@ class RunStatus:
 
     def is_ready(self, node: NodeId) -> bool:
         """Return whether all needs of the node have succeeded. Needs in the node's own stage count too."""
+        if node in self.control.whens:
+            task = self.plans[node].task
+            return all(map(self.has_succeeded, task.inputs)) and all(self.record.nodes[need].state in NODE_ENDS for need in task.after)
         return all(self.has_succeeded(need) for need in self.edges.needs[node])
 
     def is_needed(self, node: NodeId) -> bool:
@@ -229,6 +234,10 @@ class RunStatus:
             raise IllegalTransition(f"run {self.record.run}: node {node.node} is {node.state.value} without a stage")
         return self.record.stages[node.stage]
 
+    def survives(self, node: NodeId) -> bool:
+        """Return whether the node runs although the run stops."""
+        return node in self.control.cleanup
+
     # -- of a stage ----------------------------------------------------------------------------------------------------
 
     def rows(self, stage: StageRecord) -> Rows:
@@ -237,6 +246,14 @@ class RunStatus:
         if known is None or known[0] is not stage.nodes:
             known = self._rows[stage.stage] = (stage.nodes, self.record.nodes.rows(stage.nodes))
         return known[1]
+
+    def may_be_sent(self, stage: StageRecord) -> bool:
+        """Return whether new work of the stage may begin: always, unless the run stops and the stage is no cleanup."""
+        return not self.is_winding_down() or self.is_cleanup(stage)
+
+    def is_cleanup(self, stage: StageRecord) -> bool:
+        """Return whether the stage runs although the run stops. All nodes of a stage are alike in this."""
+        return bool(stage.nodes) and self.survives(stage.nodes[0])
 
     def is_left(self, stage: StageRecord, node: NodeId) -> bool:
         """Return whether the node is in the stage and has not ended."""

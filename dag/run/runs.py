@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from dag.run.dead_letters import DeadLetter, DeadLetters
+from dag.run.events import SignalSent
 from dag.run.node_table import NO_CHANGES, NodeChanges, NodeTable
 from dag.run.run_events import LoggedEvents, RunEvent
 from dag.run.states import RunState, StageState
@@ -224,6 +225,13 @@ class RunStore(DeadLetters, Protocol):
 
     def request_cancel(self, run: RunId, reason: str) -> None:
         """Put `cancel` into the inbox; no effect on an ended run.
+
+        Raises:
+            UnknownRun: There is no such run.
+        """
+
+    def send_signal(self, run: RunId, signal: SignalSent, data: bytes) -> bool:
+        """Keep the bytes of the signal's value with the run and put `signal` into the inbox; False, and no effect, on an ended run.
 
         Raises:
             UnknownRun: There is no such run.

@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from dag.run.deliveries import Deliveries
 from dag.run.events import StartsAllowed
 from dag.run.losses import Losses
 from dag.run.run_status import SENT, RunStatus
 from dag.run.runs import SendStage, StageRecord
 from dag.run.sending import spec_of
-from dag.run.state_writer import StateWriter
+from dag.run.state_writer import Deliveries, StateWriter
 from dag.run.states import NODE_ENDS, NodeState, RunState, StageState
 from mesh.core.reasons import Reason
 from mesh.preemption.stage_preemption import PreemptionPolicy
@@ -51,10 +50,12 @@ class StageDispatch:
 
     def send_what_can_start(self, allowed: StartsAllowed) -> None:
         """Send the stages that can start, up to the limits of the tenant."""
-        if self._run_status.is_winding_down() or self._record.state is not RunState.RUNNING:
+        if self._record.state not in (RunState.RUNNING, RunState.CANCELLING):
             return
         most, under_way = allowed.under_way_max, sum(stage.state in SENT for stage in self._record.stages.values())
         for stage in tuple(self._record.stages.values()):
+            if not self._run_status.may_be_sent(stage):
+                continue
             if stage.state is StageState.PLANNED:
                 self._drop_what_has_ended(stage)
             if stage.state is StageState.PLANNED:
@@ -82,6 +83,8 @@ class StageDispatch:
         nodes, rows = self._record.nodes, self._run_status.rows(stage)
         edges = self._run_status.edges.to(rows)
         is_late = ~nodes.are(nodes.columns.state[edges.rows], (NodeState.SUCCEEDED,))
+        if self._run_status.control.whens:  # Their order was kept before they were placed, however these nodes ended.
+            is_late &= edges.is_read | ~self._run_status.control.is_tolerant(rows[edges.places], nodes.names)
         is_outside = is_late & ~np.isin(edges.rows, rows) if len(rows) < len(nodes) else np.zeros(len(is_late), dtype=np.bool_)
         if (is_outside & ~edges.is_read).any():
             return False

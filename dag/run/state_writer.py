@@ -8,9 +8,9 @@ from dag.run.dead_letters import DeadLetter
 from dag.run.node_facts import Rows
 from dag.run.node_table import NodeRecord
 from dag.run.run_events import LoggedEvents, NodesEnded, NodesMoved, RunEvent, runs_of
-from dag.run.runs import Decision, DropValue, RunChange, RunRecord, StageRecord
-from dag.run.states import NODE_ENDS, NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
-from mesh.core.ids import MeshId, StageId
+from dag.run.runs import Decision, DeliverInput, DropValue, RunChange, RunRecord, StageRecord
+from dag.run.states import NODE_TRANSITIONS, OPEN, RUN_TRANSITIONS, STAGE_ENDS, STAGE_TRANSITIONS, NodeState, RunState, StageState
+from mesh.core.ids import MeshId, NodeId, StageId
 from mesh.core.reasons import Reason
 from mesh.errors import IllegalTransition
 from mesh.stages.messages import NodesSucceeded
@@ -32,8 +32,6 @@ _TAKEN_BACK = frozenset(
     }
 )
 
-_OPEN = frozenset(NodeState) - NODE_ENDS
-
 
 class StateWriter:
     """Writes a run's record and collects the changes of one step."""
@@ -45,7 +43,7 @@ class StateWriter:
     @property
     def open(self) -> int:
         """Number of nodes that have not ended."""
-        return self.record.nodes.count(*_OPEN)
+        return self.record.nodes.count(*OPEN)
 
     @property
     def failures(self) -> int:
@@ -262,3 +260,25 @@ class StateWriter:
                 detail=detail,
             )
         )
+
+
+class Deliveries:
+    """Delivery of inputs to stages: each input once, as a value or as "will not come"."""
+
+    def __init__(self, writer: StateWriter) -> None:
+        self._writer = writer
+
+    def deliver(self, stage: StageRecord, node: NodeRecord) -> None:
+        """Send a stored value to the stage, unless this input was already delivered or withheld."""
+        if node.node in stage.delivered or node.stored is None:
+            return
+        stage.delivered = (*stage.delivered, node.node)
+        self._writer.touch_stage(stage)
+        self._writer.decide(DeliverInput(stage=stage.stage, node=node.node, value=node.stored))
+
+    def withhold(self, stage: StageRecord, node: NodeId) -> None:
+        """Report to the stage that the input will not come. The stage drops the nodes that need it, and can end."""
+        if stage.state not in STAGE_ENDS and node not in stage.delivered:
+            stage.delivered = (*stage.delivered, node)
+            self._writer.touch_stage(stage)
+            self._writer.decide(DeliverInput(stage=stage.stage, node=node, value=None))

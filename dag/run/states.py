@@ -45,7 +45,7 @@ class NodeState(str, Enum):
     """State of the present attempt of a node."""
 
     WAITING = "WAITING"
-    """Not sent, because some inputs are not being computed yet."""
+    """Not sent, because some inputs are not being computed yet; or it waits for a time or a signal."""
     BLOCKED = "BLOCKED"
     """No mesh accepts the node; its detail has the reasons of each mesh."""
     ASSIGNED = "ASSIGNED"
@@ -57,7 +57,7 @@ class NodeState(str, Enum):
     FAILED = "FAILED"
     """The node failed, and has no attempt left."""
     SKIPPED = "SKIPPED"
-    """A node that it depends on failed, or the run stopped at a failure elsewhere; `roots` has the failed nodes."""
+    """A need failed, or the run stopped at a failure elsewhere; `roots` has the failed nodes. No roots: its branch was not taken."""
     CANCELLED = "CANCELLED"
     """The run was cancelled before it finished."""
 
@@ -86,7 +86,16 @@ STAGE_TRANSITIONS: dict[StageState, frozenset[StageState]] = {
 
 #: Transitions within one attempt. A new attempt (retry, lost mesh, lost value) begins at WAITING again.
 NODE_TRANSITIONS: dict[NodeState, frozenset[NodeState]] = {
-    NodeState.WAITING: frozenset({NodeState.BLOCKED, NodeState.ASSIGNED, NodeState.FAILED, NodeState.SKIPPED, NodeState.CANCELLED}),
+    NodeState.WAITING: frozenset(
+        {
+            NodeState.BLOCKED,
+            NodeState.ASSIGNED,
+            NodeState.SUCCEEDED,  # Only nodes that the root does itself: cond, sleep, signal.
+            NodeState.FAILED,
+            NodeState.SKIPPED,
+            NodeState.CANCELLED,
+        }
+    ),
     NodeState.BLOCKED: frozenset({NodeState.WAITING, NodeState.FAILED, NodeState.SKIPPED, NodeState.CANCELLED}),
     NodeState.ASSIGNED: frozenset(
         {NodeState.WAITING, NodeState.RUNNING, NodeState.SUCCEEDED, NodeState.FAILED, NodeState.SKIPPED, NodeState.CANCELLED}
@@ -101,3 +110,5 @@ NODE_TRANSITIONS: dict[NodeState, frozenset[NodeState]] = {
 STAGE_ENDS = frozenset(state for state, after in STAGE_TRANSITIONS.items() if not after)
 RUN_ENDS = frozenset(state for state, after in RUN_TRANSITIONS.items() if not after)
 NODE_ENDS = frozenset(state for state, after in NODE_TRANSITIONS.items() if not after)
+#: States of nodes that have not ended.
+OPEN = frozenset(NodeState) - NODE_ENDS

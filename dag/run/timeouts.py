@@ -139,5 +139,8 @@ class Timeouts:
         """Return those of the nodes whose needs have all succeeded."""
         nodes, edges = self._record.nodes, self._run_status.edges.to(rows)
         is_late = ~nodes.are(nodes.columns.state[edges.rows], (NodeState.SUCCEEDED,))
+        if self._run_status.control.whens:  # A tolerant node needs only the ends of those that it waits for.
+            is_tolerant = ~edges.is_read & self._run_status.control.is_tolerant(rows[edges.places], nodes.names)
+            is_late &= ~is_tolerant | ~nodes.are(nodes.columns.state[edges.rows], NODE_ENDS)
         late = np.unique(edges.places[is_late])
         return np.delete(rows, late)

@@ -15,6 +15,7 @@ from typing import Any
 
 from dag.errors import CycleError
 from dag.spec.array_forms import too_many_words
+from dag.spec.control import CONTROL_KEYS
 from dag.spec.forms import SHA256, FormContents, literal_bytes, problem_of_path, sha256_of, survey
 from dag.spec.graph import Graph, topological_order
 from dag.spec.strict_json import pointer
@@ -49,6 +50,7 @@ Problem = tuple[str, str]
 
 UNNAMED_BLOB = "no node names this blob"
 UNUSED_PARAM = "no node takes this parameter"
+WHEN_WITHOUT_AFTER = "needs a node in `after` whose value this node does not read: a node cannot run when one that it reads has failed"
 _EMPTY = "is empty; a graph has at least one node and one output"
 
 
@@ -89,6 +91,14 @@ class HeadChecks:
             self._param_bytes[name] = literal_bytes(value)
             self._check_size(place, self._param_bytes[name])
         self._check_outputs()
+        if "when" in _objects(raw.get("defaults")):
+            self._send("/defaults/when", "is an option of single nodes: it says when a node runs, by the nodes in its `after`")
+
+    def _check_control_options(self, node: str, given: Iterable[str]) -> None:
+        for name in given:
+            if name != "when":
+                place = f"{pointer('/nodes', node)}/options/{name}"
+                self._send(place, "means nothing here: the root does this node itself, without a worker")
 
     def _check_names(self, section: str, names: Iterable[str]) -> None:
         for name in names:
@@ -184,8 +194,21 @@ class SpecChecks(HeadChecks):
             return
         self._check_head()
         needs = {NodeId(node): self._check_node(node, fields) for node, fields in self._fields.items()}
+        self._add_gates(needs)
         self._check_blobs()
         self._check_shape(Graph(needs))
+
+    def _add_gates(self, needs: dict[NodeId, tuple[NodeId, ...]]) -> None:
+        """Add the edges that a cond implies: its branches wait for the node that decides."""
+        for node, fields in self._fields.items():
+            cond = _objects(fields.get("cond")) if isinstance(fields, dict) else {}
+            refs = {key: ref for key in ("if", "then", "else") if isinstance(ref := _objects(cond.get(key)).get("$ref"), str)}
+            test = NodeId(refs.pop("if", ""))
+            for key, branch in refs.items():
+                if branch == test:
+                    self._send(f"{pointer('/nodes', node)}/cond/{key}", "the node that decides cannot be a branch too")
+                elif test in needs and branch in needs and test not in needs[NodeId(branch)]:
+                    needs[NodeId(branch)] += (test,)
 
     def _check_node(self, node: str, fields: Any) -> tuple[NodeId, ...]:
         """Check a node; return the known nodes that it needs."""
@@ -200,6 +223,11 @@ class SpecChecks(HeadChecks):
             {need: f"{place}/after/{index}" for index, need in enumerate(after) if isinstance(need, str)} if isinstance(after, list) else {}
         )
         needs = {**order, **found.refs}
+        options = _objects(fields.get("options"))
+        if options.get("when") in ("failure", "always") and not order.keys() - found.refs.keys():
+            self._send(f"{place}/options/when", WHEN_WITHOUT_AFTER)
+        if not fields.keys().isdisjoint(CONTROL_KEYS):
+            self._check_control_options(node, (name for name, value in options.items() if value is not None))
         for need, where in needs.items():
             if need not in self._nodes:
                 self._send(where, f"there is no node {need}{similar_to(need, self._nodes)}")
@@ -223,6 +251,8 @@ class SpecChecks(HeadChecks):
 
 
 def _arguments(fields: Mapping[str, Any], place: str) -> Iterator[tuple[str, Any]]:
+    for name, form in _objects(fields.get("cond")).items():
+        yield f"{place}/cond/{name}", form
     args = fields.get("args")
     if isinstance(args, list):
         yield from ((f"{place}/args/{index}", form) for index, form in enumerate(args))

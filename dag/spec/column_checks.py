@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,11 +22,13 @@ from dag.spec.checks import (
     NODES_MAX,
     SHAPE_BYTES_MAX,
     UNNAMED_BLOB,
+    WHEN_WITHOUT_AFTER,
     HeadChecks,
     Problem,
     filled_words,
 )
 from dag.spec.columns import GraphColumns, blobs_of_message, unpacked
+from dag.spec.control import ON_SUCCESS, is_control, problems_of, with_gates
 from dag.spec.document import GraphHead, problem_of_call, validated
 from dag.spec.forms import SHA256, scalar_bytes
 from dag.spec.graph import Graph, order_of
@@ -74,7 +76,7 @@ class ColumnChecks:
         self.head, problems = validated(GraphHead, head_json)
         self.problems += problems
         self.options = self._checked_options(options, columns)
-        checks.run(blobs)
+        checks.run(blobs, self.options if len(self.options) == len(options) else ())
         self.problems += checks.problems
         self.has_circle = checks.has_circle
         if self.head is None or self.problems:
@@ -176,6 +178,7 @@ class ColumnChecks:
             ordered=ordered,
             after=after[1::2],
         )
+        calls = _with_control(calls)
         needed, waiting = calls.edges()
         edges = np.sort(waiting * count + needed)
         if np.any(edges[1:] == edges[:-1]):
@@ -223,9 +226,10 @@ class _GraphChecks(HeadChecks):
         super().__init__(head, calls.place_of)
         self._calls = calls
 
-    def run(self, blobs: Mapping[str, bytes]) -> None:
+    def run(self, blobs: Mapping[str, bytes], options: Sequence[NodeOptions]) -> None:
         """Find all problems."""
         calls = self._calls
+        self._check_options(options)
         if NAMES.fullmatch("\n".join(calls.ids)) is None:
             self._check_names("nodes", calls.ids)
         self._check_head()
@@ -237,6 +241,17 @@ class _GraphChecks(HeadChecks):
             self._check_order(graph_of(calls))
         self._check_filled()
 
+    def _check_options(self, options: Sequence[NodeOptions]) -> None:
+        """Check the options that mean something for some nodes only."""
+        calls = self._calls
+        tolerant = [number for number, each in enumerate(options) if each.when not in (None, ON_SUCCESS)]
+        for place in np.flatnonzero(np.isin(calls.kind, tolerant)).tolist() if tolerant else ():
+            if not calls.after_of(place):
+                self._send(f"{pointer('/nodes', calls.ids[place])}/options/when", WHEN_WITHOUT_AFTER)
+        controls = [number for number, function in enumerate(calls.functions) if is_control(function)]
+        for place in np.flatnonzero(np.isin(calls.function, controls)).tolist() if controls and options else ():
+            self._check_control_options(calls.ids[place], options[calls.kind[place]].given())
+
     def _check_functions(self) -> None:
         calls, first = self._calls, _first_users(self._calls.function)
         for number, function in enumerate(calls.functions):
@@ -246,6 +261,8 @@ class _GraphChecks(HeadChecks):
                 problem = problem_of_call(name)
                 if problem is not None:
                     self._send(f"{place}/call", problem)
+            elif is_control(function):
+                continue  # Checked with the arguments.
             elif kind != "blob" or not SHA256.fullmatch(name):
                 self._send(f"{place}/function", f"{function[:_SHOWN_MAX]!r} is no function; write call:module:qualname or blob:sha256")
             else:
@@ -294,6 +311,18 @@ class _FirstOnly(tuple[NodeId, ...]):
 def graph_of(calls: Calls) -> Graph:
     """Return the nodes with their dependencies."""
     return Graph(dict(zip(calls.ids, calls.needs(), strict=True)))
+
+
+def _with_control(calls: Calls) -> Calls:
+    """Check the nodes that the root does itself; return the calls with the edges that they imply. Raises SpecError."""
+    functions = [number for number, function in enumerate(calls.functions) if is_control(function)]
+    problems: list[Problem] = []
+    for place in np.flatnonzero(np.isin(calls.function, functions)).tolist():
+        call = calls.call(place)
+        problems += [(pointer("/nodes", calls.ids[place]), words) for words in problems_of(call.function, call.args, call.kwargs)]
+    if problems:
+        raise SpecError(tuple(problems[:_SHOWN_MAX]))
+    return with_gates(calls)
 
 
 def _place(wrong: BadColumns, place: str) -> str:

@@ -4,7 +4,7 @@ A message is one flat msgpack map. Its arrays are little-endian 32-bit integers 
 
     graph      JSON    `dag/1` without `nodes` and `blobs`
     ids        text    the ids of the nodes, one a line
-    tables     JSON    {"functions": ["call:m:f", "blob:<sha256>"], "shapes": [[args, kwargs], …], "options": [{…}, …]}
+    tables     JSON    {"functions": ["call:m:f", "blob:<sha256>", "control:cond"], "shapes": [[args, kwargs], …], "options": [{…}, …]}
     function, shape, kind
                array   place of each node's function, shape and options in their table; left out: 0 for all nodes
     inputs     array   nodes that each node reads, by place: as many as its shape has
@@ -28,6 +28,7 @@ import msgpack
 import numpy as np
 
 from dag.errors import SpecError
+from dag.spec.control import as_json, is_control
 from dag.spec.forms import sha256_of
 from dag.spec.strict_json import TWICE, pointer
 from mesh.core.counting import counted
@@ -88,10 +89,15 @@ class GraphColumns:
     def _node(self, place: int) -> dict[str, Any]:
         call = self.calls.call(place)
         kind, _, name = call.function.partition(":")
-        described: dict[str, Any] = {"call": name} if kind == "call" else {"function": {"$blob": name}}
-        described |= {"args": list(call.args), "kwargs": call.kwargs, "after": list(call.after)}
+        described: dict[str, Any]
+        if is_control(call.function):
+            described = as_json(call.function, call.args)
+        else:
+            described = {"call": name} if kind == "call" else {"function": {"$blob": name}}
+            described |= {"args": list(call.args), "kwargs": call.kwargs}
+        described["after"] = list(call.after)
         described["options"] = dict(self.options[call.kind])
-        return {key: value for key, value in described.items() if value}
+        return {key: value for key, value in described.items() if value or key == "sleep"}
 
 
 class ColumnsBuilder:

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from dag.spec.checks import Problem, similar_to
+from dag.spec.checks import NAME, Problem, similar_to
+from dag.spec.control import SECONDS_MAX, args_in
 from dag.spec.forms import SHA256
 from dag.spec.options import GangOptions, NodeOptions, at_submission, words_of
 from dag.spec.retry_options import BackoffOptions
@@ -21,7 +22,7 @@ from mesh.core.printable import check_printable
 M = TypeVar("M", bound=BaseModel)
 
 #: Keys of nodes that the format reserves and that are not supported yet.
-_NOT_YET = frozenset({"actor", "method", "of", "when"})
+_NOT_YET = frozenset({"actor", "method", "of"})
 #: Characters of the name of a function.
 CALL_CHARS_MAX = 1_000
 _FUNCTION_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -63,6 +64,8 @@ class _Part(BaseModel):
 
 
 NO_OPTIONS = NodeOptions()
+#: Keys of a node that say what it is.
+KINDS_OF_NODES = ("call", "function", "cond", "sleep", "wait_signal")
 
 
 class PickledFunction(_Part):
@@ -71,11 +74,40 @@ class PickledFunction(_Part):
     sha256: Annotated[str, AfterValidator(_sha256)] = Field(alias="$blob", description="SHA-256 of the pickled bytes.")
 
 
-class NodeSpec(_Part):
-    """A node: its function, arguments, dependencies and options."""
+class RefSpec(_Part):
+    """A node that is read."""
 
-    call: Annotated[str, AfterValidator(_call)] | None = Field(default=None, description="`module:qualname`. Either this or `function`.")
-    function: PickledFunction | None = Field(default=None, description="A pickled function. Either this or `call`.")
+    node: str = Field(alias="$ref")
+
+
+class CondSpec(_Part):
+    """Branches of which one is taken. The node has the value of that branch; nodes that only the other branch needs are skipped."""
+
+    test: RefSpec = Field(alias="if", description="The node that decides: it returns true or false.")
+    then: RefSpec = Field(description="The branch for true.")
+    otherwise: RefSpec | None = Field(default=None, alias="else", description="The branch for false; without one, the value is null.")
+
+
+_Seconds = Annotated[int | float, Field(ge=0, le=SECONDS_MAX)]
+
+
+class SignalSpec(_Part):
+    """A signal that the node waits for; its value is the node's."""
+
+    name: str = Field(pattern=NAME.pattern, max_length=200, description="Name of the signal.")
+    timeout_s: _Seconds | None = Field(default=None, description="Time after which the node fails, in seconds; null: no limit.")
+
+
+class NodeSpec(_Part):
+    """A node: its function or its place in the control flow, its arguments, dependencies and options."""
+
+    call: Annotated[str, AfterValidator(_call)] | None = Field(
+        default=None, description="`module:qualname`. A node has one of this, `function`, `cond`, `sleep` and `wait_signal`."
+    )
+    function: PickledFunction | None = Field(default=None, description="A pickled function.")
+    cond: CondSpec | None = Field(default=None, description="Takes one of two branches. As `sleep` and `wait_signal`, it holds no worker.")
+    sleep: _Seconds | None = Field(default=None, description="Seconds to wait once the nodes in `after` have succeeded; the value is null.")
+    wait_signal: SignalSpec | None = Field(default=None, description="Waits for a signal of a user or a program.")
     args: list[Any] = Field(default=[], description="Forms of the positional arguments.")
     kwargs: dict[str, Any] = Field(default={}, description="Forms of the arguments by name.")
     after: list[str] = Field(default=[], description="Nodes that must have succeeded before; their values are not passed.")
@@ -83,9 +115,18 @@ class NodeSpec(_Part):
 
     @model_validator(mode="after")
     def _one_function(self) -> NodeSpec:
-        if (self.call is None) == (self.function is None):
-            raise ValueError("needs either `call` or `function`")
+        given = [name for name in KINDS_OF_NODES if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"needs one of {', '.join(f'`{name}`' for name in KINDS_OF_NODES)}{' only' if given else ''}")
+        if given[0] not in ("call", "function") and (self.args or self.kwargs):
+            raise ValueError(f"`{given[0]}` takes no `args` or `kwargs`")
         return self
+
+    def control(self) -> tuple[str, list[Any]] | None:
+        """Return function and arguments of a node that the root does itself; None: a mesh runs it."""
+        if self.call is not None or self.function is not None:
+            return None
+        return args_in(self.model_dump(by_alias=True, include={"cond", "sleep", "wait_signal"}))
 
 
 class OutputSpec(_Part):

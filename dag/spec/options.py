@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from dag.errors import SpecError
+from dag.spec.control import When
 from dag.spec.retry_options import ERROR_CHARS_MAX, ERRORS_MAX, MEMORY_GROWTH_MAX, SECONDS_MAX, BackoffOptions, error_name
 from mesh.core.ids import is_fit_name
 from mesh.core.labels import wishes_of
@@ -198,6 +199,12 @@ class NodeOptions(BaseModel):
     )
     gang: GangOptions | None = Field(
         default=None, description="Placement group of the node's own, for what its code starts; the amounts are those of each bundle."
+    )
+
+    when: When | None = Field(
+        default=None,
+        description="When the node runs, by the ends of the nodes in its `after`: all succeeded (`success`, the default), one failed "
+        "(`failure`), or in any case (`always`).",
     )
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dag.spec.arrays import expanded, has_arrays
+from dag.spec.control import ON_SUCCESS, Control, When, control_of, is_control
 from dag.spec.forms import escaped, filled
 from dag.spec.options import NodeOptions
 from dag.spec.retry_options import NO_BACKOFF, NO_TIMEOUTS, Backoff, NodeTimeouts, at_least_one_ms, full_names
@@ -22,6 +23,7 @@ from mesh.core.resources import NOTHING, ResourceSet, to_units
 from mesh.core.shapes import Gang
 from mesh.core.values import StoredValue
 from mesh.stages.call_shapes import blobs_of
+from mesh.stages.calls import Numbers
 from mesh.stages.spec import StageTasks, TaskKind, TaskSpec
 
 #: Characters of a function's name that a problem shows.
@@ -44,6 +46,7 @@ class NodePlan:
     timeouts: NodeTimeouts = NO_TIMEOUTS
     priority: int = 0
     is_output: bool = False
+    when: When = ON_SUCCESS  #: When it runs, by the ends of the nodes in `after`.
 
 
 def blobs_named_in(plans: Mapping[NodeId, NodePlan]) -> frozenset[str]:
@@ -173,6 +176,24 @@ class Plans(Mapping[NodeId, NodePlan]):
         kinds = tuple(kind.task for kind in self._kinds)
         return StageTasks(self.calls.take(places), kinds, attempts=attempts, exported=frozenset(exported), checkpoints=checkpoints)
 
+    @property
+    def tolerant_kinds(self) -> list[int]:
+        """Return the kinds of nodes that do not wait for success."""
+        return [number for number, kind in enumerate(self._kinds) if kind.when != ON_SUCCESS]
+
+    def having(self, column: Numbers, values: Sequence[int]) -> list[NodeId]:
+        """Return the nodes with one of these values in a column of the calls, in topological order."""
+        return [self.calls.ids[place] for place in np.flatnonzero(np.isin(column, values)).tolist()] if values else []
+
+    def control_of(self, node: NodeId) -> Control | None:
+        """Return what the root does for the node; None: a mesh runs it."""
+        call = self.calls.call(self.calls.place_of[node])
+        return control_of(call.function, call.args)
+
+    def when_of(self, node: NodeId) -> When:
+        """Return when the node runs."""
+        return self._kinds[self.calls.kind_of(self.calls.place_of[node])].when
+
     def _kinds_of(self, nodes: Iterable[NodeId]) -> list[_Kind]:
         if len(self._kinds) == 1:
             return self._kinds
@@ -209,6 +230,7 @@ class Plans(Mapping[NodeId, NodePlan]):
             timeouts=kind.timeouts,
             priority=kind.priority,
             is_output=node in self.outputs,
+            when=kind.when,
         )
 
 
@@ -226,6 +248,7 @@ class _Kind:
     memory_growth: float
     timeouts: NodeTimeouts
     priority: int
+    when: When
 
 
 def _kind_of(options: NodeOptions) -> _Kind:
@@ -251,6 +274,7 @@ def _kind_of(options: NodeOptions) -> _Kind:
             schedule_to_close_ms=at_least_one_ms(options.schedule_to_close_s),
         ),
         priority=options.priority or 0,
+        when=options.when or ON_SUCCESS,
     )
 
 
@@ -258,6 +282,23 @@ def _last_of_array(kind: _Kind) -> _Kind:
     """Return what the node asks for that ends an array: a place near the parts, and nothing of what their function needs."""
     cpu = min(kind.task.resources["cpu"], to_units("cpu", 1))
     return replace(kind, task=TaskKind(resources=ResourceSet({"cpu": cpu}) if cpu else NOTHING), retries=0)
+
+
+def controls_of(plans: Mapping[NodeId, NodePlan]) -> dict[NodeId, Control]:
+    """Return what the root does for the nodes that it does itself, in topological order."""
+    if isinstance(plans, Plans):
+        functions = [number for number, function in enumerate(plans.calls.functions) if is_control(function)]
+        nodes = plans.having(plans.calls.function, functions) if functions else []
+        return {node: control for node in nodes if (control := plans.control_of(node)) is not None}
+    found = {node: control_of(plan.task.function, plan.task.args) for node, plan in plans.items()}
+    return {node: control for node, control in found.items() if control is not None}
+
+
+def whens_of(plans: Mapping[NodeId, NodePlan]) -> dict[NodeId, When]:
+    """Return when nodes run, for those that do not wait for success."""
+    if isinstance(plans, Plans):
+        return {node: plans.when_of(node) for node in plans.having(plans.calls.kind, plans.tolerant_kinds)}
+    return {node: plan.when for node, plan in plans.items() if plan.when != ON_SUCCESS}
 
 
 def plans_of(spec: DagSpec) -> Plans:
@@ -286,7 +327,8 @@ def nodes_by_kind(spec: DagSpec) -> dict[NodeKind, list[str]]:
         asked = options.over(spec.defaults)
         mesh = MeshId(asked.mesh) if asked.mesh is not None else None
         kind = NodeKind(asked.needs(), tuple(sorted((asked.labels or {}).items())), mesh, asked.as_gang(), asked.priority or 0)
-        kinds.setdefault(kind, []).extend(nodes)
+        if of_meshes := _on_meshes(spec, nodes):
+            kinds.setdefault(kind, []).extend(of_meshes)
     return kinds
 
 
@@ -301,6 +343,14 @@ def _nodes_by_options(spec: DagSpec) -> Iterator[tuple[NodeOptions, list[str]]]:
     places = by_options.tolist()
     for number, options in enumerate(spec.options):
         yield options, [ids[place] for place in places[ends[number] : ends[number + 1]]]
+
+
+def _on_meshes(spec: DagSpec, nodes: Iterable[str]) -> list[str]:
+    """Return the nodes that meshes run, without those that the root does itself."""
+    if not any(map(is_control, spec.calls.functions)):
+        return list(nodes)
+    calls = spec.calls
+    return [node for node in nodes if not is_control(calls.functions[calls.function[calls.place_of[NodeId(node)]]])]
 
 
 def empty_gangs(spec: DagSpec) -> tuple[tuple[str, str], ...]:
@@ -388,7 +438,7 @@ def refused_functions(spec: DagSpec, patterns: tuple[str, ...], pickled_code: bo
 
 def _refused_call(function: str, patterns: tuple[str, ...], pickled_code: bool) -> str | None:
     kind, _, name = function.partition(":")
-    if function == SELECTED:
+    if function == SELECTED or is_control(function):
         return None
     if kind == "blob":
         return None if pickled_code else "the tenant may not send pickled code; `pickled_code: true` would allow it"

@@ -26,6 +26,7 @@ from dag.errors import CycleError, SpecError
 from dag.spec.checks import Problem, SpecChecks
 from dag.spec.column_checks import ColumnChecks
 from dag.spec.columns import ColumnsBuilder, GraphColumns, unpacked
+from dag.spec.control import as_json, is_control, values_of_root, with_gates
 from dag.spec.document import NO_OPTIONS, CodeSpec, GraphDocument, GraphHead, NodeSpec, OutputSpec, PickledFunction, validated
 from dag.spec.graph import Graph, Places, order_of
 from dag.spec.options import KEPT, NodeOptions
@@ -143,8 +144,8 @@ class DagSpec:
         return Graph(dict(zip(self.calls.ids, self.calls.needs(), strict=True)))
 
     def blob_bytes(self) -> dict[str, bytes]:
-        """Return the pickled bytes by their SHA-256; they were checked."""
-        return dict(self.columns.blobs)
+        """Return the bytes to keep beside the graph, by their SHA-256: pickled ones, which were checked, and values that the root makes."""
+        return {**self.columns.blobs, **values_of_root(self.calls.functions)}
 
 
 class _Nodes(Mapping[str, NodeSpec]):
@@ -157,6 +158,9 @@ class _Nodes(Mapping[str, NodeSpec]):
     def __getitem__(self, node: str) -> NodeSpec:
         call = self._calls.call(self._calls.place_of[NodeId(node)])
         kind, _, name = call.function.partition(":")
+        if is_control(call.function):
+            described = {**as_json(call.function, call.args), "after": list(call.after)}
+            return NodeSpec.model_validate(described).model_copy(update={"options": self._spec.options[call.kind]})
         return NodeSpec.model_construct(
             call=name if kind == "call" else None,
             function=None if kind == "call" else PickledFunction.model_construct(sha256=name),
@@ -323,9 +327,13 @@ def _of_document(document: GraphDocument) -> DagSpec:
     options: dict[int, NodeOptions] = {}
     for node, described in document.nodes.items():
         written = ShapeWriter()
-        args = [written.argument(form, place_of.__getitem__) for form in described.args]
+        control = described.control()
+        args = [written.argument(form, place_of.__getitem__) for form in (described.args if control is None else control[1])]
         kwargs = {name: written.argument(form, place_of.__getitem__) for name, form in described.kwargs.items()}
-        function = f"call:{described.call}" if described.function is None else f"blob:{described.function.sha256}"
+        if control is not None:
+            function = control[0]
+        else:
+            function = f"call:{described.call}" if described.function is None else f"blob:{described.function.sha256}"
         kind = built.options_at({} if described.options is NO_OPTIONS else described.options.model_dump(exclude_defaults=True))
         options.setdefault(kind, described.options)
         built.inputs += written.inputs
@@ -336,7 +344,7 @@ def _of_document(document: GraphDocument) -> DagSpec:
                 built.after.append(place_of[need])
         built.append(node, built.function_at(function), built.shape_at(args, kwargs, written), kind)
     head = GraphHead.model_construct(**{name: getattr(document, name) for name in GraphHead.model_fields})
-    columns = GraphColumns(head=head.as_json(), calls=built.calls(), options=built.options_table(), blobs=document.blobs)
+    columns = GraphColumns(head=head.as_json(), calls=with_gates(built.calls()), options=built.options_table(), blobs=document.blobs)
     return DagSpec(head=head, columns=columns, options=tuple(options[kind] for kind in range(len(options))))
 
 

@@ -17,7 +17,19 @@ import httpx
 import httpx_sse
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
-from dag.errors import ApiError, BacklogFull, DagError, KeyConflict, RunConflict, UnknownArray, UnknownLetter, UnknownRun, UnknownStage
+from dag.errors import (
+    ApiError,
+    BacklogFull,
+    DagError,
+    KeyConflict,
+    RunConflict,
+    SignalConflict,
+    UnknownArray,
+    UnknownLetter,
+    UnknownRun,
+    UnknownSignal,
+    UnknownStage,
+)
 from dag.store.client_access import Access
 
 T = TypeVar("T")
@@ -186,27 +198,31 @@ def _error_in(answer: httpx.Response) -> dict[str, Any] | None:
     return error if isinstance(error, dict) and "message" in error else None
 
 
+#: Errors of their own by the root's codes.
+_REFUSALS: Mapping[str, type[DagError]] = {
+    "unknown_run": UnknownRun,
+    "unknown_stage": UnknownStage,
+    "unknown_array": UnknownArray,
+    "unknown_letter": UnknownLetter,
+    "unknown_signal": UnknownSignal,
+    "signal_conflict": SignalConflict,
+    "run_conflict": RunConflict,
+    "key_conflict": KeyConflict,
+}
+
+
 def _refusal(answer: httpx.Response, error: Mapping[str, Any], key_from: str) -> DagError:
     message = str(error["message"])
     if answer.status_code == HTTPStatus.UNAUTHORIZED and key_from:
         message += f" (the key is that of {key_from})"
     problems = tuple((str(problem["place"]), str(problem["problem"])) for problem in error.get("problems") or ())
-    if error.get("code") == "unknown_run":
-        return UnknownRun(message)
-    if error.get("code") == "unknown_stage":
-        return UnknownStage(message)
-    if error.get("code") == "unknown_array":
-        return UnknownArray(message)
-    if error.get("code") == "run_conflict":
-        return RunConflict(message)
-    if error.get("code") == "key_conflict":
-        return KeyConflict(message)
-    if error.get("code") == "backlog_full":
+    code = str(error.get("code") or "refused")
+    if code in _REFUSALS:
+        return _REFUSALS[code](message)
+    if code == "backlog_full":
         return BacklogFull(message, 1000 * int(answer.headers.get("Retry-After", 0)))
-    if error.get("code") == "unknown_letter":
-        return UnknownLetter(message)
     described = [message, *(f"  {place}: {problem}" if place else f"  {problem}" for place, problem in problems)]
-    return ApiError(answer.status_code, "\n".join(described), problems, code=str(error.get("code") or "refused"))
+    return ApiError(answer.status_code, "\n".join(described), problems, code=code)
 
 
 def _given(params: Params | None) -> dict[str, str | int | float | Sequence[str]]:

@@ -14,6 +14,7 @@ from typing import cast
 from dag.backlog import BACKLOG_LIMITS, RETRY_AFTER_MS, STORE_FULL, BacklogLimits
 from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, UnknownRun
 from dag.run.dead_letters import DeadLetter, parted
+from dag.run.events import SignalSent
 from dag.run.run_events import RunEvent
 from dag.run.runs import NO_LABELS, RunChange, RunRecord, RunSummary
 from dag.run.states import RUN_ENDS, RunState
@@ -34,7 +35,7 @@ from dag.store.rows import (
 )
 from federation.store.memory.store import MemoryStore
 from mesh.core.ids import RunId, TenantPath
-from mesh.core.wire import decode
+from mesh.core.wire import decode, encode
 from mesh.errors import LedgerError
 
 #: Interval at which a follower's thread checks that its caller still listens.
@@ -230,6 +231,17 @@ class MemoryRunStore:
                 raise UnknownRun(f"there is no run {run}")
             if rows.state not in RUN_ENDS:
                 self._store.post(run, "cancel", reason.encode())
+
+    def send_signal(self, run: RunId, signal: SignalSent, data: bytes) -> bool:
+        with self._changed:
+            rows = self._runs.get(run)
+            if rows is None:
+                raise UnknownRun(f"there is no run {run}")
+            if rows.state in RUN_ENDS:
+                return False
+            self._store.put(run, signal.value.sha256, data)
+            self._store.post(run, "signal", encode(signal))
+            return True
 
     def retire(self, before_ms: int, limit: int = 100) -> tuple[tuple[RunId, str], ...]:
         with self._changed:

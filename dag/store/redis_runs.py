@@ -10,6 +10,7 @@ import redis
 from dag.backlog import BACKLOG_LIMITS, RETRY_AFTER_MS, STORE_FULL, BacklogLimits
 from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, UnknownRun
 from dag.run.dead_letters import DeadLetter, parted
+from dag.run.events import SignalSent
 from dag.run.run_events import RunEvent
 from dag.run.runs import NO_LABELS, RunChange, RunRecord, RunSummary
 from dag.run.states import RUN_ENDS
@@ -37,7 +38,7 @@ from federation.store.redis.client import home_of
 from federation.store.redis.keys import Keys
 from federation.store.redis.scripts import Scripts, redis_responses
 from mesh.core.ids import NodeId, RunId, TenantPath
-from mesh.core.wire import decode
+from mesh.core.wire import decode, encode
 from mesh.errors import LedgerError
 
 #: An argument of a script.
@@ -260,6 +261,12 @@ class RedisRunStore:
     def request_cancel(self, run: RunId, reason: str) -> None:
         if self._scripts.call("request_cancel", run, reason) == b"UNKNOWN":
             raise UnknownRun(f"there is no run {run}")
+
+    def send_signal(self, run: RunId, signal: SignalSent, data: bytes) -> bool:
+        answer = self._scripts.call("send_signal", run, signal.value.sha256, data, encode(signal))
+        if answer == b"UNKNOWN":
+            raise UnknownRun(f"there is no run {run}")
+        return bool(answer == b"SENT")
 
     def retire(self, before_ms: int, limit: int = 100) -> tuple[tuple[RunId, str], ...]:
         """Remove old runs, each with a script of its own, so that no other call waits for long."""

@@ -29,6 +29,7 @@ from typing_extensions import Self
 
 from dag.client.compiling import Outputs, compile_columns, compile_graph
 from dag.client.tasks import named_call
+from dag.client.writing import exact_bytes
 from dag.errors import ApiError, GraphTypeError, ResultTimeout, RunCancelled, UnknownRun
 from dag.run.array_states import Element
 from dag.run.run_events import RunEvent
@@ -45,6 +46,8 @@ from mesh.core.wire import decode
 
 #: Limit on the time that one request waits for the end of a run.
 LONG_POLL_S = 20.0
+#: Largest value of a signal.
+SIGNAL_BYTES_MAX = 64 * 1024
 #: Errors after which a client repeats a call until its timeout.
 _NO_ANSWER_YET = frozenset({"unreachable", "too_many_calls"})
 #: Elements that one request asks for.
@@ -213,7 +216,7 @@ class Client:
         """Return the root's JSON answer to a GET; `patience_s` as for `HttpCalls.get`. Raises as `run`."""
         return self._calls.get(path, params, patience_s=patience_s).json()
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+    def post(self, path: str, body: Any) -> Any:
         """Return the root's JSON answer to a POST. Raises as `run`."""
         return self._calls.post(path, json.dumps(body).encode()).json()
 
@@ -321,6 +324,7 @@ class Run:
         status, answer = self._result_after(timeout)
         if status == httpx.codes.OK:
             values = {name: decode_output(output, self._client.fetch) for name, output in answer["outputs"].items()}
+            values.update(dict.fromkeys(answer.get("skipped", ())))  # Branches that were not taken.
             return next(iter(values.values())) if len(values) == 1 else values
         if answer.get("state") == RunState.FAILED.value:
             raise failure_of(self.id, answer)
@@ -402,6 +406,29 @@ class Run:
             UnknownRun: As `Client.run`.
         """
         self._client.post(f"{self.path}/resume", {"reason": reason})
+
+    @named_call
+    def signal(self, name: str, value: Any = True) -> dict[str, Any]:
+        """Send a signal to the nodes that wait for it, now or later. The first signal of a name counts; sending it again changes nothing.
+
+        Args:
+            value: Plain JSON data of at most 64 KiB, which becomes the value of these nodes.
+
+        Returns:
+            The root's answer: `nodes` that get the value, and whether the signal was `repeated`.
+
+        Raises:
+            GraphTypeError: The value is not plain JSON data.
+            UnknownRun: There is no such run.
+            UnknownSignal: No node of the run waits for the signal.
+            SignalConflict: The signal had another value before, or its nodes have ended.
+            ApiError: The root does not answer.
+        """
+        if exact_bytes(value, SIGNAL_BYTES_MAX) is None:
+            words = f"plain JSON data of at most {SIGNAL_BYTES_MAX >> 10} KiB"
+            raise GraphTypeError(f"the value of signal {name!r} must be {words}, not {type(value).__name__}: put other data into a file")
+        answer: dict[str, Any] = self._client.post(f"{self.path}/signals/{quote(name, safe='')}", value)
+        return answer
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Make `await run` return `run.result()`, without blocking the event loop."""

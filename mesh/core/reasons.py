@@ -156,6 +156,16 @@ class Reason(str, Enum):
     """A user resumed the run; what had not succeeded runs again."""
     UPSTREAM_FAILED = "UPSTREAM_FAILED"
     """A node that the work depends on failed; the root causes are listed with this reason."""
+    BRANCH_NOT_TAKEN = "BRANCH_NOT_TAKEN"
+    """Skipped: only a branch that its cond did not take needs the node, or it waits for the failure of nodes that did not fail."""
+    SLEEPING = "SLEEPING"
+    """The node waits until its time has passed. It holds no worker and no quota."""
+    WAITING_FOR_SIGNAL = "WAITING_FOR_SIGNAL"
+    """The node waits for a signal of a user or a program. It holds no worker and no quota."""
+    SIGNAL_TIMED_OUT = "SIGNAL_TIMED_OUT"
+    """The signal that the node waited for did not come in time."""
+    CONDITION_UNDECIDED = "CONDITION_UNDECIDED"
+    """The node that decides between branches returned neither true nor false."""
     USER_ERROR = "USER_ERROR"
     """The tenant's own code raised an exception."""
     WORKER_LOST = "WORKER_LOST"
@@ -265,6 +275,8 @@ PASSING: frozenset[Reason] = frozenset(
         Reason.PREEMPTED_WITHIN_TENANT,
         Reason.PREEMPTION_LIMIT,
         Reason.WAITING_FOR_INPUTS,
+        Reason.SLEEPING,
+        Reason.WAITING_FOR_SIGNAL,
         Reason.WAITING_IN_QUEUE,
         Reason.NODES_BUSY,
         Reason.INSTANCES_FRAGMENTED,

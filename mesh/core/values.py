@@ -1,5 +1,6 @@
 """Reference to a task's value between processes: where its bytes are and how to check them, never the value itself."""
 
+import hashlib
 from dataclasses import dataclass
 from enum import Enum
 
@@ -21,3 +22,8 @@ class StoredValue:
     size_bytes: int
     encoding: Encoding
     uri: str | None = None  #: fsspec URL of the file; None when the bytes are in the control store.
+
+
+def json_value(data: bytes) -> StoredValue:
+    """Return the reference to JSON in the control store."""
+    return StoredValue(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), encoding=Encoding.JSON)

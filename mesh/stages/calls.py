@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -131,6 +131,10 @@ class Calls:
         code = (function.removeprefix("blob:") for function in self.functions if function.startswith("blob:"))
         forms = (form for shape in self.shapes for form in (*shape.args, *shape.kwargs.values()))
         return frozenset((*code, *(sha256 for form in forms for sha256 in blobs_of(form))))
+
+    def with_order(self, ordered: Numbers, after: Numbers) -> Calls:
+        """Return the calls with other edges for the order alone: calls that wait, in order, and the node that each waits for."""
+        return replace(self, ordered=ordered, after=after)
 
     def take(self, places: npt.NDArray[np.int64]) -> Calls:
         """Return some of the calls as columns of their own, in this order. Nodes for the order alone are kept only among these calls."""

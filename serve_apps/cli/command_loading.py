@@ -17,7 +17,7 @@ FILES = {
     "lifecycle": ("up", "down", "load-scripts", "demo", "keys"),
     "applying": ("apply",),
     "joining": ("join",),
-    "runs": ("submit", "runs", "watch", "result", "cancel"),
+    "runs": ("submit", "runs", "watch", "result", "cancel", "signal"),
     "replaying": ("replay",),
     "drawing": ("graph", "timeline"),
     "logs": ("logs",),

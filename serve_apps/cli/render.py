@@ -115,6 +115,8 @@ def run_panel(view: RunView, now_ms: int, *, result_follows: bool = False) -> Re
         parts.append(_shares_line(shares))
     parts += [_array_line(array) for array in view.arrays[:ARRAYS_SHOWN]]
     parts += [_progress_line(node, now_ms) for node in view.progress[:PROGRESS_SHOWN]]
+    for waiting in view.waiting:
+        parts.append(Text.assemble((f"waiting {waiting.reason}", "cyan"), f": {', '.join(waiting.nodes)}: {waiting.detail}"))
     for blocked in view.blocked:
         names = ", ".join(blocked.nodes) + (" …" if blocked.count > len(blocked.nodes) else "")
         parts.append(Text.assemble((f"blocked {blocked.reason}", "yellow"), f": {blocked.count} ({names}): {blocked.detail}"))

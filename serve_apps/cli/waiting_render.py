@@ -49,7 +49,7 @@ def queue_picture(view: QueueView) -> RenderableType:
 def explanation_picture(view: RunExplanation) -> RenderableType:
     """Render `schedulemesh explain RUN`."""
     parts: list[RenderableType] = [Text.assemble((view.id, "bold"), "  ", state_text(view.state), f"  {view.tenant}  {view.user}")]
-    if view.reason and not (view.stages or view.blocked):
+    if view.reason and not (view.stages or view.blocked or view.waiting):
         parts.append(_why(view.reason, view.detail))
     if view.stages:
         parts += [Text(), _stages_table(view)]
@@ -57,8 +57,8 @@ def explanation_picture(view: RunExplanation) -> RenderableType:
         described = _levers(stage.changes, stage.tenant_position)
         if described:
             parts += [Text(), _if(f"stage {_number(stage.stage)} would start", described), *described]
-    parts += [_blocked_text(blocked) for blocked in view.blocked]
-    if not view.stages and not view.blocked:
+    parts += [_blocked_text(blocked) for blocked in (*view.blocked, *view.waiting)]
+    if not (view.stages or view.blocked or view.waiting):
         parts.append(Text("no stage of it waits", style="green"))
     elif view.stages:
         parts += [

@@ -18,11 +18,13 @@ from dag.errors import (
     NotRequeued,
     NotResumed,
     RunConflict,
+    SignalConflict,
     SpecError,
     StoreFull,
     UnknownArray,
     UnknownLetter,
     UnknownRun,
+    UnknownSignal,
     UnknownStage,
 )
 from federation.errors import DurabilityUnreachable, MeshMisfit, StoreUnavailable, UnknownMesh, UnknownTenant
@@ -126,6 +128,8 @@ MEANINGS: tuple[tuple[type[Exception], HttpMeaning], ...] = (
     (UnknownRun, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_run")),
     (UnknownMesh, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_mesh")),
     (UnknownLetter, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_letter")),
+    (UnknownSignal, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_signal")),
+    (SignalConflict, HttpMeaning(HTTPStatus.CONFLICT, "signal_conflict")),
     (KeyConflict, HttpMeaning(HTTPStatus.CONFLICT, "key_conflict")),
     (RunConflict, HttpMeaning(HTTPStatus.CONFLICT, "run_conflict")),
     (NotResumed, HttpMeaning(HTTPStatus.CONFLICT, "not_resumed")),

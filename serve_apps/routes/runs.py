@@ -310,10 +310,12 @@ def _ended_answer(ports: Dependencies, principal: Principal, summary: RunSummary
     record = record_within(ports, principal, summary.run)
     if record.state is not RunState.SUCCEEDED:
         return _answer(_no_result(ports, record, request_id), HTTPStatus.CONFLICT)
-    outputs = outputs_of(record)
+    listed = outputs_of(record)
+    skipped = [output.name for output in listed if (kept := record.nodes.get(output.node)) and kept.state is NodeState.SKIPPED]
+    outputs = [output for output in listed if output.name not in skipped]
     small = read_small(ports.blobs, record.run, [stored_of(record, output) for output in outputs])
     views = {output.name: output_view(record, output, small) for output in outputs}
-    return _answer(ResultView(id=record.run, state=record.state.value, outputs=views), HTTPStatus.OK)
+    return _answer(ResultView(id=record.run, state=record.state.value, outputs=views, skipped=skipped), HTTPStatus.OK)
 
 
 def _no_result(ports: Dependencies, record: RunRecord, request_id: str) -> NoResultView:

@@ -57,3 +57,4 @@ class RunExplanation(View):
     at_ms: int
     stages: list[StageExplanation] = Field(description="Stages that have not ended.")
     blocked: list[BlockedView]
+    waiting: list[BlockedView] = Field(default=[], description="Nodes that wait for a time or for a signal, without a worker.")

@@ -31,6 +31,7 @@ class ResultView(View):
     id: str
     state: str
     outputs: dict[str, OutputView]
+    skipped: list[str] = Field(default=[], description="Outputs without a value: their nodes belong to branches that were not taken.")
 
 
 class NoResultView(ErrorBody):

@@ -37,6 +37,15 @@ class ResumeRequest(BaseModel):
     reason: Annotated[str, AfterValidator(check_printable)] = Field(default="", max_length=1_000, description="Shown in its events.")
 
 
+class SignalView(View):
+    """A signal that was sent to a run."""
+
+    id: str = Field(description="The run.")
+    signal: str
+    nodes: list[str] = Field(description="The nodes that get its value.")
+    repeated: bool = Field(description="Whether the run had this signal already.")
+
+
 class RunLine(View):
     """Summary of a run."""
 
@@ -174,6 +183,7 @@ class RunView(RunLine):
     outputs: list[str]
     stages: list[StageView]
     blocked: list[BlockedView]
+    waiting: list[BlockedView] = Field(default=[], description="Nodes that wait for a time or for a signal, without a worker.")
     meshes: list[MeshShare]
     arrays: list[ArrayView] = Field(default=[], description="The first 50 arrays, with their elements by state.")
     progress: list[ProgressView] = Field(description="Running nodes with progress or a checkpoint; at most 20.")

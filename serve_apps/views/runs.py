@@ -17,8 +17,10 @@ from dag.run.run_events import RunEvent
 from dag.run.run_status import shown_state
 from dag.run.runs import RunRecord, RunSummary, StageRecord
 from dag.run.states import NodeState, StageState
+from dag.spec.control import as_json, is_control
 from dag.spec.spec import DagSpec, load
 from mesh.core.ids import MeshId, NodeId
+from mesh.core.reasons import Reason
 from mesh.stages.arrays import is_part
 from mesh.stages.messages import Failure
 from serve_apps.schemas.events import EventView
@@ -81,6 +83,7 @@ def run_view(record: RunRecord, outputs: Iterable[str], look: Callable[[], Waits
         outputs=list(outputs),
         stages=[_stage_view(stage, _by_name(by_stage.get(stage.stage, {}))) for stage in stages],
         blocked=blocked_of(blocked_in(record)),
+        waiting=blocked_of(waiting_in(record)),
         meshes=_mesh_shares(record),
         arrays=arrays_of(record),
         progress=progress_of(record),
@@ -165,7 +168,8 @@ def nodes_view(record: RunRecord, state: NodeState | None, after: str, limit: in
     page = found[:limit]
     spec = _graph(record.spec) if page else None
     needs = {name: [need for needs in spec.needs_of(name) for need in needs] for name in page} if spec is not None else {}
-    views = [_node_view(nodes[name], needs[name]) for name in page]
+    controls = {name: _control_of(spec, name) for name in page} if spec is not None else {}
+    views = [_node_view(nodes[name], needs[name], controls[name]) for name in page]
     if spec is not None and nodes.arrays():
         views = [_with_parts(view, nodes, spec) for view in views]
     return NodesView(nodes=views, next=page[-1] if len(found) > limit else None)
@@ -252,9 +256,16 @@ def _stage_view(stage: StageRecord, counts: dict[str, int]) -> StageView:
     )
 
 
-def _node_view(node: NodeRecord, needs: list[NodeId]) -> NodeView:
+def _control_of(spec: DagSpec, node: NodeId) -> str | None:
+    """Return the key that the node has as JSON if the root does it itself."""
+    function = spec.calls.functions[spec.calls.function[spec.calls.place_of[node]]]
+    return next(iter(as_json(function, spec.calls.call(spec.calls.place_of[node]).args))) if is_control(function) else None
+
+
+def _node_view(node: NodeRecord, needs: list[NodeId], control: str | None) -> NodeView:
     return NodeView(
         node=node.node,
+        control=control,
         needs=list(needs),
         state=node.state.value,
         attempt=node.attempt,
@@ -328,6 +339,12 @@ def blocked_in(record: RunRecord) -> Iterator[tuple[NodeId, Words]]:
     for node in sorted(record.nodes.among(NodeState.BLOCKED), key=lambda node: node.node):
         blocked.setdefault(shown_name(node.node), node)
     return ((name, Words(node.reason, node.detail)) for name, node in blocked.items())
+
+
+def waiting_in(record: RunRecord) -> Iterator[tuple[NodeId, Words]]:
+    """Yield the nodes that the root lets wait for a time or a signal, with the reasons, by id."""
+    waiting = (node for node in record.nodes.among(NodeState.WAITING) if node.reason in (Reason.SLEEPING, Reason.WAITING_FOR_SIGNAL))
+    return ((node.node, Words(node.reason, node.detail)) for node in sorted(waiting, key=lambda node: node.node))
 
 
 def blocked_of(nodes: Iterable[tuple[NodeId, Words]]) -> list[BlockedView]:

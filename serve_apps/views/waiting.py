@@ -32,7 +32,7 @@ from serve_apps.schemas.plans import PlannedStageView, PlanView
 from serve_apps.schemas.queues import ChangeView, KeptBackView, UnmetView, VictimView, WaitingView
 from serve_apps.snapshot_cache.waits import detail_of, words_of
 from serve_apps.views.federation import Within, quantities, quantity
-from serve_apps.views.runs import BLOCKED_NAMED, blocked_in, blocked_of, event_view
+from serve_apps.views.runs import BLOCKED_NAMED, blocked_in, blocked_of, event_view, waiting_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +165,7 @@ def run_explanation(record: RunRecord, stages: list[StageExplanation], now_ms: i
         at_ms=now_ms,
         stages=stages,
         blocked=blocked_of(blocked_in(record)),
+        waiting=blocked_of(waiting_in(record)),
     )
 
 

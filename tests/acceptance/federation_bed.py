@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 import pytest
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
@@ -102,3 +105,13 @@ def submit(client: Client, outputs: Any, *, tenant: str | None = None, on_error:
 def _module_of(outputs: Any) -> str:
     node = outputs if isinstance(outputs, Node) else next(iter(outputs.values()))
     return str(node.function.__module__)
+
+
+def coordinator_of(stack: Stack) -> psutil.Process:
+    """Return the coordinator replica on this stack's cluster."""
+    sessions = {os.getsid(pid) for pid in stack.clusters["first"].pids}
+    for process in psutil.process_iter(["cmdline"]):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if "ServeReplica:coordinator-" in " ".join(process.info["cmdline"] or []) and os.getsid(process.pid) in sessions:
+                return process
+    raise AssertionError("there is no coordinator")

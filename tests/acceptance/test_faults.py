@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import signal
 import time
 from pathlib import Path
 
-import psutil
 import pytest
-from federation_bed import LIMIT_S, eventually, submit, wait_for
+from federation_bed import LIMIT_S, coordinator_of, eventually, submit, wait_for
 
 import dag
 from dag.run.states import RunState
@@ -136,16 +134,6 @@ def test_next_coordinator_continues_after_a_kill(stack: Stack, client: Client, t
     (tmp_path / "gate").touch()
     assert run.result(LIMIT_S) == 6
     assert attempts(tmp_path) == 1
-
-
-def coordinator_of(stack: Stack) -> psutil.Process:
-    """Return the coordinator replica on this stack's cluster."""
-    sessions = {os.getsid(pid) for pid in stack.clusters["first"].pids}
-    for process in psutil.process_iter(["cmdline"]):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if "ServeReplica:coordinator-" in " ".join(process.info["cmdline"] or []) and os.getsid(process.pid) in sessions:
-                return process
-    raise AssertionError("there is no coordinator")
 
 
 def test_the_same_id_submitted_by_many_at_once_is_one_run(client: Client, stores: Stores) -> None:

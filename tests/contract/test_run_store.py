@@ -15,6 +15,7 @@ from patience import PATIENCE_S
 from dag.backlog import BacklogLimits
 from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, UnknownRun
 from dag.run.dead_letters import DeadLetter
+from dag.run.events import SignalSent
 from dag.run.node_facts import PART_ROWS, KeptCheckpoint, TimerKind
 from dag.run.node_table import NodeTable
 from dag.run.run_events import NodesEnded, NodesMoved, RunEvent, runs_of, singly
@@ -46,7 +47,8 @@ from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
-from mesh.core.values import Encoding, StoredValue
+from mesh.core.values import Encoding, StoredValue, json_value
+from mesh.core.wire import decode
 from mesh.errors import LedgerError
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS
 from mesh.stages.messages import Failure, NodeOutput
@@ -511,6 +513,33 @@ def test_values_that_were_kept_are_due_once(runs):
     assert runs.to_forget(100) == ()
     again = loaded(runs)
     assert runs.commit(again, resumed(again))
+
+
+# ---- signals
+
+
+def test_a_signal_goes_to_the_inbox_and_its_value_stays(store, runs):
+    runs.create(a_record(), {})
+    signal = SignalSent(name="approve", value=json_value(b"true"))
+    assert runs.send_signal(RUN, signal, b"true")
+    (_, entry) = store.queue.inbox(0)
+    assert (entry.run, entry.kind, decode(SignalSent, entry.body)) == (RUN, "signal", signal)
+    assert store.blobs.get(RUN, (signal.value.sha256,)) == {signal.value.sha256: b"true"}
+
+
+def test_a_signal_of_an_unknown_run_says_so(runs):
+    with pytest.raises(UnknownRun, match="digits-1"):
+        runs.send_signal(RUN, SignalSent(name="approve", value=json_value(b"1")), b"1")
+
+
+def test_a_signal_of_an_ended_run_has_no_effect(store, runs):
+    record = a_record()
+    runs.create(record, {})
+    runs.commit(record, end(record, at_ms=5))
+    signal = SignalSent(name="approve", value=json_value(b"1"))
+    assert not runs.send_signal(RUN, signal, b"1")
+    assert [entry.kind for entry in store.queue.inbox(0)] == ["submitted"]
+    assert store.blobs.get(RUN, (signal.value.sha256,)) == {}
 
 
 # ---- retire

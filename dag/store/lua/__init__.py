@@ -2,6 +2,7 @@
 
     create       a new run, with its blobs and inbox entry      commit          one step of a run, if its version is unchanged
     settle       marks an ended run as fully carried out        request_cancel  cancels a run, unless it has ended
+    send_signal  keeps a signal for the nodes that wait for it
     drop_dead    removes dead letters                           retire          removes an ended run with all its data
 
 Parts that several verbs need:

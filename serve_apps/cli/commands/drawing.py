@@ -14,6 +14,7 @@ from dag.drawing.svg import graph_svg, timeline_svg
 from dag.drawing.text import bars, mermaid, plain
 from dag.drawing.timeline import timeline_of
 from dag.spec.array_forms import array_key, elements_of
+from dag.spec.control import CONTROL_KEYS
 from dag.store.remote import Run
 from mesh.core.clock import SystemClock
 from mesh.core.ids import RunId
@@ -106,7 +107,11 @@ def _nodes_of_file(target: str) -> list[GraphNode] | None:
         return None
     nodes = spec.get("nodes")
     described = nodes if isinstance(nodes, dict) else {}
-    return [GraphNode(node=node, needs=_needs(one), elements=_elements(one)) for node, one in described.items() if isinstance(one, dict)]
+    return [
+        GraphNode(node=node, needs=_needs(one), elements=_elements(one), control=next((key for key in CONTROL_KEYS if key in one), ""))
+        for node, one in described.items()
+        if isinstance(one, dict)
+    ]
 
 
 def _elements(described: dict[str, object]) -> int:
@@ -116,8 +121,9 @@ def _elements(described: dict[str, object]) -> int:
 
 
 def _forms(described: dict[str, object]) -> list[Any]:
-    args, kwargs = described.get("args"), described.get("kwargs")
-    return [*(args if isinstance(args, list) else []), *(kwargs.values() if isinstance(kwargs, dict) else [])]
+    args, kwargs, cond = described.get("args"), described.get("kwargs"), described.get("cond")
+    branches = [*cond.values()] if isinstance(cond, dict) else []
+    return [*branches, *(args if isinstance(args, list) else []), *(kwargs.values() if isinstance(kwargs, dict) else [])]
 
 
 def _needs(described: dict[str, object]) -> tuple[str, ...]:
@@ -143,6 +149,7 @@ def _nodes_of_run(session: CliSession, run: Run) -> list[GraphNode]:
             started_ms=one.started_ms,
             finished_ms=one.finished_ms,
             elements=(one.array.elements or 0) if one.array is not None else 0,
+            control=one.control or "",
         )
         for one in found
     ]

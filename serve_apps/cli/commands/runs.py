@@ -1,4 +1,4 @@
-"""Commands `submit`, `runs`, `watch`, `result` and `cancel`."""
+"""Commands `submit`, `runs`, `watch`, `result`, `cancel` and `signal`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from serve_apps.cli.waiting_render import plan_picture
 from serve_apps.cli.workflow_file import graph_of, load_workflow, names_workflow
 from serve_apps.schemas.plans import PlanView
 from serve_apps.schemas.results import NoResultView, ResultView
-from serve_apps.schemas.runs import RunLine, RunsView, RunView
+from serve_apps.schemas.runs import RunLine, RunsView, RunView, SignalView
 
 #: Seconds between two redraws of a live display.
 LOOK_S = 0.5
@@ -50,6 +50,7 @@ def register(app: typer.Typer) -> None:
     app.command()(watch)
     app.command()(result)
     app.command()(cancel)
+    app.command()(signal)
 
 
 def submit(
@@ -228,6 +229,24 @@ def resume_run(session: CliSession, run_id: str, reason: str, *, wait: bool) -> 
         session.print_json_view(session.view(RunLine, f"{run.path}/summary"))
 
 
+def signal(
+    run_id: RunArgument,
+    name: Annotated[str, typer.Argument(help="Name of the signal.")],
+    value: Annotated[str | None, typer.Argument(help="JSON, or else text. Default: true.")] = None,
+    address: AddressOption = None,
+    state_dir: StateDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send a signal to the nodes of a run that wait for it, now or later."""
+    session = open_session(address, state_dir, as_json=as_json)
+    view = SignalView.model_validate(Run(RunId(run_id), session.client).signal(name, True if value is None else _json_or_text(value)))
+    if as_json:
+        session.print_json_view(view)
+    else:
+        words = "had it already" if view.repeated else "have it"
+        session.console.print(f"signal {name} of {run_id}: {', '.join(view.nodes)} {words}")
+
+
 def _follow(session: CliSession, run: Run) -> None:
     """Show the run until it ends, then its result.
 
@@ -347,11 +366,15 @@ def _params(given: list[str]) -> dict[str, Any]:
         key, equals, text = pair.partition("=")
         if not key or not equals:
             raise typer.BadParameter(f"expected KEY=VALUE, got {pair!r}", param_hint="--param")
-        try:
-            params[key] = json.loads(text)
-        except ValueError:
-            params[key] = text
+        params[key] = _json_or_text(text)
     return params
+
+
+def _json_or_text(given: str) -> Any:
+    try:
+        return json.loads(given)
+    except ValueError:
+        return given
 
 
 def _now_ms() -> int:

@@ -27,14 +27,13 @@ def plans_of(*nodes, outputs=(), **fields):
     for text in nodes:
         node, _, needs = text.partition(":")
         of_plan = dict(fields.get(node, {}))
-        of_task = {name: of_plan.pop(name) for name in ("args", "kwargs", "resources", "ray_options") if name in of_plan}
+        of_task = {name: of_plan.pop(name) for name in ("function", "args", "kwargs", "resources", "ray_options") if name in of_plan}
         task = TaskSpec(
             node=node,
             attempt=1,
-            function="call:work:do",
             inputs=tuple(need for need in needs.split() if not need.startswith("~")),
             after=tuple(need[1:] for need in needs.split() if need.startswith("~")),
-            **{"resources": ResourceSet.of({"cpu": 1}), **of_task},
+            **{"function": "call:work:do", "resources": ResourceSet.of({"cpu": 1}), **of_task},
         )
         plans[node] = NodePlan(task=task, is_output=node in outputs, **of_plan)
     return plans

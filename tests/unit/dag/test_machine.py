@@ -8,13 +8,14 @@ import pytest
 from machine_bed import HOLDER, NOW_MS, Driven, value
 
 from dag.run.dead_letters import MESSAGE_CHARS_MAX
-from dag.run.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced, Placement, StartsAllowed
+from dag.run.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced, Placement, SignalSent, StartsAllowed
 from dag.run.machine import RunMachine
 from dag.run.retrying import RETRY_RULES
 from dag.run.run_status import shown_state
 from dag.run.runs import ForgetRun, RunChange
 from dag.run.state_writer import StateWriter
 from dag.run.states import NODE_ENDS, NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
+from dag.spec.control import SIGNAL
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.core.values import Encoding, StoredValue
@@ -1226,6 +1227,9 @@ NODE_WAYS = {
     ("WAITING", "BLOCKED"): lambda: drive(lambda run: run.block("a")),
     ("WAITING", "ASSIGNED"): lambda: drive(placed),
     ("WAITING", "FAILED"): lambda: drive(lose_a_often),
+    ("WAITING", "SUCCEEDED"): lambda: drive(
+        lambda run: run.take(SignalSent(name="go", value=value("a"))), a={"function": SIGNAL, "args": ("go", None)}
+    ),
     ("WAITING", "SKIPPED"): lambda: drive(apart, started_a, reports("failed", "a")),
     ("WAITING", "CANCELLED"): lambda: drive(Driven.cancel),
     ("BLOCKED", "WAITING"): lambda: drive(lambda run: run.block("a"), placed),

@@ -121,7 +121,7 @@ def test_text_that_is_not_one_clear_value_is_refused(text, place, words):
             graph(nodes={"x" * 201: {"call": "a:b"}}), (f"/nodes/{'x' * 200}", "is not a valid name"), id="a node id of 201 characters"
         ),
         pytest.param(graph(defaults={"retry": 1}), ("/defaults/retry", "unknown option; did you mean retry_on?"), id="a misspelt default"),
-        pytest.param(with_node(), ("/nodes/more", "needs either `call` or `function`"), id="a node without a function"),
+        pytest.param(with_node(), ("/nodes/more", "needs one of `call`, `function`"), id="a node without a function"),
         pytest.param(with_node(call="ads"), ("/nodes/more/call", "'ads' is not a function"), id="a module alone"),
         pytest.param(with_node(call="a:<lambda>"), ("/nodes/more/call", "is not a function"), id="a lambda by name"),
         pytest.param(with_node(call="a:f.__globals__"), ("/nodes/more/call", "leads to Python's internals"), id="the inside of a function"),

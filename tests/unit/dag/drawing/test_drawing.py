@@ -93,3 +93,12 @@ def test_a_timeline_as_svg_is_valid():
     drawn = ET.fromstring(timeline_svg(timeline_of("r", NODES, now_ms=9_000)))  # noqa: S314  our own output
     titles = [title.text for title in drawn.iter(f"{SVG}title")]
     assert titles == ["a: 0 s to 1 s SUCCEEDED", "b<1>: 1 s to 3 s FAILED"]
+
+
+def test_what_the_root_does_itself_has_a_shape_and_a_sign():
+    kinds = ("cond", "sleep", "wait_signal")
+    picture = picture_of("r", [GraphNode(node=kind[:4], control=kind) for kind in kinds])
+    drawn = mermaid(picture)
+    for part in ('{"◇ cond"}', '(["◷ slee"])', '(["✉ wait"])'):
+        assert part in drawn
+    assert "◇ cond" in plain(picture)

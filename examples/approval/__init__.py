@@ -1,0 +1,1 @@
+"""A sweep whose best model is deployed if it is good and somebody approves."""
