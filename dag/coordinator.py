@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 
 import structlog
 
@@ -153,7 +153,7 @@ class Coordinator:
         self.has_contest = self.has_contest or len(about_runs) < len(entries)
         if about_runs:
             self._look_at_policies()
-        closed = self._closed_now() if about_runs else frozenset()
+        closed = cache(self._closed_now)
         by_run: dict[RunId, list[InboxEntry]] = {}
         for entry in about_runs:
             by_run.setdefault(entry.run, []).append(entry)
@@ -340,8 +340,11 @@ class Coordinator:
             self._carry_out(record, machine.outbox())
         self._runs.note_forgotten(run)
 
-    def _look(self) -> FederationSnapshot:
-        """Return the ledger's snapshot with the remembered conditions of each mesh, and record new conditions.
+    def _look(self, *, with_note: bool = True) -> FederationSnapshot:
+        """Return the ledger's snapshot with the remembered conditions of each mesh.
+
+        Args:
+            with_note: Record new paces of meshes in the registry; else the next survey does. Losses and returns are recorded in any case.
 
         Raises:
             StoreUnavailable: Nothing is lost; call again.
@@ -351,6 +354,8 @@ class Coordinator:
             snapshot = self._ledger.snapshot()
             run_times_ms = {mesh: tuple(took) for mesh, took in self._run_times_ms.items()}
             after, note = observe(snapshot, conditions, run_times_ms, self._flap_rules)
+            if not with_note and not (note is not None and note.flap_history):
+                break
             if note is None or self._registry.note(note, conditions.version):
                 self._run_times_ms.clear()
                 _report_returns(note, snapshot.at_ms)
@@ -381,7 +386,7 @@ class Coordinator:
         keep = frozenset(value.uri for value in values if value is not None and value.uri is not None) - set(dropped)
         _delete_if_possible(partial(self._clear, record.run, keep), f"run {record.run}")
 
-    def _take(self, run: RunId, entries: list[InboxEntry], closed: frozenset[MeshId]) -> None:
+    def _take(self, run: RunId, entries: list[InboxEntry], closed: Callable[[], frozenset[MeshId]]) -> None:
         if any(entry.kind == "resumed" for entry in entries):
             self._kept.pop(run, None)  # The gateway has committed the resumption.
         kept = self._get(run)
@@ -394,7 +399,8 @@ class Coordinator:
         seen = _order(kept.record.last_entry)
         fresh = [entry for entry in entries if _order(entry.entry) > seen]
         if fresh:
-            events = [*_closings(kept, closed), *(event for entry in fresh for event in _events_of(entry))]
+            has_planned = any(stage.state is StageState.PLANNED for stage in kept.record.stages.values())
+            events = [*_closings(kept, closed() if has_planned else ()), *(event for entry in fresh for event in _events_of(entry))]
             self._advance(run, events, fresh[-1].entry, None)
 
     def _get(self, run: RunId) -> RunMachine | None:
@@ -421,7 +427,7 @@ class Coordinator:
             if not pending and not kept.unplaced(self._clock.wall_ms()):
                 break
             if not pending:
-                snapshot = snapshot if snapshot is not None else self._look()
+                snapshot = snapshot if snapshot is not None else self._look(with_note=False)
                 placed = self._place(kept, snapshot)
                 if placed is None:
                     break

@@ -44,6 +44,8 @@ log = structlog.get_logger(__name__)
 
 #: One wait for notifications; the process notices its end within this time.
 NOTIFICATION_WAIT_MS = 1_000
+#: How long the report of a start may wait for the stage's first report.
+START_DELAY_MS = 50
 #: Interval between two calls to a root that does not answer yet.
 ROOT_PAUSE_S = 0.5
 
@@ -116,6 +118,7 @@ def run(settings: ChildSettings, notify: Callable[..., None] = report_ready) -> 
         settings=ports.settings,
         plugins=plugins,
         run_log=ports.run_log,
+        start_delay_ms=START_DELAY_MS,
     )
     threading.Thread(target=_read_notifications, args=(ports.queue, record.mesh, work.put, stop), name="notifications", daemon=True).start()
     child.heartbeat()
@@ -166,16 +169,16 @@ def _leave(child: ChildMesh) -> None:
 
 def _work(child: ChildMesh, work: queue.SimpleQueue[Work]) -> None:
     try:
-        item = work.get(timeout=max(0.001, child.due_in_ms() / 1000))
+        item = work.get(timeout=max(0.001, child.wake_in_ms() / 1000))
     except queue.Empty:
-        child.heartbeat()
+        child.wake()
         return
     if isinstance(item, HostReport):
         child.take_report(item)
     else:
         child.take_notifications(item)
-    if child.due_in_ms() == 0:
-        child.heartbeat()
+    if child.wake_in_ms() == 0:
+        child.wake()
 
 
 def _read_notifications(stages: StageQueue, mesh: MeshId, put: Callable[[Work], None], stop: threading.Event) -> None:

@@ -78,24 +78,25 @@ class RedisEventFeed:
 
     async def wait_for_end(self, run: RunId) -> None:
         while True:
-            last = await self._patiently(self._last, run)
-            if await self._patiently(self._is_over, run):
+            last, is_over = await self._patiently(self._last, run)
+            if is_over:
                 return
             await self._patiently(self._wait, run, last)
 
-    async def _last(self, run: RunId) -> int:
-        """Return the number of the last event. Read it before the state, so that the end of the run is never missed."""
+    async def _last(self, run: RunId) -> tuple[int, bool]:
+        """Return the number of the last event, and whether the run has ended. The state is read last, so that no end is missed."""
         with redis_responses("read the last event"):
-            entries = cast(Entries, await self._client.xrevrange(self._keys.run_events(run), count=1))
-        return last_of(entries)
+            async with self._client.pipeline(transaction=False) as reads:
+                reads.xrevrange(self._keys.run_events(run), count=1)
+                reads.hget(self._keys.run(run), "state")
+                entries, state = cast(tuple[Entries, bytes | None], await reads.execute())
+        return last_of(entries), _has_ended(run, state)
 
     async def _is_over(self, run: RunId) -> bool:
         """Return whether the run has ended. Read the state before the events, so that no event is missed."""
         with redis_responses("read a run"):
             state = await cast(Awaitable[bytes | None], self._client.hget(self._keys.run(run), "state"))
-        if state is None:
-            raise UnknownRun(f"there is no run {run}")
-        return RunState(state.decode()) in RUN_ENDS
+        return _has_ended(run, state)
 
     async def _entries(self, run: RunId, after: int) -> Entries:
         with redis_responses("read events"):
@@ -125,3 +126,9 @@ class RedisEventFeed:
             reraise=True,
         )
         return await again(read, *args, **kwargs)
+
+
+def _has_ended(run: RunId, state: bytes | None) -> bool:
+    if state is None:
+        raise UnknownRun(f"there is no run {run}")
+    return RunState(state.decode()) in RUN_ENDS

@@ -81,6 +81,7 @@ class ChildMesh:
         settings: Settings that the root has published for the mesh; None: the mesh follows those of its record.
         plugins: Plugins of the mesh; None: it has none.
         run_log: Takes what nodes print; None: it is dropped.
+        start_delay_ms: How long the report of a start may wait for the stage's first report, if `wake` is called when it is due.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class ChildMesh:
         settings: PublishedSettings | None = None,
         plugins: StagePlugins | None = None,
         run_log: RunLog | None = None,
+        start_delay_ms: int = 0,
     ) -> None:
         self._record = record
         self._ledger = ledger
@@ -115,7 +117,9 @@ class ChildMesh:
         self._child_state = child_state = ChildState(record, plugins if plugins is not None else StagePlugins())
         self._guard = guard = Guard(mesh=record.mesh, child_session=child_session, clock=clock, lose=self._lose_session)
         output = OutputReporter(mesh=record.mesh, run_log=run_log, clock=clock)
-        self._reporter = StatusReporter(child_state=child_state, queue=queue, blobs=blobs, host=host, guard=guard, output=output)
+        self._reporter = StatusReporter(
+            child_state=child_state, queue=queue, blobs=blobs, host=host, guard=guard, output=output, start_delay_ms=start_delay_ms
+        )
         self._lease_client = LeaseClient(
             child_state=child_state, child_session=child_session, ledger=ledger, clock=clock, guard=guard, obey_leases=self._obey_leases
         )
@@ -163,6 +167,18 @@ class ChildMesh:
         """Return in how many milliseconds `heartbeat` is due."""
         return self._child_session.due_in_ms(self._clock.monotonic_ms())
 
+    def wake_in_ms(self) -> int:
+        """Return in how many milliseconds `heartbeat` or `wake` is due."""
+        start_ms = self._reporter.due_in_ms(self._clock.monotonic_ms())
+        return self.due_in_ms() if start_ms is None else min(start_ms, self.due_in_ms())
+
+    def wake(self) -> None:
+        """Do what is due: a heartbeat, or the reports of starts."""
+        if self.due_in_ms() == 0:
+            self.heartbeat()
+        else:
+            self._guard(partial(self._reporter.report_starts, self._clock.monotonic_ms()))
+
     def heartbeat(self) -> None:
         """Renew the session or begin one, send pending reports, and process the queue."""
         self._child_state.can_start = self._host.is_ready()
@@ -208,7 +224,7 @@ class ChildMesh:
         Round-robin: the next heartbeat begins after the step that used up the time or failed, so a long step starves no other.
         """
         steps = (
-            self._reporter.report,
+            self._reporter.report_starts,
             self._read_settings,
             self._look,
             self._fit_slots,
@@ -379,9 +395,14 @@ class ChildMesh:
             StageId(notification.subject) for notification in notifications if notification.kind is NotificationKind.INPUT
         )
         self._guard(self._claims.bring_inputs)
-        if NotificationKind.CANCEL in kinds or any(
-            notification.kind is NotificationKind.STAGE and notification.subject for notification in notifications
-        ):
+        sent = [
+            StageId(notification.subject)
+            for notification in notifications
+            if notification.kind is NotificationKind.STAGE and notification.subject
+        ]
+        if sent and NotificationKind.CANCEL not in kinds and not self._has_waiting() and len(sent) <= HEADS_MAX:
+            self._guard(partial(self._take_sent, sent))
+        elif sent or NotificationKind.CANCEL in kinds:
             self._guard(self._look)
         elif NotificationKind.STAGE in kinds:
             self._guard(self._try_again)
@@ -436,6 +457,23 @@ class ChildMesh:
             if not self._decision_queue.is_done or self._guard.has_to_stop(DONE_AT_ONCE):
                 return
             self._decision_queue.take(*self._offers(fresh[place : place + HEADS_MAX]))
+        if self._decision_queue.is_done:
+            self._preemptor.make()
+
+    def _has_waiting(self) -> bool:
+        """Return whether any stage waits here, as far as this process knows; it may have left the queue."""
+        return len(self._child_state.admission.workloads) > len(self._child_state.running)
+
+    def _take_sent(self, sent: Iterable[StageId]) -> None:
+        """Take in stages that the root has just sent, without reading the queue: no other stage waits that may have left it."""
+        self._lease_client.forget_refusals()
+        self._decision_queue.go_on()
+        if not self._decision_queue.is_done:
+            return  # The next pass over the queue finds them.
+        fresh = [stage for stage in sent if stage not in self._child_state.admission.workloads] if self._child_state.can_start else []
+        clock_read = events.ClockRead(now_ms=self._clock.monotonic_ms() + self._store_ahead_ms)
+        offers = self._offers(fresh)
+        self._decision_queue.take(clock_read, self._child_state.nodes_seen(), *offers, events.RoomMayHaveCome())
         if self._decision_queue.is_done:
             self._preemptor.make()
 

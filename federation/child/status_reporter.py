@@ -48,6 +48,9 @@ class StatusReporter:
     host: StageHost
     guard: Guard
     output: OutputReporter
+    start_delay_ms: int = 0
+    """How long the report of a start may wait for the first report of the stage: a short stage costs the root one report instead of two."""
+    _starts: dict[StageId, tuple[int, RunningStage]] = field(default_factory=dict)  #: Unreported starts, and when each is due; by age.
     _sent: SentReports = field(default_factory=SentReports)
     _doubtful: dict[StageId, RunningStage] = field(default_factory=dict)  #: Stages whose claims the store may not know.
     _unverified: dict[StageId, RunningStage] = field(default_factory=dict)  #: Doubtful stages that the mesh has to ask about now.
@@ -55,18 +58,37 @@ class StatusReporter:
     """Pending steps. A step that returns False is unfinished, and continues after a heartbeat."""
 
     def __bool__(self) -> bool:
-        return bool(self._unreported)
+        return bool(self._unreported or self._starts)
 
     def clear(self) -> None:
         """Drop all reports, since their session is lost."""
         self._unreported.clear()
+        self._starts.clear()
         self.output.clear()
         self._sent.clear()
         self._doubtful.clear()
         self._unverified.clear()
 
     def add_start(self, running: RunningStage) -> None:
-        """Queue the report that the stage has started."""
+        """Queue the report that the stage has started; it may go together with the first report of the host."""
+        if self.start_delay_ms:
+            self._starts[running.claim.stage] = self.guard.clock.monotonic_ms() + self.start_delay_ms, running
+        else:
+            self._queue_start(running)
+
+    def due_in_ms(self, now_ms: int) -> int | None:
+        """Return in how many milliseconds the report of a start is due; None: there is none."""
+        first = next(iter(self._starts.values()), None)
+        return None if first is None else max(0, first[0] - now_ms)
+
+    def report_starts(self, until_ms: int | None = None) -> None:
+        """Report the starts that are due at this time; None: all. Raises as `report`."""
+        due = [stage for stage, (at_ms, _) in self._starts.items() if until_ms is None or at_ms <= until_ms]
+        for stage in due:
+            self._queue_start(self._starts.pop(stage)[1])
+        self.report()
+
+    def _queue_start(self, running: RunningStage) -> None:
         started = running.started(self.child_state.record.cluster)
         self._unreported.append(lambda: self._report_of(running, STARTED, (started,), {}, {}))
 
@@ -74,6 +96,8 @@ class StatusReporter:
         """Queue a report of the host."""
         self.output.add(running, STARTED + report.number, report.output)
         messages, unput = running.in_its_words(report.messages), dict(report.blobs)
+        if self._starts.pop(running.claim.stage, None) is not None:
+            messages = running.started(self.child_state.record.cluster), *messages
         if not messages and report.output:
             self._unreported.append(partial(self._pass_output, running, report.number))
             return

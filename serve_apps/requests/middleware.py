@@ -24,12 +24,17 @@ _NO_ROUTE = "(none)"
 
 
 class ObservedRequests:
-    """ASGI middleware: request ids, counts, durations, and a response for unexpected errors."""
+    """ASGI middleware: request ids, counts, durations, and a response for unexpected errors.
 
-    def __init__(self, app: ASGIApp, *, metrics: GatewayMetrics, clock: Clock) -> None:
+    Args:
+        is_proxied: Serve's proxy passes the requests on. It sets the id of a request, and adds the header to the response itself.
+    """
+
+    def __init__(self, app: ASGIApp, *, metrics: GatewayMetrics, clock: Clock, is_proxied: bool = True) -> None:
         self._app = app
         self._metrics = metrics
         self._clock = clock
+        self._is_proxied = is_proxied
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -45,7 +50,7 @@ class ObservedRequests:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                if not is_offered:  # The caller that set the id (Serve's proxy) adds the header itself.
+                if not (is_offered and self._is_proxied):
                     message = {**message, "headers": [*message.get("headers", ()), (b"x-request-id", request_id.encode())]}
             await send(message)
 

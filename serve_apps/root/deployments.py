@@ -11,6 +11,7 @@ import os
 import secrets
 import socket
 import threading
+from collections.abc import Callable
 from functools import partial
 
 import structlog
@@ -33,6 +34,7 @@ from serve_apps.processes.process import collect_seldom, configure_logging
 from serve_apps.processes.settings import RootSettings
 from serve_apps.processes.stores import ANSWER_MS_MAX, open_stores
 from serve_apps.root.gateway import Dependencies, create_app
+from serve_apps.root.http_server import HttpServer
 from serve_apps.telemetry.traces import Telemetry
 
 log = structlog.get_logger(__name__)
@@ -41,6 +43,8 @@ log = structlog.get_logger(__name__)
 DRAIN_S = 3.0
 #: A coordinator without a heartbeat for this long is replaced.
 LEADER_TTL_MS = 3_000
+#: Shortest interval between two renewals of the leadership: steps may follow each other every few milliseconds.
+RENEWAL_MS = LEADER_TTL_MS // 6
 #: Interval of slow work: sweeping, retention, blocked nodes. The planner also runs when quota is contested.
 TICK_MS = 1_000
 #: Longest wait of one inbox read.
@@ -93,13 +97,17 @@ class CoordinatorLoop:
             stores.ledger, f"{socket.gethostname()}:{os.getpid()}", leader_ttl_ms=LEADER_TTL_MS, tenant_policies=stores.tenant_policies
         )
         coordinator: Coordinator | None = None
+        renewal_ms = 0
         times = TickTimes(self._tick_ms())
         while not self._stop.is_set():
             try:
-                if not election.hold(LEADER_TTL_MS):
-                    coordinator = None
-                    self._stop.wait(LOOK_MS / 1000)
-                    continue
+                now_ms = clock.monotonic_ms()
+                if coordinator is None or now_ms >= renewal_ms:
+                    renewal_ms = now_ms + RENEWAL_MS
+                    if not election.hold(LEADER_TTL_MS):
+                        coordinator = None
+                        self._stop.wait(LOOK_MS / 1000)
+                        continue
                 if coordinator is None:
                     coordinator = Coordinator(
                         runs=stores.runs,
@@ -189,8 +197,26 @@ def gateway_app(settings: RootSettings) -> FastAPI:
             durability=settings.durability,
             retention_ms=settings.retention_ms,
             close=feed_client.aclose,
-        )
+        ),
+        is_proxied=settings.cluster_stays,
     )
+
+
+class GatewayServer:
+    """Gateway replica that listens at the root's port itself."""
+
+    def __init__(self, settings: RootSettings) -> None:
+        collect_seldom()
+        self._server = HttpServer(gateway_app(settings), host=settings.host, port=settings.port, drain_s=DRAIN_S)
+
+    def check_health(self) -> None:
+        """Raise if the server has ended. Serve calls this, and replaces the replica on an error."""
+        self._server.check()
+
+    def __del__(self) -> None:
+        """End the server. Serve calls this when it ends the replica."""
+        if (server := getattr(self, "_server", None)) is not None:
+            server.close()
 
 
 def root_applications(ledger: str | None) -> tuple[str, str]:
@@ -203,22 +229,28 @@ def root_applications(ledger: str | None) -> tuple[str, str]:
 def root_targets(settings: RootSettings) -> list[RunTarget]:
     """Return the two Serve applications of the root mesh, for `serve.run_many`."""
 
-    def build() -> FastAPI:  # Serve needs a function without arguments.
-        return gateway_app(settings)
-
     names = root_applications(settings.ledger)
     # On a cluster of the stack's own, replicas run on the head like Serve's controller and proxy, so that no other node's death ends
     # them.
     light = {"num_cpus": 0} if settings.cluster_stays else {"num_cpus": 0, "resources": ON_THE_HEAD}
     coordinator: serve.Deployment = serve.deployment(name="Coordinator", ray_actor_options=light, health_check_period_s=2)(CoordinatorLoop)
-    gateway: serve.Deployment = serve.deployment(
+    gateway = serve.deployment(
         name="Gateway",
         num_replicas=settings.gateways,
         max_ongoing_requests=1000,
         ray_actor_options=light,
+        health_check_period_s=2,
         graceful_shutdown_timeout_s=DRAIN_S,
-    )(serve.ingress(build)())
-    return [
-        RunTarget(target=coordinator.bind(settings), name=names[1], route_prefix=None),
-        RunTarget(target=gateway.bind(), name=names[0], route_prefix="/"),
-    ]
+    )
+    return [RunTarget(target=coordinator.bind(settings), name=names[1], route_prefix=None), _gateways(gateway, settings, names[0])]
+
+
+def _gateways(deployed: Callable[..., serve.Deployment], settings: RootSettings, name: str) -> RunTarget:
+    """Return the gateways: they listen themselves on the head of a cluster of the stack's own, else behind Serve's proxy on any node."""
+    if not settings.cluster_stays:
+        return RunTarget(target=deployed(GatewayServer).bind(settings), name=name, route_prefix=None)
+
+    def build() -> FastAPI:  # Serve needs a function without arguments.
+        return gateway_app(settings)
+
+    return RunTarget(target=deployed(serve.ingress(build)()).bind(), name=name, route_prefix="/")

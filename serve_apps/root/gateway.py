@@ -74,8 +74,12 @@ def _known_parameters(request: Request) -> None:
         )
 
 
-def create_app(dependencies: Dependencies) -> FastAPI:
-    """Build the application on these ports. Nothing is opened or called before the first request."""
+def create_app(dependencies: Dependencies, *, is_proxied: bool = True) -> FastAPI:
+    """Build the application on these ports. Nothing is opened or called before the first request.
+
+    Args:
+        is_proxied: See `ObservedRequests`.
+    """
     app = FastAPI(**_TITLES, lifespan=_life, routes=list(_routes()))
     app.openapi = _described  # type: ignore[method-assign]  # as FastAPI's own documentation has it
     truth = partial(read_truth, dependencies.runs, dependencies.ledger, dependencies.queue)
@@ -89,7 +93,8 @@ def create_app(dependencies: Dependencies) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _parameters_response)
     app.add_exception_handler(HTTPException, _http_response)
     app.add_middleware(BodyLimit, limit_bytes=dependencies.body_limit_bytes, but_not=LINK_PATH)
-    app.add_middleware(ObservedRequests, metrics=metrics, clock=dependencies.clock)  # Added last, so it is the outermost.
+    # Added last, so it is the outermost.
+    app.add_middleware(ObservedRequests, metrics=metrics, clock=dependencies.clock, is_proxied=is_proxied)
     return app
 
 

@@ -16,10 +16,11 @@ log = structlog.get_logger(__name__)
 _QUIET = {"enable_access_log": False, "log_level": "WARNING"}
 
 
-def start_serve(host: str, port: int, *, ours: Collection[str]) -> None:
+def start_serve(host: str, port: int, *, ours: Collection[str], has_proxy: bool = True) -> None:
     """Make Serve listen here. A Serve that listens here already is reused; another one is shut down if no one else uses it.
 
     Args:
+        has_proxy: Serve's proxy listens; else the gateways do.
         ours: Names of the applications that an earlier root of this federation may have left there.
 
     Raises:
@@ -34,7 +35,7 @@ def start_serve(host: str, port: int, *, ours: Collection[str]) -> None:
     if there not in (None, (host, port)):
         log.warning("Serve listens elsewhere, without applications; restarting it", there=there, here=(host, port))
         serve.shutdown()  # type: ignore[no-untyped-call]  # Ray gives it no types
-    serve.start(proxy_location="HeadOnly", http_options={"host": host, "port": port}, logging_config=_QUIET)
+    serve.start(proxy_location="HeadOnly" if has_proxy else "Disabled", http_options={"host": host, "port": port}, logging_config=_QUIET)
 
 
 def end_serve(*, ours: Collection[str], cluster_stays: bool) -> None:

@@ -17,6 +17,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import AfterValidator, ValidationError
 from starlette.concurrency import run_in_threadpool
 
+from dag.errors import UnknownRun
 from dag.resuming import resume
 from dag.run.runs import RunRecord, RunSummary
 from dag.run.states import RUN_ENDS, NodeState, RunState
@@ -215,10 +216,12 @@ async def fetch_result(
     wait_s: WaitS = 0,
 ) -> Response:
     """Return the outputs of a run that succeeded: 202 until the run ends, 409 if it ended without a result."""
-    summary = await _summary_after(ports, principal, run_id, wait_s)
-    if summary.state not in RUN_ENDS:
-        return _answer(run_line(summary), HTTPStatus.ACCEPTED)
-    return await run_in_threadpool(_ended_answer, ports, principal, summary, request_id_of(request.scope))
+    summary = await run_in_threadpool(_summary_now, ports, principal, run_id)
+    is_over = summary.state in RUN_ENDS or (wait_s > 0 and await wait_for_end(ports.feed, RunId(run_id), wait_s))
+    if not is_over:
+        shown = await run_in_threadpool(_summary_now, ports, principal, run_id) if wait_s else summary
+        return _answer(run_line(shown), HTTPStatus.ACCEPTED)
+    return await run_in_threadpool(_ended_answer, ports, RunId(run_id), request_id_of(request.scope))
 
 
 @router.get(
@@ -306,8 +309,13 @@ def _resume(ports: Dependencies, principal: Principal, run_id: str, reason: str)
     return run_line(summary_within(ports, principal, run_id))
 
 
-def _ended_answer(ports: Dependencies, principal: Principal, summary: RunSummary, request_id: str) -> Response:
-    record = record_within(ports, principal, summary.run)
+def _ended_answer(ports: Dependencies, run: RunId, request_id: str) -> Response:
+    """Return the result of an ended run, which the caller may see."""
+    record = ports.runs.load(run)
+    if record is None:
+        raise UnknownRun(f"run {run} was retired meanwhile")
+    if record.state not in RUN_ENDS and (summary := ports.runs.summary(run)) is not None:
+        return _answer(run_line(summary), HTTPStatus.ACCEPTED)  # It was resumed meanwhile.
     if record.state is not RunState.SUCCEEDED:
         return _answer(_no_result(ports, record, request_id), HTTPStatus.CONFLICT)
     listed = outputs_of(record)

@@ -52,10 +52,12 @@ async def event_stream(feed: EventFeed, run: RunId, after: int, *, keep_alive_s:
         await _close(events)
 
 
-async def wait_for_end(feed: EventFeed, run: RunId, wait_s: float) -> None:
-    """Return when the run has ended, or after `wait_s` seconds. Raises as `EventFeed.wait_for_end`."""
+async def wait_for_end(feed: EventFeed, run: RunId, wait_s: float) -> bool:
+    """Return when the run has ended, or after `wait_s` seconds; return whether it has. Raises as `EventFeed.wait_for_end`."""
     with contextlib.suppress(asyncio.TimeoutError):
         await asyncio.wait_for(feed.wait_for_end(run), wait_s)
+        return True
+    return False
 
 
 async def _next(events: AsyncIterator[RunEvent]) -> RunEvent | None:

@@ -149,7 +149,7 @@ def plan_run(ports: Dependencies, principal: Principal, body: bytes, *, is_colum
         nodes=NodeTable(map(NodeId, spec.nodes)),
     )
     ports.runs.check_room(record, spec.blob_bytes())
-    check_runnable(ports, spec, record, snapshot)
+    check_runnable(ports, spec, record, snapshot, tenant_policies.filed)
     dry_run_result = dry_run(record, snapshot, ports.costs, tenant_policies.filed.settings_of(tenant))
     forecasts = Forecasts(snapshot, tenant_policies, queues, ports.costs, ports.queue.ages(), cache(partial(_running_of, ports)))
     shown: list[Forecast] = []

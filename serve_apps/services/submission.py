@@ -64,7 +64,8 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
     spec = read_spec(submission.body, is_columns=submission.is_columns)
     tenant = tenant_of(spec, principal)
     snapshot = ports.ledger.snapshot()
-    check_against(spec, snapshot, tenant, ports.configured_meshes, ports.tenant_policies.in_force().filed)
+    tenant_policies = ports.tenant_policies.in_force().filed
+    check_against(spec, snapshot, tenant, ports.configured_meshes, tenant_policies)
     if submission.durability is not None:
         check_reachable(submission.durability, ports.durable.reachable())
     record = RunRecord(
@@ -78,10 +79,10 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
         nodes=NodeTable(map(NodeId, spec.nodes)),
         key=submission.idempotency_key or "",
     )
-    check_runnable(ports, spec, record, snapshot)
+    check_runnable(ports, spec, record, snapshot, tenant_policies)
     created = ports.accepted.create(record, spec.blob_bytes(), epoch=snapshot.epoch)
     reached = ports.durable.confirm(submission.durability or ports.durability)
-    summary = ports.runs.summary(record.run)
+    summary = None if created else ports.runs.summary(record.run)
     state = summary.state if summary is not None else record.state
     return SubmittedView(id=record.run, tenant=tenant, state=state.value, created=created, durability=reached.value)
 
@@ -118,7 +119,9 @@ def check_against(
         raise SpecError(problems)
 
 
-def check_runnable(ports: Dependencies, spec: DagSpec, record: RunRecord, snapshot: FederationSnapshot) -> None:
+def check_runnable(
+    ports: Dependencies, spec: DagSpec, record: RunRecord, snapshot: FederationSnapshot, tenant_policies: TenantPolicies
+) -> None:
     """Check that some mesh could run each node one day, by the code that routes the nodes.
 
     Args:
@@ -130,7 +133,7 @@ def check_runnable(ports: Dependencies, spec: DagSpec, record: RunRecord, snapsh
     """
     if spec.wait_for_capacity:
         return
-    settings = ports.tenant_policies.in_force().filed.settings_of(record.tenant)
+    settings = tenant_policies.settings_of(record.tenant)
     if not never_placed(spec, record.tenant, snapshot, ports.costs, settings):
         return
     complete = snapshot_now(lambda: snapshot, ports.registry, ports.configured_meshes)

@@ -17,7 +17,6 @@ from mesh.ray.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.ray.cluster.node_start import node_environment
 from mesh.ray.cluster.own_cluster import OwnCluster
 from mesh.ray.cluster.run_as import RunAs, share_folder
-from serve_apps.root.proxy_responses import VARIABLES
 from serve_apps.standalone import stale_folders
 from serve_apps.standalone.managed import LOOK_S
 from serve_apps.standalone.stack_folder import StackFolder
@@ -162,7 +161,6 @@ class OwnClusters:
             token_file=self._folder.path / TOKENS / name,
             run_as=self._users.get(name),
             python_path=self._config.import_paths,
-            variables=VARIABLES if self._config.root.cluster == name else {},
             logs_kept_in=self._folder.path / "logs" / f"cluster-{name}",
             is_wanted=self._is_wanted,
         )

@@ -24,7 +24,6 @@ CONTROL_PLANE = {
     "#Gateway#": "gateway",
     "#Coordinator#": "coordinator",
     "SERVE_CONTROLLER": "Serve controller",
-    "SERVE_PROXY": "Serve proxy",
 }
 #: Limit of one try before it counts as not reached; Ray refuses a stranger after 20 s.
 TRY_S = 60.0

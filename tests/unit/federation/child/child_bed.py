@@ -76,7 +76,7 @@ class StoreClock:
 class Federation:
     """A store, one child mesh, and the root's view of both."""
 
-    def __init__(self, *pools, quota=4, tenants=("*",), plugins=(), store_ahead_ms=0):
+    def __init__(self, *pools, quota=4, tenants=("*",), plugins=(), store_ahead_ms=0, start_delay_ms=0):
         self.clock = ManualClock(1_000_000)
         self.store = MemoryStore(clock=StoreClock(self.clock, store_ahead_ms), ttl_ms=TTL_MS, grace_ms=GRACE_MS)
         flavors = {"standard", *(pool.flavor for pool in pools)}
@@ -98,6 +98,7 @@ class Federation:
             heartbeat_ms=HEARTBEAT_MS,
             settings=self.registry,
             plugins=StagePlugins(plugins),
+            start_delay_ms=start_delay_ms,
         )
         self.messages = []
 
