@@ -49,6 +49,7 @@ ON_THE_BED: dict[str, tuple[Callable[[Bed, int], Result], int]] = {
     "chain": (fan_out.measure_chain, 9),
     "array": (arrays.measure, 5),
     "one_node": (one_node.measure, 100),
+    "one_node_clients": (one_node.measure_clients, 9),
     "after_pause": (one_node.measure_after_pause, 7),
     "acquire_granted": (acquire_granted.measure_direct, 300),
     "acquire_granted_http": (acquire_granted.measure_http, 300),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -24,6 +25,7 @@ PYTHON, HTTP, PLAIN = "Python client", "bare HTTP", "plain Ray"
 SPEC = {"spec": "dag/1", "nodes": {"nothing": {"call": "benchmarks.work:nothing"}}, "outputs": {"result": {"$ref": "nothing"}}}
 WAIT_S = 30
 MESH = "ScheduleMesh"
+CLIENTS, RUNS_OF_EACH = 8, 10
 #: Longer than Ray keeps an idle worker process.
 PAUSE_S = 3
 
@@ -50,6 +52,27 @@ def measure_after_pause(bed: Bed, turns: int) -> Result:
     about = f"{bed.cpus} tasks that do nothing, one for each CPU, after {PAUSE_S} s in which nothing ran"
     sides = {MESH: lambda: rested(lambda: _by_client(bed, bed.cpus)), PLAIN: lambda: rested(lambda: _by_ray(task, bed.cpus))}
     return result_of("after_pause", about, in_turns(sides, warm_ups=2, turns=turns), base=PLAIN)
+
+
+def measure_clients(bed: Bed, turns: int) -> Result:
+    """Measure both sides in turns: many clients that each submit one run after the other; milliseconds a run, over all clients."""
+    task = bed.plain(nothing)
+
+    def clients_of(once: Callable[[], object]) -> Callable[[], Sample]:
+        def run() -> Sample:
+            begun = time.perf_counter()
+            with ThreadPoolExecutor(CLIENTS) as clients:
+                list(clients.map(lambda _: once(), range(CLIENTS * RUNS_OF_EACH)))
+            return {WALL: (time.perf_counter() - begun) * 1000 / (CLIENTS * RUNS_OF_EACH)}
+
+        return run
+
+    sides = {
+        MESH: clients_of(lambda: bed.client.submit(dag.bind(nothing)).result()),
+        PLAIN: clients_of(lambda: ray.get(task.remote())),
+    }
+    about = f"{CLIENTS} clients, each submits {RUNS_OF_EACH} runs of a task that does nothing, one after the other: milliseconds a run"
+    return result_of("one_node_clients", about, in_turns(sides, warm_ups=2, turns=turns), base=PLAIN)
 
 
 def _by_ray(task: Any, count: int = 1) -> Sample:

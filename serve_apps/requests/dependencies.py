@@ -32,7 +32,7 @@ from serve_apps.snapshot_cache.snapshots import snapshot_now
 from serve_apps.snapshot_cache.waits import Waits, queues_of, waits_in
 
 #: Calls of a key per second, and the burst after a pause.
-CALLS_PER_S, CALLS_BURST = 200.0, 1_000
+CALLS_PER_S, CALLS_BURST = 1_000.0, 1_000
 #: The same for calls that read the whole ledger.
 SNAPSHOTS_PER_S, SNAPSHOTS_BURST = 20.0, 200
 #: Wrong keys per second from one address, and the burst.

@@ -2,13 +2,18 @@
 
 Nobody waits here but threads of this object: one asks the keeper for groups, one after the other, and one checks that the keeper lives.
 The groups of a dead keeper are gone with it. Another keeper is then created, and the caller ends the stages of the lost groups.
+
+Groups of an ended stage rest here for a moment before the keeper gets them back. A stage with the same slots and places that comes
+meanwhile takes them without a call of the keeper: short runs often follow each other. Any other request returns them first.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,6 +29,8 @@ from mesh.stages.hosting import GroupLayers, Places
 
 log = structlog.get_logger(__name__)
 
+#: How long groups of an ended stage wait for a stage like it; seconds. Short, since others may wait for their resources.
+REST_S = 0.1
 #: Pause between two checks of the keeper; seconds.
 KEEPER_LOOK_S = 1.0
 #: Time limit of one check of the keeper; seconds. A keeper whose Ray is busy answers late.
@@ -32,19 +39,43 @@ KEEPER_S_MAX = 60.0
 CLOSE_S_MAX = 4.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What groups were asked for."""
+
+    slot: SlotShape
+    slots: int
+    places: Places
+
+
+@dataclass(frozen=True, slots=True)
+class _Resting:
+    """Groups of an ended stage that the keeper counts as taken."""
+
+    asked: _Asked
+    groups: Groups
+    until_s: float  #: Monotonic.
+
+
 class StageGroups:
     """Placement groups of one mesh. Safe to use from several threads; all methods but `close` return at once.
 
     Args:
         mesh: Its name in the log.
         lose: Called from a thread of this object when a keeper has died, with the reason; all groups taken so far are gone.
+        rest_s: See `REST_S`.
     """
 
-    def __init__(self, mesh: MeshId, actors: DetachedActors, calls: ActorCalls, lose: Callable[[str], None]) -> None:
+    def __init__(
+        self, mesh: MeshId, actors: DetachedActors, calls: ActorCalls, lose: Callable[[str], None], rest_s: float = REST_S
+    ) -> None:
         self._mesh, self._actors, self._calls, self._lose = mesh, actors, calls, lose
         self._keeper: Any = None
         self._session = 0, 0  #: Session that pays, and the first session that it continues; 0: none, and no keeper is created.
         self._layers: GroupLayers | None = None  #: None: not known yet; a found keeper goes on with what it has.
+        self._rest_s = rest_s
+        self._asked_for: dict[str, _Asked] = {}  #: Of the groups in use, by Ray's ids.
+        self._resting: list[_Resting] = []  #: The oldest first.
         self._guard = threading.Lock()
         self._asked: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="groups", daemon=True)
@@ -82,6 +113,22 @@ class StageGroups:
         Args:
             reuse: False: their tasks may have left something behind, and the groups are removed.
         """
+        asked = self._asked_for_all(groups)
+        if reuse and asked is not None and not self._is_closed.is_set():
+            self._asked.put(partial(self._rest, asked, groups))
+        else:
+            self._return(groups, reuse=reuse)
+
+    def _asked_for_all(self, groups: Groups) -> _Asked | None:
+        """Return what these placed groups, and no others, were asked for, once; None: some are reserved, or belong to another request."""
+        asked = [self._asked_for.pop(group.hex_id, None) for group in groups]
+        first = asked[0] if asked else None
+        if first is None or first.places.groups or any(other is not first for other in asked):
+            return None
+        is_whole = sum(group.slots for group in groups) == first.slots and all(group.is_placed for group in groups)
+        return first if is_whole else None
+
+    def _return(self, groups: Groups, *, reuse: bool = True) -> None:
         keeper = self._keeper
         if groups and keeper is not None:
             keeper.give_back.remote(groups, reuse)
@@ -103,6 +150,7 @@ class StageGroups:
         """Forget the keeper, which the caller kills with the mesh's other actors."""
         with self._guard:
             self._keeper, self._session = None, (0, 0)
+        self._asked.put(self._forget_resting)
 
     def close(self) -> None:
         """End the threads after the requests made so far."""
@@ -113,16 +161,53 @@ class StageGroups:
     # -- the thread that asks ------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        while (request := self._asked.get()) is not None:
+        while (request := self._next()) is not None:
             try:
                 request()
             except Exception:  # without this thread the mesh would go on accepting stages and run none
                 log.exception("a request for placement groups failed", mesh=self._mesh)
+        self._return_resting()
+
+    def _next(self) -> Callable[[], object] | None:
+        """Return the next request; None: to end. Groups that have rested for long go first."""
+        while self._resting:
+            left_s = self._resting[0].until_s - time.monotonic()
+            try:
+                if left_s > 0:
+                    return self._asked.get(timeout=left_s)
+                return self._asked.get_nowait()
+            except queue.Empty:
+                if self._resting[0].until_s <= time.monotonic():
+                    self._return(self._resting.pop(0).groups)
+        return self._asked.get()
+
+    def _rest(self, asked: _Asked, groups: Groups) -> None:
+        """Keep groups for a stage like the one that has ended."""
+        self._resting.append(_Resting(asked, groups, time.monotonic() + self._rest_s))
+
+    def _rested(self, asked: _Asked) -> Groups:
+        """Return groups that rest and were asked for alike, the last ones first; without such groups return all that rest to the keeper."""
+        for place in reversed(range(len(self._resting))):
+            if self._resting[place].asked == asked:
+                return self._resting.pop(place).groups
+        self._return_resting()
+        return ()
+
+    def _return_resting(self) -> None:
+        for resting in self._resting:
+            self._return(resting.groups)
+        self._resting.clear()
+
+    def _forget_resting(self) -> None:
+        self._resting.clear()
+        self._asked_for.clear()
 
     def _take(self, slot: SlotShape, slots: int, places: Places, then: Callable[[Groups], None]) -> None:
         groups: Groups = ()
+        asked = _Asked(slot, slots, places)
         try:
-            groups = self._ask(slot, slots, places)
+            groups = self._rested(asked) or self._ask(slot, slots, places)
+            self._asked_for.update(dict.fromkeys([group.hex_id for group in groups], asked))
         finally:
             then(groups)
 
@@ -180,6 +265,7 @@ class StageGroups:
         with self._guard:
             is_current, self._keeper = self._keeper is keeper, None if self._keeper is keeper else self._keeper
         if is_current:
+            self._forget_resting()
             log.warning("the keeper of placement groups died", mesh=self._mesh, why=why)
             self._actors.end(keeper)  # A keeper that does not answer may be alive.
             self._lose(why)
