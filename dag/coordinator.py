@@ -352,12 +352,13 @@ class Coordinator:
         for _ in range(LOOKS_MAX):
             conditions = self._registry.conditions()
             snapshot = self._ledger.snapshot()
-            run_times_ms = {mesh: tuple(took) for mesh, took in self._run_times_ms.items()}
+            run_times_ms = {mesh: tuple(took) for mesh, took in self._run_times_ms.items()} if with_note else {}
             after, note = observe(snapshot, conditions, run_times_ms, self._flap_rules)
             if not with_note and not (note is not None and note.flap_history):
                 break
             if note is None or self._registry.note(note, conditions.version):
-                self._run_times_ms.clear()
+                if with_note:
+                    self._run_times_ms.clear()
                 _report_returns(note, snapshot.at_ms)
                 break
         return enrolled(snapshot, after, self._configured_meshes)

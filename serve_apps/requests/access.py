@@ -64,12 +64,12 @@ def asking_mesh(authorization: str | None, ports: Dependencies) -> MeshPrincipal
 Asking = Annotated[Principal, Depends(asking)]
 
 
-def looking(principal: Asking, ports: Ports) -> None:
+async def looking(principal: Asking, ports: Ports) -> None:
     """Count a call of a route that reads the whole ledger. Raises TooManyCalls."""
     ports.limiter.count_look(principal, ports.clock.monotonic_ms())
 
 
-def operating(principal: Asking) -> Principal:
+async def operating(principal: Asking) -> Principal:
     """Return the holder of an operator's key.
 
     Raises:

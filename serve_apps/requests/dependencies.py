@@ -131,5 +131,10 @@ def dependencies_of(request: Request) -> Dependencies:
     return cast(Dependencies, request.app.state.dependencies)
 
 
+async def _ports(request: Request) -> Dependencies:
+    """Return the ports; a plain function would cost each request the way to a thread."""
+    return dependencies_of(request)
+
+
 #: Route parameter: the ports.
-Ports = Annotated[Dependencies, Depends(dependencies_of)]
+Ports = Annotated[Dependencies, Depends(_ports)]

@@ -55,7 +55,7 @@ _TITLES: dict[str, Any] = {
 }
 
 
-def _known_parameters(request: Request) -> None:
+async def _known_parameters(request: Request) -> None:
     """Refuse query parameters that the application's OpenAPI description does not list for the route. A dependency of routes.
 
     Raises:

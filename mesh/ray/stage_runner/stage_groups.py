@@ -120,12 +120,16 @@ class StageGroups:
             self._return(groups, reuse=reuse)
 
     def _asked_for_all(self, groups: Groups) -> _Asked | None:
-        """Return what these placed groups, and no others, were asked for, once; None: some are reserved, or belong to another request."""
+        """Return what these groups, and no others, were asked for, once. None: some are reserved, or belong to another request.
+
+        The keeper asks Ray which of several groups are placed; of a single one nobody need know.
+        """
         asked = [self._asked_for.pop(group.hex_id, None) for group in groups]
         first = asked[0] if asked else None
         if first is None or first.places.groups or any(other is not first for other in asked):
             return None
-        is_whole = sum(group.slots for group in groups) == first.slots and all(group.is_placed for group in groups)
+        is_known = len(groups) == 1 or all(group.is_placed for group in groups)
+        is_whole = is_known and sum(group.slots for group in groups) == first.slots
         return first if is_whole else None
 
     def _return(self, groups: Groups, *, reuse: bool = True) -> None:

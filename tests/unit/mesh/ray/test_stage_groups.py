@@ -113,11 +113,13 @@ def test_groups_that_may_hold_leftovers_do_not_rest(mesh):
     assert mesh.keeper.returned == [(["01"], False)]
 
 
-def test_groups_that_are_not_placed_do_not_rest(mesh):
+def test_of_several_groups_all_must_be_placed_to_rest(mesh):
     mesh.keeper.is_placed = False
-    mesh.groups.give_back(mesh.take())
-    mesh.settled()
-    assert mesh.keeper.returned == [(["01"], True)]
+    mesh.groups.give_back(mesh.take(2))
+    assert mesh.keeper.returned == [(["01", "02"], True)]
+    single = mesh.take()
+    mesh.groups.give_back(single)
+    assert mesh.take() == single
 
 
 def test_groups_of_a_stage_that_has_grown_do_not_rest(mesh):
