@@ -1,8 +1,8 @@
 """Placement of a whole graph on one mesh, by its columns: no plan is made per node.
 
 Most graphs go to one mesh as a whole. Then the answer of routing depends on the kind of a node and on the number of its inputs, which will
-all be on that mesh. So routing is asked once for each such group, and ranks are computed over the edges. Whatever is not so simple is None
-here, and `dag.planning` routes each node: a part that was placed before, several meshes, kinds that share no slot, work that the planner
+all be on that mesh. So routing is asked once for each such group, and ranks are computed over the edges. Other cases are None here, and
+`dag.planning` routes each node: a part that was placed before, several meshes, kinds that share no slot, work that the planner
 may share out. Both give the same placements. Pure.
 
 Source: ADR 0057.

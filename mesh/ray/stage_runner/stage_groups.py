@@ -41,7 +41,7 @@ CLOSE_S_MAX = 4.0
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What groups were asked for."""
+    """Request for groups."""
 
     slot: SlotShape
     slots: int
@@ -74,7 +74,7 @@ class StageGroups:
         self._session = 0, 0  #: Session that pays, and the first session that it continues; 0: none, and no keeper is created.
         self._layers: GroupLayers | None = None  #: None: not known yet; a found keeper goes on with what it has.
         self._rest_s = rest_s
-        self._asked_for: dict[str, _Asked] = {}  #: Of the groups in use, by Ray's ids.
+        self._asked_for: dict[str, _Asked] = {}  #: Requests of the groups in use, by Ray's ids of these.
         self._resting: list[_Resting] = []  #: The oldest first.
         self._guard = threading.Lock()
         self._asked: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()

@@ -36,7 +36,7 @@ def status(port):
     return answer.status_code
 
 
-def test_clients_hear_that_the_root_is_away_until_a_gateway_listens(port):
+def test_the_root_is_away_until_a_gateway_listens(port):
     eventually(lambda: status(port) == 503)
     app = Starlette(routes=[Route("/v1/runs", lambda _request: PlainTextResponse("there"), methods=["POST"])])
     server = HttpServer(app, host=HERE, port=port, drain_s=1.0)
