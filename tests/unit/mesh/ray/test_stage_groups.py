@@ -108,7 +108,7 @@ def test_groups_rest_only_for_a_while():
     mesh.groups.close()
 
 
-def test_groups_with_leftovers_do_not_rest(mesh):
+def test_unclean_groups_do_not_rest(mesh):
     mesh.groups.give_back(mesh.take(), reuse=False)
     assert mesh.keeper.returned == [(["01"], False)]
 
