@@ -68,7 +68,8 @@ class Placing:
     def _whole(self, event: NodesPlaced) -> StageRecord | None:
         """Return all nodes of the graph as one stage, as `split` does; None: they are not on one mesh, or not in one part of it."""
         plans = self._run_status.plans
-        if not isinstance(plans, Plans) or len(event.placements) != len(plans) or plans.has_gangs:
+        is_alike = isinstance(plans, Plans) and not plans.has_gangs and not self._run_status.control.cleanup
+        if not is_alike or len(event.placements) != len(plans):
             return None
         places = {(where.mesh, where.part) for where in event.placements.values()}
         if len(places) != 1:
