@@ -17,7 +17,6 @@ from dag.errors import RunFailed, UnknownArray
 from dag.run.states import RunState
 from dag.store.remote import Client
 from examples.etl.etl import PAGES
-from serve_apps.processes.stores import Stores
 from serve_apps.schemas.nodes import NodesView
 from serve_apps.schemas.runs import RunView
 from serve_apps.standalone.stack import Stack
@@ -39,13 +38,6 @@ def plus(left: int, right: int) -> int:
 
 def total(values: list[int]) -> int:
     return sum(values)
-
-
-def where(_: int) -> str:
-    import ray
-
-    time.sleep(0.2)
-    return str(ray.get_runtime_context().gcs_address)
 
 
 def odd_only(number: int) -> int:
@@ -98,14 +90,6 @@ def test_a_literal_list_of_pairs_and_of_nodes(client):
     pairs = dag.starmap(plus, [(1, 2), (3, 4)])
     of_nodes = dag.map(square, [dag.bind(plus, 1, 1), dag.bind(plus, 2, 1)])
     assert submit(client, {"a": pairs, "b": of_nodes}).result(LIMIT_S) == {"a": [3, 7], "b": [4, 9]}
-
-
-def test_an_array_goes_to_both_meshes(client, stores):
-    eventually(lambda: _assert_alive(stores))
-    submit(client, dag.map(where, range(4))).result(LIMIT_S)  # Now it is known how long an element takes.
-    addresses = submit(client, dag.map(where, range(40))).result(LIMIT_S)
-    assert len(addresses) == 40
-    assert len(set(addresses)) == 2
 
 
 def test_a_failed_element_is_named(client: Client):
@@ -168,7 +152,3 @@ def test_the_example_runs_from_python_and_json(client):
 
 def _assert_any(folder: Path) -> None:
     assert list(folder.glob("*.calls"))
-
-
-def _assert_alive(stores: Stores) -> None:
-    assert [view.record.mesh for view in stores.ledger.snapshot().meshes if view.alive] == ["east", "west"]
