@@ -35,14 +35,16 @@ if TYPE_CHECKING:
     from dag.client.arrays import gather, map, reduce, starmap  # noqa: A004  used as `dag.map`
     from dag.client.control_flow import after, cond, sleep, wait_signal
     from dag.client.graph_functions import GraphFunction, graph
+    from dag.client.json_graphs import from_spec, to_networkx, to_spec
     from dag.client.placeholders import Param, Part, param
     from dag.client.tasks import Node, Options, Task, bind, gang, task
     from dag.store.remote import Client, Run, connect, get_run, resume, submit
 
 # fmt: off
 __all__ = [
-    "Client", "GraphFunction", "Node", "Options", "Param", "Part", "Run", "Task", "after", "bind", "cond", "connect", "gang", "gather",
-    "get_run", "graph", "map", "param", "reduce", "resume", "sleep", "starmap", "submit", "task", "wait_signal",
+    "Client", "GraphFunction", "Node", "Options", "Param", "Part", "Run", "Task", "after", "bind", "cond", "connect", "from_spec", "gang",
+    "gather", "get_run", "graph", "map", "param", "reduce", "resume", "sleep", "starmap", "submit", "task", "to_networkx", "to_spec",
+    "wait_signal",
 ]
 # fmt: on
 
@@ -51,6 +53,7 @@ _HOMES = {
     "dag.client.arrays": ("gather", "map", "reduce", "starmap"),
     "dag.client.control_flow": ("after", "cond", "sleep", "wait_signal"),
     "dag.client.graph_functions": ("GraphFunction", "graph"),
+    "dag.client.json_graphs": ("from_spec", "to_networkx", "to_spec"),
     "dag.client.placeholders": ("Param", "Part", "param"),
     "dag.client.tasks": ("Node", "Options", "Task", "bind", "gang", "task"),
     "dag.store.remote": ("Client", "Run", "connect", "get_run", "resume", "submit"),

@@ -6,4 +6,5 @@ from_ray   Ray's options and values in a user's program         control_flow  br
 placeholders  parts of values and parameters; what a node refuses   params   values of a graph's parameters
 graph_functions  functions that build a graph           ray_graphs  graphs written with `ray.dag`, as nodes
 arrays     map, starmap, reduce, gather                 array_source  the items of an array among the arguments of a node
+json_graphs  graphs of importable functions as JSON, and back; graphs in networkx
 """

@@ -16,7 +16,7 @@ from dag.client.graph_functions import GraphFunction
 from dag.client.params import values_of
 from dag.client.pickling import by_value as pickled_by_value
 from dag.client.placeholders import Part
-from dag.client.ray_graphs import of_ray
+from dag.client.ray_graphs import is_ray_graph, of_ray
 from dag.client.tasks import Node, Task, name_of, signature_of
 from dag.client.writing import PARTS_MAX, FormWriter, is_exact_scalar, nodes_in
 from dag.errors import CycleError, GraphTypeError, NotSerializable, SpecError
@@ -48,9 +48,14 @@ def compile_graph(
     params: Mapping[str, Any] | None = None,
     on_error: str = "fail_fast",
     by_value: Iterable[ModuleType] = (),
+    beside: Iterable[ModuleType] = (),
+    by_name: bool = False,
 ) -> dict[str, Any]:
     """Return the `dag/1` spec of everything that the outputs need: JSON, with the blobs as base64. As `compile_columns`."""
-    return compile_columns(outputs, id=id, tenant=tenant, params=params, on_error=on_error, by_value=by_value).as_json()
+    columns = compile_columns(
+        outputs, id=id, tenant=tenant, params=params, on_error=on_error, by_value=by_value, beside=beside, by_name=by_name
+    )
+    return columns.as_json()
 
 
 def compile_columns(
@@ -61,6 +66,8 @@ def compile_columns(
     params: Mapping[str, Any] | None = None,
     on_error: str = "fail_fast",
     by_value: Iterable[ModuleType] = (),
+    beside: Iterable[ModuleType] = (),
+    by_name: bool = False,
 ) -> GraphColumns:
     """Return everything that the outputs need, as columns.
 
@@ -71,6 +78,9 @@ def compile_columns(
         outputs: One node (called `result`), several (named by their positions, from `0`), or several by name. Nodes of `ray.dag` too.
         params: Values of the parameters in the graph (`dag.param`): plain JSON data.
         by_value: Modules that workers cannot import; their functions are pickled whole.
+        beside: Modules beside the user's script, treated alike where that is possible.
+        by_name: Name the functions, `module:qualname`, instead of sending them.
+
     Raises:
         NotSerializable: Functions or arguments cannot be sent; lists every one of them, with node and argument.
         SpecError: No outputs, too many pickled bytes, parameters without a value or without a use.
@@ -78,8 +88,8 @@ def compile_columns(
         GraphTypeError: An output is not a node, or an item of `by_value` is not a module.
     """
     named = _named(of_ray(outputs.outputs() if isinstance(outputs, GraphFunction) else outputs))
-    compiler = _Compiler()
-    with pickled_by_value(by_value):
+    compiler = _Compiler(by_name=by_name)
+    with pickled_by_value(by_value, beside):
         compiler.add([_node_of(output) for output in named.values()])
     if compiler.writer.problems:
         raise NotSerializable(tuple(compiler.writer.problems))
@@ -105,7 +115,8 @@ def compile_columns(
 class _Compiler:
     """Appends nodes to columns in one pass, each after its needs."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_name: bool) -> None:
+        self._by_name = by_name
         self.place_of: dict[Node, int] = {}  #: The nodes that were appended.
         self.built = ColumnsBuilder()
         self.writer = FormWriter(self.place_of)
@@ -169,7 +180,7 @@ class _Compiler:
 
     def _append(self, node: Node) -> None:
         built, place_of = self.built, self.place_of
-        if node.function is selected:
+        if node.function is selected and node.settings.name is None:
             own, (function, kind, _) = self._output_of(node)
         elif node.function is self._last.function and node.settings is self._last.settings:
             function, kind, base = self._last_known
@@ -264,8 +275,12 @@ class _Compiler:
         if isinstance(node.function, RootFunction):
             function = self.built.function_at(node.function.wire)
         elif function is None:
-            sha256 = self.writer.function(node.function, f"{pointer('/nodes', own)}/function")
-            function = self._functions[id(node.function)] = self.built.function_at(f"blob:{sha256}")
+            place = f"{pointer('/nodes', own)}/function"
+            if self._by_name or node.function is selected:
+                named = self.writer.name_of(node.function, place)
+            else:
+                named = f"blob:{self.writer.function(node.function, place)}"
+            function = self._functions[id(node.function)] = self.built.function_at(named)
         self._note_env(settings.runtime_env, own)
         return function, self.built.options_at(settings.on_the_wire()), self._base_of(node)
 
@@ -305,6 +320,11 @@ def _circle(path: list[Node], node: Node) -> CycleError:
     # Each node on the path needs the next one; values flow in the opposite direction.
     circle = [node, *reversed(path[path.index(node) + 1 :])]
     return CycleError((("/nodes", circle_in_words([NodeId(repr(each)) for each in circle])),))
+
+
+def is_output(value: Any) -> bool:
+    """Return whether the value may be an output of a graph: a node, a part of one, or a node of Ray's own graphs."""
+    return isinstance(value, (Node, Part)) or is_ray_graph(value)
 
 
 def _node_of(output: Node | Part) -> Node:

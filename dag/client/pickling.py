@@ -16,6 +16,7 @@ from dag.errors import GraphTypeError
 
 #: The oldest protocol with out-of-band buffers, because the two sides may run different minor versions of Python.
 PROTOCOL = 5
+_beside: list[ModuleType] = []  #: Modules of the present block that were registered without being asked for.
 #: Lock for registering modules: cloudpickle's registry is global to the process, and many threads compile graphs.
 _REGISTRY_LOCK = threading.RLock()
 
@@ -30,17 +31,33 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
 
 
 def dumps(value: object) -> bytes:
-    """Pickle with cloudpickle, protocol 5; raises any error of the object's own pickling."""
+    """Pickle with cloudpickle, protocol 5; raises any error of the object's own pickling.
+
+    A module beside the user's script may hold globals that cannot be pickled. Then the value names its modules, as without `beside`.
+    """
+    try:
+        return _dumped(value)
+    except Exception:
+        if not _beside:
+            raise
+        with _by_name(_beside):
+            return _dumped(value)
+
+
+def _dumped(value: object) -> bytes:
     with io.BytesIO() as file:
         _Pickler(file, protocol=PROTOCOL).dump(value)
         return file.getvalue()
 
 
 @contextmanager
-def by_value(modules: Iterable[ModuleType]) -> Iterator[None]:
+def by_value(modules: Iterable[ModuleType], beside: Iterable[ModuleType] = ()) -> Iterator[None]:
     """Pickle functions of these modules whole within the block, instead of by name: workers cannot import the modules.
 
     A module that was registered before stays registered. Only one thread at a time may be in such a block; others wait.
+
+    Args:
+        beside: Modules that workers probably cannot import either, such as those beside the user's script.
 
     Raises:
         GraphTypeError: The argument is not a list of modules.
@@ -51,18 +68,40 @@ def by_value(modules: Iterable[ModuleType]) -> Iterator[None]:
     for module in modules:
         if not isinstance(module, ModuleType):
             raise GraphTypeError(f"by_value takes modules, not {module!r}; {_remedy(module)}")
-    with _REGISTRY_LOCK:
-        known = cloudpickle.list_registry_pickle_by_value()
-        added: list[ModuleType] = []
+    with _REGISTRY_LOCK, _registered(modules), _registered(beside) as unasked:
+        _beside.extend(unasked)
         try:
-            for module in modules:
-                if module.__name__ not in known:
-                    cloudpickle.register_pickle_by_value(module)
-                    added.append(module)
             yield
         finally:
-            for module in added:
-                cloudpickle.unregister_pickle_by_value(module)
+            _beside.clear()
+
+
+@contextmanager
+def _registered(modules: Iterable[ModuleType]) -> Iterator[tuple[ModuleType, ...]]:
+    """Register modules within the block; the value is those that were not registered before."""
+    known = cloudpickle.list_registry_pickle_by_value()
+    added: list[ModuleType] = []
+    try:
+        for module in modules:
+            if module.__name__ not in known and module not in added:
+                cloudpickle.register_pickle_by_value(module)
+                added.append(module)
+        yield tuple(added)
+    finally:
+        for module in added:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+@contextmanager
+def _by_name(modules: Iterable[ModuleType]) -> Iterator[None]:
+    modules = tuple(modules)
+    for module in modules:
+        cloudpickle.unregister_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            cloudpickle.register_pickle_by_value(module)
 
 
 def _remedy(given: object) -> str:

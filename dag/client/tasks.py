@@ -276,7 +276,7 @@ class Task:
 
     def __init__(self, function: Callable[..., Any], settings: Options) -> None:
         functools.update_wrapper(self, function)  # First: it copies the function's own attributes, of any name.
-        self.function = function
+        self.function = self._function = function  # Also by Ray's name: a worker that imports the task by name calls the plain function.
         self.settings = settings
         self._args_min, self._args_max = _numbers_of_args(function)
 
@@ -376,6 +376,13 @@ def _plain(function: Any, given: Mapping[str, Any]) -> tuple[Callable[..., Any],
     if not callable(function):
         raise GraphTypeError(f"{function!r} is not a function; give one, like dag.task(clean), and its arguments to .bind")
     return function, settings.changed(given, function)
+
+
+def plain_of(function: Any) -> Any:
+    """Return the plain function of a `Task` or a `@ray.remote` function; other objects as they are."""
+    if isinstance(function, Task):
+        return function.function
+    return getattr(function, "_function", function)
 
 
 def _task_of(function: Any) -> Any:

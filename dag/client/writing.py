@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import pickle
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from dag.client.array_source import ArraySource
 from dag.client.pickling import dumps
 from dag.client.placeholders import Param, Part
-from dag.client.tasks import Node, name_of
+from dag.client.tasks import Node, name_of, plain_of
 from dag.errors import SpecError
 from dag.spec.array_forms import usual_parts
 from dag.spec.checks import LITERAL_BYTES_MAX
@@ -58,6 +59,19 @@ class FormWriter:
         """Return the hash of a function. A problem of it is reported once, at its first node."""
         words = f"the function {name_of(function)}"
         return self._blob(function, place, words, lambda broken: _blame(function, broken))
+
+    def name_of(self, function: Callable[..., Any], place: str) -> str:
+        """Return the name by which workers import a function; a problem with it is reported."""
+        module, qualname = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+        found: Any = sys.modules.get(str(module))
+        for part in str(qualname).split("."):
+            found = getattr(found, part, None)
+        if found is None or plain_of(found) is not function or module == "__main__":
+            where = (
+                f"it is no name of the module {module}" if module != "__main__" else "a worker cannot import a script: put it into a module"
+            )
+            self.problems.append((place, f"the function {name_of(function)} cannot be named: {where}"))
+        return f"call:{module}:{qualname}"
 
     def argument(self, value: Any, place: str, words: str) -> ArgumentForm:
         """Return the form of an argument, with the places of nodes for their ids; `words` describe the argument in messages.

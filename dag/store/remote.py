@@ -40,6 +40,7 @@ from dag.store.client_access import CLIENT_FILE, Access, find_access
 from dag.store.http_calls import JSON_KIND, PATIENCE_S, HttpCalls, Params
 from dag.store.result_decoding import decode_output, failure_of
 from dag.store.run_logs import LogLine, LogReader
+from dag.store.script_modules import modules_beside_script
 from mesh.core.clock import Clock, SystemClock
 from mesh.core.ids import RunId
 from mesh.core.wire import decode
@@ -115,7 +116,7 @@ class Client:
             labels: Labels of the run, to find it by: `schedulemesh runs --label team=ads`.
             params: Values of the graph's parameters.
             on_error: `fail_fast` stops at the first failure, `continue` finishes what does not depend on it.
-            by_value: Modules whose functions are sent along, because no mesh can import them.
+            by_value: Modules whose functions are sent along, because no mesh can import them; those beside your script are anyway.
             deadline_s: Time limit of the run in seconds; then it is stopped, and fails with RUN_DEADLINE_EXCEEDED. None: no limit.
             wait_for_capacity: Accept nodes that no mesh could ever run as things are, and wait until one could; else they are refused.
             idempotency_key: The same key with the same graph is the same run, whoever repeats it; it names the run when `id` does not.
@@ -131,7 +132,8 @@ class Client:
         tenant = tenant or self.access.tenant
         if labels is not None and not isinstance(labels, Mapping):
             raise GraphTypeError(f"labels takes a dict of text by name, like {{'team': 'ads'}}, not {labels!r}")
-        columns = compile_columns(outputs, id=id, tenant=tenant, params=params, on_error=on_error, by_value=by_value)
+        beside = modules_beside_script()
+        columns = compile_columns(outputs, id=id, tenant=tenant, params=params, on_error=on_error, by_value=by_value, beside=beside)
         asked = {
             "user": user,
             "labels": dict(labels) if labels else None,
@@ -156,7 +158,8 @@ class Client:
     ) -> dict[str, Any]:
         """Return the graph as JSON, `dag/1`; `submit` sends the same graph as columns. Raises SpecError as `submit`."""
         tenant = tenant or self.access.tenant
-        spec = compile_graph(outputs, id=id, tenant=tenant, params=params, on_error=on_error, by_value=by_value)
+        beside = modules_beside_script()
+        spec = compile_graph(outputs, id=id, tenant=tenant, params=params, on_error=on_error, by_value=by_value, beside=beside)
         return {**spec, "user": user} if user is not None else spec
 
     @named_call

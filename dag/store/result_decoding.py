@@ -100,16 +100,18 @@ def _exception(failure: Mapping[str, Any]) -> BaseException | None:
 
 def _history(run: str, failures: Sequence[FailedNode], skipped: Sequence[str], detail: str) -> str:
     described = [f"run {run} failed{f': {detail}' if detail else ''}"]
-    for failure in failures:
+    for failure in failures[:_NAMED]:
         where = f" on mesh {failure.mesh}" if failure.mesh else ""
         described.append(f"{failure.node} (attempt {failure.attempt}{where}): {failure.type_name}: {failure.message}")
         if failure.traceback:
             described.append(failure.traceback.rstrip())
+    if len(failures) > _NAMED:
+        described.append(f"and {len(failures) - _NAMED} more nodes failed; `failures` of the error lists all")
     if skipped:
         more = f" and {len(skipped) - _NAMED} more" if len(skipped) > _NAMED else ""
         described.append(f"not run because of this: {', '.join(skipped[:_NAMED])}{more}")
     return "\n".join(described)
 
 
-#: Limit on the skipped nodes in a message.
+#: Limit on the failed nodes, and on the skipped ones, in a message.
 _NAMED = 10

@@ -14,8 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from dag.client.compiling import Outputs
-from dag.client.tasks import Node
+from dag.client.compiling import Outputs, is_output
 from mesh.errors import MeshError
 
 _AUTO_CONNECT = "RAY_ENABLE_AUTO_CONNECT"
@@ -182,7 +181,7 @@ def _would_do(value: object, module: ModuleType) -> bool:
 
 
 def _is_graph(value: object) -> bool:
-    if isinstance(value, Node):
+    if is_output(value):
         return True
     listed = list(value.values()) if isinstance(value, Mapping) else list(value) if isinstance(value, (list, tuple)) else []
-    return bool(listed) and all(isinstance(node, Node) for node in listed)
+    return bool(listed) and all(map(is_output, listed))

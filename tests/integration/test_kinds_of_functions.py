@@ -156,3 +156,22 @@ def test_cancel_interrupts_an_async_function(runner_log, task, tmp_path):
     runner_log.actor.cancel.remote(stage, 600.0)  # Longer than the test may take: no process is killed.
     assert runner_log.end(stage)["a"].failure.reason is Reason.CANCELLED_BY_USER
     eventually(stopped.exists)
+
+
+def test_a_missing_module_fails_one_task_and_starts_no_other(runner_log, task, tmp_path):
+    counted = tmp_path / "started"
+    names = [f"n{number}" for number in range(300)]
+    stage = runner_log.start(
+        *(task(name, "call:no_such_shop:load", number) for number, name in enumerate(names)),
+        task("good", runner_log.function(touch), str(counted)),
+        run="missing-module",
+    )
+    ended = runner_log.end(stage)
+    failures = [ended[name].failure for name in names]
+    assert {failure.reason for failure in failures} == {Reason.CODE_UNAVAILABLE}
+    loaded = [failure for failure in failures if failure.traceback]
+    assert 1 <= len(loaded) <= 4  # One for each worker that met the function before the first had reported.
+    assert "no worker has the module no_such_shop; send it along" in loaded[0].message
+    others = [failure.message for failure in failures if not failure.traceback]
+    assert all("its function cannot be loaded on this mesh, as n" in message for message in others)
+    assert isinstance(ended["good"], NodeSucceeded)

@@ -23,6 +23,7 @@ from dag.run.run_status import Edges
 from dag.run.runs import RunRecord, StageRecord
 from dag.run.sending import spec_of
 from dag.spec.columns import KEYS
+from dag.spec.forms import used_params
 from dag.spec.plans import Plans, nodes_by_kind, plans_of
 from dag.spec.spec import DagSpec, digest, kept_form, load, outputs_of, parse, parse_columns
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
@@ -120,6 +121,8 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         }
     if draw(st.booleans()):
         nodes = dict(reversed(nodes.items()))
+    taken = set(used_params(nodes))
+    params = {name: value for name, value in params.items() if name in taken}
     document = {"spec": "dag/1", "params": params, "nodes": nodes, "outputs": {"r": {"$ref": draw(st.sampled_from(ids)), "path": [0]}}}
     if draw(st.booleans()):
         document["defaults"] = {"retries": 1, "labels": {"zone": "eu"}}

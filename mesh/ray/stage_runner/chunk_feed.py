@@ -181,7 +181,11 @@ class ChunkFeed:
         self._count += 1
         number = self._count
         lanes = stage.window.open_slots * max(1, SHARES // share)
-        chunk = stage.chunks.take(number, lanes, lambda task: stage.shares_worker(task) and task.resources == first.resources)
+
+        def may_join(task: TaskSpec) -> bool:
+            return stage.shares_worker(task) and task.resources == first.resources and task.function not in stage.unloadable
+
+        chunk = stage.chunks.take(number, lanes, may_join)
         if chunk is None:
             return False
         stage.window.place_chunk(number, worker.group, share)

@@ -574,6 +574,9 @@ class StageEngine:
     def _feed(self, stage: OpenStage) -> None:
         """Submit ready tasks while slots have places for them, and the outbox room: to workers in chunks, or as Ray tasks of their own."""
         while (task := stage.machine.next_ready()) is not None and self._outbox.has_room(self._feed_later):
+            if task.function in stage.unloadable:
+                self._refuse_unloadable(stage, task)
+                continue
             if stage.shares_worker(task):
                 if not self._chunks.feed(stage, task):
                     break
@@ -592,6 +595,12 @@ class StageEngine:
                 self._fail_unsubmitted(stage, task.node, failure)
         self._take_back_stuck(stage)
         self._end_if_over(stage)
+
+    def _refuse_unloadable(self, stage: OpenStage, task: TaskSpec) -> None:
+        """Fail a task without starting it: another task of the stage has shown that its function cannot be loaded."""
+        words = f"its function cannot be loaded on this mesh, as {stage.unloadable[task.function]} has shown"
+        stage.machine.submit(task.node)
+        self._fail(stage, task.node, OwnFailure(Reason.CODE_UNAVAILABLE, "schedulemesh.CodeUnavailable", words))
 
     def _feed_later(self) -> None:
         self._events.put(self._feed_all)
@@ -772,6 +781,8 @@ class StageEngine:
             return
         now_ms = time.time_ns() // 1_000_000
         fault = own_failure.fault
+        if fault is not None and fault.reason is Reason.CODE_UNAVAILABLE and fault.is_function:
+            stage.unloadable.setdefault(stage.machine.task(node).function, node)
         failure, blobs = failure_of(own_failure)
         attempt = stage.machine.task(node).attempt
         if fault is None and own_failure.reason in _WORKER_GONE:  # The worker could not report.

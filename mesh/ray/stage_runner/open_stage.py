@@ -49,6 +49,7 @@ class OpenStage:
     reclaimed: set[NodeId] = field(default_factory=set)  #: Submitted tasks that were interrupted, since their slots go back.
     taken_back: set[NodeId] = field(default_factory=set)  #: Submitted tasks that were cancelled, to be submitted to another slot.
     evicted: dict[NodeId, OwnFailure] = field(default_factory=dict)  #: Submitted tasks that are killed alone, and how they fail.
+    unloadable: dict[str, NodeId] = field(default_factory=dict)  #: Functions that no worker could load, and the task that found it out.
     listening: set[NodeId] = field(default_factory=set)  #: Running tasks whose code hears a request to stop.
     cancelled: bool = False
     is_group_lost: bool = False  #: Ray has removed the placement group: a task submitted there would wait for ever.

@@ -121,6 +121,7 @@ class TaskFault:
     bases: tuple[str, ...] = ()  #: Base classes of the exception, nearest first.
     elements: tuple[FailedElement, ...] = ()  #: Elements of a part of an array that failed; the exception is that of the first.
     of: int | None = None  #: Number of elements of that array.
+    is_function: bool = False  #: Whether the function itself could not be loaded: no task with it can run here.
 
 
 class TaskCodeFailed(Exception):
@@ -136,6 +137,12 @@ class TaskCodeFailed(Exception):
 
 class _CodeUnavailable(Exception):
     """The function or an argument cannot be loaded on this worker; `__cause__` gives the reason."""
+
+    is_function = False
+
+
+class _FunctionUnavailable(_CodeUnavailable):
+    is_function = True
 
 
 class _Forbidden(Exception):
@@ -282,7 +289,8 @@ def guarded(node: NodeId, started_ms: int, body: Callable[[], Done]) -> Done | T
     except TaskPreempted as stopped:
         return _fault(node, Reason.PREEMPTED, stopped, started_ms)
     except _CodeUnavailable as missing:
-        return _fault(node, Reason.CODE_UNAVAILABLE, missing.__cause__ or missing, started_ms, str(missing))
+        fault = _fault(node, Reason.CODE_UNAVAILABLE, missing.__cause__ or missing, started_ms, str(missing))
+        return replace(fault, is_function=missing.is_function)
     except _Forbidden as forbidden:
         return _fault(node, Reason.RESULT_UNSERIALIZABLE, TypeError(str(forbidden)), started_ms)
     except (ValueUnwritable, ValueUnreadable, AttemptLost) as refused:
@@ -386,9 +394,19 @@ def _load(key: str, code: bytes | None) -> Callable[..., Any]:
             for part in qualname.split("."):
                 function = getattr(function, part)
     except (Exception, SystemExit) as missing:
-        raise _CodeUnavailable(f"{key.partition(':')[2]} cannot be loaded on this mesh") from missing
+        raise _FunctionUnavailable(_words_of_missing(key, missing)) from missing
     plain: Callable[..., Any] = getattr(function, "_function", function)  # A `@ray.remote` function keeps the plain one there.
     return as_plain(plain)
+
+
+def _words_of_missing(key: str, missing: BaseException) -> str:
+    """Return what cannot be loaded, with the remedy for a module that is missing."""
+    kind, _, name = key.partition(":")
+    what = f"{name} cannot be loaded on this mesh" if kind == "call" else "the function cannot be loaded on this mesh"
+    if isinstance(missing, ModuleNotFoundError) and missing.name:
+        top = missing.name.partition(".")[0]
+        what += f": no worker has the module {missing.name}; send it along, submit(…, by_value=[{top}]), or name its package in runtime_env"
+    return what
 
 
 def _check(value: Any, node: NodeId) -> None:

@@ -20,6 +20,7 @@ import ray
 from ray.exceptions import RayError
 
 from mesh.core.ids import MeshId
+from mesh.core.reasons import Reason
 from mesh.core.values import Encoding
 from mesh.ray.connection import keep_connected
 from mesh.ray.user_code.ownership import attribute_to, has_created
@@ -159,6 +160,9 @@ class NodeWorker:
             elif isinstance(done, TaskFault):
                 not_done.add(index)
                 report.faults[index] = done
+                if done.reason is Reason.CODE_UNAVAILABLE:  # Tasks behind it may lack the same code: the runner fails them at once.
+                    with running.guard:
+                        running.end = min(running.end, index + 1)
             else:
                 self._note(running, index, node, done, began_s, ended_s, named, large)
             if has_created():
