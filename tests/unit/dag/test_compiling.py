@@ -367,35 +367,61 @@ def test_what_is_sent_by_value_are_modules(given, words):
             write(double.bind(1), by_value=given)
 
 
+def chain(nodes: int) -> Any:
+    end = double.bind(1)
+    for _ in range(nodes - 1):
+        end = double.bind(end)
+    return end
+
+
+def chain_of_parts(nodes: int) -> Any:
+    end = double.bind(1)
+    for _ in range(nodes - 1):
+        end = double.bind(end["w"][0])
+    return end
+
+
+def ladder(nodes: int) -> Any:
+    end = double.bind(1)
+    for _ in range((nodes - 1) // 2):
+        end = add.bind(end, double.bind(end))
+    return end
+
+
+def fan(nodes: int) -> Any:
+    return add.bind([double.bind(number) for number in range(nodes - 1)])
+
+
+def fan_of_outputs(nodes: int) -> Any:
+    two = double.options(num_returns=2)
+    return add.bind([part for number in range((nodes - 1) // 3) for part in two.bind(number)])
+
+
+def grid(nodes: int) -> Any:
+    row: list[Any] = [chain(1)]
+    width = int(nodes**0.5)
+    for _ in range(width - 1):
+        row.append(double.bind(row[-1]))
+    for _ in range(width - 1):
+        row[0] = double.bind(row[0])
+        for place in range(1, width):
+            row[place] = add.bind(row[place], row[place - 1])
+    return row[-1]
+
+
 @pytest.mark.parametrize(
     ("build", "nodes"),
     [
-        pytest.param("chain", 10_000, id="a chain of ten thousand"),
-        pytest.param("ladder", 2_001, id="a ladder of a thousand rungs"),
-        pytest.param("fan", 5_001, id="a fan-in of five thousand"),
-        pytest.param("grid", 10_000, id="a grid of a hundred by a hundred"),
+        pytest.param(chain, 10_000, id="a chain of ten thousand"),
+        pytest.param(chain_of_parts, 10_000, id="a chain of ten thousand parts"),
+        pytest.param(ladder, 2_001, id="a ladder of a thousand rungs"),
+        pytest.param(fan, 5_001, id="a fan-in of five thousand"),
+        pytest.param(fan_of_outputs, 1_501, id="a thousand outputs"),
+        pytest.param(grid, 10_000, id="a grid of a hundred by a hundred"),
     ],
 )
 def test_large_shapes_need_no_recursion(build, nodes):
-    end = double.bind(1)
-    if build == "chain":
-        for _ in range(nodes - 1):
-            end = double.bind(end)
-    elif build == "ladder":
-        for _ in range((nodes - 1) // 2):
-            end = add.bind(end, double.bind(end))
-    elif build == "grid":
-        row: list[Any] = [end]
-        for _ in range(99):
-            row.append(double.bind(row[-1]))
-        for _ in range(99):
-            row[0] = double.bind(row[0])
-            for place in range(1, 100):
-                row[place] = add.bind(row[place], row[place - 1])
-        end = row[-1]
-    else:
-        end = add.bind([double.bind(number) for number in range(nodes - 1)])
-    plans = plans_of(sent(end))
+    plans = plans_of(sent(build(nodes)))
     assert len(plans) == nodes
     assert plans[next(reversed(plans))].is_output
 
@@ -497,3 +523,10 @@ def test_pickled_code_needs_the_right_wherever_it_hides():
         "/nodes/double",
         "/code/runtime_env",
     ]
+
+
+def test_environments_of_nodes_need_the_right_as_well():
+    env = {"runtime_env": {"env_vars": {"A": "1"}}}
+    spec = parsed(nodes={"a": {"call": "m:f", "options": env}, "b": {"call": "m:f"}}, defaults=env)
+    assert [place for place, _ in refused_functions(spec, ("*",), False)] == ["/defaults/runtime_env", "/nodes/a/options/runtime_env"]
+    assert refused_functions(spec, ("*",), True) == ()

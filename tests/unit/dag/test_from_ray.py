@@ -251,3 +251,16 @@ def test_a_task_may_use_remote_functions_and_actor_classes():
 def test_a_remote_generator_is_a_node_of_one_list():
     for given in (stream, stream.options(num_cpus=1), stream.options(num_returns="streaming")):
         assert dag.bind(given).settings.num_returns is None
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        pytest.param({"working_dir": "."}, r"working_dir '\.' is on this machine: give the address of an archive", id="a folder"),
+        pytest.param({"py_modules": ["s3://a/b.zip", dag]}, "py_modules <module 'dag' from .* is on this machine", id="a module"),
+    ],
+)
+def test_files_of_this_machine_are_no_environment(env: dict[str, Any], words: str):
+    with pytest.raises(GraphTypeError, match=f"task clean: runtime_env: {words}"):
+        dag.task(clean, runtime_env=env)
+    assert dag.task(clean, runtime_env={"working_dir": "s3://a/b.zip"}).settings.runtime_env == {"working_dir": "s3://a/b.zip"}

@@ -51,3 +51,17 @@ def test_each_gang_runs_one_task_at_a_time():
     assert [stage.place(task, 0.0) is not None for task in tasks] == [True, False, False]
     stage.window.remove(NodeId("a"))
     assert stage.place(tasks[1], 0.0) is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "shares"),
+    [
+        pytest.param({}, True, id="by itself"),
+        pytest.param({"num_returns": 3}, True, id="with outputs"),
+        pytest.param({"is_isolated": True}, False, id="isolated"),
+        pytest.param({"ray_options": {"runtime_env": {"env_vars": {"A": "1"}}}}, False, id="with an environment of its own"),
+    ],
+)
+def test_only_usual_tasks_share_a_worker(options: dict[str, object], shares: bool):
+    task = TaskSpec(node=NodeId("a"), attempt=1, function="call:m:f", **options)
+    assert opened().shares_worker(task) is shares
