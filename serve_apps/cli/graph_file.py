@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -36,13 +36,14 @@ class GraphFile:
     outputs: Outputs
     module: ModuleType
     file: Path
+    params: Mapping[str, Any] = field(default_factory=dict)  #: Values of the graph's own parameters; a function has taken its arguments.
 
 
 def load_graph(target: str, params: Mapping[str, Any] | None = None) -> GraphFile:
     """Load the graph at `FILE.py:NAME`: a node, a dict or list of nodes, or a function that returns them.
 
     Args:
-        params: Arguments of the function, by name.
+        params: Arguments of the function, by name; of other graphs, values of their parameters (`dag.param`).
 
     Raises:
         GraphFileError: One line with the problem and its place.
@@ -60,16 +61,13 @@ def load_graph(target: str, params: Mapping[str, Any] | None = None) -> GraphFil
     if callable(found) and not _is_graph(found) and not hasattr(found, "bind") and not isinstance(found, type):
         made = cast("Callable[..., Any]", found)
         _check_takes(f"{path}:{name}", made, params or {})
-        found = _described(path, lambda: made(**(params or {})))
-    elif params:
-        raise GraphFileError(
-            f"{path}:{name} is not a function, so it has no {', '.join(params)}; make it a function, like def {name}({', '.join(params)})"
-        )
+        given = params or {}
+        found, params = _described(path, lambda: made(**given)), None
     if not _is_graph(found):
         raise GraphFileError(
             f"{path}:{name} is {_kind(found)}, not a node, a dict or list of nodes, or a function that returns them{_remedy(found, name)}"
         )
-    return GraphFile(outputs=cast("Outputs", found), module=module, file=path)
+    return GraphFile(outputs=cast("Outputs", found), module=module, file=path, params=params or {})
 
 
 def _check_takes(where: str, function: Callable[..., Any], params: Mapping[str, Any]) -> None:

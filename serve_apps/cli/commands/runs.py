@@ -98,8 +98,9 @@ def submit(
     else:
         graph = load_graph(target, params)
         file = graph.file
+        way = on_error or "fail_fast"
         spec = session.client.spec_of(
-            graph.outputs, id=run_id, tenant=tenant, user=user, on_error=on_error or "fail_fast", by_value=(graph.module,)
+            graph.outputs, id=run_id, tenant=tenant, user=user, params=graph.params, on_error=way, by_value=(graph.module,)
         )
     if label:
         spec["labels"] = {**spec.get("labels", {}), **labels_in(label)}

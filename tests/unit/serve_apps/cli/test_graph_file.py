@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dag.client.compiling import compile_graph
 from dag.client.tasks import Node
+from dag.errors import SpecError
 from serve_apps.cli.graph_file import GraphFileError, load_graph
 
 SOURCE = """
@@ -200,6 +202,13 @@ def test_a_function_is_called_with_what_it_is_given(asking):
     assert load_graph(f"{asking}:graph", {"rows": 7}).outputs.args == ([7, 7],)
 
 
+def test_a_node_takes_them_as_parameters_of_its_graph(asking):
+    loaded = load_graph(f"{asking}:node", {"rows": 7})
+    assert loaded.params == {"rows": 7}
+    with pytest.raises(SpecError, match="/params/rows: no node takes this parameter"):
+        compile_graph(loaded.outputs, params=loaded.params, by_value=(loaded.module,))
+
+
 @pytest.mark.parametrize(
     ("name", "params", "words"),
     [
@@ -210,9 +219,6 @@ def test_a_function_is_called_with_what_it_is_given(asking):
             id="more",
         ),
         pytest.param("graph", {}, r"graph\(rows, times=2\) does not fit .*: missing a required argument: 'rows'", id="less"),
-        pytest.param(
-            "node", {"rows": 1}, r"node is not a function, so it has no rows; make it a function, like def node\(rows\)", id="no function"
-        ),
     ],
 )
 def test_unknown_graph_parameter_is_refused(asking, name, params, words):
