@@ -113,7 +113,7 @@ class _Reader:
             whole, step = args[0].node, args[0].path[0]
             if own == f"{whole.settings.name}[{step}]" and whole.settings.num_returns:
                 return whole[step]  # type: ignore[no-any-return]  # an output of that node
-        given = described.options.over(self._spec.defaults).given()
+        given = described.options.over(self._spec.defaults).model_dump(exclude_none=True)
         if self._spec.code.runtime_env:
             given.setdefault("runtime_env", self._spec.code.runtime_env)
         if "retry_exceptions" in given:

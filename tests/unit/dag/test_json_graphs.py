@@ -51,7 +51,9 @@ def graph_of(shop: ModuleType) -> dict[str, Any]:
     )
     table = shop.load.bind((left, "$x"), {"$y": [right, None, 1.5], "z": ""}, limit=dag.param("limit"))
     whole = dag.bind(shop.join, table["w"][0], table, name=[]).options(after=[left], priority=3)
-    return {"all": whole, "part": table[1]}
+    gang = dag.gang(shop.split, size=2, strategy="SPREAD", name="gang").bind(whole)
+    patient = dag.task(shop.split, retries=3, retry_on=[OSError, "KeyError"], backoff={"initial_s": 2}, start_to_close_s=60).bind(gang)
+    return {"all": whole, "part": table[1], "patient": patient}
 
 
 def test_a_graph_goes_to_json_and_back(shop):
@@ -132,6 +134,8 @@ def test_networkx_sees_nodes_edges_and_options(shop):
         ("cut[1]", "load"),
         ("load", "join"),
         ("cut[0]", "join"),
+        ("join", "gang"),
+        ("gang", "split"),
     }
     assert view.nodes["load"]["options"]["num_cpus"] == 2
     assert view.nodes["cut[0]"]["function"] == "call:mesh.core.functions:selected"
