@@ -14,6 +14,7 @@ from dag.run.states import NodeState, RunState
 from dag.spec.spec import load as load_spec
 from dag.store.client_access import IN_TERMINAL, Access, find_access
 from dag.store.remote import Client, Run
+from dag.store.result_decoding import failure_of
 from mesh.core.clock import ManualClock
 from mesh.core.values import Encoding
 from mesh.errors import RuntimeAdapterError
@@ -437,3 +438,20 @@ def test_a_run_pickles_as_its_id_and_the_address(monkeypatch, client):
     data = pickle.dumps(run)
     assert b"in the headers" not in data
     assert pickle.loads(data) == run  # noqa: S301  written two lines above
+
+
+def test_a_run_with_many_failures_describes_ten():
+    failed = {
+        "attempt": 1,
+        "mesh": "east",
+        "reason": "CODE_UNAVAILABLE",
+        "type": "builtins.ImportError",
+        "message": "no shop",
+        "traceback": "",
+    }
+    error = failure_of("r", {"failures": [{"node": f"n{number}", **failed} for number in range(1000)], "skipped": []})
+    assert len(error.failures) == 1000
+    assert str(error).splitlines()[-2:] == [
+        "n9 (attempt 1 on mesh east): builtins.ImportError: no shop",
+        "and 990 more nodes failed; `failures` of the error lists all",
+    ]
