@@ -69,11 +69,12 @@ def by_value(modules: Iterable[ModuleType], beside: Iterable[ModuleType] = ()) -
         if not isinstance(module, ModuleType):
             raise GraphTypeError(f"by_value takes modules, not {module!r}; {_remedy(module)}")
     with _REGISTRY_LOCK, _registered(modules), _registered(beside) as unasked:
+        before = len(_beside)
         _beside.extend(unasked)
         try:
             yield
         finally:
-            _beside.clear()
+            del _beside[before:]
 
 
 @contextmanager
