@@ -8,8 +8,9 @@ import sys
 import sysconfig
 from types import ModuleType
 
-#: This project's own packages: workers have them.
-_OWN = frozenset({"dag", "federation", "mesh", "serve_apps", "simulator"})
+#: Folders of installed packages, also of another environment that this one reads.
+_PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_OWN = frozenset({"dag", "federation", "mesh", "serve_apps", "simulator"})  #: This project's packages: workers have them.
 
 
 def modules_beside_script() -> tuple[ModuleType, ...]:
@@ -20,19 +21,23 @@ def modules_beside_script() -> tuple[ModuleType, ...]:
     main = sys.modules.get("__main__")
     script = getattr(main, "__file__", None)
     folder = _inside(os.path.dirname(os.path.abspath(script)) if script else os.getcwd())  # noqa: PTH100, PTH109, PTH120  for each module
-    installed = _installed()
-    if folder.startswith(installed):
+    libraries = _libraries()
+    if _is_installed(folder, libraries):
         return ()
     found = []
     for name, module in tuple(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        is_beside = isinstance(file, str) and file.startswith(folder) and not file.startswith(installed)
+        is_beside = isinstance(file, str) and file.startswith(folder) and not _is_installed(file, libraries)
         if is_beside and module is not main and name == getattr(module, "__name__", None) and name.partition(".")[0] not in _OWN:
             found.append(module)
     return tuple(found)
 
 
-def _installed() -> tuple[str, ...]:
+def _is_installed(path: str, libraries: tuple[str, ...]) -> bool:
+    return path.startswith(libraries) or any(folder in path for folder in _PACKAGES)
+
+
+def _libraries() -> tuple[str, ...]:
     paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")}
     paths.update(site.getsitepackages(), [site.getusersitepackages()])
     return tuple({_inside(form) for path in paths if path for form in (path, os.path.realpath(path))})
