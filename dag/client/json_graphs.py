@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from dag.client.array_source import ArraySource
 from dag.client.compiling import Outputs, compile_columns, compile_graph
 from dag.client.from_ray import is_actor_class
 from dag.client.placeholders import NO_DEFAULT, Part, param
 from dag.client.tasks import Node, Options, plain_of
 from dag.errors import SpecError
+from dag.spec.array_forms import array_key
 from dag.spec.column_checks import graph_of
 from dag.spec.document import NodeSpec
 from dag.spec.graph import as_networkx
@@ -21,6 +23,7 @@ from dag.spec.strict_json import pointer
 from mesh.core.functions import SELECTED, selected
 from mesh.errors import RuntimeAdapterError
 from mesh.stages.arguments import resolve
+from mesh.stages.arrays import ARITY_USUAL, REDUCE, SLICES
 
 
 def to_spec(
@@ -107,8 +110,8 @@ class _Reader:
 
     def _node(self, own: str, described: NodeSpec) -> Node:
         call = str(described.call)
-        args = tuple(self._value(form) for form in described.args)
-        kwargs = {name: self._value(form) for name, form in described.kwargs.items()}
+        args = tuple(self._argument(form) for form in described.args)
+        kwargs = {name: self._argument(form) for name, form in described.kwargs.items()}
         if f"call:{call}" == SELECTED and len(args) == 1 and isinstance(args[0], Part) and len(args[0].path) == 1:
             whole, step = args[0].node, args[0].path[0]
             if own == f"{whole.settings.name}[{step}]" and whole.settings.num_returns:
@@ -123,6 +126,21 @@ class _Reader:
         function = self._function(call, own)
         after = [self._made[need] for need in described.after]
         return Node(function, args, kwargs, Options().changed({**given, "name": own, "after": after}, function))
+
+    def _argument(self, form: Any) -> Any:
+        """Return a whole argument, which may be the items of an array."""
+        key = array_key(form)
+        if key is None:
+            return self._value(form)
+        items = form[key]
+        if isinstance(items, dict) and SLICES in items:
+            items = [item for piece in items[SLICES] for item in piece]
+        return ArraySource(
+            self._value(items),
+            arity=form.get("arity", ARITY_USUAL) if key == REDUCE else None,
+            is_star=form.get("star", False),
+            parts=form.get("parts"),
+        )
 
     def _value(self, form: Any) -> Any:
         """Return an argument: a node for a `$ref`, a parameter for a `$param`."""

@@ -84,6 +84,13 @@ def test_a_task_imported_by_name_is_its_plain_function(shop):
     assert dag.from_spec(dag.to_spec(shop.load.bind(1)))["result"].function is shop.load.function
 
 
+def test_arrays_go_to_json_and_back(shop):
+    loaded = dag.map(shop.load, dag.param("paths"), limit=3)
+    pairs = dag.starmap(shop.join, [[1, {"$x": 2}], [3, None]], parts=2)
+    spec = dag.to_spec([dag.reduce(shop.split, loaded, arity=4), dag.gather(pairs, loaded)], params={"paths": ["a", "b"]})
+    assert digest_of(dag.to_spec(dag.from_spec(spec))) == digest_of(spec)
+
+
 @pytest.mark.parametrize(
     ("function", "words"),
     [
