@@ -13,6 +13,8 @@ from mesh.ray.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
 from mesh.ray.cluster.own_cluster import OwnCluster
 
 REPOSITORY = Path(__file__).parents[1]
+#: Folder that makes workers of Ray start warm when their Python finds it first.
+WARM_WORKERS = REPOSITORY / "tests/warm_workers"
 #: Workers import the classes of tasks from here.
 PYTHON_PATH = tuple(str(REPOSITORY / folder) for folder in (".", "tests", "tests/integration", "tests/acceptance"))
 ONE_NODE = ClusterSpec(
