@@ -16,6 +16,8 @@ SHARED = {
     "tests/acceptance/test_reparenting.py": "federation",
     "tests/acceptance/test_workflow_replay.py": "federation",
     "tests/acceptance/test_reclaim.py": "federation",
+    "tests/acceptance/test_array_nodes.py": "federation",
+    "tests/acceptance/test_control_flow.py": "federation",
     "tests/acceptance/test_faults.py": "federation",  # Last: after its restart of Redis nothing is granted for a while.
     "tests/integration/test_http_mesh.py": "http_federation",
     "tests/integration/test_waiting_for_capacity.py": "http_federation",
@@ -44,6 +46,7 @@ SHARED = {
     "tests/integration/test_example_jobs.py": "ray_cluster",
     "tests/integration/test_failed_starts.py": "ray_cluster",
     "tests/integration/test_idle_runners.py": "ray_cluster",
+    "tests/integration/test_kinds_of_functions.py": "ray_cluster",
     "tests/integration/test_node_output.py": "ray_cluster",
     "tests/integration/test_outside_groups.py": "ray_cluster",
     "tests/integration/test_placement.py": "ray_cluster",
