@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -81,12 +82,18 @@ def _assert_exists(path: Path) -> None:
     assert path.exists()
 
 
+def _assert_began(folder: Path, run: Run, attempt: int) -> None:
+    """Say what became of the node where the attempt did not begin."""
+    began = (folder / f"pid-{attempt}").exists()
+    assert began, [(event.after, event.mesh, event.attempt, event.reason) for event in run.events()]
+
+
 @pytest.mark.parametrize("size", [0, 50_000], ids=["in the control store", "in a file"])
 def test_s41_a_preempted_node_goes_on_on_another_cluster(http_client: Client, tmp_path: Path, size: int) -> None:
     run = counting_on_lab(http_client, tmp_path, size)
     urgent = submit(http_client, dag.task(hold, labels={"zone": "lab"}, num_cpus=2, priority=9).bind(str(tmp_path), "urgent"))
     eventually(lambda: _assert_exists(tmp_path / "urgent"))
-    eventually(lambda: _assert_exists(tmp_path / "pid-2"))
+    eventually(lambda: _assert_began(tmp_path, run, attempt=2))
     for name in ("go", "urgent.go"):
         (tmp_path / name).touch()
     began, clusters = run.result(LIMIT_S)
@@ -103,7 +110,8 @@ def test_s41_a_node_goes_on_after_its_mesh_and_worker_died(http_federation: Http
     half_done(http_client, run)
     http_federation.lab.kill()
     http_federation.lab.start()
-    os.kill(int((tmp_path / "pid-1").read_text()), signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):  # On a busy machine the mesh is back too late, and the watchdog has ended the work.
+        os.kill(int((tmp_path / "pid-1").read_text()), signal.SIGKILL)
     (tmp_path / "go").touch()
     assert run.result(LIMIT_S)[0] == HALF
     ends = [event.attempt for event in run.events() if event.kind == "node" and event.after == "SUCCEEDED"]
