@@ -18,6 +18,7 @@ SHARED = {
     "tests/acceptance/test_reclaim.py": "federation",
     "tests/acceptance/test_array_nodes.py": "federation",
     "tests/acceptance/test_control_flow.py": "federation",
+    "tests/acceptance/test_graphs_as_written.py": "federation",
     "tests/acceptance/test_faults.py": "federation",  # Last: after its restart of Redis nothing is granted for a while.
     "tests/integration/test_http_mesh.py": "http_federation",
     "tests/integration/test_waiting_for_capacity.py": "http_federation",
