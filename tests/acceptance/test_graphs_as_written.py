@@ -110,7 +110,7 @@ def test_one_graph_by_python_json_and_http(client: Client, stack: Stack) -> None
 
     spec = dag.to_spec(graph, id="written-as-json", tenant=TENANT)
     said = "Hello, mesh! Your name has 4 letters."
-    assert result_of(client, graph) == result_of(client, dag.from_spec(json.dumps(spec)))["result"] == said
+    assert result_of(client, graph) == result_of(client, dag.from_spec(json.dumps(spec))) == said
     with httpx.Client(base_url=stack.address, headers={"Authorization": f"Bearer {stack.api_key}"}, timeout=LIMIT_S) as http:
         assert http.post("/v1/runs", json=spec).status_code == 202
         answer = eventually(lambda: _ended(http, "written-as-json"))
