@@ -85,7 +85,7 @@ class KeptCheckpoint:
 
 
 class TimerKind(str, Enum):
-    """What a timer of a node is for."""
+    """Purpose of a timer of a node."""
 
     RETRY = "RETRY"
     """End of the wait before the next attempt."""

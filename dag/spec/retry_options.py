@@ -52,7 +52,7 @@ def error_name(written: str) -> str:
 
 
 class BackoffOptions(BaseModel):
-    """Wait before each retry of a node. What is left out is as in the federation's `dispatch` section."""
+    """Wait before each retry of a node. Default of each field: that of the federation's `dispatch` section."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -80,8 +80,8 @@ class Backoff:
 class NodeTimeouts:
     """Time limits of a node that the root keeps; None: no limit. The limit of each attempt is in its task."""
 
-    schedule_to_start_ms: int | None = None  #: Of each attempt, from the moment when the node could start but for room or quota.
-    schedule_to_close_ms: int | None = None  #: Of all attempts together, from the moment when the node could start first.
+    schedule_to_start_ms: int | None = None  #: Limit on each attempt, from the moment when the node could start but for room or quota.
+    schedule_to_close_ms: int | None = None  #: Limit on all attempts together, from the moment when the node could start first.
 
 
 NO_BACKOFF = Backoff()

@@ -62,7 +62,7 @@ def resume(
     name: Annotated[
         str, typer.Argument(help="Id of a run, or path of a tenant; without a slash, a run if there is one of this id.", metavar="NAME")
     ],
-    is_tenant: Annotated[bool | None, typer.Option("--tenant/--run", help="What NAME is. Default: by its form.")] = None,
+    is_tenant: Annotated[bool | None, typer.Option("--tenant/--run", help="Kind of NAME. Default: by its form.")] = None,
     reason: Annotated[str, typer.Option(help="Shown in the events of the run.")] = "",
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the run until it ends.")] = True,
     address: AddressOption = None,

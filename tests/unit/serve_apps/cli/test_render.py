@@ -271,7 +271,7 @@ def test_explained_victims_stop_or_give_slots_back():
         assert f"QUOTA_RECLAIMED: {words}" in text_of(stage_picture(view, NOW_MS))
 
 
-def test_a_running_stage_is_told_to_grow():
+def test_a_running_stage_shows_that_it_may_grow():
     about = {"user": "", "detail": "", "reason": None, "why_here": "", "nodes": 4, "slot": {}, "slots": 1, "width": 2}
     view = StageExplanation(**about, stage="night.1", run="night", tenant="acme", mesh="east", state="RUNNING")
     assert "it grows when room and quota come" in text_of(stage_picture(view, NOW_MS))
