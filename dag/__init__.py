@@ -38,13 +38,14 @@ if TYPE_CHECKING:
     from dag.client.json_graphs import from_spec, to_networkx, to_spec
     from dag.client.placeholders import Param, Part, param
     from dag.client.tasks import Node, Options, Task, bind, gang, task
+    from dag.store.programs import program
     from dag.store.remote import Client, Run, connect, get_run, resume, submit
 
 # fmt: off
 __all__ = [
     "Client", "GraphFunction", "Node", "Options", "Param", "Part", "Run", "Task", "after", "bind", "cond", "connect", "from_spec", "gang",
-    "gather", "get_run", "graph", "map", "param", "reduce", "resume", "sleep", "starmap", "submit", "task", "to_networkx", "to_spec",
-    "wait_signal",
+    "gather", "get_run", "graph", "map", "param", "program", "reduce", "resume", "sleep", "starmap", "submit", "task", "to_networkx",
+    "to_spec", "wait_signal",
 ]
 # fmt: on
 
@@ -57,6 +58,7 @@ _HOMES = {
     "dag.client.placeholders": ("Param", "Part", "param"),
     "dag.client.tasks": ("Node", "Options", "Task", "bind", "gang", "task"),
     "dag.store.remote": ("Client", "Run", "connect", "get_run", "resume", "submit"),
+    "dag.store.programs": ("program",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

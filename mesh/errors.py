@@ -7,12 +7,15 @@
     ├── JobSpecError                 a job that contradicts itself; the message names each key and the remedy
     ├── LedgerError                  an invalid ledger operation (release of the unknown, over-commit)
     ├── OutsideGroup                 code of a node asked Ray for resources outside its stage's placement group
+    ├── ProgramFailed                the program of a node ended with another exit code than 0
     ├── RuntimeAdapterError          Ray, Redis or a file failed or answered garbage, without a way to go on
     ├── federation.errors.FederationError
     └── dag.errors.DagError
 
 A refusal is no error: it is returned, with a `Reason`.
 """
+
+from __future__ import annotations
 
 
 class MeshError(Exception):
@@ -41,6 +44,17 @@ class LedgerError(MeshError):
 
 class OutsideGroup(MeshError):
     """Code of a node asked Ray for resources outside its stage's placement group; the message names the amounts and the remedy."""
+
+
+class ProgramFailed(MeshError):
+    """The program of a node ended with another exit code than 0; the message names the command."""
+
+    def __init__(self, exit_code: int, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  #: As a shell gives it: 128 and the signal, 127 for a command that was not found.
+
+    def __reduce__(self) -> tuple[type[ProgramFailed], tuple[int, str]]:
+        return (type(self), (self.exit_code, str(self)))
 
 
 class RuntimeAdapterError(MeshError):

@@ -48,7 +48,8 @@ TIME_LIMIT = re.compile(r"mark\.timeout\((\d+)\)")
 ROOMS = {
     "mesh": (
         "", "core", "policies", "preemption", "placement", "tasks", "stages", "actors", "jobs", "observability", "conformance", "ray",
-        "ray.cluster", "ray.user_code", "ray.worker", "ray.stage_runner", "ray.plugins", "ray.local", "ray.local.store", "ray.local.agent",
+        "ray.cluster", "ray.user_code", "ray.programs", "ray.worker", "ray.stage_runner", "ray.plugins", "ray.local", "ray.local.store",
+        "ray.local.agent",
         "ray.local.supervisor", "ray.local.services", "ray.local.client",
     ),
     "federation": (

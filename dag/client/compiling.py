@@ -16,6 +16,7 @@ from dag.client.graph_functions import GraphFunction
 from dag.client.params import values_of
 from dag.client.pickling import by_value as pickled_by_value
 from dag.client.placeholders import Part
+from dag.client.programs import Program
 from dag.client.ray_graphs import is_ray_graph, of_ray
 from dag.client.tasks import Node, Task, name_of, signature_of
 from dag.client.writing import PARTS_MAX, FormWriter, is_exact_scalar, nodes_in
@@ -274,6 +275,8 @@ class _Compiler:
         settings, function = node.settings, self._functions.get(id(node.function))
         if isinstance(node.function, RootFunction):
             function = self.built.function_at(node.function.wire)
+        elif isinstance(node.function, Program):
+            function = self.built.function_at(node.function.key)
         elif function is None:
             place = f"{pointer('/nodes', own)}/function"
             if self._by_name or node.function is selected:

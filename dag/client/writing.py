@@ -17,6 +17,7 @@ from typing import Any
 from dag.client.array_source import ArraySource
 from dag.client.pickling import dumps
 from dag.client.placeholders import Param, Part
+from dag.client.programs import Archive
 from dag.client.tasks import Node, name_of, plain_of
 from dag.errors import SpecError
 from dag.spec.array_forms import usual_parts
@@ -121,6 +122,8 @@ class FormWriter:
         if isinstance(value, Param):
             self.params.append(value)
             return {"$param": value.name}
+        if isinstance(value, Archive):
+            return {"$blob": self._raw(value, words)}
         taken = exact_bytes(value, self._budget_bytes)
         if taken is not None:
             self._budget_bytes -= taken
@@ -148,6 +151,13 @@ class FormWriter:
                 data = b""
             known = self._known[id(value)] = (value, sha256_of(data))
             self._keep(known[1], data, words)
+        return known[1]
+
+    def _raw(self, archive: Archive, words: str) -> str:
+        known = self._known.get(id(archive))
+        if known is None:
+            known = self._known[id(archive)] = (archive, sha256_of(archive.data))
+            self._keep(known[1], archive.data, words)
         return known[1]
 
     def _keep(self, sha256: str, data: bytes, words: str) -> None:

@@ -258,6 +258,15 @@ def _arguments(fields: Mapping[str, Any], place: str) -> Iterator[tuple[str, Any
         yield from ((f"{place}/args/{index}", form) for index, form in enumerate(args))
     for name, form in _objects(fields.get("kwargs")).items():
         yield pointer(f"{place}/kwargs", name), form
+    program = _objects(fields.get("program"))
+    command = program.get("command")
+    if isinstance(command, list):
+        yield from ((f"{place}/program/command/{index}", form) for index, form in enumerate(command))
+    elif command is not None:
+        yield f"{place}/program/command", command
+    for name in ("working_dir", "env_vars"):
+        if name in program:
+            yield f"{place}/program/{name}", program[name]
 
 
 def _function_blob(fields: Mapping[str, Any], place: str) -> Iterable[Problem]:

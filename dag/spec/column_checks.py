@@ -29,18 +29,20 @@ from dag.spec.checks import (
 )
 from dag.spec.columns import GraphColumns, blobs_of_message, unpacked
 from dag.spec.control import ON_SUCCESS, is_control, problems_of, with_gates
-from dag.spec.document import GraphHead, problem_of_call, validated
+from dag.spec.document import GraphHead, ProgramSpec, problem_of_call, program_of, validated
 from dag.spec.forms import SHA256, scalar_bytes
 from dag.spec.graph import Graph, order_of
 from dag.spec.options import NodeOptions
 from dag.spec.strict_json import is_writable, pointer, read_with_doubles
 from mesh.core.counting import counted
+from mesh.core.functions import PROGRAM, key_of
 from mesh.core.ids import NodeId
 from mesh.stages.call_shapes import PLAIN, BadColumns, Shape, filled
 from mesh.stages.calls import Calls, Numbers, array_of, json_of
 
 #: Characters of a wrong name, and wrong names, that a message shows.
 _SHOWN_MAX = 200
+_FUNCTION_RULE = "write call:module:qualname, blob:sha256 or program:command"
 
 
 class ColumnChecks:
@@ -234,6 +236,7 @@ class _GraphChecks(HeadChecks):
             self._check_names("nodes", calls.ids)
         self._check_head()
         self._check_functions()
+        self._check_programs()
         self._check_shapes()
         self._check_blobs(blobs)
         needed, waiting = calls.edges()
@@ -263,10 +266,25 @@ class _GraphChecks(HeadChecks):
                     self._send(f"{place}/call", problem)
             elif is_control(function):
                 continue  # Checked with the arguments.
+            elif kind == "program":
+                continue  # See `_check_programs`.
             elif kind != "blob" or not SHA256.fullmatch(name):
-                self._send(f"{place}/function", f"{function[:_SHOWN_MAX]!r} is no function; write call:module:qualname or blob:sha256")
+                self._send(
+                    f"{place}/function",
+                    f"{function[:_SHOWN_MAX]!r} is no function; {_FUNCTION_RULE}",
+                )
             else:
                 self._named_blobs.setdefault(name, f"{place}/function")
+
+    def _check_programs(self) -> None:
+        calls = self._calls
+        programs = [number for number, function in enumerate(calls.functions) if function.startswith(PROGRAM)]
+        for at in np.nonzero(np.isin(calls.function, programs))[0].tolist() if programs else ():
+            call, place = calls.call(at), f"{pointer('/nodes', calls.ids[at])}/program"
+            program, problems = validated(ProgramSpec, program_of(call.args, call.kwargs), place=place)
+            self.problems += problems
+            if program is not None and call.function != key_of(program.command):
+                self._send(place, f"{call.function[:_SHOWN_MAX]!r} is not the key of the command; it is {key_of(program.command)!r}")
 
     def _check_shapes(self) -> None:
         """Check each shape at the first node that has it. The literals of a shape count at each node that has it."""

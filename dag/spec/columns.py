@@ -4,7 +4,8 @@ A message is one flat msgpack map. Its arrays are little-endian 32-bit integers 
 
     graph      JSON    `dag/1` without `nodes` and `blobs`
     ids        text    the ids of the nodes, one a line
-    tables     JSON    {"functions": ["call:m:f", "blob:<sha256>", "control:cond"], "shapes": [[args, kwargs], …], "options": [{…}, …]}
+    tables     JSON    {"functions": ["call:m:f", "blob:<sha256>", "program:<command>", "control:cond"],
+                       "shapes": [[args, kwargs], …], "options": [{…}, …]}
     function, shape, kind
                array   place of each node's function, shape and options in their table; left out: 0 for all nodes
     inputs     array   nodes that each node reads, by place: as many as its shape has
@@ -29,9 +30,11 @@ import numpy as np
 
 from dag.errors import SpecError
 from dag.spec.control import as_json, is_control
+from dag.spec.document import program_of
 from dag.spec.forms import sha256_of
 from dag.spec.strict_json import TWICE, pointer
 from mesh.core.counting import counted
+from mesh.core.functions import PROGRAM
 from mesh.stages.call_shapes import Form, Shape, ShapeWriter
 from mesh.stages.calls import Calls, array_of, json_of, numbers, packed, raw_of
 
@@ -92,6 +95,8 @@ class GraphColumns:
         described: dict[str, Any]
         if is_control(call.function):
             described = as_json(call.function, call.args)
+        elif call.function.startswith(PROGRAM):
+            described = {"program": program_of(call.args, call.kwargs)}
         else:
             described = {"call": name} if kind == "call" else {"function": {"$blob": name}}
             described |= {"args": list(call.args), "kwargs": call.kwargs}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -25,6 +26,7 @@ M = TypeVar("M", bound=BaseModel)
 _NOT_YET = frozenset({"actor", "method", "of"})
 #: Characters of the name of a function.
 CALL_CHARS_MAX = 1_000
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FUNCTION_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -65,7 +67,7 @@ class _Part(BaseModel):
 
 NO_OPTIONS = NodeOptions()
 #: Keys of a node that say what it is.
-KINDS_OF_NODES = ("call", "function", "cond", "sleep", "wait_signal")
+KINDS_OF_NODES = ("call", "function", "program", "cond", "sleep", "wait_signal")
 
 
 class PickledFunction(_Part):
@@ -98,13 +100,59 @@ class SignalSpec(_Part):
     timeout_s: _Seconds | None = Field(default=None, description="Time after which the node fails, in seconds; null: no limit.")
 
 
+class WorkingDir(_Part):
+    """A zip archive in `blobs`."""
+
+    sha256: Annotated[str, AfterValidator(_sha256)] = Field(alias="$blob", description="SHA-256 of the archive.")
+
+
+def _command(command: Any) -> Any:
+    parts = command if isinstance(command, list) else [command]
+    if not parts or not isinstance(parts[0], str) or not parts[0].strip():
+        raise ValueError("must be a line for the shell, or a list that begins with a command, like ['python', 'train.py']")
+    for part in parts:
+        if isinstance(part, str) and "\0" in part:
+            raise ValueError("holds a zero byte, which no command may")
+        is_form = isinstance(part, dict) and part.keys() <= {"$ref", "path", "$param"}
+        if not is_form and (isinstance(part, bool) or not isinstance(part, (str, int, float))):
+            raise ValueError(f"{part!r:.200} is no part of a command; give text, a number, $ref or $param")
+    return command
+
+
+def _env_vars(variables: dict[str, str]) -> dict[str, str]:
+    for name, value in variables.items():
+        if not _VARIABLE.fullmatch(name) or "\0" in value:
+            raise ValueError(f"{name[:200]!r} is no variable; a name has letters, digits and _, and no value a zero byte")
+    return variables
+
+
+class ProgramSpec(_Part):
+    """A program: a command with its working directory."""
+
+    command: Annotated[Any, AfterValidator(_command)] = Field(
+        description="A line for the shell, or the command and its arguments, in which `$ref` and `$param` may stand."
+    )
+    working_dir: WorkingDir | None = Field(default=None, description="Zip archive of the folder that the command runs in.")
+    env_vars: Annotated[dict[str, str], AfterValidator(_env_vars)] = Field(default={}, description="Further environment variables.")
+
+    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """Return the forms of the arguments of `run_program`."""
+        return [self.command], self.model_dump(by_alias=True, exclude_defaults=True, exclude={"command"})
+
+
+def program_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a program as JSON, from the forms of its arguments; the reverse of `ProgramSpec.arguments`."""
+    return {**({"command": args[0]} if args else {}), **kwargs, **({"args": list(args[1:])} if len(args) > 1 else {})}
+
+
 class NodeSpec(_Part):
     """A node: its function or its place in the control flow, its arguments, dependencies and options."""
 
     call: Annotated[str, AfterValidator(_call)] | None = Field(
-        default=None, description="`module:qualname`. A node has one of this, `function`, `cond`, `sleep` and `wait_signal`."
+        default=None, description="`module:qualname`. A node has one of this, `function`, `program`, `cond`, `sleep` and `wait_signal`."
     )
     function: PickledFunction | None = Field(default=None, description="A pickled function.")
+    program: ProgramSpec | None = Field(default=None, description="A program in place of a function.")
     cond: CondSpec | None = Field(default=None, description="Takes one of two branches. As `sleep` and `wait_signal`, it holds no worker.")
     sleep: _Seconds | None = Field(default=None, description="Seconds to wait once the nodes in `after` have succeeded; the value is null.")
     wait_signal: SignalSpec | None = Field(default=None, description="Waits for a signal of a user or a program.")
@@ -124,7 +172,7 @@ class NodeSpec(_Part):
 
     def control(self) -> tuple[str, list[Any]] | None:
         """Return function and arguments of a node that the root does itself; None: a mesh runs it."""
-        if self.call is not None or self.function is not None:
+        if self.call is not None or self.function is not None or self.program is not None:
             return None
         return args_in(self.model_dump(by_alias=True, include={"cond", "sleep", "wait_signal"}))
 
@@ -228,6 +276,8 @@ def _unknown(steps: tuple[str | int, ...]) -> str:
         return 'unknown key; a node is an array by an argument: {"$each": items}'
     if steps[0] == "nodes" and len(steps) == _AT_NODE:
         return f"`{name}` is not supported yet" if name in _NOT_YET else f"unknown key{similar_to(name, NodeSpec.model_fields)}"
+    if steps[0] == "nodes" and above == "program":
+        return f"unknown key{similar_to(name, ProgramSpec.model_fields)}"
     if len(steps) == 1:
         return f"unknown key{similar_to(name, GraphDocument.model_fields)}"
     if steps[0] == "outputs":

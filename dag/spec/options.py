@@ -130,6 +130,10 @@ class GangOptions(BaseModel):
     )
 
 
+#: Gang of a program that asks for none: its work in Ray runs in this bundle.
+ONE_BUNDLE = GangOptions(size=1)
+
+
 class NodeOptions(BaseModel):
     """Options of a node; null, or left out: the default. A node's option replaces the same option of the spec's `defaults` whole."""
 

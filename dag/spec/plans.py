@@ -16,7 +16,7 @@ from dag.spec.options import NodeOptions
 from dag.spec.retry_options import NO_BACKOFF, NO_TIMEOUTS, Backoff, NodeTimeouts, at_least_one_ms, full_names
 from dag.spec.spec import PROBLEMS_MAX, DagSpec
 from dag.spec.strict_json import pointer
-from mesh.core.functions import SELECTED
+from mesh.core.functions import PROGRAM, SELECTED
 from mesh.core.ids import MeshId, NodeId
 from mesh.core.near_names import NO_MESH_HAS, near_resource, unheld
 from mesh.core.resources import NOTHING, ResourceSet, to_units
@@ -29,6 +29,8 @@ from mesh.stages.spec import StageTasks, TaskKind, TaskSpec
 #: Characters of a function's name that a problem shows.
 _SHOWN_MAX = 200
 OWN_ENV = "the tenant may not bring its own environment, which is code; `pickled_code: true` would allow it"
+#: Key of a node in a spec, by the kind of its function.
+_KEYS = {"call": "call", "blob": "function", "program": "program"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -424,8 +426,8 @@ def refused_functions(spec: DagSpec, patterns: tuple[str, ...], pickled_code: bo
     for at in np.nonzero(refused)[0][:PROBLEMS_MAX].tolist():
         place, function = pointer("/nodes", calls.ids[at]), calls.function[at]
         if (problem := words[function]) is not None:
-            problems.append((f"{place}/{'call' if calls.functions[function].startswith('call:') else 'function'}", problem))
-        if sends_code[calls.shape[at]]:
+            problems.append((f"{place}/{_KEYS[calls.functions[function].partition(':')[0]]}", problem))
+        if sends_code[calls.shape[at]] and not calls.functions[function].startswith(PROGRAM):
             problems.append((place, "the tenant may not send pickled arguments, which can hold code; `pickled_code: true` would allow it"))
     if not pickled_code:
         envs = [("/defaults/runtime_env", spec.defaults)]
@@ -440,6 +442,8 @@ def _refused_call(function: str, patterns: tuple[str, ...], pickled_code: bool) 
     kind, _, name = function.partition(":")
     if function == SELECTED or is_control(function):
         return None
+    if kind == "program":
+        return None if pickled_code else "the tenant may not run programs, which are code; `pickled_code: true` would allow it"
     if kind == "blob":
         return None if pickled_code else "the tenant may not send pickled code; `pickled_code: true` would allow it"
     if any(_allows(pattern, name) for pattern in patterns):

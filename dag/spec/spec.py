@@ -27,11 +27,23 @@ from dag.spec.checks import Problem, SpecChecks
 from dag.spec.column_checks import ColumnChecks
 from dag.spec.columns import ColumnsBuilder, GraphColumns, unpacked
 from dag.spec.control import as_json, is_control, values_of_root, with_gates
-from dag.spec.document import NO_OPTIONS, CodeSpec, GraphDocument, GraphHead, NodeSpec, OutputSpec, PickledFunction, validated
+from dag.spec.document import (
+    NO_OPTIONS,
+    CodeSpec,
+    GraphDocument,
+    GraphHead,
+    NodeSpec,
+    OutputSpec,
+    PickledFunction,
+    ProgramSpec,
+    program_of,
+    validated,
+)
 from dag.spec.graph import Graph, Places, order_of
-from dag.spec.options import KEPT, NodeOptions
+from dag.spec.options import KEPT, ONE_BUNDLE, NodeOptions
 from dag.spec.strict_json import read_with_doubles
 from mesh.core.counting import counted
+from mesh.core.functions import PROGRAM, key_of
 from mesh.core.ids import NodeId
 from mesh.stages.call_shapes import Form, Shape, ShapeWriter, filled
 from mesh.stages.calls import Calls
@@ -161,11 +173,13 @@ class _Nodes(Mapping[str, NodeSpec]):
         if is_control(call.function):
             described = {**as_json(call.function, call.args), "after": list(call.after)}
             return NodeSpec.model_validate(described).model_copy(update={"options": self._spec.options[call.kind]})
+        is_program = call.function.startswith(PROGRAM)
         return NodeSpec.model_construct(
             call=name if kind == "call" else None,
-            function=None if kind == "call" else PickledFunction.model_construct(sha256=name),
-            args=list(call.args),
-            kwargs=call.kwargs,
+            function=PickledFunction.model_construct(sha256=name) if kind == "blob" else None,
+            program=ProgramSpec.model_validate(program_of(call.args, call.kwargs), context=KEPT) if is_program else None,
+            args=[] if is_program else list(call.args),
+            kwargs={} if is_program else call.kwargs,
             after=list(call.after),
             options=self._spec.options[call.kind],
         )
@@ -327,15 +341,18 @@ def _of_document(document: GraphDocument) -> DagSpec:
     options: dict[int, NodeOptions] = {}
     for node, described in document.nodes.items():
         written = ShapeWriter()
-        control = described.control()
-        args = [written.argument(form, place_of.__getitem__) for form in (described.args if control is None else control[1])]
-        kwargs = {name: written.argument(form, place_of.__getitem__) for name, form in described.kwargs.items()}
-        if control is not None:
-            function = control[0]
-        else:
-            function = f"call:{described.call}" if described.function is None else f"blob:{described.function.sha256}"
-        kind = built.options_at({} if described.options is NO_OPTIONS else described.options.model_dump(exclude_defaults=True))
-        options.setdefault(kind, described.options)
+        control, own, given_args, given_kwargs = described.control(), described.options, described.args, described.kwargs
+        if described.program is not None:
+            given_args, given_kwargs = described.program.arguments()
+            if own.gang is None and document.defaults.gang is None:
+                own = own.model_copy(update={"gang": ONE_BUNDLE})
+        elif control is not None:
+            given_args = control[1]
+        args = [written.argument(form, place_of.__getitem__) for form in given_args]
+        kwargs = {name: written.argument(form, place_of.__getitem__) for name, form in given_kwargs.items()}
+        function = control[0] if control is not None else _key_of(described)
+        kind = built.options_at({} if own is NO_OPTIONS else own.model_dump(exclude_defaults=True))
+        options.setdefault(kind, own)
         built.inputs += written.inputs
         built.values += written.values
         for need in dict.fromkeys(described.after):
@@ -346,6 +363,12 @@ def _of_document(document: GraphDocument) -> DagSpec:
     head = GraphHead.model_construct(**{name: getattr(document, name) for name in GraphHead.model_fields})
     columns = GraphColumns(head=head.as_json(), calls=with_gates(built.calls()), options=built.options_table(), blobs=document.blobs)
     return DagSpec(head=head, columns=columns, options=tuple(options[kind] for kind in range(len(options))))
+
+
+def _key_of(node: NodeSpec) -> str:
+    if node.program is not None:
+        return key_of(node.program.command)
+    return f"call:{node.call}" if node.function is None else f"blob:{node.function.sha256}"
 
 
 def _of_kept(raw: Mapping[str, Any]) -> DagSpec:

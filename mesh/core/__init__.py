@@ -15,6 +15,7 @@ Quantities and capacity:
     instance_pools  one resource of a node: free, held, backlog
     node_instances  instances of a node by holder
 
+
 Work:
 
     task_spec    a task as it is submitted, and the states of a task

@@ -1,10 +1,11 @@
-"""Kinds of functions that a node may call, and the function of its outputs."""
+"""Kinds of functions that a node may call, the function of its outputs, and the key of a program in place of a function."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mesh.core.counting import counted
@@ -17,6 +18,15 @@ def selected(value: Any) -> Any:
 
 #: How a graph names `selected`. Every tenant may call it: it runs no code of a tenant's choice.
 SELECTED = f"call:{selected.__module__}:{selected.__qualname__}"
+
+#: Beginning of the key of a program, where functions have `call:` or `blob:`.
+PROGRAM = "program:"
+#: Characters of a command in its key and in messages.
+SHOWN_CHARS_MAX = 120
+#: Limit on the files of a working directory, before they are packed; bytes.
+ARCHIVE_BYTES_MAX = 512 * 2**20
+#: Limit on the number of files of a working directory.
+FILES_MAX = 20_000
 
 
 def called_code(function: Callable[..., Any]) -> tuple[Any, ...]:
@@ -46,3 +56,18 @@ def check_outputs(value: Any, number: int) -> None:
         raise ValueError(
             f"num_returns={number}, but the function returned {counted(len(value), 'value')}: return {number}, or change num_returns"
         )
+
+
+def key_of(command: str | Sequence[Any]) -> str:
+    """Return the key of a program, by which run times and views know it."""
+    return f"{PROGRAM}{described(command)}"
+
+
+def described(command: str | Sequence[Any]) -> str:
+    """Return the command as a line, cut to `SHOWN_CHARS_MAX`; `…` stands for a part that is known only when it runs."""
+    if isinstance(command, str):
+        line = command
+    else:
+        line = " ".join("…" if isinstance(part, (dict, list)) else shlex.quote(str(part)) for part in command)
+    line = " ".join(line.split())
+    return line if len(line) <= SHOWN_CHARS_MAX else f"{line[: SHOWN_CHARS_MAX - 1]}…"

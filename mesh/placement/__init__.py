@@ -8,7 +8,8 @@ Nodes:
 
 Placement groups:
 
-    groups        one group: layer, holder, shapes it serves
-    group_ledger  all groups of all pools
-    idle_index    idle groups by fit and by age
+    bundle_ledger  parts of a gang's bundles that its code takes
+    groups         one group: layer, holder, shapes it serves
+    group_ledger   all groups of all pools
+    idle_index     idle groups by fit and by age
 """

@@ -6,6 +6,7 @@ Folders:
     local         the local mesh, which needs no federation: client, supervisor, agents, store
     cluster       Ray clusters that this project starts
     worker        processes that run the code of nodes
+    programs      programs as nodes: what a worker starts and ends, and their drivers in Ray
     user_code     Ray resources that a task's code creates; interrupts
     plugins       a user's own scores and orders, loaded and hosted
 

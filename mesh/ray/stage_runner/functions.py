@@ -13,6 +13,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from mesh.core.ids import MeshId
 from mesh.core.resources import NOTHING
+from mesh.ray.user_code import gang_room
 from mesh.ray.worker.execution import shown_name, task_of
 from mesh.stages.spec import TaskSpec
 
@@ -97,6 +98,9 @@ def _options(task: TaskSpec, group: PlacementGroup | None) -> dict[str, Any]:
         options["memory"] = amounts.pop("memory")
     if amounts:
         options["resources"] = amounts
+    if task.gang is not None:
+        own = options.get("runtime_env", {})
+        options["runtime_env"] = {**own, "env_vars": {**own.get("env_vars", {}), **gang_room.variables()}}
     if group is not None:
         options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
     return options

@@ -15,5 +15,6 @@ Ray resources that a stage's code creates are removed with the stage:
     collector    runs sweeps on its own thread, which may wait for Ray, until nothing is left
     ray_tables   Ray's tables of actors, placement groups and tasks
     outside      finds and ends work that holds resources outside the placement group of its stage
+    gang_room    placement groups within a gang's own, for libraries that make theirs
     room         names the holders of the resources that a stage waits for
 """

@@ -6,6 +6,9 @@ the stage that it works for at that moment. Kubernetes has the same owner refere
 A mark of the stage and the creating task is written before the stage's code creates anything. The mark finds the tasks that this task
 starts, resources that a killed process created and could not record, and resources that tasks below the node created (`dependents`).
 Records are keys in Ray's internal store: like the resources that they name, they end only with the cluster.
+
+A program (`mesh.ray.programs`) connects to Ray as a job of its own. The mark of a program is written before it starts. The metadata of
+its jobs name its node, so each of these jobs counts as a mark as well, whatever the program's process does.
 """
 
 from __future__ import annotations
@@ -13,10 +16,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 import structlog
@@ -27,7 +30,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from mesh.core.ids import MeshId, NodeId, StageId
 from mesh.errors import OutsideGroup
-from mesh.ray.user_code.ray_tables import held, in_words
+from mesh.ray.user_code.ray_tables import held, in_words, jobs
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +38,8 @@ NAMESPACE = b"schedulemesh"
 #: How long the control service may take to answer; seconds.
 ANSWER_S = 10.0
 _BETWEEN = "|"
+#: Key of the metadata by which a job of Ray names its node.
+_METADATA = "schedulemesh_node"
 #: The node is unknown.
 NO_NODE = NodeId("")
 
@@ -43,6 +48,19 @@ class ResourceKind(str, Enum):
     STAGE = "stage"  #: Mark: a task of the stage's code is about to create something.
     ACTOR = "actor"
     GROUP = "group"
+    PROGRAM = "program"  #: Mark: a program of the node starts.
+
+
+class NodeKey(NamedTuple):
+    """A node whose code runs, and the mesh by its `detached_name`."""
+
+    mesh: MeshId
+    stage: StageId
+    node: NodeId
+
+    def as_metadata(self) -> dict[str, str]:
+        """Return the metadata of a Ray job that runs for the node."""
+        return {_METADATA: _BETWEEN.join(self)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +103,19 @@ def references(mesh: MeshId) -> list[OwnerReference]:
                 node=NodeId("".join(node)),
             )
         )
-    return found
+    return found + _jobs_of_programs(mesh, [one for one in found if one.kind is ResourceKind.PROGRAM])
+
+
+def _jobs_of_programs(mesh: MeshId, programs: Sequence[OwnerReference]) -> list[OwnerReference]:
+    """Return a mark for each job of Ray that is a driver of one of these programs."""
+    if not programs:
+        return []
+    by_name = {NodeKey(mesh, one.stage, one.node).as_metadata()[_METADATA]: one for one in programs}
+    return [
+        replace(by_name[job.metadata[_METADATA]], kind=ResourceKind.STAGE, id=f"driver of {job.id}", job=job.id, at_ms=job.started_ms)
+        for job in jobs()
+        if job.metadata.get(_METADATA) in by_name
+    ]
 
 
 def forget(mesh: MeshId, stage: StageId) -> None:
@@ -107,6 +137,7 @@ class _Notes:
     task: str | None = None  #: The node's task, by Ray's id.
     marked: set[str] = field(default_factory=set)  #: Tasks that have a mark; Ray gives each thread its own task id.
     sees_creation: bool = False
+    is_driver: bool = False  #: This is a process of a program: all of it is the node's code.
 
 
 _notes = _Notes()
@@ -125,6 +156,23 @@ def attribute_to(mesh: MeshId, stage: StageId, node: NodeId, task: str | None = 
         _see_creation()
     _notes.mesh, _notes.stage, _notes.node = mesh, stage, node
     _notes.task, _notes.marked = task or ray.get_runtime_context().get_task_id(), set()
+
+
+def attribute_driver(node: NodeKey) -> None:
+    """Attribute to the node all Ray resources that this process, a driver of its program, creates."""
+    if not _notes.sees_creation:
+        _notes.sees_creation = True
+        _see_creation()
+    _notes.mesh, _notes.stage, _notes.node = node
+    _notes.is_driver, _notes.marked = True, set()
+
+
+def note_program() -> NodeKey:
+    """Record that a program of the present node starts; return the node. Raises RuntimeError if no node runs in this process."""
+    if _notes.stage is None or _notes.mesh is None:
+        raise RuntimeError("no node runs in this process")
+    _note(ResourceKind.PROGRAM, ray.get_runtime_context().get_task_id() or "")
+    return NodeKey(_notes.mesh, _notes.stage, _notes.node)
 
 
 def has_created() -> bool:
@@ -163,6 +211,8 @@ def _last_name(qualified: str) -> str:
 
 def _is_of_node() -> bool:
     """Return whether the calling code is the node's: its task, or a thread of the process. Else it is a later task below a node."""
+    if _notes.is_driver:
+        return True
     return ray.get_runtime_context().get_task_id() == _notes.task or threading.current_thread() is not threading.main_thread()
 
 

@@ -88,6 +88,24 @@ class TaskTable:
     is_whole: bool  #: Every worker that Ray believes alive has answered.
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """A job of Ray: a driver that has connected to the cluster, perhaps long ago."""
+
+    id: str
+    metadata: Mapping[str, str]
+    started_ms: int
+
+
+def jobs() -> list[JobRow]:
+    """Return all jobs of the cluster that its control service knows, ended ones too."""
+    rows = []
+    for data in _accessor().get_job_table():
+        job = _tables.JobTableData.FromString(data)
+        rows.append(JobRow(id=job.job_id.hex(), metadata=dict(job.config.metadata), started_ms=job.start_time))
+    return rows
+
+
 def actors() -> list[ActorRow]:
     """Return all actors of the cluster that are not dead."""
     rows = []

@@ -28,12 +28,13 @@ import ray
 from ray.exceptions import LocalRayletDiedError, NodeDiedError, OutOfMemoryError, TaskPlacementGroupRemoved, WorkerCrashedError
 
 from mesh.core.counting import counted
-from mesh.core.functions import check_outputs
+from mesh.core.functions import PROGRAM, check_outputs
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
 from mesh.errors import OutsideGroup
 from mesh.ray.connection import keep_connected
+from mesh.ray.programs.program import run_program
 from mesh.ray.user_code.bounded_pickle import pickled_if_small
 from mesh.ray.user_code.interrupts import listen_for_cancel
 from mesh.ray.user_code.node_output import OutputCapture
@@ -194,6 +195,8 @@ def capture_for(mesh: MeshId) -> OutputCapture:
 
 def shown_name(function: str, node: NodeId) -> str:
     """Return the name of a function, by its key, that Ray's views show; that of a pickled one is in the name of its node."""
+    if function.startswith(PROGRAM):
+        return function.removeprefix(PROGRAM)
     return function.rpartition(":")[2] if function.startswith("call:") else _REPEAT.sub("", node)
 
 
@@ -342,7 +345,7 @@ def call_function(key: str, code: bytes | None, call: TaskCall, named: Mapping[s
     function = _functions.get(key)
     if function is None:
         function = _functions[key] = _load(key, code)
-    args, kwargs = _arguments(call, named) if call.args or call.kwargs else ((), {})
+    args, kwargs = _arguments(call, named, is_program=key.startswith(PROGRAM)) if call.args or call.kwargs else ((), {})
     for argument in (*args, *kwargs.values()):
         if type(argument) is ArrayArgument:
             return _call_array(function, args, kwargs, argument, call)
@@ -367,13 +370,17 @@ def _call_array(
     return value
 
 
-def _arguments(call: TaskCall, named: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def _arguments(call: TaskCall, named: Mapping[str, Any], *, is_program: bool) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments. The blobs of a program are bytes as they are, not pickles."""
+
     def value_of(node: NodeId) -> Any:
         value = named[node]
         return unpack(value.data, value.encoding) if isinstance(value, EncodedValue) else value
 
     def blob_of(sha256: str) -> Any:
         data = call.blobs.get(sha256) or named[sha256]
+        if is_program:
+            return data
         try:
             return pickle.loads(data)  # noqa: S301 - the tenant's own bytes, in the tenant's own worker
         except Exception as unknown:
@@ -388,6 +395,8 @@ def _load(key: str, code: bytes | None) -> Callable[..., Any]:
     try:
         if key.startswith("blob:"):
             function = pickle.loads(code or b"")  # noqa: S301 - the tenant's own bytes, in the tenant's own worker
+        elif key.startswith(PROGRAM):
+            function = run_program
         else:
             module, _, qualname = key.removeprefix("call:").partition(":")
             function = importlib.import_module(module)

@@ -7,5 +7,5 @@ draining    `drain mesh`, `drain tenant`, `undrain`          applying    `apply`
 checking    `validate`                                       joining     `join`
 dead        `dead`, `audit`                                  versions    `version`
 replaying   `replay`                                         drawing     `graph`, `timeline`
-logs        `logs`
+logs        `logs`                                           programs    `run`
 """
