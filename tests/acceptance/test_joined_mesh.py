@@ -194,11 +194,11 @@ def test_s41_a_stage_grows_and_shrinks_with_quota_elsewhere(http_client: Client,
     reclaimed = wait_for(fan, lambda event: event.reason is Reason.QUOTA_RECLAIMED)
     assert (reclaimed.kind, reclaimed.detail) == ("node", "its slot went back")
     assert wait_for(fan, lambda event: "1 slot instead of 2" in event.detail).mesh == "lab"
-    assert not [event for event in fan.events() if event.kind == "stage" and event.after in ("STOPPED", "LOST")]
     let_go(tmp_path, "claimed", "a", "b")
     assert all(fan.result(LIMIT_S).values())
     assert claimed.result(LIMIT_S)
     assert mine.result(LIMIT_S)
+    assert not [event for event in fan.events() if event.kind == "stage" and event.after in ("STOPPED", "LOST")]
 
 
 def test_s41_idle_slots_of_a_stage_serve_others(http_client: Client, tmp_path: Path) -> None:
