@@ -51,11 +51,11 @@ def test_run_prints_the_output_and_exits_as_the_program(folder: Path, home: Path
 def test_ctrl_c_cancels_the_run(client: Client, folder: Path) -> None:
     options = ["run", "--state-dir", str(folder), "--tenant", TENANT, "--id", "program-cancelled"]
     command = [sys.executable, "-m", "serve_apps.cli", *options, "--", "sh", "-c", "echo begun; sleep 1000"]
-    terminal = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert terminal.stdout is not None
-    assert terminal.stdout.readline() == "begun\n"
-    terminal.send_signal(signal.SIGINT)
-    assert terminal.wait(LIMIT_S) == 130
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as terminal:
+        assert terminal.stdout is not None
+        assert terminal.stdout.readline() == "begun\n"
+        terminal.send_signal(signal.SIGINT)
+        assert terminal.wait(LIMIT_S) == 130
     assert client.run("program-cancelled").wait(LIMIT_S) is RunState.CANCELLED
 
 

@@ -125,10 +125,10 @@ def test_a_program_runs_in_its_working_dir(mesh: Mesh) -> None:
     write(mesh, "helper.py", "X = 41\n")
     write(mesh, "notes.log", "not sent")
     write(mesh, ".rayignore", "*.log\n")
-    stage = mesh.start("files", ["python", "train.py", "two words"], env={"RATE": "0.1"})
+    stage = mesh.start("files", ["python", "train.py", "two wörds"], env={"RATE": "0.1"})
     mesh.until(StageEnded, stage)
     assert mesh.until(NodeSucceeded, stage)
-    assert mesh.output == ["41 two words 0.1 .rayignore __pycache__ helper.py train.py"]
+    assert mesh.output == ["41 two wörds 0.1 .rayignore __pycache__ helper.py train.py"]
 
 
 @pytest.mark.parametrize(

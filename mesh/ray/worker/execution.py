@@ -194,9 +194,10 @@ def capture_for(mesh: MeshId) -> OutputCapture:
 
 
 def shown_name(function: str, node: NodeId) -> str:
-    """Return the name of a function, by its key, that Ray's views show; that of a pickled one is in the name of its node."""
-    if function.startswith(PROGRAM):
-        return function.removeprefix(PROGRAM)
+    """Return the name of a function, by its key, that Ray's views show; that of a pickled one, or a program, is in the name of its node.
+
+    It is ASCII: Ray's worker exits at another name, so a command is no name.
+    """
     return function.rpartition(":")[2] if function.startswith("call:") else _REPEAT.sub("", node)
 
 

@@ -81,15 +81,14 @@ def run(
         name=name,
     )
     labels = labels_in(label) if label else None
-    submitted = session.client.submit(node, id=run_id, tenant=tenant, user=user, labels=labels, wait_for_capacity=wait_for_capacity)
-    if detach:
-        if as_json:
+    with session.client:
+        submitted = session.client.submit(node, id=run_id, tenant=tenant, user=user, labels=labels, wait_for_capacity=wait_for_capacity)
+        if not detach:
+            _follow(session, submitted)
+        elif as_json:
             print_json(json.dumps({"id": submitted.id}))
         else:
             session.console.print(submitted.id, soft_wrap=True, highlight=False)
-        return
-    with session.client:
-        _follow(session, submitted)
 
 
 def _follow(session: CliSession, run: Run) -> None:
