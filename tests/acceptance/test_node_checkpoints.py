@@ -82,10 +82,10 @@ def _assert_exists(path: Path) -> None:
     assert path.exists()
 
 
-def _assert_began(folder: Path, run: Run, attempt: int) -> None:
+def _assert_began(folder: Path, client: Client, run: Run, attempt: int) -> None:
     """Say what became of the node where the attempt did not begin."""
     began = (folder / f"pid-{attempt}").exists()
-    assert began, [(event.after, event.mesh, event.attempt, event.reason) for event in run.events()]
+    assert began, client.ask(f"{run.path}/nodes")
 
 
 @pytest.mark.parametrize("size", [0, 50_000], ids=["in the control store", "in a file"])
@@ -93,7 +93,7 @@ def test_s41_a_preempted_node_goes_on_on_another_cluster(http_client: Client, tm
     run = counting_on_lab(http_client, tmp_path, size)
     urgent = submit(http_client, dag.task(hold, labels={"zone": "lab"}, num_cpus=2, priority=9).bind(str(tmp_path), "urgent"))
     eventually(lambda: _assert_exists(tmp_path / "urgent"))
-    eventually(lambda: _assert_began(tmp_path, run, attempt=2))
+    eventually(lambda: _assert_began(tmp_path, http_client, run, attempt=2))
     for name in ("go", "urgent.go"):
         (tmp_path / name).touch()
     began, clusters = run.result(LIMIT_S)
