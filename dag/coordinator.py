@@ -499,7 +499,7 @@ class Coordinator:
             elif isinstance(decision, CancelStage):
                 self._queue.cancel(decision.stage)
             elif isinstance(decision, StopNode):
-                self._queue.deliver(decision.stage, decision.node, None)  # A stage that is told not to expect its own node stops it.
+                self._queue.deliver(decision.stage, decision.node, None)  # A stage stops its own node when the value is withdrawn.
             elif isinstance(decision, DropValue):
                 self._drop_value(record.run, decision.value)
             elif isinstance(decision, ForgetRun):

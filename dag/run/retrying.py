@@ -1,4 +1,4 @@
-"""Which failures are retried, the waits before retries, and the limits on retries.
+"""Choice of the failures that are retried, the waits before retries, and the limits on retries.
 
 A node's own options decide about its errors: `retries`, `retry_on`, `never_on`. The wait is a pure function of the node and its failures.
 Its jitter is a hash of the id instead of a random number. So a replay waits as long, and nodes that killed a worker together come back at

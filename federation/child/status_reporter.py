@@ -49,7 +49,7 @@ class StatusReporter:
     guard: Guard
     output: OutputReporter
     start_delay_ms: int = 0
-    """How long the report of a start may wait for the first report of the stage: a short stage costs the root one report instead of two."""
+    """Longest wait of the report of a start for the first report of the stage: a short stage costs the root one report instead of two."""
     _starts: dict[StageId, tuple[int, RunningStage]] = field(default_factory=dict)  #: Unreported starts, and when each is due; by age.
     _sent: SentReports = field(default_factory=SentReports)
     _doubtful: dict[StageId, RunningStage] = field(default_factory=dict)  #: Stages whose claims the store may not know.

@@ -1,4 +1,4 @@
-"""Which failures a run retries, when, and with how much memory; what is seen of past attempts."""
+"""Retries of a run: chosen failures, waits, growing memory, and the past attempts that are shown."""
 
 from __future__ import annotations
 
