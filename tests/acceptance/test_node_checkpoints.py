@@ -15,6 +15,7 @@ from http_federation import HttpFederation
 import dag
 from dag.store.remote import Client, Run
 from mesh.core.reasons import Reason
+from serve_apps.schemas.meshes import MeshesView
 from serve_apps.schemas.nodes import NodesView
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("nothing_left_over_http")]
@@ -65,6 +66,7 @@ def counting_on_lab(client: Client, folder: Path, size: int = 0) -> Run:
     """Return a run whose node has counted the first half on `lab`, and may go on there or on `west`."""
     filler = submit(client, dag.task(hold, labels={"zone": "west"}, num_cpus=2).bind(str(folder), "filler"))
     eventually(lambda: _assert_exists(folder / "filler"))
+    eventually(lambda: _assert_full(client, "west"))  # Routing knows it from a heartbeat.
     run = submit(client, dag.task(count, labels=EITHER).bind(str(folder), size))
     half_done(client, run)
     (folder / "filler.go").touch()
@@ -76,6 +78,11 @@ def counting_on_lab(client: Client, folder: Path, size: int = 0) -> Run:
 def meshes_of(run: Run) -> list[str]:
     """Return the mesh of each attempt of the node of an ended run."""
     return [str(event.mesh) for event in run.events() if event.kind == "node" and event.after == "ASSIGNED"]
+
+
+def _assert_full(client: Client, mesh: str) -> None:
+    (pool,) = (pool for view in MeshesView.model_validate(client.ask("/v1/meshes")).meshes if view.mesh == mesh for pool in view.pools)
+    assert pool.used == pool.capacity
 
 
 def _assert_exists(path: Path) -> None:

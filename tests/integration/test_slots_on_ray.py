@@ -145,6 +145,11 @@ class Mesh:
     def begun(self) -> str:
         return "".join(sorted(path.name for path in self.folder.iterdir() if len(path.name) == 1))
 
+    def first_begun(self, count: int) -> str:
+        """Wait until so many tasks have begun. A slot that is ready first may get two tasks, of which one waits."""
+        eventually(lambda: len(self.begun()) == count)
+        return self.begun()
+
     def until(self, kind: type[StageMessage], **values: object) -> StageMessage:
         """Return the first message like this one."""
 
@@ -209,15 +214,16 @@ def test_a_growing_stage_runs_more_tasks_at_once(mesh: Mesh) -> None:
 
 def test_a_shrinking_stage_loses_no_task_and_frees_its_groups(mesh: Mesh) -> None:
     mesh.start_waiting("abcdef", slots=3)
-    eventually(lambda: mesh.begun() == "abc")
+    first, *others = mesh.first_begun(3)
     assert mesh.own_groups() == 3
     mesh.host.shrink(STAGE, 1)
-    mesh.let_go("a")
-    eventually(lambda: len(mesh.begun()) == 4)  # A task behind `a`; those behind `b` and `c` come later, also behind `a`.
-    mesh.let_go("bc")
+    note_of(mesh)  # The runner has the order. Else the task behind the first begins before, and its slot goes.
+    mesh.let_go(first)
+    mesh.first_begun(4)  # A task behind the first; those behind the others come later, also behind the first.
+    mesh.let_go("".join(others))
     mesh.until(StageResized, slots=1)
     eventually(lambda: mesh.own_groups() == 1)
-    mesh.let_go("def")
+    mesh.let_go("abcdef")
     assert mesh.succeeded() == Counter("abcdef")
     assert {name: (mesh.folder / name).read_text() for name in "abcdef"} == dict.fromkeys("abcdef", "begun\n")
 
@@ -225,15 +231,16 @@ def test_a_shrinking_stage_loses_no_task_and_frees_its_groups(mesh: Mesh) -> Non
 @pytest.mark.parametrize("shrinks", [True, False], ids=["whose slot is retired", "while another slot is idle"])
 def test_a_task_behind_a_long_one_goes_to_another_slot(mesh: Mesh, shrinks: bool) -> None:
     mesh.start_waiting("abcdef", slots=2)
-    eventually(lambda: mesh.begun() == "ab")
+    _, long = mesh.first_begun(2)  # A task was submitted behind the long one.
     if shrinks:
         mesh.host.shrink(STAGE, 1)
-        note_of(mesh)  # The runner has the order. Else `c` may begin before, and its slot goes.
-    mesh.let_go("acdef")  # `d` was submitted behind `b`, which stays.
-    for node in "acdef":
+        note_of(mesh)  # The runner has the order. Else another task may begin before, and its slot goes.
+    others = "abcdef".replace(long, "")
+    mesh.let_go(others)
+    for node in others:
         mesh.until(NodeSucceeded, node=node)
     assert mesh.own_groups() == 2
-    mesh.let_go("b")
+    mesh.let_go(long)
     assert mesh.succeeded() == Counter("abcdef")
     assert {name: (mesh.folder / name).read_text() for name in "abcdef"} == dict.fromkeys("abcdef", "begun\n")
 
