@@ -16,7 +16,7 @@ import structlog
 
 from dag.alarms import Alarms
 from dag.function_times import FunctionTimes
-from dag.moving import stages_to_move
+from dag.moving import stage_to_move_alone, stages_to_move
 from dag.planning import Unplaced, keep_back, place
 from dag.run.events import (
     Blockage,
@@ -138,6 +138,7 @@ class Coordinator:
         self._starting = Starting()
         self._audit = LedgerAudit()
         self._ticks = 0
+        self._taking: set[MeshId] = set()  # Meshes that take a waiting stage in this turn.
         self._in_turn = False  #: True while `tend` goes through all runs, the oldest first.
         self.has_contest = False  #: Tenants compete for quota that they would borrow; the next `survey` has their demand.
         self._epoch: int | None = None  #: Epoch of the ledger at the last snapshot.
@@ -222,6 +223,7 @@ class Coordinator:
         open_to = {view.record.mesh: view.record.tenants for view in snapshot.meshes if view.can_start}
         barred = frozenset(crowded(snapshot))
         self._in_turn = True
+        self._taking.clear()
         try:
             for run in sorted(self._runs.active(), key=self._age):
                 self._alone(run, partial(self._look_after, run, open_to, barred, snapshot))
@@ -320,12 +322,20 @@ class Coordinator:
         if self._is_due(kept):
             updates.append(TimersDue())
         if not updates:
-            moved = stages_to_move(
-                kept, snapshot, self._times, self._clock.wall_ms(), partial(self._placed, tenant=kept.record.tenant, snapshot=snapshot)
-            )
-            updates += [StagesMoved(stages=moved)] if moved else []
+            updates += self._moves(kept, snapshot)
         if updates or kept.unplaced(self._clock.wall_ms()):
             self._advance(run, updates, "", snapshot)
+
+    def _moves(self, machine: RunMachine, snapshot: FederationSnapshot) -> list[RunInput]:
+        """Return the event for the stages that a mesh which has run dry takes. In a turn each mesh takes one that waits alone."""
+        place_again = partial(self._placed, tenant=machine.record.tenant, snapshot=snapshot)
+        now_ms = self._clock.wall_ms()
+        moved = stages_to_move(machine, snapshot, self._times, now_ms, place_again)
+        if not moved and (alone := stage_to_move_alone(machine, snapshot, now_ms, place_again, taken=self._taking)):
+            stage, mesh = alone
+            self._taking.add(mesh)
+            moved = (stage,)
+        return [StagesMoved(stages=moved)] if moved else []
 
     def _forget(self, run: RunId) -> None:
         """Delete the values of an ended run that nobody has resumed in time."""

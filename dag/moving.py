@@ -4,7 +4,8 @@ A large stage goes to its mesh in parts (`dag.parting`). If another mesh has roo
 that wait behind others, as in work stealing. A part moves only if all its nodes would be placed on that mesh now. So a mesh that refuses
 them, or to which their inputs would move too long, is left alone. A node moves once at most: each move is another attempt.
 
-A stage that waits alone stays: it may wait for quota that is being reclaimed there. Pure.
+A stage that waits alone moves later, and only from a mesh without room for it: on a mesh with room it waits for quota, which may be on its
+way there. Routing sees a mesh as of its last heartbeat, so a stage may have been sent to a mesh that other work had just filled. Pure.
 
 Source: ADR 0054; Blumofe and Leiserson 1999 (work stealing).
 """
@@ -26,8 +27,8 @@ from mesh.core.ids import MeshId, NodeId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 
-#: Time that a mesh has to begin a stage before another may take it.
-BEGIN_MS = 2_000
+#: Time that a mesh has to begin a part before another may take it; for a stage that waits alone.
+BEGIN_MS, BEGIN_ALONE_MS = 2_000, 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +71,56 @@ def stages_to_move(
         return ()
     taken = waiting[len(waiting) // 2 :]
     slot = machine.plans[taken[0].nodes[0]].task.resources
-    dry = {view.record.mesh for view in snapshot.meshes if view.can_start and not view.waiting and _has_room(view, slot)} - holders
-    if not dry:
+    if not (dry := _dry(snapshot, slot) - holders):
         return ()
     if not _is_worth_it(machine, taken, times):
         return ()
     placed = place(_AsIfTaken(machine, frozenset(node for stage in taken for node in stage.nodes))).placements
     moving = [stage for stage in taken if all(node in placed and placed[node].mesh in dry for node in stage.nodes)]
     return tuple(stage.stage for stage in moving) if _is_worth_it(machine, moving, times) else ()
+
+
+def stage_to_move_alone(
+    machine: RunMachine,
+    snapshot: FederationSnapshot,
+    now_ms: int,
+    place: Callable[[_AsIfTaken], NodesPlaced],
+    *,
+    taken: Collection[MeshId] = (),
+) -> tuple[StageId, MeshId] | None:
+    """Return the stage of a run that waits alone, and the dry mesh that should take it, if there is one.
+
+    Args:
+        now_ms: Milliseconds since the epoch.
+        place: As in `stages_to_move`.
+        taken: Meshes that take another stage already.
+    """
+    stages = machine.record.stages.values()
+    open_stages = [stage for stage in stages if stage.state in (StageState.QUEUED, StageState.RUNNING)]
+    if len(open_stages) != 1:
+        return None
+    (stage,) = open_stages
+    if stage.state is not StageState.QUEUED or now_ms - stage.sent_ms < BEGIN_ALONE_MS or not _moved(stages).isdisjoint(stage.nodes):
+        return None
+    slot = machine.plans[stage.nodes[0]].task.resources
+    if any(view.record.mesh == stage.mesh and _has_room(view, slot) for view in snapshot.meshes):
+        return None
+    if not (dry := _dry(snapshot, slot).difference(taken, (stage.mesh,))):
+        return None
+    placed = place(_AsIfTaken(machine, frozenset(stage.nodes))).placements
+    chosen = {placed[node].mesh if node in placed else None for node in stage.nodes}
+    mesh = chosen.pop()
+    return (stage.stage, mesh) if not chosen and mesh in dry else None
+
+
+def _dry(snapshot: FederationSnapshot, slot: ResourceSet) -> set[MeshId]:
+    """Return the meshes that have an empty queue and room for a slot."""
+    return {view.record.mesh for view in snapshot.meshes if view.can_start and not view.waiting and _has_room(view, slot)}
+
+
+def _moved(stages: Iterable[StageRecord]) -> set[NodeId]:
+    """Return the nodes that have moved before."""
+    return {node for stage in stages if stage.state is StageState.STOPPED and stage.reason is Reason.MOVED for node in stage.nodes}
 
 
 def _is_worth_it(machine: RunMachine, stages: Iterable[StageRecord], times: FunctionTimes) -> bool:
@@ -94,7 +137,7 @@ def _victim(stages: Collection[StageRecord], now_ms: int) -> tuple[list[StageRec
 
     Parts with a node that has moved before are left out.
     """
-    has_moved = {node for stage in stages if stage.state is StageState.STOPPED and stage.reason is Reason.MOVED for node in stage.nodes}
+    has_moved = _moved(stages)
     of_level: dict[tuple[MeshId, int], list[StageRecord]] = {}
     for stage in stages:
         if stage.state in (StageState.QUEUED, StageState.RUNNING):

@@ -8,7 +8,7 @@ import pytest
 from machine_bed import NOW_MS, Driven
 
 from dag.function_times import FunctionTimes
-from dag.moving import BEGIN_MS, stages_to_move
+from dag.moving import BEGIN_ALONE_MS, BEGIN_MS, stage_to_move_alone, stages_to_move
 from dag.parting import WORK_MS_MIN
 from dag.planning import place
 from dag.run.events import NodesPlaced, Placement, StagesMoved
@@ -66,10 +66,55 @@ def test_the_last_part_that_waits_moves_too():
     assert moved(parted(parts=2), FULL, DRY) == ["n10"]
 
 
-def test_a_stage_that_waits_alone_stays():
-    run = Driven("a:")
+def waiting_alone(**fields):
+    run = Driven("a:", a=fields)
     run.place(a="east")
-    assert moved(run, FULL, DRY, run_ms=60_000) == []
+    return run
+
+
+def moved_alone(run, *meshes, after_ms=BEGIN_ALONE_MS, taken=()):
+    snapshot = snapshot_of(*meshes)
+    found = stage_to_move_alone(run.machine, snapshot, NOW_MS + after_ms, partial(_placed, snapshot), taken=taken)
+    return found and (run.record.stages[found[0]].nodes, found[1])
+
+
+def test_a_stage_that_waits_alone_for_room_moves():
+    run = waiting_alone()
+    assert moved(run, FULL, DRY, run_ms=60_000) == []  # It is no part.
+    assert moved_alone(run, FULL, DRY) == (("a",), "west")
+
+
+@pytest.mark.parametrize(
+    ("meshes", "fields"),
+    [
+        pytest.param((FULL, DRY), {"after_ms": BEGIN_ALONE_MS - 1}, id="before its mesh had time to begin it"),
+        pytest.param((mesh("east"), DRY), {}, id="from a mesh with room, where it waits for quota"),
+        pytest.param((FULL, mesh("west", used=4)), {}, id="to a full mesh"),
+        pytest.param((FULL, mesh("west", waiting=1)), {}, id="to a mesh with a queue"),
+        pytest.param((FULL, mesh("west", alive=False)), {}, id="to a lost mesh"),
+        pytest.param((FULL, DRY), {"taken": {"west"}}, id="to a mesh that takes another stage"),
+    ],
+)
+def test_a_stage_that_waits_alone_does_not_move(meshes, fields):
+    assert moved_alone(waiting_alone(), *meshes, **fields) is None
+
+
+def test_a_stage_that_waits_alone_moves_to_no_mesh_that_refuses_it():
+    east = mesh("east", used=4, waiting=1, zone="east")
+    assert moved_alone(waiting_alone(labels={"zone": "east"}), east, mesh("west", zone="west")) is None
+
+
+def test_a_stage_that_waits_alone_moves_once():
+    run = waiting_alone()
+    run.take(StagesMoved(stages=(run.stage("a").stage,)))
+    run.place(a="east")
+    assert moved_alone(run, FULL, DRY, after_ms=10 * BEGIN_ALONE_MS) is None
+
+
+def test_a_stage_beside_other_stages_of_its_run_does_not_wait_alone():
+    run = Driven("a:", "b:")
+    run.place(a="east", b="west")
+    assert moved_alone(run, FULL, DRY) is None
 
 
 @pytest.mark.parametrize(
