@@ -19,6 +19,7 @@ SHARED = {
     "tests/acceptance/test_array_nodes.py": "federation",
     "tests/acceptance/test_control_flow.py": "federation",
     "tests/acceptance/test_graphs_as_written.py": "federation",
+    "tests/acceptance/test_programs.py": "federation",
     "tests/acceptance/test_faults.py": "federation",  # Last: after its restart of Redis nothing is granted for a while.
     "tests/integration/test_http_mesh.py": "http_federation",
     "tests/integration/test_waiting_for_capacity.py": "http_federation",
@@ -51,6 +52,7 @@ SHARED = {
     "tests/integration/test_node_output.py": "ray_cluster",
     "tests/integration/test_outside_groups.py": "ray_cluster",
     "tests/integration/test_placement.py": "ray_cluster",
+    "tests/integration/test_programs_on_ray.py": "ray_cluster",
     "tests/integration/test_ray_thread.py": "ray_cluster",
     "tests/integration/test_root_serve.py": "ray_cluster",
     "tests/integration/test_runner.py": "ray_cluster",

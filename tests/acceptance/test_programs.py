@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from federation_bed import CONFIG, LIMIT_S, TENANT
+from federation_bed import LIMIT_S, TENANT
 
 import dag
 from dag.errors import ApiError, RunFailed
@@ -19,11 +19,6 @@ from mesh.errors import ProgramFailed
 from serve_apps.cli.app import run_command
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("nothing_left")]
-
-
-@pytest.fixture(scope="module")
-def written() -> str:
-    return CONFIG
 
 
 @pytest.fixture
