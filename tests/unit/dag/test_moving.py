@@ -99,7 +99,7 @@ def test_a_stage_that_waits_alone_does_not_move(meshes, fields):
     assert moved_alone(waiting_alone(), *meshes, **fields) is None
 
 
-def test_a_stage_that_waits_alone_moves_to_no_mesh_that_refuses_it():
+def test_a_lone_stage_moves_to_no_mesh_that_refuses_it():
     east = mesh("east", used=4, waiting=1, zone="east")
     assert moved_alone(waiting_alone(labels={"zone": "east"}), east, mesh("west", zone="west")) is None
 
@@ -111,7 +111,7 @@ def test_a_stage_that_waits_alone_moves_once():
     assert moved_alone(run, FULL, DRY, after_ms=10 * BEGIN_ALONE_MS) is None
 
 
-def test_a_stage_beside_other_stages_of_its_run_does_not_wait_alone():
+def test_a_stage_beside_others_of_its_run_does_not_move():
     run = Driven("a:", "b:")
     run.place(a="east", b="west")
     assert moved_alone(run, FULL, DRY) is None
