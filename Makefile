@@ -1,7 +1,8 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults fresh check fix bench clean docs
+.PHONY: help setup demo test faults fresh check fix bench clean docs page
 PY := .venv/bin/python
 STAMP := .venv/.installed
+PAGE := serve_apps/browser/built/index.html
 # Tests start hundreds of processes, and each would compile all sources again.
 export PYTHONDONTWRITEBYTECODE=
 # Processes that share the tests, file by file: while one waits for Ray, the other one computes. More of them want more cores.
@@ -38,13 +39,17 @@ docs: $(STAMP) ## Write docs/configuration.md and docs/states.md anew from the c
 	$(PY) -m serve_apps.configuration_docs docs/configuration.md
 	$(PY) -m serve_apps.states_docs docs/states.md
 
+page: $(STAMP) ## Build the browser page anew from ui/; a running root shows it after a restart
+	$(PY) ui/build_backend.py
+
 bench: $(STAMP) ## Measure; see benchmarks/README.md
 	$(PY) -m benchmarks
 
 clean: ## Remove .venv, caches and build folders; state folders (.schedulemesh) stay
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis && find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf .venv ui/node_modules serve_apps/browser/built build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis && find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt
 	@if command -v uv >/dev/null; then uv venv --quiet --allow-existing --python '>=3.10,<3.14' .venv; else python3 -c 'import sys; sys.exit(None if sys.version_info >= (3, 10) else "Python 3.10 or newer is needed, as python3 on PATH")' && python3 -m venv .venv; fi
 	@if command -v uv >/dev/null; then uv pip install --quiet --compile-bytecode --python $(PY) -c constraints.txt -e '.[dev,examples]'; else $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,examples]'; fi
+	@test -f $(PAGE) || echo 'The browser page is missing, since it could not be built; everything else works. `make page` tries again and says why.'
 	@touch $@

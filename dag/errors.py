@@ -14,6 +14,7 @@ DagError
 ├── NotResumed             a run cannot be resumed: it has succeeded or goes on, or its code is gone
 ├── UnknownRun             no such run, or not this tenant's
 │   ├── UnknownStage       the run has no such stage
+│   ├── UnknownNode        the run has no such node
 │   └── UnknownArray       the run has no such array
 ├── UnknownSignal          no node of the run waits for the signal
 ├── SignalConflict         the signal was sent with another value, or nothing waits for it any more
@@ -102,6 +103,10 @@ class UnknownRun(DagError, KeyError):
 
 class UnknownStage(UnknownRun):
     """The run has no such stage."""
+
+
+class UnknownNode(UnknownRun):
+    """The run has no such node."""
 
 
 class UnknownArray(UnknownRun):

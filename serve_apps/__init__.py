@@ -9,6 +9,7 @@ A folder imports only folders below it in this list:
     services        work of the routes without HTTP; the terminal uses some of it
     link            `/v1/link`: calls of child meshes without a key to the store
     views           records and snapshots to HTTP shapes
+    browser         the page at `/`, which `ui/` builds
     requests        checks and limits of every request: ports, keys, reach, limits, errors
     configuration   the federation file: reading it, comparing it with the running federation
     processes       parts of every process: settings, stores, connection to its Ray cluster

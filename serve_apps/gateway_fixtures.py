@@ -65,7 +65,7 @@ class InProcess(httpx.BaseTransport):
         body = request.read()
         asked = httpx.Request(request.method, request.url, headers=request.headers, content=body)
         answer = await httpx.ASGITransport(self._app, raise_app_exceptions=False).handle_async_request(asked)
-        return httpx.Response(answer.status_code, headers=answer.headers, content=await answer.aread())
+        return httpx.Response(answer.status_code, headers=answer.headers, content=b"".join([part async for part in answer.aiter_raw()]))
 
 
 @dataclass(slots=True)

@@ -26,6 +26,7 @@ from dag.errors import (
     SignalConflict,
     UnknownArray,
     UnknownLetter,
+    UnknownNode,
     UnknownRun,
     UnknownSignal,
     UnknownStage,
@@ -202,6 +203,7 @@ def _error_in(answer: httpx.Response) -> dict[str, Any] | None:
 _REFUSALS: Mapping[str, type[DagError]] = {
     "unknown_run": UnknownRun,
     "unknown_stage": UnknownStage,
+    "unknown_node": UnknownNode,
     "unknown_array": UnknownArray,
     "unknown_letter": UnknownLetter,
     "unknown_signal": UnknownSignal,

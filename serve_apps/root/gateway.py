@@ -26,6 +26,7 @@ from dag.errors import BacklogFull
 from dag.spec.checks import similar_to
 from federation.link import LINK_PATH
 from mesh.errors import MeshError
+from serve_apps.browser.page_files import page_routes
 from serve_apps.link import routes as link_routes
 from serve_apps.requests.accepted_runs import look_after
 from serve_apps.requests.access import Operating
@@ -34,7 +35,7 @@ from serve_apps.requests.errors import INTERNAL, OF_ROUTING, NotAuthenticated, T
 from serve_apps.requests.limits import BodyLimit
 from serve_apps.requests.middleware import ObservedRequests, log, request_id_of
 from serve_apps.requests.openapi import allowed_methods, described, refused
-from serve_apps.routes import dead_letters, explanations, federation, logs, runs, signals
+from serve_apps.routes import dead_letters, explanations, federation, graphs, logs, runs, signals
 from serve_apps.schemas.health import HealthView
 from serve_apps.snapshot_cache.single_flight import SingleFlight
 from serve_apps.telemetry.metrics import CONTENT_TYPE, GatewayMetrics, read_truth
@@ -104,7 +105,7 @@ def _routes() -> tuple[BaseRoute, ...]:
     whole = APIRouter()
     for router in ROUTERS:
         whole.include_router(router, dependencies=[Depends(_known_parameters)] if router in _OF_TENANTS else [])
-    return tuple(whole.routes)
+    return (*whole.routes, *page_routes())
 
 
 @cache
@@ -147,7 +148,7 @@ def scrape(request: Request, principal: Operating) -> Response:  # noqa: ARG001 
 
 
 #: Routers whose unknown parameters are refused.
-_OF_TENANTS = (explanations.router, runs.router, logs.router, signals.router, federation.router, dead_letters.router)
+_OF_TENANTS = (explanations.router, runs.router, graphs.router, logs.router, signals.router, federation.router, dead_letters.router)
 #: The link first: it has the most calls, and routes are matched in order.
 ROUTERS = (link_routes.router, *_OF_TENANTS, _operating)
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from dag.errors import UnknownArray
+from dag.errors import UnknownArray, UnknownNode
 from dag.run.array_states import ArrayCounts, ArrayElements, arrays_in, shown_counts, shown_name, shown_rows, shown_state_of
 from dag.run.node_facts import KeptCheckpoint, PastAttempt, Words
 from dag.run.node_table import NodeRecord, NodeTable
@@ -17,6 +17,7 @@ from dag.run.run_events import RunEvent
 from dag.run.run_status import shown_state
 from dag.run.runs import RunRecord, RunSummary, StageRecord
 from dag.run.states import NodeState, StageState
+from dag.spec.checks import similar_to
 from dag.spec.control import as_json, is_control
 from dag.spec.spec import DagSpec, load
 from mesh.core.ids import MeshId, NodeId
@@ -118,12 +119,13 @@ def arrays_of(record: RunRecord) -> list[ArrayView]:
     """Return the first arrays with their elements by state."""
     if not record.nodes.arrays():
         return []
-    spec = _graph(record.spec)
+    spec = graph_of(record.spec)
     arrays = arrays_in(record.nodes, spec)[:ARRAYS_NAMED]
-    return [_array_view(ArrayElements(record.nodes, spec, array).counts()) for array in arrays]
+    return [array_view(ArrayElements(record.nodes, spec, array).counts()) for array in arrays]
 
 
-def _array_view(counts: ArrayCounts) -> ArrayView:
+def array_view(counts: ArrayCounts) -> ArrayView:
+    """Return the elements of an array by state."""
     return ArrayView(
         node=counts.node,
         state=counts.state.value,
@@ -140,7 +142,7 @@ def elements_view(record: RunRecord, node: str, state: NodeState | None, after: 
     Raises:
         UnknownArray: The run has no such array.
     """
-    name, spec = NodeId(node), _graph(record.spec)
+    name, spec = NodeId(node), graph_of(record.spec)
     if name not in arrays_in(record.nodes, spec):
         arrays = ", ".join(arrays_in(record.nodes, spec)[:ARRAYS_NAMED]) or "none of its nodes is one"
         raise UnknownArray(f"run {record.run} has no array {node}; its arrays: {arrays}")
@@ -148,7 +150,7 @@ def elements_view(record: RunRecord, node: str, state: NodeState | None, after: 
     found = elements.page(state, after, limit + 1)
     page = found[:limit]
     return ElementsView(
-        array=_array_view(elements.counts()),
+        array=array_view(elements.counts()),
         elements=[
             ElementView(index=one.index, state=one.state.value, attempt=one.attempt, type=one.type_name, message=one.message)
             for one in page
@@ -166,13 +168,29 @@ def nodes_view(record: RunRecord, state: NodeState | None, after: str, limit: in
         names = list(nodes.names) if state is None else [node.node for node in nodes.among(state)]
     found = sorted(name for name in names if name > after)
     page = found[:limit]
-    spec = _graph(record.spec) if page else None
-    needs = {name: [need for needs in spec.needs_of(name) for need in needs] for name in page} if spec is not None else {}
-    controls = {name: _control_of(spec, name) for name in page} if spec is not None else {}
-    views = [_node_view(nodes[name], needs[name], controls[name]) for name in page]
-    if spec is not None and nodes.arrays():
-        views = [_with_parts(view, nodes, spec) for view in views]
-    return NodesView(nodes=views, next=page[-1] if len(found) > limit else None)
+    return NodesView(nodes=_node_views(record, page), next=page[-1] if len(found) > limit else None)
+
+
+def node_view(record: RunRecord, node: str) -> NodeView:
+    """Return one node.
+
+    Raises:
+        UnknownNode: The run has no such node.
+    """
+    name = NodeId(node)
+    if name not in record.nodes or is_part(node):
+        raise UnknownNode(f"run {record.run} has no node {node}{similar_to(node, list(record.nodes.names)[:LISTED_MAX])}")
+    return _node_views(record, [name])[0]
+
+
+def _node_views(record: RunRecord, names: list[NodeId]) -> list[NodeView]:
+    nodes = record.nodes
+    spec = graph_of(record.spec) if names else None
+    if spec is None:
+        return []
+    needs = {name: [need for needs in spec.needs_of(name) for need in needs] for name in names}
+    views = [_node_view(nodes[name], needs[name], _control_of(spec, name)) for name in names]
+    return [_with_parts(view, nodes, spec) for view in views] if nodes.arrays() else views
 
 
 def _with_parts(view: NodeView, nodes: NodeTable, spec: DagSpec) -> NodeView:
@@ -193,13 +211,13 @@ def _with_parts(view: NodeView, nodes: NodeTable, spec: DagSpec) -> NodeView:
             "losses": sum(part.losses for part in parts),
             "started_ms": min(begun, default=view.started_ms),
             "failure": _failure_view(failed, failed.failure, {}) if failed is not None and failed.failure is not None else view.failure,
-            "array": _array_view(ArrayElements(nodes, spec, NodeId(view.node)).counts()) if is_array else None,
+            "array": array_view(ArrayElements(nodes, spec, NodeId(view.node)).counts()) if is_array else None,
         }
     )
 
 
 @lru_cache(maxsize=GRAPHS_KEPT)
-def _graph(kept: bytes) -> DagSpec:
+def graph_of(kept: bytes) -> DagSpec:
     """Return a graph; a client asks for all pages of one graph, one after another."""
     return load(kept)
 

@@ -1,0 +1,190 @@
+"""A gateway behind a real server for tests of the browser page, with runs in every state, and Chromium if this machine has one."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import dag
+from dag.run.runs import RunChange, StageRecord
+from dag.run.states import NodeState, RunState, StageState
+from dag.spec.plans import plans_of
+from dag.spec.spec import load
+from federation.leases import QuotaDemand
+from federation.manual_mesh import ManualMesh
+from federation.quota.policies import QueueSettings, Rules, TenantPolicies
+from federation.snapshot import MeshRecord, NodeSize, PoolRecord
+from mesh.core.clock import ManualClock
+from mesh.core.ids import MeshId, NodeId, PoolName, RunId, StageId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
+from mesh.stages.messages import Failure
+from serve_apps.gateway_fixtures import EAST, RESEARCH, SALES, STANDARD, GatewayWorld, spec_of
+from serve_apps.link_fixtures import serving
+from serve_apps.requests.auth import issue
+
+WEST = MeshId("west")
+CALL = "examples.hello.hello:greet"
+#: Chromium as Debian names it, and as others do.
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+#: Nodes of the large graph, by levels.
+LEVELS, PER_LEVEL = 100, 100
+
+
+@dataclass(slots=True)
+class Scene:
+    """Address of the root, an operator's key, and the world behind them."""
+
+    world: GatewayWorld
+    address: str
+    key: str
+
+
+def chromium() -> str | None:
+    """Return the path of Chromium; None: this machine has none."""
+    return next((path for path in map(shutil.which, BROWSERS) if path), None)
+
+
+@contextmanager
+def scene() -> Iterator[Scene]:
+    """Serve a world with runs in every state within the block."""
+    world = GatewayWorld(clock=ManualClock(int(time.time() * 1000)), body_limit_bytes=64 << 20)
+    _waiting(world)
+    _runs(world)
+    key = issue(world.keys, TenantPath("*"), world.clock.wall_ms())
+    with serving(world.app) as address:
+        yield Scene(world, address, key)
+
+
+def layered(levels: int, per_level: int, seed: int = 7) -> dict[str, Any]:
+    """Return a graph of `levels` times `per_level` nodes, each of which reads up to three of the level before."""
+    chance = random.Random(seed)
+    nodes: dict[str, Any] = {}
+    for level in range(levels):
+        for place in range(per_level):
+            needs = chance.sample(range(per_level), 3) if level else []
+            nodes[f"n{level:03}-{place:03}"] = {"call": CALL, "args": [[{"$ref": f"n{level - 1:03}-{need:03}"} for need in sorted(needs)]]}
+    last = f"n{levels - 1:03}-000"
+    return {"spec": "dag/1", "nodes": nodes, "outputs": {last: {"$ref": last}}}
+
+
+def etl() -> dict[str, Any]:
+    """Return a graph of an extraction: sources, twelve parts, a train and a report."""
+    nodes: dict[str, Any] = {"list-files": {"call": CALL, "args": ["s3"]}, "schema": {"call": CALL, "args": ["v2"]}}
+    for part in range(12):
+        nodes[f"extract-{part:02}"] = {"call": CALL, "args": [{"$ref": "list-files"}], "options": {"retries": 2}}
+        nodes[f"clean-{part:02}"] = {"call": CALL, "args": [[{"$ref": f"extract-{part:02}"}, {"$ref": "schema"}]]}
+    nodes["features"] = {"call": CALL, "args": [[{"$ref": f"clean-{part:02}"} for part in range(12)]]}
+    for fold in range(4):
+        nodes[f"train-fold-{fold}"] = {"call": CALL, "args": [{"$ref": "features"}]}
+    nodes["evaluate"] = {"call": CALL, "args": [[{"$ref": f"train-fold-{fold}"} for fold in range(4)]]}
+    nodes["publish-report"] = {"call": CALL, "args": [{"$ref": "evaluate"}]}
+    return {"spec": "dag/1", "nodes": nodes, "outputs": {"report": {"$ref": "publish-report"}}, "on_error": "continue"}
+
+
+def _waiting(world: GatewayWorld) -> None:
+    """Two meshes; sales has borrowed of acme, so a run of research waits for two CPUs."""
+    pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}), used=ResourceSet.of({"cpu": 5}))
+    sizes = (NodeSize(total=ResourceSet.of({"cpu": 4}), nodes=2),)
+    east = ManualMesh(world.store, MeshRecord(mesh=EAST, labels={"zone": "east"}, pools=(pool,), cluster="c1", shared=True, nodes=sizes))
+    ManualMesh(world.store, MeshRecord(mesh=WEST, labels={"zone": "west"}, pools=(), cluster="c2", shared=True))
+    east.acquire(SALES, STANDARD, ResourceSet.of({"cpu": 1}), 5)
+    world.tenant_policies.publish(TenantPolicies(rules=Rules(min_run_ms=0), settings={SALES: QueueSettings(running_max=1)}))
+    night = spec_of("a", "b", id="night", labels={"team": "ads"})
+    for node in night["nodes"].values():
+        node["options"] = {"num_cpus": 2}
+    world.client(RESEARCH).submit_spec(night)
+    for run in ("report-1", "report-2"):
+        world.client(SALES).submit_spec(spec_of("a", id=run))
+    coordinator = world.coordinator()
+    coordinator.step(0)
+    world.store.explain(east.session, (StageId("night.1"),), Reason.QUOTA_EXHAUSTED, "2 cpu short")
+    coordinator.step(0)
+    east.heartbeat(demands=(QuotaDemand(tenant=RESEARCH, flavor=STANDARD, slot=ResourceSet.of({"cpu": 2}), slots=1),))
+
+
+def _runs(world: GatewayWorld) -> None:
+    now_ms = world.clock.wall_ms()
+    client = world.client(RESEARCH)
+    client.submit_spec({**etl(), "id": "etl-nightly-7", "labels": {"team": "ads", "kind": "nightly"}})
+    states = _etl_states(now_ms)
+    stages = {
+        StageId(f"etl-nightly-7.{number}"): StageRecord(
+            stage=StageId(f"etl-nightly-7.{number}"),
+            mesh=mesh,
+            level=number - 1,
+            nodes=(),
+            state=StageState.RUNNING,
+            slots=4,
+            why_here=f"LEAST_WAIT {mesh}/general: 0 s, the other mesh 40 s",
+            sent_ms=now_ms - 60_000,
+            started_ms=now_ms - 58_000,
+        )
+        for number, mesh in ((1, EAST), (2, WEST))
+    }
+    world.move("etl-nightly-7", RunState.RUNNING, nodes=states, stages=stages, created_ms=now_ms - 61_000)
+    for number, state in enumerate(("succeed", "succeed", "fail")):
+        run = f"hello-{number}"
+        client.submit_spec(spec_of("fetch", "greet", "send", id=run))
+        world.start(run, "fetch", "greet")
+        if state == "succeed":
+            world.succeed(run, {"fetch": 1, "greet": 2, "send": "hello"})
+        else:
+            world.fail(run, "greet", ValueError("the name is empty"), skipped=("send",))
+    client.submit_spec({**layered(LEVELS, PER_LEVEL), "id": "large"})
+    _array(world)
+
+
+def _etl_states(now_ms: int) -> dict[str, dict[str, Any]]:
+    def at(stage: int, mesh: MeshId, state: NodeState, begun_s: int, took_s: float) -> dict[str, Any]:
+        started_ms = now_ms - 58_000 + begun_s * 1_000
+        over = {"finished_ms": started_ms + round(took_s * 1_000)} if state is not NodeState.RUNNING else {}
+        return {"state": state, "stage": StageId(f"etl-nightly-7.{stage}"), "mesh": mesh, "started_ms": started_ms, **over}
+
+    done = NodeState.SUCCEEDED
+    states: dict[str, dict[str, Any]] = {"list-files": at(1, EAST, done, 0, 1.5), "schema": at(1, EAST, done, 0, 0.4)}
+    for part in range(12):
+        stage, mesh = (1, EAST) if part < 6 else (2, WEST)
+        states[f"extract-{part:02}"] = at(stage, mesh, done, 2 + part % 6, 4 + part % 5)
+        state = done if part < 8 else NodeState.RUNNING
+        states[f"clean-{part:02}"] = at(stage, mesh, state, 14 + 3 * (part % 6), 6)
+    failure = Failure(
+        reason=Reason.USER_ERROR,
+        type_name="pandas.errors.ParserError",
+        message="Error tokenizing data. C error: Expected 14 fields in line 88127, saw 15",
+        traceback='Traceback (most recent call last):\n  File "etl/clean.py", line 41, in clean\n    frame = read_csv(path)\n'
+        "pandas.errors.ParserError: Expected 14 fields in line 88127, saw 15",
+    )
+    states["clean-03"] |= {"state": NodeState.FAILED, "failure": failure, "reason": Reason.USER_ERROR}
+    states["features"] = {"state": NodeState.SKIPPED, "roots": (NodeId("clean-03"),), "reason": Reason.UPSTREAM_FAILED}
+    return states
+
+
+def double(number: int) -> int:
+    """Return twice the number: the function of the array."""
+    return 2 * number
+
+
+def _array(world: GatewayWorld) -> None:
+    submitted = world.client(RESEARCH).submit(dag.map(double, range(1_000), parts=10), id="array")
+    record = world.record(submitted.id)
+    record.nodes.add(plans_of(load(record.spec)))
+    if not world.runs.commit(record, RunChange(nodes=record.nodes.take_changes())):
+        raise AssertionError("the array was written concurrently")
+    parts = {f"double@{part}": {"state": NodeState.SUCCEEDED if part < 6 else NodeState.RUNNING, "started_ms": 1} for part in range(9)}
+    world.move(submitted.id, RunState.RUNNING, nodes=parts)
+
+
+def end_run(world: GatewayWorld, run: str, node: str) -> None:
+    """End a node of a run as a coordinator would, so that an open page gets the event."""
+    world.move(run, RunState.RUNNING, nodes={node: {"state": NodeState.SUCCEEDED, "finished_ms": world.clock.wall_ms()}})
+
+
+def run_ids(world: GatewayWorld) -> list[RunId]:
+    """Return the runs of the world."""
+    return [summary.run for summary in world.runs.list(TenantPath("acme"), limit=100)]
