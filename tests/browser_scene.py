@@ -53,7 +53,9 @@ def chromium() -> str | None:
 @contextmanager
 def scene() -> Iterator[Scene]:
     """Serve a world with runs in every state within the block."""
-    world = GatewayWorld(clock=ManualClock(int(time.time() * 1000)), body_limit_bytes=64 << 20)
+    world = GatewayWorld(clock=ManualClock(int(time.time() * 1000) - 58_000), body_limit_bytes=64 << 20)
+    world.client(RESEARCH).submit_spec({**etl(), "id": "etl-nightly-7", "labels": {"team": "ads", "kind": "nightly"}})
+    world.clock.advance(58_000)
     _waiting(world)
     _runs(world)
     key = issue(world.keys, TenantPath("*"), world.clock.wall_ms())
@@ -111,7 +113,6 @@ def _waiting(world: GatewayWorld) -> None:
 def _runs(world: GatewayWorld) -> None:
     now_ms = world.clock.wall_ms()
     client = world.client(RESEARCH)
-    client.submit_spec({**etl(), "id": "etl-nightly-7", "labels": {"team": "ads", "kind": "nightly"}})
     states = _etl_states(now_ms)
     stages = {
         StageId(f"etl-nightly-7.{number}"): StageRecord(
@@ -122,12 +123,12 @@ def _runs(world: GatewayWorld) -> None:
             state=StageState.RUNNING,
             slots=4,
             why_here=f"LEAST_WAIT {mesh}/general: 0 s, the other mesh 40 s",
-            sent_ms=now_ms - 60_000,
-            started_ms=now_ms - 58_000,
+            sent_ms=now_ms - 57_000,
+            started_ms=now_ms - 56_000,
         )
         for number, mesh in ((1, EAST), (2, WEST))
     }
-    world.move("etl-nightly-7", RunState.RUNNING, nodes=states, stages=stages, created_ms=now_ms - 61_000)
+    world.move("etl-nightly-7", RunState.RUNNING, nodes=states, stages=stages)
     for number, state in enumerate(("succeed", "succeed", "fail")):
         run = f"hello-{number}"
         client.submit_spec(spec_of("fetch", "greet", "send", id=run))
@@ -142,7 +143,7 @@ def _runs(world: GatewayWorld) -> None:
 
 def _etl_states(now_ms: int) -> dict[str, dict[str, Any]]:
     def at(stage: int, mesh: MeshId, state: NodeState, begun_s: int, took_s: float) -> dict[str, Any]:
-        started_ms = now_ms - 58_000 + begun_s * 1_000
+        started_ms = now_ms - 56_000 + begun_s * 1_000
         over = {"finished_ms": started_ms + round(took_s * 1_000)} if state is not NodeState.RUNNING else {}
         return {"state": state, "stage": StageId(f"etl-nightly-7.{stage}"), "mesh": mesh, "started_ms": started_ms, **over}
 

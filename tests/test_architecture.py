@@ -58,8 +58,8 @@ ROOMS = {
     ),
     "dag": ("placement", "spec", "client", "run", "workflows", "drawing", "", "conformance", "store"),
     "serve_apps": (
-        "schemas", "snapshot_cache", "telemetry", "processes", "configuration", "requests", "browser", "views", "link", "services", "routes",
-        "root", "standalone", "", "cli", "cli.commands",
+        "schemas", "snapshot_cache", "telemetry", "processes", "configuration", "requests", "browser", "views", "link", "services",
+        "routes", "root", "standalone", "", "cli", "cli.commands",
     ),
 }
 # fmt: on

@@ -29,13 +29,13 @@ class GraphView(View):
 
 
 class TimelineView(View):
-    """What ran when: a bar for each attempt of a node or of an array's part, by its start."""
+    """Timeline of a run: a bar for each attempt of a node or of an array's part, by its start."""
 
     id: str
     state: str
-    at_ms: int = Field(description="Now, on the root's clock: the end of bars of what still runs.")
-    begin_ms: int = Field(description="When the run was submitted.")
-    end_ms: int = Field(description="When the run ended; 0: not yet.")
+    created_ms: int = Field(description="When the run was submitted; all times of the columns count from there.")
+    now_ms: int = Field(description="Time since then, on the root's clock: the end of bars of what still runs.")
+    end_ms: int = Field(description="Time from then to the end of the run; -1: it has not ended.")
     nodes: list[str]
     meshes: list[str]
     stages: list[str]
@@ -47,5 +47,5 @@ class TimelineView(View):
     stage: list[int] = Field(description="Place in `stages`; -1: of an earlier attempt, whose stage is not kept.")
     bar_state: list[int] = Field(description="Place in `states`; of an attempt that another one followed: FAILED.")
     reason: list[int] = Field(description="Place in `reasons`: why the attempt ended before its success; -1: it did not.")
-    start_ms: list[int]
-    stop_ms: list[int] = Field(description="0: it still runs.")
+    from_ms: list[int]
+    to_ms: list[int] = Field(description="-1: it still runs.")

@@ -85,17 +85,17 @@ class _Bar(NamedTuple):
 
 def timeline_view(record: RunRecord, now_ms: int) -> TimelineView:
     """Return a bar for each attempt that has begun, the earliest first. An array has those of its parts."""
-    table = record.nodes
+    table, begin_ms = record.nodes, record.created_ms
     bars = sorted((*_present(table), *_past(table)), key=lambda bar: bar[:4])
     nodes, meshes, stages, reasons = _Listed[str](), _Listed[str](), _Listed[str](), _Listed[str]()
     return TimelineView(
         id=record.run,
         state=shown_state(record).value,
-        at_ms=now_ms,
-        begin_ms=record.began_ms,
-        end_ms=record.ended_ms,
-        start_ms=[bar.start_ms for bar in bars],
-        stop_ms=[bar.stop_ms for bar in bars],
+        created_ms=begin_ms,
+        now_ms=max(0, now_ms - begin_ms),
+        end_ms=record.ended_ms - begin_ms if record.ended_ms else -1,
+        from_ms=[bar.start_ms - begin_ms for bar in bars],
+        to_ms=[bar.stop_ms - begin_ms if bar.stop_ms else -1 for bar in bars],
         node=[nodes.place(table.names[bar.row]) for bar in bars],
         attempt=[bar.attempt for bar in bars],
         mesh=[meshes.place(bar.mesh) for bar in bars],

@@ -1,4 +1,5 @@
 // Calls of `/v1` with the key of this tab.
+import { withTimes } from "./times.ts";
 import { away, key, signOut } from "../store/session.ts";
 
 /** A refusal of the root, with its code and problems. */
@@ -63,7 +64,7 @@ export async function request(path: string, options: CallOptions = {}): Promise<
 }
 
 export async function call<T>(path: string, options: CallOptions = {}): Promise<T> {
-  return (await (await request(path, options)).json()) as T;
+  return withTimes(await (await request(path, options)).json()) as T;
 }
 
 /** Words for any failure of a call. */

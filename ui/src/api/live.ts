@@ -1,5 +1,11 @@
 // Server-sent events by fetch: `EventSource` cannot send a key.
 import { Refused, request } from "./client.ts";
+import { withTimes } from "./times.ts";
+
+/** The data of an event. */
+export function dataOf<T>(event: ServerEvent): T {
+  return withTimes(JSON.parse(event.data)) as T;
+}
 
 export interface ServerEvent { id: string; event: string; data: string }
 

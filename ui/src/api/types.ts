@@ -27,10 +27,10 @@ export interface GraphView {
   node_state: number[]; node_stage: number[]; node_mesh: number[]; attempt: number[]; arrays: ArrayView[];
 }
 export interface TimelineView {
-  id: string; state: string; at_ms: number; begin_ms: number; end_ms: number;
+  id: string; state: string; created_ms: number; now_ms: number; end_ms: number;
   nodes: string[]; meshes: string[]; stages: string[]; states: string[]; reasons: string[];
   node: number[]; attempt: number[]; mesh: number[]; stage: number[]; bar_state: number[]; reason: number[];
-  start_ms: number[]; stop_ms: number[];
+  from_ms: number[]; to_ms: number[];
 }
 
 export interface AttemptView { attempt: number; mesh: string | null; started_ms: number; ended_ms: number; reason: string; type: string; detail: string }

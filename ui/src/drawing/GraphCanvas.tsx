@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { counted } from "../format.ts";
 import type { RunStore } from "../store/run.ts";
 import { theme } from "../store/session.ts";
-import { type Camera, fit, K_MAX, panned, toDrawing, zoomAt } from "./camera.ts";
+import { type Camera, fit, K_MAX, panned, type Size, toDrawing, zoomAt } from "./camera.ts";
 import { Surface } from "./canvas.ts";
 import { type Bundle, bundlesOf, halves, nodeAt, paintGraph } from "./graph.ts";
 import type { Layout } from "./layout.ts";
@@ -36,7 +36,7 @@ export function GraphCanvas({ store, chosen, find, colour, onChoose }: Props) {
     camera.current = fit(whole, drawn.size);
     const first = startOf(store);
     // A picture that would be unreadably small begins where something happens.
-    if (camera.current.k < 0.12 && first >= 0) camera.current = { x: there.layout.x[first]!, y: there.layout.y[first]!, k: 0.5 };
+    if (camera.current.k < 0.12 && first >= 0) camera.current = within(there.layout, drawn.size, there.layout.x[first]!, there.layout.y[first]!, 0.5);
     draw();
   };
   const centre = (node: number): void => {
@@ -157,6 +157,15 @@ export function GraphCanvas({ store, chosen, find, colour, onChoose }: Props) {
       </div>
     </div>
   );
+}
+
+/** A camera on a point that does not show more of the outside than it must. */
+function within(layout: Layout, size: Size, x: number, y: number, k: number): Camera {
+  const between = (at: number, length: number, seen: number): number => {
+    const half = seen / 2 / k;
+    return length < seen / k ? length / 2 : Math.min(Math.max(at, half - 40), length - half + 40);
+  };
+  return { x: between(x, layout.width, size.width), y: between(y, layout.height, size.height), k };
 }
 
 /** Where to begin: the first failed or running node. */

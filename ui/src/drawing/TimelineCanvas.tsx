@@ -9,7 +9,7 @@ import { usePolled } from "../store/poll.ts";
 import type { RunStore } from "../store/run.ts";
 import { theme } from "../store/session.ts";
 import { Surface } from "./canvas.ts";
-import { Axis, barAt, type Fold, type GanttView, HEAD, idleOf, LABELS, paintGantt, rowHeight, type Rows, rowsOf } from "./gantt.ts";
+import { Axis, barAt, type Fold, type GanttView, HEAD, idleOf, LABELS, paintGantt, rowHeight, type Rows, rowsOf, stopOf } from "./gantt.ts";
 import { palette } from "./theme.ts";
 
 const POLL_MS = 2_000;
@@ -31,11 +31,11 @@ export function TimelineCanvas({ store, chosen, colour, onChoose }: { store: Run
           <Choice label="Attempt" value={attempt} onChange={setAttempt} options={[["0", "All attempts"], ...Array.from({ length: attempts }, (_, place) => [`${place + 1}`, `Attempt ${place + 1}`] as const)]} />
         )}
         <label class="check"><input type="checkbox" checked={folds} onChange={(event) => setFolds(event.currentTarget.checked)} />Fold idle time</label>
-        {timeline && <span class="muted">{counted(timeline.start_ms.length, "attempt")} on {counted(timeline.meshes.length, "mesh", "meshes")}</span>}
+        {timeline && <span class="muted">{counted(timeline.from_ms.length, "attempt")} on {counted(timeline.meshes.length, "mesh", "meshes")}</span>}
       </div>
       <Standing polled={polled} what="the timeline" />
-      {timeline && !timeline.start_ms.length && <Empty title="Nothing has run yet.">A bar appears with the first node that starts.</Empty>}
-      {timeline && timeline.start_ms.length > 0 && <Gantt timeline={timeline} folded={folds} attempt={Number(attempt)} chosen={chosen} colour={colour} onChoose={onChoose} />}
+      {timeline && !timeline.from_ms.length && <Empty title="Nothing has run yet.">A bar appears with the first node that starts.</Empty>}
+      {timeline && timeline.from_ms.length > 0 && <Gantt timeline={timeline} folded={folds} attempt={Number(attempt)} chosen={chosen} colour={colour} onChoose={onChoose} />}
     </div>
   );
 }
@@ -52,11 +52,11 @@ function Gantt({ timeline, folded, attempt, chosen, colour, onChoose }: {
   const [tip, setTip] = useState("");
   latest.current = { attempt, chosen, colour };
 
-  const endMs = timeline.end_ms || timeline.at_ms;
+  const endMs = timeline.end_ms < 0 ? timeline.now_ms : timeline.end_ms;
   if (drawn.current?.timeline !== timeline || folded !== drawn.current.folds.length > 0) {
     const folds = folded ? idleOf(timeline, endMs) : [];
     const before = drawn.current?.axis.length;
-    drawn.current = { timeline, rows: rowsOf(timeline), folds, axis: new Axis(timeline.begin_ms, endMs, folds), endMs };
+    drawn.current = { timeline, rows: rowsOf(timeline), folds, axis: new Axis(endMs, folds), endMs };
     // A view of the whole stays one of the whole.
     if (!view.current || before === undefined || view.current.right >= before) view.current = { left: 0, right: drawn.current.axis.length, top: 0 };
   }
@@ -130,18 +130,18 @@ function Gantt({ timeline, folded, attempt, chosen, colour, onChoose }: {
   };
   return (
     <div class="canvas-frame" data-ready="true">
-      <canvas ref={canvas} role="application" tabIndex={0} aria-label={`Timeline: ${count(timeline.start_ms.length)} attempts. Arrows move, plus and minus zoom.`} onKeyDown={pressed} />
+      <canvas ref={canvas} role="application" tabIndex={0} aria-label={`Timeline: ${count(timeline.from_ms.length)} attempts. Arrows move, plus and minus zoom.`} onKeyDown={pressed} />
       <p class="tip" aria-hidden="true">{tip}</p>
     </div>
   );
 }
 
 function wordsOf({ timeline, endMs }: Drawn, bar: number): string {
-  const stop = timeline.stop_ms[bar] || endMs;
+  const stop = stopOf(timeline, bar, endMs);
   const reason = timeline.reasons[timeline.reason[bar]!];
   const parts = [
     timeline.nodes[timeline.node[bar]!], `attempt ${timeline.attempt[bar]}`, timeline.states[timeline.bar_state[bar]!]!.toLowerCase(),
-    duration(stop - timeline.start_ms[bar]!), timeline.meshes[timeline.mesh[bar]!], reason && plain(reason),
+    duration(stop - timeline.from_ms[bar]!), timeline.meshes[timeline.mesh[bar]!], reason && plain(reason),
   ];
   return parts.filter(Boolean).join(" · ");
 }

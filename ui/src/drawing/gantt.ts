@@ -6,11 +6,17 @@ import { KINDS, kindOf } from "../states.ts";
 import type { Size } from "./camera.ts";
 import type { Palette } from "./theme.ts";
 
+/** When a bar ends; of what still runs: `nowMs`. All times count from the submission of the run. */
+export function stopOf(timeline: TimelineView, bar: number, nowMs: number): number {
+  const to = timeline.to_ms[bar]!;
+  return to < 0 ? nowMs : to;
+}
+
 export interface Rows { row: Int32Array; labels: { mesh: string; first: number; rows: number }[]; count: number }
 
 /** The row of each bar: the first of its mesh that is free at its start. */
 export function rowsOf(timeline: TimelineView): Rows {
-  const bars = timeline.start_ms.length;
+  const bars = timeline.from_ms.length;
   const row = new Int32Array(bars);
   const labels: Rows["labels"] = [];
   let first = 0;
@@ -19,10 +25,10 @@ export function rowsOf(timeline: TimelineView): Rows {
     const free: number[] = [];
     for (let bar = 0; bar < bars; bar++) {
       if (timeline.mesh[bar] !== mesh) continue;
-      const stop = timeline.stop_ms[bar] || Number.POSITIVE_INFINITY;
-      let found = free.findIndex((until) => until <= timeline.start_ms[bar]!);
+      const stop = stopOf(timeline, bar, Number.POSITIVE_INFINITY);
+      let found = free.findIndex((until) => until <= timeline.from_ms[bar]!);
       if (found < 0) found = free.length;
-      free[found] = Math.max(stop, timeline.start_ms[bar]! + 1);
+      free[found] = Math.max(stop, timeline.from_ms[bar]! + 1);
       row[bar] = first + found;
     }
     if (!free.length) continue;
@@ -36,14 +42,14 @@ export interface Fold { start: number; stop: number }
 
 /** Times in which nothing ran, at least a twentieth of the whole and two seconds long. */
 export function idleOf(timeline: TimelineView, endMs: number): Fold[] {
-  const span = Math.max(1, endMs - timeline.begin_ms);
+  const span = Math.max(1, endMs);
   const least = Math.max(2_000, span / 20);
-  const order = timeline.start_ms.map((_, bar) => bar).sort((a, b) => timeline.start_ms[a]! - timeline.start_ms[b]!);
+  const order = timeline.from_ms.map((_, bar) => bar).sort((a, b) => timeline.from_ms[a]! - timeline.from_ms[b]!);
   const found: Fold[] = [];
-  let busyUntil = timeline.begin_ms;
+  let busyUntil = 0;
   for (const bar of order) {
-    if (timeline.start_ms[bar]! - busyUntil >= least) found.push({ start: busyUntil, stop: timeline.start_ms[bar]! });
-    busyUntil = Math.max(busyUntil, timeline.stop_ms[bar] || endMs);
+    if (timeline.from_ms[bar]! - busyUntil >= least) found.push({ start: busyUntil, stop: timeline.from_ms[bar]! });
+    busyUntil = Math.max(busyUntil, stopOf(timeline, bar, endMs));
   }
   if (endMs - busyUntil >= least) found.push({ start: busyUntil, stop: endMs });
   return found;
@@ -51,21 +57,19 @@ export function idleOf(timeline: TimelineView, endMs: number): Fold[] {
 
 /** From times to a line on which each fold is a fiftieth of what is left. */
 export class Axis {
-  readonly begin: number;
   readonly length: number;
   private readonly folds: readonly Fold[];
   private readonly foldLength: number;
 
-  constructor(begin: number, end: number, folds: readonly Fold[]) {
-    this.begin = begin;
+  constructor(end: number, folds: readonly Fold[]) {
     this.folds = folds;
-    const busy = Math.max(1, end - begin - folds.reduce((sum, fold) => sum + fold.stop - fold.start, 0));
+    const busy = Math.max(1, end - folds.reduce((sum, fold) => sum + fold.stop - fold.start, 0));
     this.foldLength = busy / 50;
     this.length = busy + folds.length * this.foldLength;
   }
 
   at(ms: number): number {
-    let place = ms - this.begin;
+    let place = ms;
     for (const fold of this.folds) {
       if (ms <= fold.start) break;
       const inside = Math.min(ms, fold.stop) - fold.start;
@@ -100,7 +104,7 @@ export function paintGantt(ctx: CanvasRenderingContext2D, size: Size, ratio: num
   ctx.beginPath();
   ctx.rect(LABELS, 0, size.width - LABELS, size.height);
   ctx.clip();
-  ticks(ctx, size, timeline, view, x, colours, nowMs);
+  ticks(ctx, size, view, x, colours, nowMs);
   ctx.fillStyle = colours.line;
   for (const fold of folds) ctx.fillRect(x(fold.start) + 1, HEAD, Math.max(2, x(fold.stop) - x(fold.start) - 2), size.height - HEAD);
   const kinds = timeline.states.map(kindOf);
@@ -118,8 +122,8 @@ export function paintGantt(ctx: CanvasRenderingContext2D, size: Size, ratio: num
     for (const bar of byKind.get(kind) ?? []) {
       const y = HEAD + rows.row[bar]! * height - view.top;
       if (y + height < HEAD || y > size.height) continue;
-      const from = x(timeline.start_ms[bar]!);
-      const width = Math.max(kind === "failed" ? 3 : 1, x(timeline.stop_ms[bar] || nowMs) - from - 0.5);
+      const from = x(timeline.from_ms[bar]!);
+      const width = Math.max(kind === "failed" ? 3 : 1, x(stopOf(timeline, bar, nowMs)) - from - 0.5);
       if (from > size.width || from + width < LABELS) continue;
       if (look.colour === "mesh" && kind !== "failed") ctx.fillStyle = timeline.mesh[bar]! < 0 ? colours.kind.waiting : colours.mesh[timeline.mesh[bar]! % colours.mesh.length]!;
       ctx.fillRect(from, y + pad, width, height - 2 * pad);
@@ -151,8 +155,8 @@ export function barAt(size: Size, timeline: TimelineView, rows: Rows, axis: Axis
   let least = 4;
   for (let bar = 0; bar < rows.row.length; bar++) {
     if (rows.row[bar] !== row || (attempt && timeline.attempt[bar] !== attempt)) continue;
-    const from = LABELS + (axis.at(timeline.start_ms[bar]!) - view.left) * scale;
-    const to = LABELS + (axis.at(timeline.stop_ms[bar] || nowMs) - view.left) * scale;
+    const from = LABELS + (axis.at(timeline.from_ms[bar]!) - view.left) * scale;
+    const to = LABELS + (axis.at(stopOf(timeline, bar, nowMs)) - view.left) * scale;
     const distance = px < from ? from - px : px > to ? px - to : 0;
     if (distance < least) {
       least = distance;
@@ -164,15 +168,15 @@ export function barAt(size: Size, timeline: TimelineView, rows: Rows, axis: Axis
 
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 216e5, 432e5, 864e5];
 
-function ticks(ctx: CanvasRenderingContext2D, size: Size, timeline: TimelineView, view: GanttView, x: (ms: number) => number, colours: Palette, nowMs: number): void {
+function ticks(ctx: CanvasRenderingContext2D, size: Size, view: GanttView, x: (ms: number) => number, colours: Palette, nowMs: number): void {
   const wanted = ((view.right - view.left) / Math.max(1, size.width - LABELS)) * 90;
   const step = STEPS.find((each) => each >= wanted) ?? 864e5 * Math.ceil(wanted / 864e5);
   ctx.font = `11px ${colours.sans}`;
   ctx.textAlign = "left";
   ctx.textBaseline = "middle";
   let last = -100;
-  for (let ms = 0; timeline.begin_ms + ms <= nowMs && ms / step < 5_000; ms += step) {
-    const at = x(timeline.begin_ms + ms);
+  for (let ms = 0; ms <= nowMs && ms / step < 5_000; ms += step) {
+    const at = x(ms);
     if (at < LABELS - 60 || at > size.width || at - last < 60) continue;
     last = at;
     ctx.fillStyle = colours.line;

@@ -1,7 +1,7 @@
 import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { call, Refused, wordsOf } from "../api/client.ts";
-import { follow } from "../api/live.ts";
+import { dataOf, follow } from "../api/live.ts";
 import type { HistoryView, RunLine } from "../api/types.ts";
 import { clock, count, counted } from "../format.ts";
 import { Badge, Choice, Empty, Failed, Reason, Search, Standing, Tabs } from "../parts/basics.tsx";
@@ -49,11 +49,11 @@ class ChangeFeed {
         onState: (state) => (this.isLive.value = state === "live"),
         onEvents: (events) => {
           const found: Change[] = [];
-          for (const { event, data } of events) {
-            if (event !== "run" && event !== "removed") continue;
-            const run = JSON.parse(data) as RunLine;
-            found.push({ number: ++this.number, at: Date.now(), run: event === "run" ? run : null, id: run.id, before: this.states.get(run.id) ?? "" });
-            if (event === "run") this.states.set(run.id, run.state);
+          for (const each of events) {
+            if (each.event !== "run" && each.event !== "removed") continue;
+            const run = dataOf<RunLine>(each);
+            found.push({ number: ++this.number, at: Date.now(), run: each.event === "run" ? run : null, id: run.id, before: this.states.get(run.id) ?? "" });
+            if (each.event === "run") this.states.set(run.id, run.state);
             else this.states.delete(run.id);
           }
           if (found.length) this.changes.value = [...this.changes.value, ...found].slice(-KEPT);

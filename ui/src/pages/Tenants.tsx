@@ -3,7 +3,7 @@ import { call } from "../api/client.ts";
 import type { HistoryView, TenantsView, TenantView } from "../api/types.ts";
 import { duration } from "../format.ts";
 import { Action, Age, Choice, Empty, Standing } from "../parts/basics.tsx";
-import { LeaseTable } from "../parts/LeaseTable.tsx";
+import { LeaseLines } from "../parts/LeaseTable.tsx";
 import { QuotaBar } from "../parts/QuotaBar.tsx";
 import { ask, format, route } from "../routes.ts";
 import { usePolled } from "../store/poll.ts";
@@ -108,7 +108,7 @@ function Panel({ tenant, samples, again }: { tenant: TenantView; samples: Sample
       </dl>
       <h3>Lease history</h3>
       <Standing polled={history} what="the history" />
-      {history.data.value && <LeaseTable events={history.data.value.lease_events} />}
+      {history.data.value && <LeaseLines events={history.data.value.lease_events} />}
     </aside>
   );
 }

@@ -27,6 +27,21 @@ export function LeaseTable({ events }: { events: readonly LeaseEventView[] }) {
   );
 }
 
+/** The same in lines, for narrow places. */
+export function LeaseLines({ events }: { events: readonly LeaseEventView[] }) {
+  if (!events.length) return <p class="muted small">No lease has changed yet.</p>;
+  return (
+    <ul class="lines-of">
+      {[...events].reverse().map((event, place) => (
+        <li key={`${event.at_ms} ${events.length - place}`}>
+          <time class="muted" dateTime={exact(event.at_ms)}>{clock(event.at_ms)}</time> <b>{event.verb}</b> {event.tenant} <AmountsText of={event.held} />
+          {event.mesh && <span class="muted"> on {event.mesh} {event.flavor}</span>}{event.why && <span class="muted">: {event.why}</span>}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
 export function AmountsText({ of }: { of: Amounts }) {
   const parts = Object.entries(of).map(([resource, amount]) => `${amount.text} ${resource}`);
   return <span>{parts.join(", ") || "–"}</span>;

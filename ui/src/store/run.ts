@@ -1,7 +1,7 @@
 // Everything that the page of one run shows: its summary, its picture, its events, in one place.
 import { type Signal, signal } from "@preact/signals";
 import { call, Refused, wordsOf } from "../api/client.ts";
-import { follow } from "../api/live.ts";
+import { dataOf, follow } from "../api/live.ts";
 import type { EventView, GraphView, RunExplanation, RunView } from "../api/types.ts";
 import { Scene } from "../drawing/scene.ts";
 import { isOver } from "../states.ts";
@@ -114,7 +114,7 @@ export class RunStore {
         onState: (state) => (this.live.value = state),
         isOver: () => scene.isOver,
         onEvents: (events) => {
-          for (const event of events) this.pending.push(JSON.parse(event.data) as EventView);
+          for (const event of events) this.pending.push(dataOf<EventView>(event));
           // A hidden tab draws no frames, but must not pile up events either.
           if (document.hidden) this.take();
           else if (!this.frame) this.frame = requestAnimationFrame(() => this.take());

@@ -1,7 +1,7 @@
 // The list of runs: pages of the root's answer, brought up to date by the stream of all runs.
 import { type Signal, signal } from "@preact/signals";
 import { call, Refused, wordsOf } from "../api/client.ts";
-import { follow } from "../api/live.ts";
+import { dataOf, follow } from "../api/live.ts";
 import type { RunLine, RunsView } from "../api/types.ts";
 import { isOver } from "../states.ts";
 
@@ -111,10 +111,10 @@ export class RunsStore {
           if (state === "live" && !wasLive) void this.load();
         },
         onEvents: (events) => {
-          for (const { event, data } of events) {
-            if (event === "run") this.pending.push(JSON.parse(data) as RunLine);
-            else if (event === "removed") this.removed.add((JSON.parse(data) as { id: string }).id);
-            else if (event === "reset") void this.load();
+          for (const each of events) {
+            if (each.event === "run") this.pending.push(dataOf<RunLine>(each));
+            else if (each.event === "removed") this.removed.add(dataOf<{ id: string }>(each).id);
+            else if (each.event === "reset") void this.load();
           }
           this.frame ||= window.setTimeout(() => this.take(), 30);
         },
