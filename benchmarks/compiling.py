@@ -22,7 +22,7 @@ from dag.client.tasks import Node
 from dag.planning import never_placed
 from dag.run.node_table import NodeTable
 from dag.run.runs import RunRecord, StageRecord
-from dag.run.sending import spec_of
+from dag.run.stage_dispatch import spec_of
 from dag.spec.plans import empty_gangs, misspelt_resources, nodes_by_kind, plans_of, refused_functions, refused_priorities
 from dag.spec.spec import digest, kept_form, load, parse, parse_columns
 from dag.store.rows import weight_of

@@ -22,6 +22,7 @@ Around a run:
     parting       order of nodes, and parts of large stages           moving       stages that a dry mesh takes
     placing_together  a whole graph on one mesh, by its columns
     alarms        when runs need a step because of a timer            resuming     resumes a run that failed or was cancelled
+    result_cache  values of cached nodes: entries, claims, copies
 
     errors        errors of this layer, below `mesh.errors`
 """

@@ -18,8 +18,11 @@ from dag.alarms import Alarms
 from dag.function_times import FunctionTimes
 from dag.moving import stage_to_move_alone, stages_to_move
 from dag.planning import Unplaced, keep_back, place
+from dag.result_cache import ResultCache
 from dag.run.events import (
     Blockage,
+    CacheAnswer,
+    CacheAnswered,
     CancelRequested,
     ForgetDue,
     MeshClosed,
@@ -32,6 +35,7 @@ from dag.run.events import (
     WaitsLimited,
 )
 from dag.run.machine import RunInput, RunMachine
+from dag.run.node_facts import CacheState
 from dag.run.retrying import RETRY_RULES, RetryRules
 from dag.run.runs import (
     CancelStage,
@@ -39,6 +43,8 @@ from dag.run.runs import (
     DeliverInput,
     DropValue,
     ForgetRun,
+    KeepCached,
+    ReleaseCached,
     RunChange,
     RunRecord,
     RunStore,
@@ -95,6 +101,7 @@ class Coordinator:
         flap_rules: How long a mesh that was lost and came back is on probation.
         retrying: Limits and waits for retries.
         configured_meshes: The meshes in the root's file, so that routing can name one that is not there.
+        cache: Values of cached nodes; None: all nodes run.
     """
 
     def __init__(
@@ -115,6 +122,7 @@ class Coordinator:
         flap_rules: FlapRules = FlapRules(),  # noqa: B008  frozen
         retrying: RetryRules = RETRY_RULES,
         configured_meshes: ConfiguredMeshes = NO_CONFIGURED_MESHES,
+        cache: ResultCache | None = None,
     ) -> None:
         self._runs = runs
         self._queue = queue
@@ -131,6 +139,7 @@ class Coordinator:
         self._flap_rules = flap_rules
         self._retrying = retrying
         self._configured_meshes = configured_meshes
+        self._cache = cache
         self._run_times_ms: defaultdict[MeshId, list[int]] = defaultdict(list)  #: Run times of stages that ended since the last snapshot.
         self._times = FunctionTimes()  #: Of nodes that ended since this coordinator began.
         self._kept: dict[RunId, RunMachine] = {}  #: Machines of runs that have not ended, as committed.
@@ -231,6 +240,8 @@ class Coordinator:
             self._in_turn = False
         for run in self._runs.to_forget(self._clock.wall_ms()):
             self._alone(run, partial(self._forget, run))
+        if self._cache is not None:
+            self._cache.clean()
         for run, uri in self._runs.retire(self._clock.wall_ms() - self._retention_ms):
             _delete_if_possible(partial(self._delete, run, uri), uri)
 
@@ -323,8 +334,8 @@ class Coordinator:
             updates.append(TimersDue())
         if not updates:
             updates += self._moves(kept, snapshot)
-        if updates or kept.unplaced(self._clock.wall_ms()):
-            self._advance(run, updates, "", snapshot)
+        if updates or kept.unplaced(self._clock.wall_ms()) or kept.lookups(again=True):
+            self._advance(run, updates, "", snapshot, looks_again=True)
 
     def _moves(self, machine: RunMachine, snapshot: FederationSnapshot) -> list[RunInput]:
         """Return the event for the stages that a mesh which has run dry takes. In a turn each mesh takes one that waits alone."""
@@ -347,7 +358,7 @@ class Coordinator:
                 record.outbox = change.decisions
                 if not self._runs.commit(record, change):
                     return
-            self._carry_out(record, machine.outbox())
+            self._carry_out(record, machine.outbox(), machine)
         self._runs.note_forgotten(run)
 
     def _look(self, *, with_note: bool = True) -> FederationSnapshot:
@@ -412,7 +423,7 @@ class Coordinator:
         if fresh:
             has_planned = any(stage.state is StageState.PLANNED for stage in kept.record.stages.values())
             events = [*_closings(kept, closed() if has_planned else ()), *(event for entry in fresh for event in _events_of(entry))]
-            self._advance(run, events, fresh[-1].entry, None)
+            self._advance(run, events, fresh[-1].entry, None, looks_again=any(entry.kind == "cached" for entry in fresh))
 
     def _get(self, run: RunId) -> RunMachine | None:
         if run not in self._kept:
@@ -420,14 +431,20 @@ class Coordinator:
             if record is None:
                 return None
             machine = machine_of(record, self._retrying)
-            self._carry_out(record, machine.outbox())
+            self._carry_out(record, machine.outbox(), machine)
             self._kept[run] = machine
             self._starting.count(record, self._allowed(record))
             self._alarms.set(run, machine.next_timer_ms())
         return self._kept[run]
 
-    def _advance(self, run: RunId, events: list[RunInput], last_entry: str, snapshot: FederationSnapshot | None) -> None:
-        """Run steps of the machine, each with its own commit, until nothing is left to do. On a conflict load the run and repeat."""
+    def _advance(
+        self, run: RunId, events: list[RunInput], last_entry: str, snapshot: FederationSnapshot | None, *, looks_again: bool = False
+    ) -> None:
+        """Run steps of the machine, each with its own commit, until nothing is left to do. On a conflict load the run and repeat.
+
+        Args:
+            looks_again: Ask the cache also about nodes that wait for the value of another one.
+        """
         pending: list[RunInput] = list(events)
         while True:
             kept = self._get(run)
@@ -435,6 +452,8 @@ class Coordinator:
                 return
             if not pending and self._is_due(kept):
                 pending = [TimersDue()]
+            if not pending and (answers := self._looked_up(kept, again=looks_again)):
+                pending, looks_again = [CacheAnswered(answers=answers)], False
             if not pending and not kept.unplaced(self._clock.wall_ms()):
                 break
             if not pending:
@@ -450,6 +469,16 @@ class Coordinator:
             was_applied = reloaded is not None and _order(reloaded.record.last_entry) >= _order(last_entry)
             pending = [] if was_applied and last_entry else list(events)
         self._settle(run)
+
+    def _looked_up(self, machine: RunMachine, *, again: bool) -> dict[NodeId, CacheAnswer]:
+        """Return what the cache says about nodes that could start, as far as the record lacks it."""
+        lookups = machine.lookups(again=again)
+        if not lookups:
+            return {}
+        if self._cache is None:
+            return {node: CacheAnswer(state=CacheState.OFF) for node in lookups}
+        answers = self._cache.look_up(machine.record, lookups)
+        return {node: answer for node, answer in answers.items() if machine.changes_node(node, answer)}
 
     def _place(self, machine: RunMachine, snapshot: FederationSnapshot) -> NodesPlaced | None:
         allowed, now_ms = self._allowed(machine.record), self._clock.wall_ms()
@@ -479,7 +508,7 @@ class Coordinator:
         self._note_run_times(machine.record, change)
         self._note_node_times(machine, events)
         self._starting.count(machine.record, allowed)
-        self._carry_out(machine.record, change.decisions)
+        self._carry_out(machine.record, change.decisions, machine)
         self._kept[run] = machine
         self._alarms.set(run, machine.next_timer_ms())
         return True
@@ -500,7 +529,7 @@ class Coordinator:
             if stage.state is StageState.ENDED and stage.started_ms and not _was_cut_short(record, stage):
                 self._run_times_ms[stage.mesh].append(max(0, stage.ended_ms - stage.started_ms))
 
-    def _carry_out(self, record: RunRecord, decisions: Iterable[Decision]) -> None:
+    def _carry_out(self, record: RunRecord, decisions: Iterable[Decision], machine: RunMachine) -> None:
         for decision in decisions:
             if isinstance(decision, SendStage):
                 self._queue.submit(decision.mesh, decision.spec)
@@ -512,10 +541,20 @@ class Coordinator:
                 self._queue.deliver(decision.stage, decision.node, None)  # A stage stops its own node when the value is withdrawn.
             elif isinstance(decision, DropValue):
                 self._drop_value(record.run, decision.value)
+            elif isinstance(decision, KeepCached | ReleaseCached):
+                self._settle_cached(record, decision, machine)
             elif isinstance(decision, ForgetRun):
                 self._queue.forget(record.run, decision.meshes)
                 self._blobs.keep_only(record.run, decision.keep)
                 self._clear_files(record, decision.uris)
+
+    def _settle_cached(self, record: RunRecord, decision: KeepCached | ReleaseCached, machine: RunMachine) -> None:
+        if self._cache is None:
+            return
+        if isinstance(decision, KeepCached):
+            self._cache.keep(record, machine.plans, decision)
+        else:
+            self._cache.release(record, decision)
 
     def _drop_value(self, run: RunId, value: StoredValue) -> None:
         if value.uri is None:

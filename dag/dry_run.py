@@ -12,7 +12,7 @@ from dag.planning import place
 from dag.run.events import Blockage
 from dag.run.machine import RunMachine
 from dag.run.runs import RunRecord, StageRecord
-from dag.run.sending import spec_of
+from dag.run.stage_dispatch import spec_of
 from dag.spec.plans import plans_of
 from dag.spec.spec import load
 from federation.estimates import CostRules

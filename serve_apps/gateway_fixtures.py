@@ -20,6 +20,7 @@ from dag.run.runs import RunChange, RunRecord, StageRecord
 from dag.run.states import NodeState, RunState, StageState
 from dag.store.client_access import Access
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
+from dag.store.memory_cache import MemoryCacheStore
 from dag.store.remote import Client
 from federation.configured_meshes import NO_CONFIGURED_MESHES, ConfiguredMeshes
 from federation.durability import Durability
@@ -85,6 +86,7 @@ class GatewayWorld:
     tenant_policies: MemoryTenantPolicies = field(init=False)
     runs: MemoryRunStore = field(init=False)
     run_log: MemoryRunLog = field(init=False)
+    cache: MemoryCacheStore = field(init=False)
     keys: MemoryKeyRing = field(init=False)
     app: FastAPI = field(init=False)
 
@@ -95,6 +97,7 @@ class GatewayWorld:
         self.tenant_policies = MemoryTenantPolicies()
         self.runs = MemoryRunStore(self.store, self.limits, lambda: self.memory_percent)
         self.run_log = MemoryRunLog(self.store)
+        self.cache = MemoryCacheStore(self.store, self.runs)
         self.keys = MemoryKeyRing()
         self.app = create_app(self.dependencies())
 
@@ -125,6 +128,7 @@ class GatewayWorld:
             queue=self.store,
             blobs=self.store,
             run_log=self.run_log,
+            cache=self.cache,
             feed=MemoryEventFeed(self.runs),
             keys=self.keys,
             body_limit_bytes=self.body_limit_bytes,

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dag.run.runs import RunStore, RunSummary
 from dag.run.states import RunState
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
+from dag.store.memory_cache import MemoryCacheStore
 from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
 from federation.dispatch import Claim, ClaimedStage, ClaimStatus, HeldClaim, Notification, QueuedStage, StageQueue
@@ -138,6 +139,7 @@ def link_app(
             durable=MemoryDurability(),
             queue=queue,
             blobs=blobs,
+            cache=MemoryCacheStore(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000), runs),
             run_log=run_log or MemoryRunLog(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000)),
             feed=feed,
             keys=keys,

@@ -103,6 +103,7 @@ def compile_columns(
         "params": values,
         "on_error": on_error,
         "code": {"runtime_env": runtime_env} if runtime_env else {},
+        "digests": compiler.writer.digests,
         "outputs": {name: _output(output, ids[compiler.place_of[_node_of(output)]]) for name, output in named.items()},
     }
     return GraphColumns(
@@ -180,7 +181,9 @@ class _Compiler:
         return needs
 
     def _append(self, node: Node) -> None:
-        built, place_of = self.built, self.place_of
+        built, place_of, given = self.built, self.place_of, node
+        if node.kwargs and node.settings.cache:
+            node = _by_position(node)
         if node.function is selected and node.settings.name is None:
             own, (function, kind, _) = self._output_of(node)
         elif node.function is self._last.function and node.settings is self._last.settings:
@@ -210,7 +213,7 @@ class _Compiler:
             needs = [need for need in dict.fromkeys(place_of[need] for need in node.settings.after) if need not in inputs]
             built.after += needs
             built.ordered += [place] * len(needs)
-        place_of[node] = place
+        place_of[given] = place
 
     def _change_to(self, node: Node) -> tuple[str, tuple[int, int, str]]:
         """Return the id of a node that has another function, or other options, than the node before, and what it shares with others."""
@@ -284,8 +287,14 @@ class _Compiler:
             else:
                 named = f"blob:{self.writer.function(node.function, place)}"
             function = self._functions[id(node.function)] = self.built.function_at(named)
+        if settings.cache and node.function is not selected:
+            self._note_cached(node, tuple(self.built.functions)[function], f"{pointer('/nodes', own)}/function")
         self._note_env(settings.runtime_env, own)
         return function, self.built.options_at(settings.on_the_wire()), self._base_of(node)
+
+    def _note_cached(self, node: Node, named: str, place: str) -> None:
+        if named.startswith(("blob:", "call:")):
+            self.writer.note_function(node.function, named, place)
 
     def _note_env(self, env: Mapping[str, Any], own: str) -> None:
         try:
@@ -297,6 +306,7 @@ class _Compiler:
     def _full_shape(self, node: Node, own: str) -> tuple[int, dict[int, int], list[Any]]:
         """Return the place of the node's shape, its inputs with their numbers, and its plain values."""
         place, written = pointer("/nodes", own), ShapeWriter()
+        self.writer.is_cached = bool(node.settings.cache)
         args = [
             self._part(written, value, f"{place}/args/{index}", f"argument {words} of {own}")
             for index, (words, value) in enumerate(zip(_words_of_args(node), node.args, strict=True))
@@ -313,6 +323,15 @@ class _Compiler:
             if run is not None:
                 return run
         return written.argument(self.writer.argument(value, place, words), _as_it_is)
+
+
+def _by_position(node: Node) -> Node:
+    """Return the same call with its arguments by position where they can be, so that equal calls have equal keys."""
+    signature = signature_of(node.function)
+    if signature is None:
+        return node
+    bound = signature.bind(*node.args, **node.kwargs)
+    return Node(node.function, bound.args, bound.kwargs, node.settings)
 
 
 def _as_it_is(place: int) -> int:

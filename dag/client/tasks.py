@@ -99,6 +99,8 @@ class Options:
     schedule_to_close_s: float | None = None  #: Longest time of the node, with its retries and the waits between them.
     max_calls: int | None = None  #: Ray's limit on calls of the function per worker.
     num_returns: int | None = None  #: Number of outputs, each a value of its own; None: the node has one value.
+    cache: bool | str | None = None  #: Keep the value for equal calls: True, for 30 days, or a time like "7d".
+    cache_version: str | None = None  #: Version of the function; another one is computed anew.
     gang: Mapping[str, Any] | None = None  #: `size` and `strategy` of a gang, see `gang`; the amounts are then those of each bundle.
 
     def changed(self, options: Mapping[str, Any], function: object = None) -> Options:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from dag.client.array_source import ArraySource
+from dag.client.fingerprints import digest_of, digest_of_function
 from dag.client.pickling import dumps
 from dag.client.placeholders import Param, Part
 from dag.client.programs import Archive
@@ -47,6 +48,8 @@ class FormWriter:
         self.blobs: dict[str, bytes] = {}
         self.problems: list[tuple[str, str]] = []
         self.params: list[Param] = []  #: Parameters among the arguments, with repeats.
+        self.digests: dict[str, str] = {}  #: Digests of functions and pickled arguments of cached nodes, by their names in the graph.
+        self.is_cached = False  #: Whether the present node is cached.
         self._place_of = place_of
         self._known: dict[
             int, tuple[object, str]
@@ -73,6 +76,21 @@ class FormWriter:
             )
             self.problems.append((place, f"the function {name_of(function)} cannot be named: {where}"))
         return f"call:{module}:{qualname}"
+
+    def note_function(self, function: Callable[..., Any], named: str, place: str) -> None:
+        """Note what the function of a cached node means.
+
+        Args:
+            named: The function as the graph names it.
+        """
+        if named not in self.digests:
+            self._note(named, function, place, digest_of_function)
+
+    def _note(self, named: str, value: Any, place: str, digest: Callable[[Any], str] = digest_of) -> None:
+        try:
+            self.digests[named] = digest(value)
+        except Exception as broken:  # noqa: BLE001  pickling runs the objects' own code, which may raise anything
+            self.problems.append((place, f"has no digest, so the node cannot be cached: {broken}"))
 
     def argument(self, value: Any, place: str, words: str) -> ArgumentForm:
         """Return the form of an argument, with the places of nodes for their ids; `words` describe the argument in messages.
@@ -151,6 +169,8 @@ class FormWriter:
                 data = b""
             known = self._known[id(value)] = (value, sha256_of(data))
             self._keep(known[1], data, words)
+        if self.is_cached and known[1] not in self.digests:
+            self._note(known[1], value, place)
         return known[1]
 
     def _raw(self, archive: Archive, words: str) -> str:

@@ -8,7 +8,6 @@ The run as values:
     run_events    its events, and ranges of them
     dead_letters  nodes that failed for good, kept for an operator
     array_states  arrays as users see them, from the states of their parts
-    sending       a stage as its mesh gets it
     states        states and transitions of runs, stages and nodes
     events        inputs of the run machine
     stages        the parts that go to meshes, by (mesh, level)
@@ -20,8 +19,9 @@ The steps:
     state_writer    checks, counts and records every transition; sends each input to a stage once
     run_status      questions about a run; changes nothing
     control         decides branches, cleanup, sleeps and signals
+    caching         looks cached nodes up, and gives their values to the cache
     placing         makes stages of the answers of routing
-    stage_dispatch  chooses the stages to send now
+    stage_dispatch  chooses the stages to send now, and writes them for their mesh
     reports         handles the messages of meshes
     attempts        retries a failed or lost node, or fails it
     timers          times at which a node needs a step

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dag.run.node_facts import CacheState
 from mesh.core.ids import MeshId, NodeId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
@@ -33,6 +34,23 @@ class NodesPlaced:
     placements: Mapping[NodeId, Placement] = field(default_factory=dict)
     blockages: Mapping[NodeId, Blockage] = field(default_factory=dict)
     order: tuple[NodeId, ...] = ()  #: Placed nodes in the order in which stages run them, needs first; empty: the order of the graph.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheAnswer:
+    """Answer of the cache about a node."""
+
+    state: CacheState  #: HIT, CLAIMED, IN_FLIGHT or OFF.
+    key: str = ""
+    value: StoredValue | None = None  #: For a HIT: a copy that belongs to the run.
+    detail: str = ""  #: Where the value comes from, who computes it, or why there is no key.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheAnswered:
+    """The cache has answered about nodes that could start."""
+
+    answers: Mapping[NodeId, CacheAnswer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from dag.run.attempts import Attempts
+from dag.run.caching import Caching, Lookup
 from dag.run.completion import Completion
 from dag.run.control import ControlFlow
 from dag.run.events import (
+    CacheAnswer,
+    CacheAnswered,
     CancelRequested,
     ForgetDue,
     MeshClosed,
@@ -56,6 +59,7 @@ from mesh.stages.messages import StageMessage
 RunInput = (
     StageMessage
     | NodesPlaced
+    | CacheAnswered
     | CancelRequested
     | SignalSent
     | MeshGone
@@ -109,7 +113,8 @@ class RunMachine:
         self._withdrawals = withdrawals = Withdrawals(run_status, writer, recalls, completion)
         self._timeouts = Timeouts(run_status, writer, timers, recalls, completion, withdrawals, deadline_ms=deadline_ms)
         self._control = ControlFlow(run_status, writer, completion, deliveries, timers)
-        self._placing = Placing(run_status, writer, self._control)
+        self._caching = Caching(run_status, writer, deliveries, timers, self._control, runtime_env)
+        self._placing = Placing(run_status, writer, self._control, self._caching)
         self._dispatch = StageDispatch(run_status, writer, deliveries, losses, runtime_env=runtime_env, deadline_ms=stage_deadline_ms)
         self._reports = Reports(run_status, writer, deliveries, recalls, completion, attempts, losses)
         self._allowed = _ANY_NUMBER  #: Limit of the present step.
@@ -140,6 +145,7 @@ class RunMachine:
             self._recalls.close_gaps()
             self._dispatch.send_what_can_start(self._allowed)
             self._timeouts.arm()
+            self._caching.settle()
             self._completion.finish_if_done()
         self._report_wait()
         return self._writer.change()
@@ -173,14 +179,14 @@ class RunMachine:
     def _take(self, event: RunInput) -> None:
         if isinstance(event, NodesPlaced):
             self._placing.place(event)
+        elif isinstance(event, CacheAnswered):
+            self._caching.take(event)
         elif isinstance(event, CancelRequested):
             self._completion.cancel(event.detail)
         elif isinstance(event, SignalSent):
             self._control.signal(event.name, event.value)
-        elif isinstance(event, MeshGone):
-            self._withdrawals.lose_mesh(event.mesh, event.reason)
-        elif isinstance(event, MeshClosed):
-            self._withdrawals.leave_mesh(event.mesh)
+        elif isinstance(event, MeshGone | MeshClosed):
+            self._take_mesh(event)
         elif isinstance(event, StagesMoved):
             self._withdrawals.move(event.stages)
         elif isinstance(event, StartsAllowed):
@@ -191,12 +197,19 @@ class RunMachine:
         elif not isinstance(event, TimersDue | ResumeRequested | ForgetDue):  # Every step takes the timers; the others are for ended runs.
             self._reports.take(event)
 
+    def _take_mesh(self, event: MeshGone | MeshClosed) -> None:
+        if isinstance(event, MeshGone):
+            self._withdrawals.lose_mesh(event.mesh, event.reason)
+        else:
+            self._withdrawals.leave_mesh(event.mesh)
+
     def _report_wait(self) -> None:
         """Copy the reason of the first blocked node or waiting stage to the run, for the one line per run that `runs` shows."""
         if self.record.state is not RunState.RUNNING or self._run_status.has_expired():
             return
         waiting: list[NodeRecord | StageRecord] = [*self._writer.blocked]
         waiting += self._control.waiting()
+        waiting += self._caching.waiting()
         waiting += [stage for stage in self.record.stages.values() if stage.state in NOT_BEGUN and stage.detail]
         if not any(stage.state is StageState.RUNNING for stage in self.record.stages.values()):
             waiting.sort(key=lambda one: one.reason not in PASSING)  # Stable: a reason that passes goes first.
@@ -227,6 +240,18 @@ class RunMachine:
         ancestor and a descendant of it, and the two stages would wait for each other.
         """
         return self._placing.unplaced(now_ms)
+
+    def lookups(self, *, again: bool = False) -> dict[NodeId, Lookup]:
+        """Return what to ask the cache about nodes that could start.
+
+        Args:
+            again: Also about the nodes that wait for the value of another one.
+        """
+        return self._caching.lookups(again=again)
+
+    def changes_node(self, node: NodeId, answer: CacheAnswer) -> bool:
+        """Return whether an answer of the cache about the node differs from what the record has."""
+        return self._caching.changes_node(node, answer)
 
     def overdue(self, longest_ms: int, now_ms: int) -> tuple[NodeId, ...]:
         """Return the nodes that have been ready for longer than `longest_ms` and still wait at the root or in the queue of a mesh."""

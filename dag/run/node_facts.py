@@ -95,6 +95,29 @@ class TimerKind(str, Enum):
     """End of a sleep, or of the wait for a signal."""
 
 
+class CacheState(str, Enum):
+    """Use that a node makes of the cache."""
+
+    HIT = "HIT"
+    """The node has a value of the cache."""
+    CLAIMED = "CLAIMED"
+    """The cache has no value; this node computes it, and others with its key wait for it."""
+    IN_FLIGHT = "IN_FLIGHT"
+    """Another node computes the value, and this one waits for it."""
+    KEPT = "KEPT"
+    """The node has computed its value, which the cache keeps."""
+    OFF = "OFF"
+    """The node runs without the cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheUse:
+    """How a node uses the cache."""
+
+    state: CacheState
+    key: str = ""  #: As `dag.spec.cache_keys` makes it.
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastAttempt:
     """An attempt of a node that another one followed."""
@@ -123,6 +146,7 @@ class Rare:
     progress: float | None = None
     roots: tuple[NodeId, ...] = ()
     elements: int | None = None  #: Number of elements of an array, as its first part has reported it.
+    cache: CacheUse | None = None  #: None: the node is not cached, or the cache was not asked yet.
 
 
 class Shared(Generic[V]):

@@ -22,6 +22,7 @@ from dag.run.node_facts import (
     NUMBER_OF,
     PART_ROWS,
     STATES,
+    CacheUse,
     Columns,
     KeptCheckpoint,
     PastAttempt,
@@ -369,6 +370,7 @@ class NodeRecord:
     progress: float | None = _rare("progress")  #: As the node's code reported it last, from 0 to 1.
     roots: tuple[NodeId, ...] = _rare("roots")  #: Failed nodes that caused a SKIPPED state.
     elements: int | None = _rare("elements")  #: Number of elements of an array, once its first part has ended.
+    cache: CacheUse | None = _rare("cache")  #: How it uses the cache; None: not, or not yet.
 
     def __init__(self, table: NodeTable, row: int) -> None:
         self.table = table

@@ -7,6 +7,7 @@ from itertools import count
 
 import numpy as np
 
+from dag.run.caching import Caching
 from dag.run.control import ControlFlow
 from dag.run.events import Blockage, NodesPlaced
 from dag.run.node_facts import TimerKind
@@ -21,11 +22,12 @@ from mesh.core.ids import NodeId, StageId
 
 
 class Placing:
-    def __init__(self, run_status: RunStatus, writer: StateWriter, control: ControlFlow) -> None:
+    def __init__(self, run_status: RunStatus, writer: StateWriter, control: ControlFlow, caching: Caching) -> None:
         self._run_status = run_status
         self._record = run_status.record
         self._writer = writer
         self._control = control
+        self._caching = caching
 
     def unplaced(self, now_ms: int) -> tuple[NodeId, ...]:
         """Return the nodes to route, as `dag.machine.RunMachine.unplaced` does."""
@@ -40,6 +42,7 @@ class Placing:
         found = [nodes.names[row] for row in rows[nodes.without_stage(rows)].tolist()]
         held = {nodes.names[row] for row, rare in nodes.rare.items() if rare.timers.get(TimerKind.RETRY, 0) > now_ms}.intersection(found)
         held |= self._control.held().intersection(found)
+        held |= self._caching.held().intersection(found)
         if is_stopping:
             held |= {node for node in found if not self._run_status.survives(node)}
         if not held:

@@ -116,7 +116,7 @@ class Recalls:
         self._timers.drop(node, *TimerKind)
         node.state, node.stage, node.mesh, node.incarnation, node.stored = NodeState.WAITING, None, None, 0, None
         node.retries_used = node.losses = node.kills = 0
-        node.failure, node.roots, node.exported = None, (), False
+        node.failure, node.roots, node.exported, node.cache = None, (), False, None
         node.waits_since_ms = node.started_ms = node.finished_ms = 0
         node.reason, node.detail = reason, detail
         self._writer.note("node", node=node, before=before.value, after=NodeState.WAITING.value, reason=reason, detail=detail)

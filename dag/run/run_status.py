@@ -15,7 +15,7 @@ from dag.run.runs import RunRecord, StageRecord
 from dag.run.state_writer import StateWriter
 from dag.run.states import NODE_ENDS, NodeState, RunState, StageState
 from dag.spec.control_graph import ControlGraph
-from dag.spec.plans import NodePlan, Plans
+from dag.spec.plans import NodePlan, Plans, cached_in
 from mesh.core.ids import MeshId, NodeId, StageId
 from mesh.core.reasons import PASSING, Reason
 from mesh.errors import IllegalTransition
@@ -159,6 +159,7 @@ class RunStatus:
         self.plans = plans
         self.edges = Edges(plans, record.nodes)
         self.outputs = plans.outputs if isinstance(plans, Plans) else frozenset(node for node, plan in plans.items() if plan.is_output)
+        self.cached = cached_in(plans)
         self.control = ControlGraph(plans, self.edges, self.outputs)
         self._rows: dict[StageId, tuple[tuple[NodeId, ...], Rows]] = {}
         self._writer = writer
@@ -204,9 +205,12 @@ class RunStatus:
         return node in self.outputs or any(self.record.nodes[reader].state not in NODE_ENDS for reader in readers)
 
     def leaving(self, stage: StageRecord) -> NDArray[np.bool_]:
-        """Return which values of a stage have a reader outside its mesh: the user, or a node that is or may be placed elsewhere."""
+        """Return which values of a stage have a reader outside its mesh: the user, the cache, or a node that is or may be placed
+        elsewhere."""
         nodes = self.record.nodes
         leaves = np.fromiter((node in self.outputs for node in stage.nodes), dtype=np.bool_, count=len(stage.nodes))
+        if self.cached:
+            leaves |= np.fromiter((node in self.cached for node in stage.nodes), dtype=np.bool_, count=len(stage.nodes))
         edges = self.edges.of(self.rows(stage))
         outside = edges.is_read & ~nodes.are(nodes.columns.state[edges.rows], NODE_ENDS) & ~nodes.on_mesh(edges.rows, stage.mesh)
         leaves[edges.places[outside]] = True

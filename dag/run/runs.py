@@ -87,6 +87,25 @@ class DropValue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeepCached:
+    """Give the value of a node to the cache, and end the node's claim on its key."""
+
+    key: str
+    node: NodeId
+    value: StoredValue
+    ttl_ms: int
+    took_ms: int  #: Run time that a hit saves.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseCached:
+    """End the claim of a node that has not computed its value; the next node with the key computes it."""
+
+    key: str
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetRun:
     """Remove the stages, values and intermediate files of an ended run everywhere."""
 
@@ -95,7 +114,7 @@ class ForgetRun:
     keep: tuple[str, ...] = ()  #: Hashes of the stored values that outlive the run: outputs, pickled exceptions.
 
 
-Decision = SendStage | DeliverInput | CancelStage | StopNode | DropValue | ForgetRun
+Decision = SendStage | DeliverInput | CancelStage | StopNode | DropValue | KeepCached | ReleaseCached | ForgetRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

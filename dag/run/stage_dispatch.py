@@ -7,19 +7,27 @@ these waits follow the graph, which has no circle.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from dag.run.events import StartsAllowed
 from dag.run.losses import Losses
+from dag.run.node_table import NodeRecord
 from dag.run.run_status import SENT, RunStatus
-from dag.run.runs import SendStage, StageRecord
-from dag.run.sending import spec_of
+from dag.run.runs import RunRecord, SendStage, StageRecord
 from dag.run.state_writer import Deliveries, StateWriter
 from dag.run.states import NODE_ENDS, NodeState, RunState, StageState
+from dag.spec.plans import NodePlan, Plans
+from mesh.core.ids import NodeId
 from mesh.core.reasons import Reason
-from mesh.preemption.stage_preemption import PreemptionPolicy
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.core.values import StoredValue
+from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
+from mesh.stages.spec import StageSpec, StageTasks, TaskSpec
 
 
 class StageDispatch:
@@ -123,3 +131,59 @@ class StageDispatch:
         rows = rows[nodes.columns.waits_since_ms[rows] == 0]
         nodes.columns.waits_since_ms[rows] = self._writer.now_ms
         nodes.touch(rows)
+
+
+def spec_of(
+    record: RunRecord,
+    stage: StageRecord,
+    plans: Mapping[NodeId, NodePlan],
+    runtime_env: dict[str, Any],
+    deadline_ms: int | None = None,
+    preemption: PreemptionPolicy = NEVER_PREEMPTS,
+) -> StageSpec:
+    """Return the stage as its mesh gets it. Its slot covers each single task; its priority is the highest of its tasks."""
+    slot, priority, tasks = _columns_of(record, stage, plans) if isinstance(plans, Plans) else _rows_of(record, stage, plans)
+    return StageSpec(
+        stage=stage.stage,
+        run=record.run,
+        tenant=record.tenant,
+        tasks=tasks,
+        slot=slot,
+        width=stage.width,
+        priority=priority,
+        created_ms=record.created_ms,
+        runtime_env=runtime_env,
+        preemption=preemption,
+        deadline_ms=deadline_ms,
+    )
+
+
+def _columns_of(record: RunRecord, stage: StageRecord, plans: Plans) -> tuple[ResourceSet, int, StageTasks]:
+    nodes = record.nodes
+    rows = nodes.rows(stage.nodes)
+    attempt = nodes.columns.attempt[rows]
+    attempts = {place: attempt.item(place) for place in np.flatnonzero(attempt != 1).tolist()}
+    exported = np.flatnonzero(nodes.columns.exported[rows]).tolist()
+    checkpoints: dict[int, StoredValue] = {}
+    for place, row in enumerate(rows.tolist()) if nodes.rare else ():
+        rare = nodes.rare.get(row)
+        if rare is not None and rare.checkpoint is not None:
+            checkpoints[place] = rare.checkpoint.stored
+    tasks = plans.tasks_of(stage.nodes, attempts=attempts, exported=exported, checkpoints=checkpoints)
+    return plans.slot_of(stage.nodes), plans.priority_of(stage.nodes), tasks
+
+
+def _rows_of(record: RunRecord, stage: StageRecord, plans: Mapping[NodeId, NodePlan]) -> tuple[ResourceSet, int, tuple[TaskSpec, ...]]:
+    slot = reduce(ResourceSet.join, {plans[node].task.resources for node in stage.nodes}, NOTHING)
+    inside = frozenset(stage.nodes)
+    tasks = tuple(_task_of(plans[node], record.nodes[node], inside) for node in stage.nodes)
+    return slot, max(plans[node].priority for node in stage.nodes), tasks
+
+
+def _task_of(plan: NodePlan, kept: NodeRecord, inside: frozenset[NodeId]) -> TaskSpec:
+    after = tuple(need for need in plan.task.after if need in inside)  # Nodes outside have succeeded when a stage is sent.
+    checkpoint = kept.checkpoint.stored if kept.checkpoint is not None else None
+    attempt, export = kept.attempt, kept.exported
+    if (attempt, export, checkpoint, len(after)) == (1, False, None, len(plan.task.after)):
+        return plan.task
+    return replace(plan.task, attempt=attempt, after=after, export=export, checkpoint=checkpoint)

@@ -8,5 +8,6 @@ forms        names in argument forms; parameters filled in      checks       che
 retry_options  errors that are retried, waits, time limits     run_labels   labels by which people find runs
 arrays       arrays as parts, which are nodes               array_forms  arrays in a spec: problems, elements, parts
 control      nodes of control flow, which the root does     control_graph  what control flow means for the nodes of a graph
+cache_keys   keys of cached nodes, and the nodes that have one
 strict_json  reads JSON strictly, with all problems             json_places  line and column of each part of a JSON text
 """

@@ -26,6 +26,9 @@ M = TypeVar("M", bound=BaseModel)
 _NOT_YET = frozenset({"actor", "method", "of"})
 #: Characters of the name of a function.
 CALL_CHARS_MAX = 1_000
+#: Digests of functions and arguments of cached nodes, and the characters of their names.
+DIGESTS_MAX = 100_000
+DIGEST_NAME_CHARS_MAX = CALL_CHARS_MAX + len("call:")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FUNCTION_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -224,6 +227,11 @@ class GraphHead(_Part):
         default=False, description="Accept nodes that no mesh could ever run as things are, and wait until one could."
     )
     code: CodeSpec = CodeSpec()
+    digests: dict[Annotated[str, Field(max_length=DIGEST_NAME_CHARS_MAX)], Annotated[str, AfterValidator(_sha256)]] = Field(
+        default={},
+        max_length=DIGESTS_MAX,
+        description="Digests of functions (`blob:<sha256>`, `call:<module:qualname>`) and pickled arguments (SHA-256) of cached nodes.",
+    )
     outputs: dict[str, OutputSpec]
 
     def as_json(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from dag.errors import SpecError
+from dag.spec.cache_keys import VERSION_CHARS_MAX, CacheRule, ttl_of
 from dag.spec.control import When
 from dag.spec.retry_options import ERROR_CHARS_MAX, ERRORS_MAX, MEMORY_GROWTH_MAX, SECONDS_MAX, BackoffOptions, error_name
 from mesh.core.ids import is_fit_name
@@ -112,6 +113,14 @@ def _strategy(name: Any) -> Any:
     return name
 
 
+def _cache(asked: Any) -> Any:
+    if asked is not None and not isinstance(asked, (bool, str)):
+        raise ValueError(f"must be true, false or a time like 7d (got {asked!r})")
+    if asked is not None:
+        ttl_of(asked)
+    return asked
+
+
 def _isolation(name: Any) -> Any:
     if name not in (None, "worker", "task"):
         raise ValueError(f"must be task, a Ray task of its own, or worker, not {name!r}")
@@ -205,6 +214,14 @@ class NodeOptions(BaseModel):
         default=None, description="Placement group of the node's own, for what its code starts; the amounts are those of each bundle."
     )
 
+    cache: Annotated[bool | str | None, BeforeValidator(_cache)] = Field(
+        default=None,
+        description="Keep the value for later nodes of the tenant with the same function and arguments: `true`, for 30 days, or a time "
+        "like `7d`.",
+    )
+    cache_version: _Printable | None = Field(
+        default=None, min_length=1, max_length=VERSION_CHARS_MAX, description="Version of the function: another one is computed anew."
+    )
     when: When | None = Field(
         default=None,
         description="When the node runs, by the ends of the nodes in its `after`: all succeeded (`success`, the default), one failed "
@@ -226,6 +243,11 @@ class NodeOptions(BaseModel):
         given = self.given()
         left = {name: value for name, value in defaults.given().items() if SAME_OPTION.get(name) not in given}
         return NodeOptions.model_construct(**{**left, **given})
+
+    def as_cache_rule(self) -> CacheRule | None:
+        """Return how the node's value is cached; None: it is not."""
+        ttl_ms = ttl_of(self.cache) if self.cache is not None else None
+        return None if ttl_ms is None else CacheRule(ttl_ms=ttl_ms, version=self.cache_version or "")
 
     def needs(self) -> ResourceSet:
         """Return the resources that the task holds while it runs: those of all bundles of a gang."""

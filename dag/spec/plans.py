@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dag.spec.arrays import expanded, has_arrays
+from dag.spec.cache_keys import CacheRule, may_be_cached, problem_of_caching
 from dag.spec.control import ON_SUCCESS, Control, When, control_of, is_control
 from dag.spec.forms import escaped, filled
 from dag.spec.options import NodeOptions
@@ -49,6 +50,7 @@ class NodePlan:
     priority: int = 0
     is_output: bool = False
     when: When = ON_SUCCESS  #: When it runs, by the ends of the nodes in `after`.
+    cache: CacheRule | None = None  #: How its value is cached; None: it is not.
 
 
 def blobs_named_in(plans: Mapping[NodeId, NodePlan]) -> frozenset[str]:
@@ -78,12 +80,21 @@ def timed_in(plans: Mapping[NodeId, NodePlan]) -> dict[NodeId, NodeTimeouts]:
     return {node: plan.timeouts for node, plan in plans.items() if plan.timeouts != NO_TIMEOUTS}
 
 
+def cached_in(plans: Mapping[NodeId, NodePlan]) -> Mapping[NodeId, CacheRule]:
+    """Return the nodes whose values are cached, in topological order."""
+    if isinstance(plans, Plans):
+        return plans.cached
+    return {node: plan.cache for node, plan in plans.items() if plan.cache is not None}
+
+
 class Plans(Mapping[NodeId, NodePlan]):
     """Plans of all nodes, in topological order. A plan is made when it is asked for.
 
     Attributes:
         calls: The nodes as columns, in topological order.
         outputs: The nodes whose values the user gets.
+        cached: The nodes whose values are cached.
+        digests: Digests of functions and pickled arguments of cached nodes; see `dag.spec.cache_keys`.
     """
 
     def __init__(self, spec: DagSpec) -> None:
@@ -102,6 +113,8 @@ class Plans(Mapping[NodeId, NodePlan]):
                 for shape in self.calls.shapes
             )
             self.calls = replace(self.calls, shapes=shapes)
+        self.digests: Mapping[str, str] = spec.head.digests
+        self.cached: Mapping[NodeId, CacheRule] = self._cached()
         if has_arrays(self.calls.shapes):
             self.calls, last_kinds = expanded(self.calls, len(self._kinds), self.outputs)
             self._kinds += [_last_of_array(self._kinds[number]) for number in last_kinds]
@@ -136,6 +149,18 @@ class Plans(Mapping[NodeId, NodePlan]):
             return {}
         of_node = ((node, self._kinds[self.calls.kind_of(place)].timeouts) for place, node in enumerate(self.calls.ids))
         return {node: timeouts for node, timeouts in of_node if timeouts != NO_TIMEOUTS}
+
+    def _cached(self) -> dict[NodeId, CacheRule]:
+        """Return the nodes whose values are cached. Arrays are not expanded yet."""
+        calls, rules = self.calls, {number: kind.cache for number, kind in enumerate(self._kinds) if kind.cache is not None}
+        found: dict[NodeId, CacheRule] = {}
+        for place in range(len(calls)) if rules else ():
+            rule = rules.get(calls.kind_of(place))
+            if rule is not None:
+                call = calls.call(place)
+                if may_be_cached(call.function, (*call.args, *call.kwargs.values()), is_tolerant=self._kinds[call.kind].when != ON_SUCCESS):
+                    found[calls.ids[place]] = rule
+        return found
 
     def set_memory(self, node: NodeId, memory_bytes: int) -> None:
         """Let a node ask for this much memory, as a kind of its own."""
@@ -233,6 +258,7 @@ class Plans(Mapping[NodeId, NodePlan]):
             priority=kind.priority,
             is_output=node in self.outputs,
             when=kind.when,
+            cache=self.cached.get(node),
         )
 
 
@@ -251,6 +277,7 @@ class _Kind:
     timeouts: NodeTimeouts
     priority: int
     when: When
+    cache: CacheRule | None
 
 
 def _kind_of(options: NodeOptions) -> _Kind:
@@ -277,6 +304,7 @@ def _kind_of(options: NodeOptions) -> _Kind:
         ),
         priority=options.priority or 0,
         when=options.when or ON_SUCCESS,
+        cache=options.as_cache_rule(),
     )
 
 
@@ -363,6 +391,22 @@ def empty_gangs(spec: DagSpec) -> tuple[tuple[str, str], ...]:
         if (gang := options.over(spec.defaults).as_gang()) is not None and not gang.bundle
         for name in nodes
     ]
+    return tuple(problems[:PROBLEMS_MAX])
+
+
+def uncacheable(spec: DagSpec) -> tuple[tuple[str, str], ...]:
+    """Return the nodes that ask for a cache of their own and cannot have one, as (place, problem). A default means only those that can."""
+    calls, problems = spec.calls, []
+    for options, nodes in _nodes_by_options(spec):
+        if options.cache in (None, False):
+            continue
+        for name in nodes:
+            call = calls.call(calls.place_of[NodeId(name)])
+            problem = problem_of_caching(
+                call.function, (*call.args, *call.kwargs.values()), is_tolerant=options.when not in (None, ON_SUCCESS)
+            )
+            if problem is not None:
+                problems.append((f"{pointer('/nodes', name)}/options/cache", problem))
     return tuple(problems[:PROBLEMS_MAX])
 
 

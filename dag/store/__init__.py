@@ -3,6 +3,8 @@
     redis_runs       on Redis: a script for each atomic step         lua            these scripts, a file each
     memory           in one process: for tests and simulation        rows           stored form of a run, the same in both stores
     node_rows        stored form of the state of its nodes
+    redis_cache      cached values on Redis                          memory_cache   the same in one process
+    cached_files     files of cached values
 
 The Python client:
 

@@ -63,7 +63,21 @@ def scripted_keys(keys: Keys) -> tuple[str, ...]:
     of_claims = (keys.overdue, keys.taken(""), keys.meta, keys.running(""))
     of_demands = (keys.demands(""), keys.demanding, keys.queued_slots(""), keys.demand_counts)
     of_logs = (keys.run_log(""), keys.run_log_use(""), keys.to_forget, keys.labelled(""))
-    return (*of_run, keys.inbox, keys.active_runs, keys.ended_runs, *of_stage, *kept_beside, *of_claims, *of_demands, *of_logs)
+    of_caches = (keys.cached(""), keys.cached_bytes(""), keys.cached_hits(""), keys.cached_order(""))
+    of_twins = (keys.cache_claims(""), keys.cache_waits(""), keys.cache_expiry)
+    return (
+        *of_run,
+        keys.inbox,
+        keys.active_runs,
+        keys.ended_runs,
+        *of_stage,
+        *kept_beside,
+        *of_claims,
+        *of_demands,
+        *of_logs,
+        *of_caches,
+        *of_twins,
+    )
 
 
 class RedisRunStore:

@@ -20,6 +20,8 @@ from dag.run.runs import (
     DeliverInput,
     DropValue,
     ForgetRun,
+    KeepCached,
+    ReleaseCached,
     RunChange,
     RunRecord,
     RunSummary,
@@ -49,6 +51,8 @@ class _Decided:
     stop: StopNode | None = None
     drop: DropValue | None = None
     forget: ForgetRun | None = None
+    keep: KeepCached | None = None
+    release: ReleaseCached | None = None
 
 
 _DECIDED = tuple[_Decided, ...]
@@ -286,6 +290,10 @@ def _outbox_row(decisions: Iterable[Decision | SendAgain]) -> bytes:
             rows.append(_Decided(stop=decision))
         elif isinstance(decision, DropValue):
             rows.append(_Decided(drop=decision))
+        elif isinstance(decision, KeepCached):
+            rows.append(_Decided(keep=decision))
+        elif isinstance(decision, ReleaseCached):
+            rows.append(_Decided(release=decision))
         else:
             rows.append(_Decided(forget=decision))
     return encode(tuple(rows), _DECIDED)
@@ -293,5 +301,5 @@ def _outbox_row(decisions: Iterable[Decision | SendAgain]) -> bytes:
 
 def _decisions(row: bytes) -> tuple[Decision | SendAgain, ...]:
     decided: tuple[_Decided, ...] = decode(_DECIDED, row)
-    one_of = ((one.send, one.deliver, one.cancel, one.stop, one.drop, one.forget) for one in decided)
+    one_of = ((one.send, one.deliver, one.cancel, one.stop, one.drop, one.keep, one.release, one.forget) for one in decided)
     return tuple(decision for kinds in one_of for decision in kinds if decision is not None)

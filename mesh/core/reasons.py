@@ -162,6 +162,10 @@ class Reason(str, Enum):
     """The node waits until its time has passed. It holds no worker and no quota."""
     WAITING_FOR_SIGNAL = "WAITING_FOR_SIGNAL"
     """The node waits for a signal of a user or a program. It holds no worker and no quota."""
+    CACHE_HIT = "CACHE_HIT"
+    """The node did not run: the cache had a value of the same function and arguments."""
+    CACHE_IN_FLIGHT = "CACHE_IN_FLIGHT"
+    """Another node computes the same value now; this one waits for it, and computes it itself if that node fails."""
     SIGNAL_TIMED_OUT = "SIGNAL_TIMED_OUT"
     """The signal that the node waited for did not come in time."""
     CONDITION_UNDECIDED = "CONDITION_UNDECIDED"
@@ -277,6 +281,7 @@ PASSING: frozenset[Reason] = frozenset(
         Reason.WAITING_FOR_INPUTS,
         Reason.SLEEPING,
         Reason.WAITING_FOR_SIGNAL,
+        Reason.CACHE_IN_FLIGHT,
         Reason.WAITING_IN_QUEUE,
         Reason.NODES_BUSY,
         Reason.INSTANCES_FRAGMENTED,

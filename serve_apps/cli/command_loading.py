@@ -26,6 +26,7 @@ FILES = {
     "federation": ("tenants", "meshes"),
     "draining": ("drain", "undrain"),
     "stopping": ("suspend", "resume"),
+    "cached": ("cache",),
     "dead": ("dead", "audit"),
     "checking": ("validate",),
     "versions": ("version",),

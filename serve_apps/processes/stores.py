@@ -7,6 +7,7 @@ import redis
 import structlog
 
 from dag.backlog import BACKLOG_LIMITS, BacklogLimits
+from dag.store.redis_cache import RedisCacheStore
 from dag.store.redis_runs import RedisRunStore
 from federation.blobs import BlobStore
 from federation.dispatch import StageQueue
@@ -51,6 +52,7 @@ class Stores:
     blobs: RedisBlobs
     runs: RedisRunStore
     run_log: RedisRunLog
+    cache: RedisCacheStore
     durable: RedisDurability
 
 
@@ -153,5 +155,6 @@ def open_stores(
         blobs=RedisBlobs(client, keys),
         runs=RedisRunStore(client, keys, limits),
         run_log=RedisRunLog(client, keys),
+        cache=RedisCacheStore(client, keys),
         durable=RedisDurability(client, keys),
     )

@@ -8,6 +8,7 @@ from typing import Annotated, NoReturn, cast
 
 from fastapi import Depends, Request
 
+from dag.result_cache import CacheStore
 from dag.run.runs import RunStore
 from dag.store.event_feed import EventFeed
 from federation.api_keys import KeyRing
@@ -86,6 +87,7 @@ class Dependencies:
     queue: StageQueue
     blobs: BlobStore
     run_log: RunLog
+    cache: CacheStore
     feed: EventFeed
     keys: KeyRing
     body_limit_bytes: int

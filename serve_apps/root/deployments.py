@@ -20,6 +20,8 @@ from ray import serve
 from ray.serve import RunTarget
 
 from dag.coordinator import Coordinator
+from dag.result_cache import ResultCache
+from dag.store.cached_files import CachedFiles
 from dag.store.event_feed import RedisEventFeed
 from federation.errors import StoreUnavailable
 from federation.leases import LeaseTerms
@@ -125,6 +127,7 @@ class CoordinatorLoop:
                         flap_rules=self._settings.flap_rules,
                         retrying=self._settings.retrying,
                         configured_meshes=self._settings.configured_meshes,
+                        cache=ResultCache(stores.cache, stores.blobs, CachedFiles(self._settings.storage_url), clock),
                     )
                 timer_ms = coordinator.next_timer_ms()
                 until_timer_ms = LOOK_MS if timer_ms is None else timer_ms - clock.wall_ms()
@@ -182,6 +185,7 @@ def gateway_app(settings: RootSettings) -> FastAPI:
             queue=stores.queue,
             blobs=stores.blobs,
             run_log=stores.run_log,
+            cache=stores.cache,
             feed=RedisEventFeed(feed_client, stores.keys),
             keys=RedisKeyRing(stores.client, stores.keys),
             body_limit_bytes=settings.body_limit_bytes,

@@ -42,6 +42,11 @@ class NodeView(View):
     checkpoint: CheckpointView | None = Field(description="The checkpoint from which its next attempt continues.")
     failure: FailureView | None
     roots: list[str]
+    cache: str | None = Field(
+        default=None,
+        description="`HIT`: the value is of the cache; `CLAIMED`: the node computes it for the cache; `IN_FLIGHT`: it waits for a node "
+        "that does; `KEPT`: the cache has its value; `OFF`: it runs without the cache; null: it is not cached.",
+    )
     array: ArrayView | None = Field(default=None, description="The elements of an array by state; null: the node is none.")
 
 

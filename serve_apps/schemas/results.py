@@ -22,6 +22,7 @@ class OutputView(View):
     value: Any = None
     data: str | None = Field(default=None, description="Pickled bytes in base64.")
     uri: str | None = Field(default=None, description="File that stores the value, for readers with access to it.")
+    cached: bool = Field(default=False, description="Whether the value is of the cache, and its node did not run.")
     path: list[str | int] = Field(default=[], description="Part of the node's value that the output selects; `value` is already that part.")
 
 

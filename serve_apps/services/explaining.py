@@ -10,7 +10,7 @@ from dag.dry_run import dry_run
 from dag.errors import UnknownStage
 from dag.run.node_table import NodeTable
 from dag.run.runs import RunRecord, RunSummary, StageRecord
-from dag.run.sending import spec_of
+from dag.run.stage_dispatch import spec_of
 from dag.run.states import RUN_ENDS, SHOWN_FOR_PLANNED, STAGE_ENDS, RunState, StageState
 from dag.spec.plans import plans_of
 from dag.spec.spec import digest, kept_form, load

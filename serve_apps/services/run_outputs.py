@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from dag.run.node_facts import CacheState
 from dag.run.runs import RunRecord
 from dag.spec.spec import outputs_of as outputs_in
 from mesh.core.ids import NodeId
@@ -60,6 +61,7 @@ def output_view(record: RunRecord, output: Output, small: Mapping[str, bytes]) -
         href=f"/v1/runs/{quote(record.run, safe='')}/result/{quote(output.name, safe='')}",
         inline=False,
         uri=stored.uri,
+        cached=_is_hit(record, output.node),
         path=list(output.path),
     )
     data = small.get(stored.sha256)
@@ -74,6 +76,11 @@ def output_view(record: RunRecord, output: Output, small: Mapping[str, bytes]) -
     except ValueError:
         raise CorruptValue(f"output {output.name} of run {record.run} is corrupt: it is not JSON") from None
     return view.model_copy(update={"inline": True, "value": part_of(value, output)})
+
+
+def _is_hit(record: RunRecord, node: NodeId) -> bool:
+    use = record.nodes[node].cache
+    return use is not None and use.state is CacheState.HIT
 
 
 def part_of(value: object, output: Output) -> object:

@@ -11,7 +11,7 @@ from dag.errors import SpecError
 from dag.planning import NeverPlaced, never_placed
 from dag.run.node_table import NodeTable
 from dag.run.runs import RunRecord
-from dag.spec.plans import empty_gangs, growth_of_nothing, misspelt_resources, refused_functions, refused_priorities
+from dag.spec.plans import empty_gangs, growth_of_nothing, misspelt_resources, refused_functions, refused_priorities, uncacheable
 from dag.spec.spec import DagSpec, digest, kept_form, parse, parse_columns
 from dag.spec.strict_json import pointer
 from federation.configured_meshes import ConfiguredMeshes
@@ -103,7 +103,8 @@ def check_against(
     """Check the spec against what the tenant may run and ask for, and what meshes have, including those that only the root's file names.
 
     Raises:
-        SpecError: The spec holds what the tenant may not run, too high a priority, a misspelt resource, or a gang of nothing.
+        SpecError: The spec holds what the tenant may not run, too high a priority, a misspelt resource, a gang of nothing, or a
+            cache where none can be.
         UnknownTenant: There is no such tenant.
     """
     allowed = snapshot.tree.tenant(tenant)
@@ -114,6 +115,7 @@ def check_against(
         *misspelt_resources(spec, resources),
         *empty_gangs(spec),
         *growth_of_nothing(spec),
+        *uncacheable(spec),
     )
     if problems:
         raise SpecError(problems)

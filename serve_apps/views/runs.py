@@ -48,6 +48,8 @@ PROGRESS_NAMED = 20
 ARRAYS_NAMED = 50
 #: Most blocked nodes named per reason.
 BLOCKED_NAMED = 5
+#: Reasons for which the root lets nodes wait.
+_WAITS_AT_ROOT = (Reason.SLEEPING, Reason.WAITING_FOR_SIGNAL, Reason.CACHE_IN_FLIGHT)
 #: Graphs whose nodes were listed last.
 GRAPHS_KEPT = 4
 
@@ -301,6 +303,7 @@ def _node_view(node: NodeRecord, needs: list[NodeId], control: str | None) -> No
         checkpoint=_checkpoint_view(node.checkpoint),
         failure=_failure_view(node, node.failure, {}) if node.failure is not None else None,
         roots=_shown_roots(node),
+        cache=node.cache.state.value if node.cache is not None else None,
     )
 
 
@@ -360,8 +363,8 @@ def blocked_in(record: RunRecord) -> Iterator[tuple[NodeId, Words]]:
 
 
 def waiting_in(record: RunRecord) -> Iterator[tuple[NodeId, Words]]:
-    """Yield the nodes that the root lets wait for a time or a signal, with the reasons, by id."""
-    waiting = (node for node in record.nodes.among(NodeState.WAITING) if node.reason in (Reason.SLEEPING, Reason.WAITING_FOR_SIGNAL))
+    """Yield the nodes that the root lets wait for a time, a signal or a twin's value, with the reasons, by id."""
+    waiting = (node for node in record.nodes.among(NodeState.WAITING) if node.reason in _WAITS_AT_ROOT)
     return ((node.node, Words(node.reason, node.detail)) for node in sorted(waiting, key=lambda node: node.node))
 
 

@@ -131,7 +131,7 @@ def sharers(stack: Stack, stores: Stores) -> Iterator[Client]:
 
 @pytest.fixture
 def nothing_left(stack: Stack, stores: Stores, client: Client, folder: Path) -> Iterator[None]:
-    """Check after every test: no lease, no queued or claimed stage, no intermediate file."""
+    """Check after every test: no lease, no queued or claimed stage, no file that is neither an output nor cached."""
     assert client is not None
     stack.restarts = Restarts()  # Deaths in earlier tests delay no restart in this one.
     yield
@@ -180,7 +180,8 @@ def _assert_clean(stores: Stores, folder: Path) -> None:
     assert all(view.alive for view in snapshot.meshes)
     assert stores.runs.active() == ()
     outputs = {node.stored.uri for run in stores.runs.list("acme", 1000) for node in _outputs(stores, run.run) if node.stored is not None}  # type: ignore[arg-type]
-    files = {path.as_uri() for path in (folder / "objects").rglob("*") if path.is_file()}
+    outputs |= {entry.value.uri for tenant in snapshot.tree.tenants for entry in stores.cache.entries(tenant)}
+    files = {f"file://{path}" for path in (folder / "objects").rglob("*") if path.is_file()}
     assert files <= outputs
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 import ray
-from federation_bed import LIMIT_S, REPOSITORY, TENANT, eventually
+from federation_bed import LIMIT_S, REPOSITORY, TENANT, eventually, submit
 from ray.dag import InputNode, MultiOutputNode
 
 import dag
@@ -150,3 +150,43 @@ def test_a_missing_module_is_one_clear_failure(client: Client) -> None:
     assert words.count("Traceback") <= 4  # One for each slot at most.
     assert "more nodes failed" in words
     assert len(failed.value.failures) == 1000
+
+
+def noted(folder: str, name: str, value: Any) -> Any:
+    (Path(folder) / f"{name}-{os.urandom(8).hex()}").touch()
+    return value
+
+
+def times(folder: Path) -> dict[str, int]:
+    """Return how often each node has run."""
+    names = [file.name.rpartition("-")[0] for file in folder.iterdir()]
+    return {name: names.count(name) for name in sorted(set(names))}
+
+
+def test_cached_values_serve_later_runs_on_any_mesh(client: Client, tmp_path: Path) -> None:
+    cached, folder = dag.task(noted, cache=True), str(tmp_path)
+
+    def graph(zone: dict[str, str]) -> dict[str, Any]:
+        table = cached.options(labels=zone).bind(folder, "table", {"b": {2, 1}, "a": "x" * 200_000})
+        return {"size": cached.options(labels=zone).bind(folder, "size", table["a"]), "last": dag.bind(noted, folder, "last", table)}
+
+    first = submit(client, graph(EAST), tenant=TENANT).result(timeout=LIMIT_S)
+    twins = [submit(client, graph(zone), tenant=TENANT) for zone in (WEST, EAST)]
+    assert [run.result(timeout=LIMIT_S) for run in twins] == [first, first]
+    assert times(tmp_path) == {"last": 3, "size": 1, "table": 1}
+    shown = {node["node"]: (node["cache"], node["reason"]) for node in client.ask(f"{twins[0].path}/nodes")["nodes"]}
+    assert shown == {"noted": ("HIT", "CACHE_HIT"), "noted-2": ("HIT", "CACHE_HIT"), "noted-3": (None, None)}
+    outputs = client.ask(f"{twins[0].path}/result")["outputs"]
+    assert {name: output["cached"] for name, output in outputs.items()} == {"size": True, "last": False}
+
+
+def test_twins_in_flight_run_once_and_removed_values_run_again(client: Client, tmp_path: Path) -> None:
+    cached, folder = dag.task(noted, cache="1h"), str(tmp_path)
+    runs = [submit(client, cached.bind(folder, "one", [0]), tenant=TENANT) for _ in range(8)]
+    assert [run.result(timeout=LIMIT_S) for run in runs] == [[0]] * 8
+    assert times(tmp_path) == {"one": 1}
+    (kept,) = [entry for entry in client.ask(f"/v1/cache?tenant={TENANT}")["entries"] if entry["run"] in {run.id for run in runs}]
+    assert kept["hits"] == 7
+    assert client.post("/v1/cache/drop", {"tenant": TENANT, "keys": [kept["key"]]}) == {"entries": 1}
+    assert submit(client, cached.bind(folder, "one", [0]), tenant=TENANT).result(timeout=LIMIT_S) == [0]
+    assert times(tmp_path) == {"one": 2}

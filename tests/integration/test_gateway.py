@@ -24,6 +24,7 @@ from dag.run.runs import RunChange
 from dag.run.states import NodeState, RunState
 from dag.store.client_access import Access
 from dag.store.event_feed import RedisEventFeed
+from dag.store.redis_cache import RedisCacheStore
 from dag.store.redis_runs import RedisRunStore
 from dag.store.remote import Client, Run
 from federation.leases import LeaseTerms
@@ -132,6 +133,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
                 queue=RedisStageQueue(client, keys),
                 blobs=blobs,
                 run_log=RedisRunLog(client, keys),
+                cache=RedisCacheStore(client, keys),
                 feed=WatchedFeed(waiting, keys),
                 close=waiting.aclose,
                 keys=ring,

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from dag.spec.columns import MEDIA_TYPE
 from dag.store.event_feed import RedisEventFeed
+from dag.store.redis_cache import RedisCacheStore
 from dag.store.redis_runs import RedisRunStore
 from federation.leases import LeaseTerms
 from federation.link import LINK_PATH
@@ -81,6 +82,7 @@ def root() -> Iterator[tuple[str, dict[str, str]]]:
                 queue=RedisStageQueue(client, keys),
                 blobs=RedisBlobs(client, keys),
                 run_log=RedisRunLog(client, keys),
+                cache=RedisCacheStore(client, keys),
                 feed=RedisEventFeed(waiting, keys),
                 keys=ring,
                 body_limit_bytes=100_000,

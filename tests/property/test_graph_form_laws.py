@@ -21,7 +21,7 @@ from dag.run.node_facts import KeptCheckpoint
 from dag.run.node_table import NodeTable
 from dag.run.run_status import Edges
 from dag.run.runs import RunRecord, StageRecord
-from dag.run.sending import spec_of
+from dag.run.stage_dispatch import spec_of
 from dag.spec.columns import KEYS
 from dag.spec.forms import used_params
 from dag.spec.plans import Plans, nodes_by_kind, plans_of

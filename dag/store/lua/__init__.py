@@ -5,9 +5,14 @@
     send_signal  keeps a signal for the nodes that wait for it
     drop_dead    removes dead letters                           retire          removes an ended run with all its data
 
+Of cached values, called by `dag.store.redis_cache`:
+
+    cache_look     finds a value, or claims its key             cache_keep      stores a value and ends the claim
+    cache_release  ends a claim without a value                 cache_drop      removes an expired value
+
 Parts that several verbs need:
 
     lib_keys     names for the keys                             lib_schema      refuses data of another schema
     lib_full     how a verb passes on a server that is full     lib_sections    lists of unknown length among arguments
-    lib_backlog  open runs of tenants and of their ancestors
+    lib_backlog  open runs of tenants and of their ancestors    lib_cache       removes entries, ends claims
 """

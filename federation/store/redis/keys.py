@@ -219,6 +219,35 @@ class Keys:
         """Sorted set: dead letters as `<run>:<node>`, by the time of the failure."""
         return self._key("dead")
 
+    def cached(self, tenant: str) -> str:
+        """Hash: key to an entry of the tenant's cache, as JSON."""
+        return self._key("cached", tenant)
+
+    def cached_bytes(self, tenant: str) -> str:
+        """Hash: key to the bytes of a small value of the tenant's cache."""
+        return self._key("cached-bytes", tenant)
+
+    def cached_hits(self, tenant: str) -> str:
+        """Hash: key to the number of its hits."""
+        return self._key("cached-hits", tenant)
+
+    def cached_order(self, tenant: str) -> str:
+        """Sorted set: keys of the tenant's cache by creation."""
+        return self._key("cached-order", tenant)
+
+    def cache_claims(self, tenant: str) -> str:
+        """Hash: key to `<run>|<node>` of the node that computes its value."""
+        return self._key("cache-claims", tenant)
+
+    def cache_waits(self, tenant: str) -> str:
+        """Hash: key to the runs that wait for its value, one a line."""
+        return self._key("cache-waits", tenant)
+
+    @property
+    def cache_expiry(self) -> str:
+        """Sorted set: entries of all caches as `<tenant>|<key>`, by the time when they expire."""
+        return self._key("cache-expiry")
+
     @property
     def touched(self) -> str:
         """Text: a small write for which a connection can then wait; see `durability`."""

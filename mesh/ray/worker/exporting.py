@@ -12,12 +12,14 @@ import json
 import math
 import pickle
 import uuid
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 import cloudpickle
 import fsspec
 import ray
+from fsspec.implementations.local import LocalFileSystem
 
 from mesh.core.counting import counted
 from mesh.core.ids import NodeId, RunId
@@ -160,6 +162,54 @@ def clear_folder(storage_url: str, run: RunId, keep: frozenset[str]) -> None:
         filesystem.rm_file(file)
     if not names:
         filesystem.rmdir(path)
+
+
+def copied(value: StoredValue, *, source: RunId, target: RunId, name: str, storage_url: str) -> StoredValue:
+    """Return the value of a run, its file copied into the folder of another one by the storage itself.
+
+    On local file systems both are one file under two names.
+
+    Args:
+        name: Names the copy.
+
+    Raises:
+        OSError: The file is not one of the source, is gone, has another size, or the storage refused the copy.
+    """
+    if value.uri is None or not belongs(value.uri, source, storage_url):
+        raise PermissionError(f"{value.uri} is not a file of {source} in {storage_url}")
+    folder = f"{storage_url.rstrip('/')}/{_file_name(target)}"
+    uri = f"{folder}/{_file_name(name)}-{value.sha256[:16]}"
+    try:
+        filesystem, path = fsspec.core.url_to_fs(value.uri)
+        _check_size(filesystem, path, value)
+        _, inside = fsspec.core.url_to_fs(folder)
+        _, final = fsspec.core.url_to_fs(uri)
+        filesystem.makedirs(inside, exist_ok=True)
+        part = f"{inside}/.{uuid.uuid4().hex}.part"
+        _link_or_copy(filesystem, path, part)
+        filesystem.mv(part, final)
+    except OSError:
+        raise
+    except Exception as refused:  # Object stores raise errors of their own.
+        raise OSError(f"{value.uri} cannot be copied to {uri}: {_described(refused)}") from refused
+    return replace(value, uri=uri)
+
+
+def _check_size(filesystem: Any, path: str, value: StoredValue) -> None:
+    size_bytes = filesystem.size(path)
+    if size_bytes != value.size_bytes:
+        raise OSError(f"{value.uri} has {counted(size_bytes, 'byte')} instead of {value.size_bytes}")
+
+
+def _link_or_copy(filesystem: Any, path: str, target: str) -> None:
+    if isinstance(filesystem, LocalFileSystem):
+        try:
+            filesystem.link(path, target)
+        except OSError:
+            pass  # Some file systems have no links.
+        else:
+            return
+    filesystem.cp_file(path, target)
 
 
 def remove_within(storage_url: str, run: RunId, uri: str) -> None:

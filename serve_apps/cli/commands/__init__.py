@@ -8,4 +8,5 @@ checking    `validate`                                       joining     `join`
 dead        `dead`, `audit`                                  versions    `version`
 replaying   `replay`                                         drawing     `graph`, `timeline`
 logs        `logs`                                           programs    `run`
+cached      `cache`
 """

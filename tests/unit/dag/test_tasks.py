@@ -68,7 +68,9 @@ def test_a_task_of_a_task_keeps_its_options():
     ("options", "words"),
     [
         pytest.param({"num_gpu": 1}, "did you mean 'num_gpus'", id="a misspelt option names the nearest"),
-        pytest.param({"frobnicate": 1}, "known are after, backoff, gang, isolation, label_selector", id="an unlike one lists the known"),
+        pytest.param(
+            {"frobnicate": 1}, "known are after, backoff, cache, cache_version, gang, isolation", id="an unlike one lists the known"
+        ),
         pytest.param({"after": 3}, "after takes nodes", id="after takes nodes only"),
         pytest.param({"after": [1]}, "after takes nodes", id="after takes lists of nodes only"),
         pytest.param({"name": 3}, "name must be text", id="a name is text"),

@@ -19,6 +19,7 @@ from mesh.ray.worker.exporting import (
     ValueUnwritable,
     belongs,
     clear_folder,
+    copied,
     export,
     import_value,
     remove,
@@ -221,3 +222,26 @@ def test_a_file_outside_of_the_run_is_never_deleted(tmp_path):
     assert [file.as_uri() for file in (tmp_path / "storage").rglob("*") if file.is_file()] == [others]
     assert not belongs(outside.as_uri(), "r", storage)
     assert belongs(f"{storage}/r/value", "r", storage)
+
+
+def test_a_copy_outlives_the_file_that_it_was_made_of(tmp_path):
+    storage, big = tmp_path.as_uri(), "x" * 100
+    own, _ = export(big, run="r", node="n", storage_url=storage, inline_limit_bytes=1)
+    copy = copied(own, source="r", target="cache:acme/lab", name="k", storage_url=storage)
+    remove(own.uri)
+    assert import_value(copy, None) == big
+    assert belongs(copy.uri, "cache:acme/lab", storage)
+    assert copied(copy, source="cache:acme/lab", target="r", name="n", storage_url=storage) == own
+    assert len(files(tmp_path)) == 2
+
+
+def test_only_whole_files_of_the_source_are_copied(tmp_path):
+    storage = tmp_path.as_uri()
+    own, _ = export("x" * 100, run="r", node="n", storage_url=storage, inline_limit_bytes=1)
+    with pytest.raises(OSError, match="is not a file of other"):
+        copied(own, source="other", target="t", name="k", storage_url=storage)
+    with pytest.raises(OSError, match="bytes instead of 3"):
+        copied(replace(own, size_bytes=3), source="r", target="t", name="k", storage_url=storage)
+    remove(own.uri)
+    with pytest.raises(OSError, match="No such file"):
+        copied(own, source="r", target="t", name="k", storage_url=storage)
