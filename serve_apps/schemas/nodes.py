@@ -47,6 +47,7 @@ class NodeView(View):
         description="`HIT`: the value is of the cache; `CLAIMED`: the node computes it for the cache; `IN_FLIGHT`: it waits for a node "
         "that does; `KEPT`: the cache has its value; `OFF`: it runs without the cache; null: it is not cached.",
     )
+    value_bytes: int | None = Field(default=None, description="Size of its value where that is stored; null: it is not, or not yet.")
     array: ArrayView | None = Field(default=None, description="The elements of an array by state; null: the node is none.")
 
 

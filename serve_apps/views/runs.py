@@ -304,6 +304,7 @@ def _node_view(node: NodeRecord, needs: list[NodeId], control: str | None) -> No
         failure=_failure_view(node, node.failure, {}) if node.failure is not None else None,
         roots=_shown_roots(node),
         cache=node.cache.state.value if node.cache is not None else None,
+        value_bytes=node.stored.size_bytes if node.stored is not None else None,
     )
 
 

@@ -27,6 +27,14 @@ function both(value: number, base: number, large: string, small: string): string
   return `${Math.floor(value / base)} ${large}${rest ? ` ${rest} ${small}` : ""}`;
 }
 
+/** Bytes in binary units: `812 B`, `1.2 KiB`. */
+export function bytes(value: number): string {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const power = value < 1 ? 0 : Math.min(units.length - 1, Math.floor(Math.log2(value) / 10));
+  const amount = value / 1024 ** power;
+  return `${power && amount < 10 ? amount.toFixed(1) : Math.round(amount)} ${units[power]}`;
+}
+
 /** The time of day, with the day if it is another one. */
 export function clock(ms: number, nowMs = Date.now()): string {
   const at = new Date(ms);

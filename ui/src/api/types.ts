@@ -37,9 +37,12 @@ export interface AttemptView { attempt: number; mesh: string | null; started_ms:
 export interface NodeView {
   node: string; control: string | null; needs: string[]; state: string; attempt: number; retries_used: number; losses: number;
   attempts: AttemptView[]; not_before_ms: number; stage: string | null; mesh: string | null; reason: string | null; detail: string;
-  started_ms: number; finished_ms: number; progress: number | null; failure: FailureView | null; roots: string[]; array: ArrayView | null;
+  started_ms: number; finished_ms: number; progress: number | null; failure: FailureView | null; roots: string[]; value_bytes: number | null; cache: string | null; array: ArrayView | null;
 }
 export interface NodesView { nodes: NodeView[]; next: string | null }
+
+export interface ElementView { index: number; state: string; attempt: number; type: string; message: string }
+export interface ElementsView { array: ArrayView; elements: ElementView[]; next: number | null }
 
 export interface LogEntry { seq: number; at_ms: number; mesh: string; node: string; attempt: number; stream: string; number: number; lines: string[] }
 export interface LogsView { entries: LogEntry[]; next: number; more: boolean }

@@ -34,9 +34,10 @@ export function GraphCanvas({ store, chosen, find, colour, onChoose }: Props) {
     if (!there || !drawn) return;
     const whole = { x0: 0, y0: -24, x1: there.layout.width, y1: there.layout.height };
     camera.current = fit(whole, drawn.size);
-    const first = startOf(store);
-    // A picture that would be unreadably small begins where something happens.
-    if (camera.current.k < 0.12 && first >= 0) camera.current = within(there.layout, drawn.size, there.layout.x[first]!, there.layout.y[first]!, 0.5);
+    const first = latest.current.chosen >= 0 ? latest.current.chosen : startOf(store);
+    // A picture that would be unreadably small begins where something happens; on a phone that is so sooner.
+    const least = drawn.size.width < 500 ? 0.35 : 0.12;
+    if (camera.current.k < least && first >= 0) camera.current = within(there.layout, drawn.size, there.layout.x[first]!, there.layout.y[first]!, 0.5);
     draw();
   };
   const centre = (node: number): void => {
@@ -73,7 +74,11 @@ export function GraphCanvas({ store, chosen, find, colour, onChoose }: Props) {
     const paint = (ctx: CanvasRenderingContext2D): void => {
       const now = store.scene.value;
       const there = layout.current;
-      if (!now || !there || !surface.current) return;
+      if (!now || !there || !surface.current) {
+        ctx.fillStyle = palette().bg;
+        ctx.fillRect(0, 0, canvas.current!.width, canvas.current!.height);
+        return;
+      }
       const look = { ...latest.current, hovered: hovered.current };
       paintGraph(ctx, surface.current.size, surface.current.ratio, camera.current, now, there.layout, there.bundles, palette(), look);
     };

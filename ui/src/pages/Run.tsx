@@ -1,12 +1,12 @@
 import { useEffect, useState } from "preact/hooks";
-import { call } from "../api/client.ts";
+import { call, request } from "../api/client.ts";
 import type { NodesView, NodeView } from "../api/types.ts";
 import { GraphCanvas } from "../drawing/GraphCanvas.tsx";
 import { TimelineCanvas } from "../drawing/TimelineCanvas.tsx";
 import { clock, count, counted, duration, plain } from "../format.ts";
 import { Action, Age, Badge, Choice, Empty, Failed, Glyph, Labels, Loading, Reason, Search, Standing, StateBar, Tabs } from "../parts/basics.tsx";
 import { EventTable } from "../parts/EventTable.tsx";
-import { LogText } from "../parts/LogText.tsx";
+import { LogText, saveAs } from "../parts/LogText.tsx";
 import { NodePanel } from "../parts/NodePanel.tsx";
 import { ask, format, go, route } from "../routes.ts";
 import { isOver, kindOf, NODE_STATES } from "../states.ts";
@@ -96,6 +96,7 @@ function Head({ store }: { store: RunStore }) {
         <Labels of={view.labels} />
       </p>
       <StateBar counts={counts} total={view.nodes_total} />
+      {view.state === "SUCCEEDED" && view.outputs.length > 0 && <Outputs store={store} outputs={view.outputs} />}
       {view.detail && isOver(view.state) && <p class="note wrap">{view.reason && <b title={view.reason}>{plain(view.reason)}: </b>}{view.detail}</p>}
       {waits && (
         <p class="note wrap">
@@ -106,6 +107,22 @@ function Head({ store }: { store: RunStore }) {
       )}
       {view.blocked.map((blocked) => <p key={blocked.detail} class="note wrap"><Glyph kind="blocked" /> {counted(blocked.count, "node")} fit no mesh: <Reason code={blocked.reason} detail={blocked.detail} /></p>)}
     </header>
+  );
+}
+
+/** Values of the run, to be saved: the key goes with the request, so they are no plain links. */
+function Outputs({ store, outputs }: { store: RunStore; outputs: readonly string[] }) {
+  const save = (output: string) => async (): Promise<void> => {
+    const answer = await request(`${store.path}/result/${encodeURIComponent(output)}`, { accept: "*/*" });
+    const isJson = answer.headers.get("X-Value-Encoding") === "json";
+    saveAs(await answer.blob(), `${store.id}-${output}.${isJson ? "json" : "pickle"}`);
+  };
+  return (
+    <div class="row tight">
+      <span class="muted">{outputs.length === 1 ? "Output" : "Outputs"}:</span>
+      {outputs.slice(0, 12).map((output) => <Action key={output} words={`↓ ${output}`} run={save(output)} />)}
+      {outputs.length > 12 && <span class="muted">and {count(outputs.length - 12)} more: <code>schedulemesh result {store.id}</code></span>}
+    </div>
   );
 }
 

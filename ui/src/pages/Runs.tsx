@@ -82,8 +82,8 @@ function Table({ runs, chosen, choose }: { runs: readonly RunLine[]; chosen: Rea
               <td data-label="Tenant">{run.tenant}</td>
               <td data-label="State"><Badge state={run.state} /></td>
               <td data-label="Nodes" class="nodes"><StateBar counts={run.counts} total={run.nodes_total} /><span class="small">{count(run.nodes_succeeded)}/{count(run.nodes_total)}{run.nodes_failed > 0 && <b> · {count(run.nodes_failed)} failed</b>}</span></td>
-              <td data-label="Why" class="why">{run.reason || run.detail ? <Reason code={run.reason} detail={run.detail} /> : <span class="muted">–</span>}</td>
-              <td data-label="Time" class="num">{duration(Math.max(0, (run.ended_ms || now.value) - run.created_ms))}</td>
+              <td data-label="Why" class={run.reason || run.detail ? "why" : "why none"}>{run.reason || run.detail ? <Reason code={run.reason} detail={run.detail} /> : <span class="muted">–</span>}</td>
+              <td data-label="Time" class="num wide-only">{duration(Math.max(0, (run.ended_ms || now.value) - run.created_ms))}</td>
               <td data-label="Age" class="num"><Age ms={run.created_ms} /></td>
             </tr>
           ))}

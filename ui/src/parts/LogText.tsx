@@ -1,5 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import { address, call, wordsOf } from "../api/client.ts";
+import { call, wordsOf } from "../api/client.ts";
 import type { LogEntry, LogsView } from "../api/types.ts";
 import { count, counted } from "../format.ts";
 import type { RunStore } from "../store/run.ts";
@@ -62,19 +62,14 @@ export function LogText({ store, node, attempt, isLive }: { store: RunStore; nod
       setFailed(wordsOf(broken));
     }
   };
-  const raw = async (): Promise<void> => {
-    const text = lines.map((line) => line.text).join("\n");
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([text], { type: "text/plain" }));
-    link.download = `${store.id}${node ? `-${node}` : ""}.log`;
-    link.click();
-    URL.revokeObjectURL(link.href);
+  const save = (): void => {
+    saveAs(new Blob([lines.map((line) => line.text).join("\n")], { type: "text/plain" }), `${store.id}${node ? `-${node}` : ""}.log`);
   };
   return (
     <section class="log" aria-label="Log">
       <div class="row between">
         <h3>Log {isLive && <span class="muted small">live</span>}</h3>
-        {lines.length > 0 && <button type="button" class="quiet small" onClick={() => void raw()} title={address(`${store.path}/logs`)}>Save</button>}
+        {lines.length > 0 && <button type="button" class="quiet small" onClick={save}>Save</button>}
       </div>
       {failed && <p class="refused" role="alert">{failed}</p>}
       {dropped > 0 && <p class="muted small">The first {counted(dropped, "line")} are not shown; `schedulemesh logs {store.id}` has all.</p>}
@@ -87,6 +82,15 @@ export function LogText({ store, node, attempt, isLive }: { store: RunStore; nod
       {hasMore && <button type="button" onClick={() => void more()}>More lines ({count(lines.length)} shown)</button>}
     </section>
   );
+}
+
+/** Let the browser save a file. */
+export function saveAs(content: Blob, name: string): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(content);
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(link.href);
 }
 
 function linesOf(entry: LogEntry): Line[] {

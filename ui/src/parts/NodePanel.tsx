@@ -1,7 +1,7 @@
 import { useEffect, useState } from "preact/hooks";
-import { call } from "../api/client.ts";
-import type { NodeView } from "../api/types.ts";
-import { clock, count, duration } from "../format.ts";
+import { call, wordsOf } from "../api/client.ts";
+import type { ElementsView, ElementView, NodeView } from "../api/types.ts";
+import { bytes, clock, count, duration, plain } from "../format.ts";
 import { isOver } from "../states.ts";
 import { now, usePolled } from "../store/poll.ts";
 import type { RunStore } from "../store/run.ts";
@@ -34,9 +34,9 @@ export function NodePanel({ store, node, onChoose }: { store: RunStore; node: st
       <Standing polled={polled} what="the node" />
       {found && (
         <>
-          <p class="row tight"><Badge state={found.state} />{took(found) && <span class="muted">{took(found)}</span>}{found.control && <span class="label">{found.control}</span>}</p>
+          <p class="row tight"><Badge state={found.state} />{took(found) && <span class="muted">{took(found)}</span>}{found.control && <span class="label">{found.control}</span>}{found.cache && <span class="label" title={found.cache}>cache: {plain(found.cache)}</span>}</p>
           {found.progress !== null && found.state === "RUNNING" && <p><progress max={1} value={found.progress} aria-label="Progress" /> {Math.round(found.progress * 100)} %</p>}
-          {found.array && <ArrayPart found={found} />}
+          {found.array && <ArrayPart key={node} store={store} found={found} />}
           <dl class="facts">
             {found.mesh && <><dt>Mesh</dt><dd>{found.mesh}</dd></>}
             {found.stage && <><dt>Stage</dt><dd class="mono wrap">{found.stage}</dd></>}
@@ -46,6 +46,7 @@ export function NodePanel({ store, node, onChoose }: { store: RunStore; node: st
             {found.not_before_ms > now.value && <><dt>Next attempt</dt><dd>in {duration(found.not_before_ms - now.value)}</dd></>}
             {found.retries_used + found.losses > 0 && <><dt>Retries</dt><dd>{count(found.retries_used)} after errors, {count(found.losses)} after losses</dd></>}
             {found.needs.length > 0 && <><dt>Inputs</dt><dd>{found.needs.slice(0, 20).map((need) => <button key={need} type="button" class="link mono" onClick={() => onChoose(need)}>{need}</button>)}{found.needs.length > 20 && <span class="muted"> and {count(found.needs.length - 20)} more</span>}</dd></>}
+            {found.value_bytes !== null && <><dt>Value</dt><dd>{bytes(found.value_bytes)}, stored</dd></>}
             {found.roots.length > 0 && <><dt>Because of</dt><dd>{found.roots.slice(0, 10).map((root) => <button key={root} type="button" class="link mono" onClick={() => onChoose(root)}>{root}</button>)}</dd></>}
           </dl>
           <Attempts key={node} store={store} found={found} isLive={!isEnded} />
@@ -55,13 +56,46 @@ export function NodePanel({ store, node, onChoose }: { store: RunStore; node: st
   );
 }
 
-function ArrayPart({ found }: { found: NodeView }) {
+function ArrayPart({ store, found }: { store: RunStore; found: NodeView }) {
   const array = found.array!;
   return (
     <div>
       <StateBar counts={array.counts} total={array.elements ?? 0} />
       <p class="small">{count(array.counts["SUCCEEDED"] ?? 0)} of {array.elements === null ? "a number not known yet" : count(array.elements)} elements, in {count(array.parts)} parts</p>
       {array.failed && <p class="small">Failed: <span class="mono">{array.failed}</span></p>}
+      <Elements store={store} node={found.node} counts={array.counts} />
+    </div>
+  );
+}
+
+/** Elements of an array in one state, page by page; failed ones first. */
+function Elements({ store, node, counts }: { store: RunStore; node: string; counts: Record<string, number> }) {
+  const [state, setState] = useState(counts["FAILED"] ? "FAILED" : "");
+  const [found, setFound] = useState<ElementView[]>([]);
+  const [next, setNext] = useState<number | null>(null);
+  const [failed, setFailed] = useState("");
+  const load = async (after: number, before: readonly ElementView[]): Promise<void> => {
+    try {
+      const page = await call<ElementsView>(`${store.path}/nodes/${encodeURIComponent(node)}/elements`, { query: { state, after: after < 0 ? null : after, limit: 50 } });
+      setFound([...before, ...page.elements]);
+      setNext(page.next);
+      setFailed("");
+    } catch (broken) {
+      setFailed(wordsOf(broken));
+    }
+  };
+  useEffect(() => void (state && load(-1, [])), [state, counts[state]]);
+  const options = [["", "Elements…"] as const, ...Object.entries(counts).map(([name, number]) => [name, `${name.toLowerCase()} (${count(number)})`] as const)];
+  return (
+    <div class="stack">
+      <Choice label="Elements by state" value={state} options={options} onChange={(value) => { setState(value); setFound([]); setNext(null); }} />
+      {failed && <p class="refused" role="alert">{failed}</p>}
+      {state && found.length > 0 && (
+        <ul class="lines-of">
+          {found.map((one) => <li key={one.index}><b class="mono">{one.index}</b> {one.attempt > 1 && <span class="muted">×{one.attempt} </span>}{one.type && <span class="strong">{one.type}: </span>}<span class="wrap">{one.message}</span></li>)}
+        </ul>
+      )}
+      {next !== null && state && <button type="button" onClick={() => void load(next, found)}>More elements ({count(found.length)} of {count(counts[state] ?? 0)} shown)</button>}
     </div>
   );
 }

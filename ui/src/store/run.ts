@@ -8,6 +8,9 @@ import { isOver } from "../states.ts";
 import { announce } from "./poll.ts";
 
 const POLL_MS = 2_000;
+/** Arrays that the summary of a run has, and the shortest interval in which the others are fetched. */
+const ARRAYS_IN_SUMMARY = 50;
+const ARRAYS_MS = 5_000;
 /** Events that the list of events keeps; older ones are fetched again by pages. */
 export const EVENTS_KEPT = 2_000;
 
@@ -31,6 +34,7 @@ export class RunStore {
   private frame = 0;
   private pending: EventView[] = [];
   private relayout = 0;
+  private arraysMs = 0;
 
   constructor(id: string) {
     this.id = id;
@@ -69,6 +73,7 @@ export class RunStore {
       this.error.value = "";
       if (this.scene.value && view.arrays.length) {
         this.scene.value.takeArrays(view.arrays);
+        await this.refreshArrays(this.scene.value);
         this.version.value++;
       }
       const waits = !isOver(view.state) && view.state !== "RUNNING" && view.state !== "PENDING";
@@ -86,6 +91,15 @@ export class RunStore {
     if (!this.stop.signal.aborted && !document.hidden && !(view && isOver(view.state) && !this.error.value)) {
       this.timer = window.setTimeout(() => void this.refresh(), POLL_MS);
     }
+  }
+
+  /** The summary has the first arrays only; of the others the graph has the elements. */
+  private async refreshArrays(scene: Scene): Promise<void> {
+    const isLate = scene.isOver || Date.now() - this.arraysMs >= ARRAYS_MS;
+    if (scene.arrays.size <= ARRAYS_IN_SUMMARY || !scene.hasArrayChanges || !isLate) return;
+    this.arraysMs = Date.now();
+    scene.hasArrayChanges = false;
+    scene.takeArrays((await call<GraphView>(`${this.path}/graph`, { signal: this.stop.signal })).arrays);
   }
 
   /** Fetch the graph, then follow the events after it. */
@@ -106,6 +120,7 @@ export class RunStore {
     this.version.value++;
     const after = Math.max(0, scene.seq - EVENTS_KEPT);
     this.earlier.value = after;
+    this.events.value = [];
     try {
       await follow({
         path: `${this.path}/events`,
