@@ -26,6 +26,7 @@ from mesh.core.clock import SystemClock
 from mesh.core.ids import TenantPath
 from mesh.ray.cluster.own_cluster import OwnCluster
 from serve_apps.processes.stores import Stores
+from serve_apps.requests.access import EVERYBODY
 from serve_apps.requests.auth import issue
 from serve_apps.standalone.restarts import Restarts
 from serve_apps.standalone.stack import Stack
@@ -149,6 +150,14 @@ def http_client(http_federation: HttpFederation) -> Iterator[Client]:
     """Client of the owner of the federation over two clusters."""
     stack = http_federation.stack
     with Client(Access(address=stack.address, api_key=stack.api_key, tenant="acme")) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def http_operator(http_federation: HttpFederation, http_stores: Stores) -> Iterator[Client]:
+    """Client of an operator of the federation over two clusters."""
+    key = issue(RedisKeyRing(http_stores.client, http_stores.keys), EVERYBODY, SystemClock().wall_ms())
+    with Client(Access(address=http_federation.stack.address, api_key=key, tenant="acme")) as client:
         yield client
 
 

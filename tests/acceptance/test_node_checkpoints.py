@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import time
 from pathlib import Path
 
 import pytest
-from federation_bed import LIMIT_S, eventually, submit, wait_for
+from federation_bed import LIMIT_S, eventually, submit
 from http_federation import HttpFederation
 
 import dag
 from dag.store.remote import Client, Run
 from mesh.core.reasons import Reason
-from serve_apps.schemas.meshes import MeshesView
 from serve_apps.schemas.nodes import NodesView
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("nothing_left_over_http")]
@@ -62,54 +62,45 @@ def hold(folder: str, name: str) -> str:
     return name
 
 
-def counting_on_lab(client: Client, folder: Path, size: int = 0) -> Run:
+def counting_on_lab(operator: Client, client: Client, folder: Path, size: int = 0) -> Run:
     """Return a run whose node has counted the first half on `lab`, and may go on there or on `west`."""
-    filler = submit(client, dag.task(hold, labels={"zone": "west"}, num_cpus=2).bind(str(folder), "filler"))
-    eventually(lambda: _assert_exists(folder / "filler"))
-    eventually(lambda: _assert_full(client, "west"))  # Routing knows it from a heartbeat.
+    operator.post("/v1/meshes/west/drain", {"reason": "the run is to begin elsewhere"})
     run = submit(client, dag.task(count, labels=EITHER).bind(str(folder), size))
     half_done(client, run)
-    (folder / "filler.go").touch()
-    assert filler.result(LIMIT_S) == "filler"
-    assert wait_for(run, lambda event: event.after == "ASSIGNED").mesh == "lab"
+    operator.post("/v1/meshes/west/undrain", {})
     return run
 
 
-def meshes_of(run: Run) -> list[str]:
-    """Return the mesh of each attempt of the node of an ended run."""
-    return [str(event.mesh) for event in run.events() if event.kind == "node" and event.after == "ASSIGNED"]
-
-
-def _assert_full(client: Client, mesh: str) -> None:
-    (pool,) = (pool for view in MeshesView.model_validate(client.ask("/v1/meshes")).meshes if view.mesh == mesh for pool in view.pools)
-    assert pool.used == pool.capacity
+def places_of(run: Run) -> list[str]:
+    """Return the meshes of the node of an ended run, in order. It may have waited on one for a while before another one took it."""
+    meshes = [str(event.mesh) for event in run.events() if event.kind == "node" and event.after == "ASSIGNED"]
+    return [mesh for mesh, _ in itertools.groupby(meshes)]
 
 
 def _assert_exists(path: Path) -> None:
     assert path.exists()
 
 
-def _assert_began(folder: Path, client: Client, run: Run, attempt: int) -> None:
-    """Say what became of the node where the attempt did not begin."""
-    began = (folder / f"pid-{attempt}").exists()
-    assert began, client.ask(f"{run.path}/nodes")
+def _assert_began_again(folder: Path, client: Client, run: Run) -> None:
+    """Say what became of the node where no later attempt began."""
+    assert {path.name for path in folder.glob("pid-*")} > {"pid-1"}, client.ask(f"{run.path}/nodes")
 
 
 @pytest.mark.parametrize("size", [0, 50_000], ids=["in the control store", "in a file"])
-def test_s41_a_preempted_node_goes_on_on_another_cluster(http_client: Client, tmp_path: Path, size: int) -> None:
-    run = counting_on_lab(http_client, tmp_path, size)
+def test_s41_a_preempted_node_goes_on_on_another_cluster(http_operator: Client, http_client: Client, tmp_path: Path, size: int) -> None:
+    run = counting_on_lab(http_operator, http_client, tmp_path, size)
     urgent = submit(http_client, dag.task(hold, labels={"zone": "lab"}, num_cpus=2, priority=9).bind(str(tmp_path), "urgent"))
     eventually(lambda: _assert_exists(tmp_path / "urgent"))
-    eventually(lambda: _assert_began(tmp_path, http_client, run, attempt=2))
+    eventually(lambda: _assert_began_again(tmp_path, http_client, run))
     for name in ("go", "urgent.go"):
         (tmp_path / name).touch()
     began, clusters = run.result(LIMIT_S)
     assert urgent.result(LIMIT_S) == "urgent"
     assert began == HALF
     assert len(clusters) == len(set(clusters)) == 2
-    assert meshes_of(run) == ["lab", "west"]
+    assert places_of(run) == ["lab", "west"]
     reasons = [event.reason for event in run.events() if event.kind == "stage" and event.after == "STOPPED"]
-    assert reasons == [Reason.PREEMPTED_WITHIN_TENANT]
+    assert reasons[0] == Reason.PREEMPTED_WITHIN_TENANT
 
 
 def test_s41_a_node_goes_on_after_its_mesh_and_worker_died(http_federation: HttpFederation, http_client: Client, tmp_path: Path) -> None:
@@ -126,12 +117,14 @@ def test_s41_a_node_goes_on_after_its_mesh_and_worker_died(http_federation: Http
 
 
 # The last one: the cluster stays dead.
-def test_s41_a_node_of_a_killed_cluster_goes_on(http_federation: HttpFederation, http_client: Client, tmp_path: Path) -> None:
-    run = counting_on_lab(http_client, tmp_path)
+def test_s41_a_node_of_a_killed_cluster_goes_on(
+    http_federation: HttpFederation, http_operator: Client, http_client: Client, tmp_path: Path
+) -> None:
+    run = counting_on_lab(http_operator, http_client, tmp_path)
     http_federation.lab.cluster.kill()
     (tmp_path / "go").touch()
     began, clusters = run.result(LIMIT_S)
     http_federation.lab.kill()
     assert began == HALF
     assert len(set(clusters)) == 2
-    assert meshes_of(run) == ["lab", "west"]
+    assert places_of(run) == ["lab", "west"]
