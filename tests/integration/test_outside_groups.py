@@ -7,6 +7,7 @@ import queue
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from single_ends import single
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
+from mesh.core.shapes import Gang
 from mesh.errors import OutsideGroup
 from mesh.ray.stage_runner.host import RayStageHost
 from mesh.ray.user_code import ray_tables
@@ -77,6 +79,25 @@ class Mesh:
         self._nodes[stage] = tuple(task.node for task in tasks)
         self.host.start(spec, len(tasks), 7, {digests[name]: code for name, code in codes.items()}, {})
         return stage
+
+    def start_gang(self, name: str, function: Callable[[str], Any], gang: Gang) -> StageId:
+        """Start a stage with one gang."""
+        code = cloudpickle.dumps(function, protocol=5)
+        sha256 = hashlib.sha256(code).hexdigest()
+        task = TaskSpec(
+            node=NodeId(name), attempt=1, function=f"blob:{sha256}", args=(str(self.folder / name),), resources=gang.slot, gang=gang
+        )
+        stage = StageId(f"{name}.1")
+        spec = StageSpec(stage=stage, run=RunId(name), tenant=TenantPath("acme"), tasks=(task,), slot=gang.slot, width=1)
+        self._nodes[stage] = (task.node,)
+        self.host.start(spec, 1, 7, {sha256: code}, {})
+        return stage
+
+    def failure_of(self, stage: StageId) -> str:
+        """Wait for the end of the stage; return why its node failed, or nothing."""
+        self.until(StageEnded, stage)
+        failed = [each.failure for each in self.messages if isinstance(each, NodeFailed) and each.stage == stage]
+        return "".join(f"{failure.reason.value}: {failure.message}\n{failure.traceback}" for failure in failed)
 
     def until(self, kind: type[StageMessage], stage: StageId, node: str = "") -> Any:
         """Return the first such message; a heartbeat begins whenever none comes."""
@@ -201,3 +222,72 @@ def test_work_outside_is_found_and_its_node_fails(mesh: Mesh) -> None:
     (mesh.folder / "stays").touch()
     assert mesh.until(NodeSucceeded, inside)
     mesh.until(StageEnded, inside)
+
+
+# -- Ray's own libraries in gangs --------------------------------------------------------------------------------------
+
+
+def note_group(path: str) -> None:
+    """Leave the present placement group in a file beside the path."""
+    group = ray.util.get_current_placement_group()
+    Path(f"{path} in {group.id.hex() if group is not None else 'no group'}").touch()
+
+
+def use_train(path: str, workers: int = 2) -> None:
+    """Train with two workers."""
+    from ray import train
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+    def loop() -> None:
+        note_group(path)
+        train.report({"loss": 0.5})
+
+    note_group(path)
+    scaling = train.ScalingConfig(num_workers=workers, resources_per_worker={"CPU": CPUS})
+    DataParallelTrainer(loop, scaling_config=scaling, run_config=train.RunConfig(name="run", storage_path=f"{path} storage")).fit()
+
+
+def use_data(path: str) -> None:
+    """Map and shuffle a data set."""
+    import ray.data
+
+    def note(batch: dict[str, Any]) -> dict[str, Any]:
+        note_group(path)
+        return batch
+
+    note_group(path)
+    rows = ray.data.range(100, override_num_blocks=4).map_batches(note).random_shuffle().take_all()
+    assert sorted(row["id"] for row in rows) == list(range(100))
+
+
+SMALL, WHOLE = Gang(size=4, bundle=SLOT), Gang(size=2, bundle=ResourceSet.of({"cpu": 1}))
+
+
+needs_libraries = pytest.mark.skipif(
+    any(find_spec(name) is None for name in ("pandas", "pyarrow", "tensorboardX")), reason="needs ray[train], of the extra `examples`"
+)
+
+
+@needs_libraries
+@pytest.mark.parametrize(("function", "gang"), [(use_train, SMALL), (use_data, WHOLE)], ids=["train", "data"])
+def test_a_library_of_ray_works_within_the_gang(mesh: Mesh, function: Callable[[str], Any], gang: Gang) -> None:
+    before = {actor.id for actor in ray_tables.actors()}
+    stage = mesh.start_gang(function.__name__, function, gang)
+    if failure := mesh.failure_of(stage):
+        pytest.fail(failure)
+    places = [file.name for file in mesh.folder.iterdir() if " in " in file.name]
+    assert len(places) == 1, "some work left the gang"
+    assert "no group" not in places[0]
+    eventually(
+        lambda: [actor.class_name for actor in ray_tables.actors() if actor.id not in before and not actor.name.startswith("mesh/")] == []
+    )
+
+
+def use_too_much(path: str) -> None:
+    use_train(path, workers=9)
+
+
+@needs_libraries
+def test_a_library_cannot_ask_for_more_than_its_gang(mesh: Mesh) -> None:
+    failure = mesh.failure_of(mesh.start_gang("much", use_too_much, SMALL))
+    assert "placement group with bundles 9 of 0.2 CPU does not fit into the gang, which has 4 of 0.2 CPU" in failure

@@ -3,7 +3,8 @@
 Ray has no groups within groups. A new group would take room beside the gang's, for which no lease pays, and is refused (ADR 0047). So
 in each process of a gang, `placement_group()` returns a part of the gang's own group: a `GangPart`, whose bundles are bundles of the
 gang's. It is ready when the gang has room for all of it, and is given back by `remove_placement_group`, or by the end of the actor that
-made it. An actor of the gang, `GangRoom`, keeps the ledger. Work that asks for SPREAD, as that of Ray Data does, spreads within the gang.
+made it. An actor of the gang, `GangRoom`, keeps the ledger. Work that asks for SPREAD or DEFAULT, as that of Ray Data does, is placed
+within the gang. Detached actors with DEFAULT, which Ray Train has on the head node, hold nothing, and stay where they are.
 
 `install` runs in every worker process of a gang, also below the node: Ray calls it as the setup hook of workers that the node's runtime
 environment names, which its tasks and actors inherit. Ray has no public function for any of this, as for `ownership`.
@@ -12,6 +13,7 @@ environment names, which its tasks and actors inherit. Ray has no public functio
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -132,6 +134,21 @@ class GangRoom:
                 await self.release(part)
 
 
+class _Known:
+    group: PlacementGroup | None = None  #: That of the main thread, as it was last seen.
+
+
+def note_group() -> PlacementGroup | None:
+    """Return the present placement group; of another thread than the main one, that of the process.
+
+    Ray knows the group of a task in its own thread only, and Ray Data works in threads.
+    """
+    found = ray.util.get_current_placement_group()
+    if threading.current_thread() is threading.main_thread():
+        _Known.group = found
+    return found or _Known.group
+
+
 def _room_of(group: PlacementGroup) -> Any:
     """Return the handle of the gang's room; the first process that asks makes it."""
     options = {
@@ -167,8 +184,10 @@ def _inside(create: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(create)
     def create_inside(*args: Any, **options: Any) -> Any:
         strategy = options.get("scheduling_strategy")
-        if strategy == "SPREAD" and ray.util.get_current_placement_group() is not None:
-            options["scheduling_strategy"] = None  # The gang's group, which Ray captures.
+        is_free = strategy in (None, "SPREAD") or (strategy == "DEFAULT" and options.get("lifetime") != "detached")
+        if is_free and options.get("placement_group", "default") == "default":
+            group = note_group()
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, -1, True) if group is not None else strategy
         elif isinstance(strategy, PlacementGroupSchedulingStrategy) and isinstance(strategy.placement_group, GangPart):
             group, index = strategy.placement_group.in_gang(strategy.placement_group_bundle_index)
             captures = strategy.placement_group_capture_child_tasks
@@ -184,7 +203,7 @@ def _inside(create: Callable[..., Any]) -> Callable[..., Any]:
 def _part_of_gang(create: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(create)
     def make_part(bundles: list[dict[str, float]], strategy: str | None = None, *args: Any, **options: Any) -> Any:
-        group = ray.util.get_current_placement_group()
+        group = note_group()
         if group is None or not isinstance(bundles, list) or not bundles:
             return create(bundles, strategy, *args, **options)  # Ray says what is wrong.
         wanted = [{name: float(amount) for name, amount in bundle.items()} for bundle in bundles]
@@ -195,6 +214,7 @@ def _part_of_gang(create: Callable[..., Any]) -> Callable[..., Any]:
         ray.get(room.ask.remote(part, wanted, strategy or "PACK", maker))
         return GangPart(group.id, room, part, bundles)
 
+    make_part.is_in_gang = True  # type: ignore[attr-defined]  # for `ownership`, which refuses groups elsewhere
     return make_part
 
 

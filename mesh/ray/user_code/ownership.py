@@ -265,6 +265,8 @@ def _see_creation() -> None:
     function: Any = RemoteFunction
     function._remote = _noted(function._remote, ResourceKind.STAGE, None)  # noqa: SLF001
     wrapper: Any = ray.util.placement_group
+    if hasattr(wrapper.__wrapped__, "is_in_gang"):
+        return  # A new group is a part of the gang's own: see `gang_room`.
     cell = next(cell for cell in wrapper.__closure__ if cell.cell_contents is wrapper.__wrapped__)
     cell.cell_contents = _noted(_make_group(wrapper.__wrapped__), ResourceKind.GROUP, lambda group: group.id.hex())
 

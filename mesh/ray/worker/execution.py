@@ -36,6 +36,7 @@ from mesh.errors import OutsideGroup
 from mesh.ray.connection import keep_connected
 from mesh.ray.programs.program import run_program
 from mesh.ray.user_code.bounded_pickle import pickled_if_small
+from mesh.ray.user_code.gang_room import note_group
 from mesh.ray.user_code.interrupts import listen_for_cancel
 from mesh.ray.user_code.node_output import OutputCapture
 from mesh.ray.user_code.ownership import attribute_to
@@ -170,21 +171,37 @@ def task_of(key: str, code: bytes | None, *, name: str, runner: Any, mesh: MeshI
     """
 
     def run_node(call: bytes, *values: Any) -> tuple[Any, TaskReport]:
-        register(mesh)
-        keep_connected()
-        heed_cancel()
-        task_call: TaskCall = pickle.loads(call)  # noqa: S301 - written by the runner
-        attribute_to(mesh, task_call.stage, task_call.node)
-        output = capture_for(mesh)
-        try:
-            with output.of(lambda lines: runner.output.remote(lines).future(), task_call.stage, task_call.node, task_call.attempt):
-                return _run(runner, key, code, task_call, values)
-        finally:
-            output.flush()
+        return run_attributed(runner, mesh, lambda: _cached(key, code), pickle.loads(call), values, is_program=key.startswith(PROGRAM))  # noqa: S301 - written by the runner
 
     # Ray's own views show the function's name as the name of the task.
     run_node.__name__ = run_node.__qualname__ = name
     return run_node
+
+
+def run_attributed(
+    runner: Any, mesh: MeshId, load: Callable[[], Callable[..., Any]], call: TaskCall, values: Sequence[Any], *, is_program: bool = False
+) -> tuple[Any, TaskReport]:
+    """Run the task in this process, with its output, and attribute to its node what it creates in Ray.
+
+    Args:
+        runner: Handle of the runner.
+        load: Returns the function; its errors count as the task's.
+        values: As `call.values` names them.
+
+    Raises:
+        TaskCodeFailed: The task failed.
+    """
+    register(mesh)
+    keep_connected()
+    heed_cancel()
+    attribute_to(mesh, call.stage, call.node)
+    note_group()
+    output = capture_for(mesh)
+    try:
+        with output.of(lambda lines: runner.output.remote(lines).future(), call.stage, call.node, call.attempt):
+            return _run(runner, load, call, values, is_program=is_program)
+    finally:
+        output.flush()
 
 
 @cache
@@ -225,7 +242,9 @@ def bring_in(stored: StoredValue) -> tuple[Any, TaskReport]:
     return value, TaskReport(started_ms, _now_ms(), worker_name())
 
 
-def _run(runner: Any, key: str, code: bytes | None, call: TaskCall, values: tuple[Any, ...]) -> tuple[Any, TaskReport]:
+def _run(
+    runner: Any, load: Callable[[], Callable[..., Any]], call: TaskCall, values: Sequence[Any], *, is_program: bool
+) -> tuple[Any, TaskReport]:
     present = PresentTask(
         runner,
         run=call.run,
@@ -239,7 +258,8 @@ def _run(runner: Any, key: str, code: bytes | None, call: TaskCall, values: tupl
     _pulse.begin(present)
     make_current(present.context)
     try:
-        done = guarded(call.node, started_ms, lambda: _finish(key, code, call, dict(zip(call.values, values, strict=False)), present))
+        named = dict(zip(call.values, values, strict=False))
+        done = guarded(call.node, started_ms, lambda: _finish(load(), call, named, present, is_program=is_program))
         has_succeeded = not isinstance(done, TaskFault)
     finally:
         _pulse.present = None
@@ -253,8 +273,8 @@ def _run(runner: Any, key: str, code: bytes | None, call: TaskCall, values: tupl
     return value, TaskReport(started_ms, _now_ms(), worker_name(), stored, data, kept, elements_of(value))
 
 
-def _finish(key: str, code: bytes | None, call: TaskCall, named: Mapping[str, Any], present: PresentTask) -> Finish:
-    value = call_function(key, code, call, named)
+def _finish(function: Callable[..., Any], call: TaskCall, named: Mapping[str, Any], present: PresentTask, *, is_program: bool) -> Finish:
+    value = _called(function, call, named, is_program=is_program)
     present.check_goes_on()
     return result_of(value, call)
 
@@ -343,10 +363,18 @@ def call_function(key: str, code: bytes | None, call: TaskCall, named: Mapping[s
     Raises:
         BaseException: The function did.
     """
+    return _called(_cached(key, code), call, named, is_program=key.startswith(PROGRAM))
+
+
+def _cached(key: str, code: bytes | None) -> Callable[..., Any]:
     function = _functions.get(key)
     if function is None:
-        function = _functions[key] = _load(key, code)
-    args, kwargs = _arguments(call, named, is_program=key.startswith(PROGRAM)) if call.args or call.kwargs else ((), {})
+        function = _functions[key] = as_plain(loaded(key, code))
+    return function
+
+
+def _called(function: Callable[..., Any], call: TaskCall, named: Mapping[str, Any], *, is_program: bool) -> Any:
+    args, kwargs = _arguments(call, named, is_program=is_program) if call.args or call.kwargs else ((), {})
     for argument in (*args, *kwargs.values()):
         if type(argument) is ArrayArgument:
             return _call_array(function, args, kwargs, argument, call)
@@ -391,7 +419,12 @@ def _arguments(call: TaskCall, named: Mapping[str, Any], *, is_program: bool) ->
     return args, {name: resolve(form, value_of=value_of, blob_of=blob_of) for name, form in call.kwargs.items()}
 
 
-def _load(key: str, code: bytes | None) -> Callable[..., Any]:
+def loaded(key: str, code: bytes | None) -> Callable[..., Any]:
+    """Return the tenant's plain function or class.
+
+    Raises:
+        Exception: It cannot be loaded here; the task fails with CODE_UNAVAILABLE.
+    """
     function: Any
     try:
         if key.startswith("blob:"):
@@ -406,7 +439,7 @@ def _load(key: str, code: bytes | None) -> Callable[..., Any]:
     except (Exception, SystemExit) as missing:
         raise _FunctionUnavailable(_words_of_missing(key, missing)) from missing
     plain: Callable[..., Any] = getattr(function, "_function", function)  # A `@ray.remote` function keeps the plain one there.
-    return as_plain(plain)
+    return plain
 
 
 def _words_of_missing(key: str, missing: BaseException) -> str:
