@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 #: Files that share a resource, and its fixture: one process runs them one after another, in the order of this table.
 SHARED = {
+    "tests/acceptance/test_workflow_replay.py": "federation",  # First: run times of other tests change what goes where.
     "tests/acceptance/test_two_clusters.py": "federation",
     "tests/acceptance/test_reparenting.py": "federation",
-    "tests/acceptance/test_workflow_replay.py": "federation",
     "tests/acceptance/test_reclaim.py": "federation",
     "tests/acceptance/test_array_nodes.py": "federation",
     "tests/acceptance/test_control_flow.py": "federation",
