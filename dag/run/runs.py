@@ -6,10 +6,10 @@ of two coordinators one succeeds and the other loads the run again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from dag.run.dead_letters import DeadLetter, DeadLetters
 from dag.run.events import SignalSent
@@ -185,6 +185,19 @@ class RunSummary:
     counts: dict[str, int]  #: Number of nodes per state.
     user: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    meshes: tuple[MeshId, ...] = ()  #: Meshes that have had a stage of the run, by name.
+
+    @property
+    def place(self) -> RunPlace:
+        """Where the run is in lists of runs."""
+        return RunPlace(self.created_ms, self.run)
+
+
+class RunPlace(NamedTuple):
+    """Place of a run in lists of runs, which have the greatest place first."""
+
+    created_ms: int
+    run: str  #: Empty: before every run of that millisecond.
 
 
 class RunStore(DeadLetters, Protocol):
@@ -224,8 +237,19 @@ class RunStore(DeadLetters, Protocol):
     def summary(self, run: RunId) -> RunSummary | None:
         """Return a summary of the run."""
 
-    def list(self, tenant: TenantPath, limit: int = 50, labels: Mapping[str, str] = NO_LABELS) -> tuple[RunSummary, ...]:
-        """Return runs of the tenant and of its descendants that have all these labels, newest first."""
+    def summaries(self, runs: Sequence[RunId]) -> tuple[RunSummary | None, ...]:
+        """Return a summary of each run; None: there is no such run."""
+
+    def list(
+        self, tenant: TenantPath, limit: int = 50, labels: Mapping[str, str] = NO_LABELS, *, below: RunPlace | None = None
+    ) -> tuple[RunSummary, ...]:
+        """Return runs of the tenant and of its descendants that have all these labels, newest first.
+
+        Fewer than `limit` runs are the end of the list.
+
+        Args:
+            below: Only runs with a smaller place: those that follow in the list.
+        """
 
     def active(self) -> tuple[RunId, ...]:
         """Return the runs that have not ended or are not settled."""

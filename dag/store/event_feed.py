@@ -1,6 +1,7 @@
-"""Feed of a run's events as they come; the gateway streams them to browsers, terminals and clients."""
+"""Feeds of a run's events, and of changes of all runs, as they come; the gateway streams them to browsers, terminals and clients."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ParamSpec, Protocol, TypeVar, cast
 
@@ -17,21 +18,34 @@ from federation.errors import StoreUnavailable
 from federation.store.redis.client import answer_s_max
 from federation.store.redis.keys import Keys
 from federation.store.redis.scripts import redis_responses
-from mesh.core.ids import NodeId, RunId
+from mesh.core.ids import NodeId, RunId, TenantPath
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 #: Limit on the entries of one read; each has the events of a commit.
 _ENTRIES_AT_ONCE = 64
+#: Mark before the first change of all runs.
+FEED_START = "0-0"
+#: Limit on the changes of one read.
+_CHANGES_AT_ONCE = 500
 #: Limit on the time that one read blocks. After it the follower notices that the run was retired.
 _BLOCK_MS = 2000
 #: Limit on a blocking read as a share of the client's own timeout, which would cut off a longer one.
 _SHARE_OF_TIMEOUT = 0.8
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunChanges:
+    """Runs that were submitted, changed or removed since the changes before."""
+
+    mark: str  #: Mark of the last change, to continue after.
+    runs: Mapping[RunId, TenantPath] = field(default_factory=dict)  #: With their tenants; the first change first.
+    has_gap: bool = False  #: The feed has lost changes after the reader's mark: the reader must list the runs again.
+
+
 class EventFeed(Protocol):
-    """Port for following a run."""
+    """Port for following one run, or all."""
 
     def follow(self, run: RunId, after: int = 0) -> AsyncIterator[RunEvent]:
         """Yield the events with a greater number than `after`, without gaps, oldest first; end after the run's last one.
@@ -45,6 +59,19 @@ class EventFeed(Protocol):
 
     async def wait_for_end(self, run: RunId) -> None:
         """Return when the run has ended; reads no events. Raises as `follow`."""
+
+    async def changes(self, after: str | None = None) -> RunChanges:
+        """Return changes of all runs that are there now, the first few hundred at most.
+
+        Args:
+            after: Mark of the last change that the reader has seen; None: no changes, only the mark of the last one.
+
+        Raises:
+            StoreUnavailable: The store was away for longer than the feed's patience.
+        """
+
+    async def wait_for_changes(self, after: str) -> None:
+        """Return when there is a change after the mark, or after a few seconds. Raises as `changes`."""
 
 
 class RedisEventFeed:
@@ -83,6 +110,28 @@ class RedisEventFeed:
                 return
             await self._patiently(self._wait, run, last)
 
+    async def changes(self, after: str | None = None) -> RunChanges:
+        return await self._patiently(self._changes, after)
+
+    async def wait_for_changes(self, after: str) -> None:
+        await self._patiently(self._wait_for, self._keys.run_feed, after)
+
+    async def _changes(self, after: str | None) -> RunChanges:
+        feed = self._keys.run_feed
+        with redis_responses("read the feed of all runs"):
+            async with self._client.pipeline(transaction=True) as reads:
+                reads.xrevrange(feed, count=1)
+                reads.xrange(feed, min=after or FEED_START, max=after or FEED_START, count=1)
+                reads.xrange(feed, min=f"({after or FEED_START}", count=_CHANGES_AT_ONCE if after is not None else 1)
+                newest, same, entries = cast(tuple[Entries, Entries, Entries], await reads.execute())
+        last = newest[0][0].decode() if newest else FEED_START
+        if after is None or after == last:
+            return RunChanges(mark=last)
+        if not same:  # Too old; or of a server that has lost it since, and may have later ones all the same.
+            return RunChanges(mark=last, has_gap=True)
+        runs = {RunId(row[b"run"].decode()): TenantPath(row[b"tenant"].decode()) for _, row in entries}
+        return RunChanges(mark=entries[-1][0].decode() if entries else after, runs=runs)
+
     async def _last(self, run: RunId) -> tuple[int, bool]:
         """Return the number of the last event, and whether the run has ended. The state is read last, so that no end is missed."""
         with redis_responses("read the last event"):
@@ -111,11 +160,14 @@ class RedisEventFeed:
         return names_of(row)
 
     async def _wait(self, run: RunId, after: int) -> None:
-        """Block until there may be an event. The reply is not parsed: XREAD's shape differs per protocol, XRANGE's does not."""
+        await self._wait_for(self._keys.run_events(run), f"{after}-0")
+
+    async def _wait_for(self, stream: str, after: str) -> None:
+        """Block until there may be an entry. The reply is not parsed: XREAD's shape differs per protocol, XRANGE's does not."""
         timeout_s = answer_s_max(self._client)
         block_ms = _BLOCK_MS if timeout_s is None else max(1, min(_BLOCK_MS, int(timeout_s * 1000 * _SHARE_OF_TIMEOUT)))
         with redis_responses("wait for events"):
-            await self._client.xread({self._keys.run_events(run): f"{after}-0"}, count=1, block=block_ms)
+            await self._client.xread({stream: after}, count=1, block=block_ms)
 
     async def _patiently(self, read: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the reply; while the server is away, retry with growing waits."""
@@ -132,3 +184,8 @@ def _has_ended(run: RunId, state: bytes | None) -> bool:
     if state is None:
         raise UnknownRun(f"there is no run {run}")
     return RunState(state.decode()) in RUN_ENDS
+
+
+def number_of(mark: str) -> int:
+    """Return the first number of a mark."""
+    return int(mark.partition("-")[0])

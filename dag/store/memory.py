@@ -6,7 +6,7 @@ The store keeps the same rows of bytes as on Redis, so it never shares a record 
 import asyncio
 import copy
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import cast
@@ -16,9 +16,10 @@ from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, Unknown
 from dag.run.dead_letters import DeadLetter, parted
 from dag.run.events import SignalSent
 from dag.run.run_events import RunEvent
-from dag.run.runs import NO_LABELS, RunChange, RunRecord, RunSummary
+from dag.run.runs import NO_LABELS, RunChange, RunPlace, RunRecord, RunSummary
 from dag.run.states import RUN_ENDS, RunState
 from dag.spec.run_labels import has_labels
+from dag.store.event_feed import FEED_START, RunChanges, number_of
 from dag.store.node_rows import changed_rows, names_of, uris_in
 from dag.store.rows import (
     check_numbers,
@@ -80,6 +81,7 @@ class MemoryRunStore:
         self._keys: dict[tuple[TenantPath, str], RunId] = {}  #: Idempotency keys.
         self._changed = threading.Condition()
         self._runs: dict[RunId, _Rows] = {}
+        self._feed: list[tuple[RunId, TenantPath]] = []  #: Runs that were submitted, changed or removed, oldest first.
 
     def copied(self) -> dict[str, object]:
         """Return a copy of all runs. Blobs and inbox entries are in `MemoryStore`, which has its own copy."""
@@ -113,7 +115,23 @@ class MemoryRunStore:
             if record.key:
                 self._keys[record.tenant, record.key] = record.run
             self._store.post(record.run, "submitted", b"")
+            self._announce(record.run, record.tenant)
         return True
+
+    def _announce(self, run: RunId, tenant: TenantPath) -> None:
+        self._feed.append((run, tenant))
+        self._changed.notify_all()
+
+    def changes(self, after: int) -> tuple[tuple[RunId, TenantPath], ...]:
+        """Return the runs of the feed after the first `after` changes."""
+        with self._changed:
+            return tuple(self._feed[after:])
+
+    @property
+    def changes_total(self) -> int:
+        """Number of changes of all runs so far."""
+        with self._changed:
+            return len(self._feed)
 
     def check_room(self, record: RunRecord, blobs: dict[str, bytes]) -> None:
         with self._changed:
@@ -162,7 +180,7 @@ class MemoryRunStore:
             if events:
                 rows.events[record.seq] = events
             rows.dead.update(dead)
-            self._changed.notify_all()
+            self._announce(record.run, record.tenant)
         record.version = version
         return True
 
@@ -171,11 +189,17 @@ class MemoryRunStore:
             rows = self._runs.get(run)
             return summary_of(run, rows.fields) if rows is not None else None
 
-    def list(self, tenant: TenantPath, limit: int = 50, labels: Mapping[str, str] = NO_LABELS) -> tuple[RunSummary, ...]:
+    def summaries(self, runs: Sequence[RunId]) -> tuple[RunSummary | None, ...]:
+        return tuple(map(self.summary, runs))
+
+    def list(
+        self, tenant: TenantPath, limit: int = 50, labels: Mapping[str, str] = NO_LABELS, *, below: RunPlace | None = None
+    ) -> tuple[RunSummary, ...]:
         with self._changed:
             found = [summary_of(run, rows.fields) for run, rows in self._runs.items() if tenant in reach_of(rows.tenant)]
-        newest_first = sorted(found, key=lambda summary: (summary.created_ms, summary.run), reverse=True)
-        return tuple([summary for summary in newest_first if has_labels(summary.labels, labels.items())][: max(0, limit)])
+        newest_first = sorted(found, key=lambda summary: summary.place, reverse=True)
+        wanted = (summary for summary in newest_first if below is None or summary.place < below)
+        return tuple([summary for summary in wanted if has_labels(summary.labels, labels.items())][: max(0, limit)])
 
     def active(self) -> tuple[RunId, ...]:
         """Return the active runs, ordered by id."""
@@ -255,6 +279,7 @@ class MemoryRunStore:
                 self._store.forget(run, ())
                 self._store.release_id(run)
                 self._store.keep_only(run, ())
+                self._announce(run, rows.tenant)
             self._changed.notify_all()
         return tuple(files)
 
@@ -262,6 +287,11 @@ class MemoryRunStore:
         """Wait up to `wait_ms` of real time until the run has an event with a greater number, or is gone."""
         with self._changed:
             self._changed.wait_for(lambda: run not in self._runs or next(reversed(self._runs[run].events), 0) > after, wait_ms / 1000)
+
+    def wait_for_changes(self, after: int, wait_ms: int) -> None:
+        """Wait up to `wait_ms` of real time until the feed of all runs has more than `after` changes."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._feed) > after, wait_ms / 1000)
 
 
 class MemoryEventFeed:
@@ -294,3 +324,18 @@ class MemoryEventFeed:
                 return
             seen += len(self._runs.events(run, seen))
             await asyncio.to_thread(self._runs.wait_for_events, run, seen, _WAIT_MS)
+
+    async def changes(self, after: str | None = None) -> RunChanges:
+        total = self._runs.changes_total
+        if after is None or number_of(after) > total:
+            return RunChanges(mark=_mark(total), has_gap=after is not None)
+        seen = number_of(after)
+        entries = self._runs.changes(seen)
+        return RunChanges(mark=_mark(seen + len(entries)), runs=dict(entries))
+
+    async def wait_for_changes(self, after: str) -> None:
+        await asyncio.to_thread(self._runs.wait_for_changes, number_of(after), _WAIT_MS)
+
+
+def _mark(count: int) -> str:
+    return f"{count}-0" if count else FEED_START

@@ -12,7 +12,7 @@ from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, Unknown
 from dag.run.dead_letters import DeadLetter, parted
 from dag.run.events import SignalSent
 from dag.run.run_events import RunEvent
-from dag.run.runs import NO_LABELS, RunChange, RunRecord, RunSummary
+from dag.run.runs import NO_LABELS, RunChange, RunPlace, RunRecord, RunSummary
 from dag.run.states import RUN_ENDS
 from dag.spec.run_labels import has_labels
 from dag.store.node_rows import changed_rows, names_of, uris_in
@@ -52,7 +52,7 @@ Entries = list[tuple[bytes, dict[bytes, bytes]]]
 
 
 #: As `list` is a method here.
-_Page: TypeAlias = "list[RunSummary | None]"
+_Names: TypeAlias = "list[RunId]"
 
 
 def scripted_keys(keys: Keys) -> tuple[str, ...]:
@@ -77,6 +77,7 @@ def scripted_keys(keys: Keys) -> tuple[str, ...]:
         *of_logs,
         *of_caches,
         *of_twins,
+        keys.run_feed,
     )
 
 
@@ -185,7 +186,16 @@ class RedisRunStore:
             values = cast(list[bytes | None], self._client.hmget(self._keys.run(run), list(SUMMARY_FIELDS)))
         return _summary(run, values)
 
-    def list(self, tenant: TenantPath, limit: int = 50, labels: Mapping[str, str] = NO_LABELS) -> tuple[RunSummary, ...]:
+    def summaries(self, runs: Sequence[RunId]) -> tuple[RunSummary | None, ...]:
+        with redis_responses("read runs"), self._client.pipeline(transaction=False) as reads:
+            for run in runs:
+                reads.hmget(self._keys.run(run), list(SUMMARY_FIELDS))
+            rows = reads.execute() if runs else []
+        return tuple(_summary(run, values) for run, values in zip(runs, rows, strict=True))
+
+    def list(
+        self, tenant: TenantPath, limit: int = 50, labels: Mapping[str, str] = NO_LABELS, *, below: RunPlace | None = None
+    ) -> tuple[RunSummary, ...]:
         """Return the runs of a tenant; a run that is retired during the read is left out."""
         if limit <= 0:
             return ()
@@ -193,23 +203,24 @@ class RedisRunStore:
         index = self._keys.runs_of(tenant) if first is None else self._keys.labelled(list_name(tenant, *first))
         found: list[RunSummary] = []
         seen = 0
+        count = max(limit, PAGE_RUNS) if len(labels) > 1 else limit
         while len(found) < limit:  # With several labels, the list of the first one has other runs too.
-            page = self._page(index, seen, max(limit, PAGE_RUNS) if len(labels) > 1 else limit)
-            found += [summary for summary in page if summary is not None and has_labels(summary.labels, labels.items())]
-            seen += len(page)
-            if not page or len(labels) <= 1:
+            names = self._names_from(index, below, seen, count)
+            page = [summary for summary in self.summaries(names) if summary is not None]
+            found += [
+                summary for summary in page if (below is None or summary.place < below) and has_labels(summary.labels, labels.items())
+            ]
+            seen += len(names)
+            if len(names) < count:
                 break
         return tuple(found[:limit])
 
-    def _page(self, index: str, first: int, count: int) -> _Page:
-        with redis_responses("list runs"):
-            names = cast(list[bytes], self._client.zrevrange(index, first, first + count - 1))
-            runs = [RunId(name.decode()) for name in names]
-            with self._client.pipeline(transaction=False) as reads:
-                for run in runs:
-                    reads.hmget(self._keys.run(run), list(SUMMARY_FIELDS))
-                rows = reads.execute()
-        return [_summary(run, values) for run, values in zip(runs, rows, strict=True)]
+    def _names_from(self, index: str, below: RunPlace | None, first: int, count: int) -> _Names:
+        """Return names of a list from the millisecond of `below` on, without the first ones."""
+        newest = below.created_ms if below is not None else "+inf"
+        with redis_responses("list runs"):  # Redis compares the names of one millisecond by their bytes, as Python does with ASCII.
+            names = cast(list[bytes], self._client.zrange(index, newest, "-inf", desc=True, byscore=True, offset=first, num=count))
+        return [RunId(name.decode()) for name in names]
 
     def active(self) -> tuple[RunId, ...]:
         """Return the active runs, ordered by id."""

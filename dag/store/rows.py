@@ -32,13 +32,13 @@ from dag.run.runs import (
 )
 from dag.run.states import RunState
 from dag.store.node_rows import names_of, names_row, table_of
-from mesh.core.ids import NodeId, RunId, StageId, TenantPath
+from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.wire import decode, encode
 from mesh.errors import LedgerError, RuntimeAdapterError
 
 #: Fields of a summary; all of them are small.
-SUMMARY_FIELDS = ("tenant", "user", "labels", "state", "shown", "created_ms", "ended_ms", "reason", "detail", "counts")
+SUMMARY_FIELDS = ("tenant", "user", "labels", "state", "shown", "created_ms", "ended_ms", "reason", "detail", "counts", "meshes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +129,8 @@ def moving_fields(record: RunRecord, *, version: int, change: RunChange = NOTHIN
         "counts": encode({state.value: count for state, count in shown_counts(record.nodes).items()}, dict[str, int]),
         "outbox": _outbox_row(record.outbox),
     }
+    if change.stages:
+        fields["meshes"] = "|".join(sorted({stage.mesh for stage in record.stages.values()})).encode()
     if change.nodes.has_grown:
         fields["names"] = names_row(record.nodes.names)
     return fields
@@ -250,6 +252,7 @@ def summary_of(run: RunId, fields: Mapping[str, bytes]) -> RunSummary:
             counts=decode(dict[str, int], fields["counts"]),
             user=fields.get("user", b"").decode(),
             labels=labels_of(fields.get("labels")),
+            meshes=tuple(MeshId(mesh) for mesh in fields.get("meshes", b"").decode().split("|") if mesh),
         )
     except (KeyError, ValueError) as broken:
         raise RuntimeAdapterError(f"the stored rows of run {run} are damaged: {broken!r}") from None

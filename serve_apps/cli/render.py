@@ -72,8 +72,9 @@ def state_text(state: str) -> Text:
 
 def runs_table(view: RunsView, now_ms: int) -> RenderableType:
     """Render `schedulemesh runs`."""
+    older = [Text(f"older runs: the same command with --cursor {view.next}")] if view.next is not None else []
     if not view.runs:
-        return Text("no runs; submit one with `schedulemesh submit FILE.py:graph`")
+        return older[0] if older else Text("no runs; submit one with `schedulemesh submit FILE.py:graph`")
     table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     whole = all(len(line.id) <= _ID_SHOWN for line in view.runs)  # Users copy ids, so other columns shrink first.
     table.add_column("run", overflow="fold", no_wrap=whole, max_width=_ID_SHOWN)
@@ -97,7 +98,8 @@ def runs_table(view: RunsView, now_ms: int) -> RenderableType:
         described = [*_in_vain(line.counts), *([Text(why.partition("\n")[0])] if why else [])]
         if described:
             whys.append(Text.assemble((line.id, "bold"), ": ", Text("; ").join(described)))
-    return Group(table, Text(), *whys) if whys else table
+    blank = [Text()] if whys or older else []
+    return Group(table, *blank, *whys, *older)
 
 
 def run_panel(view: RunView, now_ms: int, *, result_follows: bool = False) -> RenderableType:

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import AfterValidator, ValidationError
 from starlette.concurrency import run_in_threadpool
@@ -22,15 +21,12 @@ from dag.resuming import resume
 from dag.run.runs import RunRecord, RunSummary
 from dag.run.states import RUN_ENDS, NodeState, RunState
 from dag.spec.columns import MEDIA_TYPE
-from dag.spec.run_labels import labels_of_texts
-from dag.store.rows import reach_of
 from federation.durability import Durability
-from federation.tenants import TenantTree
-from mesh.core.ids import RunId, TenantPath
+from mesh.core.ids import RunId
 from mesh.core.printable import check_printable
 from mesh.core.values import Encoding
 from mesh.ray.worker.exporting import belongs
-from serve_apps.requests.access import Asking, record_within, summary_within, tops
+from serve_apps.requests.access import Asking, record_within, summary_within
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies, Ports
 from serve_apps.requests.errors import MalformedBody, NotJson, ValueNotThere, problem_body
@@ -39,11 +35,10 @@ from serve_apps.requests.openapi import refused
 from serve_apps.schemas.events import EventsView
 from serve_apps.schemas.nodes import ElementsView, NodesView
 from serve_apps.schemas.results import NoResultView, ResultView
-from serve_apps.schemas.runs import CancelRequest, ResumeRequest, RunLine, RunsView, RunView, SubmittedView
+from serve_apps.schemas.runs import CancelRequest, ResumeRequest, RunLine, RunView, SubmittedView
 from serve_apps.services.event_stream import event_stream, wait_for_end
 from serve_apps.services.result_values import open_value, read_small
 from serve_apps.services.run_outputs import output_view, outputs_of, stored_of
-from serve_apps.services.stopping import check_reach
 from serve_apps.services.submission import Submission, accept
 from serve_apps.snapshot_cache.waits import with_reasons
 from serve_apps.views.runs import elements_view, event_view, failures_of, nodes_view, run_line, run_view, skipped_of
@@ -107,35 +102,6 @@ async def submit_run(
         response.status_code = HTTPStatus.OK
     response.headers["Location"] = f"/v1/runs/{quote(view.id, safe='')}"
     return view
-
-
-@router.get("", responses=refused(403))
-def list_runs(
-    ports: Ports,
-    principal: Asking,
-    tenant: Annotated[
-        str | None, Query(description="Only runs of this tenant and the tenants below it. Default: all that the key covers.")
-    ] = None,
-    state: Annotated[
-        RunState | None, Query(description=f"Only runs in this state, among the last {PAGE_MAX:,} of the tenant.".replace(",", " "))
-    ] = None,
-    label: Annotated[
-        list[str] | None, Query(description="Only runs with this label, like `team=ads`. Repeatable: only runs with all of them.")
-    ] = None,
-    limit: Limit = 50,
-) -> RunsView:
-    """List runs, newest first."""
-    asked = (TenantPath(tenant),) if tenant is not None else tops(principal, ports.shown())
-    looked_at = PAGE_MAX if state is not None else limit
-    labels = _labels(label or [])
-    listed = [summary for path in asked for summary in ports.runs.list(path, limit=looked_at, labels=labels)]
-    if tenant is not None:
-        check_reach(principal, asked[0], asked if listed else _listing(ports.shown().tree))
-    listed.sort(key=lambda summary: (summary.created_ms, summary.run), reverse=True)
-    # Its reason may decide whether a run is blocked.
-    lines = with_reasons(listed if state is not None else listed[:limit], ports.waits)
-    found = [line for line in lines if state in (None, line.state)]
-    return RunsView(runs=[run_line(line) for line in found[:limit]])
 
 
 @router.get("/{run_id}", responses=refused(404))
@@ -267,19 +233,6 @@ def _reason_in(kind: type[CancelRequest | ResumeRequest], body: bytes) -> str:
     except ValidationError as wrong:
         problems = tuple(("/" + "/".join(map(str, error["loc"])), error["msg"]) for error in wrong.errors(include_url=False))
         raise MalformedBody('the body must be like {"reason": "…"}', problems) from None
-
-
-def _labels(asked: list[str]) -> dict[str, str]:
-    """Return the labels that are asked for. Raises RequestValidationError."""
-    try:
-        return labels_of_texts(asked)
-    except ValueError as wrong:
-        raise RequestValidationError([{"loc": ("query", "label"), "msg": str(wrong)}]) from None
-
-
-def _listing(tree: TenantTree) -> set[TenantPath]:
-    """Return the tenants, and the path prefixes, that runs may be listed by."""
-    return {TenantPath(path) for tenant in tree.tenants for path in reach_of(tenant)}
 
 
 async def _summary_after(ports: Dependencies, principal: Principal, run_id: str, wait_s: float) -> RunSummary:

@@ -58,6 +58,7 @@ class RunLine(View):
     detail: str = ""
     counts: dict[str, int] = Field(default={}, description="Number of nodes by state.")
     labels: dict[str, str] = Field(default={}, description="Labels of the run.")
+    mesh_names: list[str] = Field(default=[], description="Meshes that have had a stage of the run.")
     user: str = Field(default="", description="User of the run: the key's user, else the user in the graph, else `key` and the key's id.")
 
     @computed_field  # type: ignore[prop-decorator]
@@ -89,6 +90,7 @@ class RunsView(View):
     """Runs, newest first."""
 
     runs: list[RunLine]
+    next: str | None = Field(default=None, description="Pass this as `cursor` to get the next page; null: this is the last page.")
 
 
 class StageView(View):

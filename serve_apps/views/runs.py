@@ -75,6 +75,7 @@ def run_view(record: RunRecord, outputs: Iterable[str], look: Callable[[], Waits
         counts=_by_name(shown_counts(record.nodes)),
         user=record.user,
         labels=record.labels,
+        meshes=tuple(sorted({stage.mesh for stage in record.stages.values()})),
     )
     stages = list(record.stages.values())
     if is_run_reason_partial(line) or any(map(is_reason_partial, stages)):
@@ -254,6 +255,7 @@ def _line_of(summary: RunSummary) -> dict[str, Any]:
         "counts": summary.counts,
         "user": summary.user,
         "labels": dict(summary.labels),
+        "mesh_names": list(summary.meshes),
     }
 
 

@@ -25,6 +25,7 @@ from dag.run.runs import (
     DropValue,
     ForgetRun,
     RunChange,
+    RunPlace,
     RunRecord,
     RunStore,
     SendAgain,
@@ -366,6 +367,32 @@ def test_tenant_lists_runs_of_its_subtree_newest_first(runs):
 
 
 @pytest.mark.every_form
+def test_a_list_goes_on_below_a_place(runs):
+    for number, created_ms in enumerate([5, 5, 5, 3, 9, 5]):
+        runs.create(a_record(f"r{number}", created_ms=created_ms, labels={"odd": str(number % 2)}), {})
+    whole = [summary.run for summary in runs.list(LAB)]
+    assert whole == ["r4", "r5", "r2", "r1", "r0", "r3"]
+    for summary in runs.list(LAB):
+        rest = whole[whole.index(summary.run) + 1 :]
+        assert [found.run for found in runs.list(LAB, below=summary.place)] == rest
+        assert [found.run for found in runs.list(LAB, 1, below=summary.place)] == rest[:1]
+    assert [found.run for found in runs.list(LAB, below=RunPlace(5, ""))] == ["r3"]
+    assert [found.run for found in runs.list(LAB, labels={"odd": "1"}, below=RunPlace(5, "r5"))] == ["r1", "r3"]
+    assert [found and found.run for found in runs.summaries([RunId("r1"), RunId("no"), RunId("r0")])] == ["r1", None, "r0"]
+
+
+def test_a_summary_names_the_meshes_of_all_stages(runs):
+    record = a_record()
+    runs.create(record, {})
+    for name in ("west", "east"):
+        stage = StageRecord(stage=StageId(f"{RUN}.{name}"), mesh=MeshId(name), level=0, nodes=())
+        record.stages[stage.stage] = stage
+        assert runs.commit(record, RunChange(stages=(stage,)))
+    assert runs.commit(record, add_event(record))
+    assert runs.summary(RUN).meshes == ("east", "west")
+
+
+@pytest.mark.every_form
 def test_runs_are_listed_by_their_labels(runs):
     for number, labels in enumerate([{"team": "ads"}, {"team": "ads", "kind": "a=b|c"}, {"team": "ops"}, {}]):
         runs.create(a_record(f"r{number}", created_ms=number, labels=labels), {})
@@ -664,6 +691,39 @@ def test_a_follower_gets_events_as_they_come_until_the_last(kept):
         return seen
 
     assert asyncio.run(watch_and_write()) == ["one", "two", "SUCCEEDED"]
+
+
+@pytest.mark.every_form
+def test_the_feed_of_all_runs_has_every_change(store, kept):
+    async def watch() -> list[list[tuple[str, str]]]:
+        async with kept.feed() as feed:
+            begun = await feed.changes()
+            seen, mark = [], begun.mark
+            assert not begun.runs
+
+            async def look() -> None:
+                nonlocal mark
+                await feed.wait_for_changes(mark)
+                found = await feed.changes(mark)
+                assert not found.has_gap
+                seen.append(sorted(found.runs.items()))
+                mark = found.mark
+
+            record = a_record("other", tenant="acme/sales")
+            await asyncio.to_thread(kept.runs.create, record, {})
+            await look()
+            await asyncio.to_thread(kept.runs.commit, record, add_event(record))
+            await asyncio.to_thread(an_ended_run, store, kept.runs, RUN, 100)
+            await look()
+            waiting = asyncio.ensure_future(look())
+            await asyncio.to_thread(kept.runs.retire, 101)
+            await waiting
+            lost = await feed.changes("999999999999999-0")
+            assert (lost.has_gap, lost.runs, lost.mark) == (True, {}, mark)
+        return seen
+
+    kept.runs.create(a_record("before"), {})
+    assert asyncio.run(watch()) == [[("other", "acme/sales")], [(RUN, LAB), ("other", "acme/sales")], [(RUN, LAB)]]
 
 
 def test_follower_of_an_unknown_run_gets_an_error(kept):

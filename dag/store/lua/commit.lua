@@ -1,4 +1,4 @@
--- needs: schema, sections, backlog
+-- needs: schema, sections, backlog, feed
 -- Write one step of a run, atomically, if no other caller has written since this one loaded the run.
 --
 -- An ended run goes into ENDED. It stays in ACTIVE until a coordinator has carried out its last decisions and settles it. One whose values
@@ -19,7 +19,7 @@
 
 local run, version, seq, ended_ms, events, last_seq = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
-local stored = redis.call('HMGET', RUN .. run, 'version', 'seq')
+local stored = redis.call('HMGET', RUN .. run, 'version', 'seq', 'tenant')
 if stored[1] ~= version then
   return 'STALE'
 end
@@ -64,4 +64,5 @@ if ended_ms ~= '' then
     redis.call('ZADD', TO_FORGET, forget_ms, run)
   end
 end
+announce(run, stored[3])
 return 'COMMITTED'

@@ -1,5 +1,5 @@
--- needs: schema, sections, backlog
--- Store a new run with its blobs, list it, and put `submitted` into the inbox.
+-- needs: schema, sections, backlog, feed
+-- Store a new run with its blobs, list it, announce it, and put `submitted` into the inbox.
 --
 -- KEYS      `scripted_keys`
 -- ARGV[1]   run
@@ -62,4 +62,5 @@ end
 redis.call('SADD', ACTIVE, run)
 count_open(tenant, 1, weight)
 redis.call('XADD', INBOX, '*', 'run', run, 'kind', 'submitted', 'body', '')
+announce(run, tenant)
 return { 'CREATED' }

@@ -1,4 +1,4 @@
--- needs: schema, sections, backlog, stage, queue
+-- needs: schema, sections, backlog, stage, queue, feed
 -- on a full server: passes
 -- Delete an ended run with all its keys, also stages that no coordinator has forgotten.
 --
@@ -44,4 +44,7 @@ redis.call('UNLINK', RUN .. run, NODES .. run, STAGES .. run, EVENTS .. run, BLO
 redis.call('UNLINK', RUN_LOG .. run, RUN_LOG_USE .. run)
 redis.call('ZREM', ENDED, run)
 redis.call('ZREM', TO_FORGET, run)
+if tenant then
+  announce(run, tenant)
+end
 return 1

@@ -201,6 +201,11 @@ class Keys:
         return self._key("labelled", name)
 
     @property
+    def run_feed(self) -> str:
+        """Stream: runs that were submitted, changed or removed (fields `run`, `tenant`): about the last 10,000 changes."""
+        return self._key("run-feed")
+
+    @property
     def ended_runs(self) -> str:
         """Sorted set: ended runs by end time, for retention."""
         return self._key("ended-runs")

@@ -133,8 +133,16 @@ def _is_there(session: CliSession, run_id: str) -> bool:
 
 def runs(
     tenant: Annotated[str | None, typer.Option(help="Only runs of this tenant and the tenants below it.")] = None,
-    state: Annotated[RunState | None, typer.Option(case_sensitive=False, help="Only runs in this state.")] = None,
+    user: Annotated[str | None, typer.Option(help="Only runs of this user.")] = None,
+    state: Annotated[list[RunState] | None, typer.Option(case_sensitive=False, help="Only runs in this state. Repeatable.")] = None,
+    text: Annotated[str | None, typer.Option(help="Only runs with this text in their id, user, labels or detail.")] = None,
     label: LabelOption = None,
+    mesh: Annotated[str | None, typer.Option(help="Only runs that have had a stage on this mesh.")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Only runs submitted at this time or later, like 2026-01-31T09:00:00Z.", metavar="TIME")
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="Only runs submitted before this time.", metavar="TIME")] = None,
+    cursor: Annotated[str | None, typer.Option(help="Goes on after an earlier list, which ends with its cursor.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many.")] = 20,
     moving: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
     address: AddressOption = None,
@@ -146,7 +154,9 @@ def runs(
 
     def look() -> RunsView:
         asked = [f"{name}={value}" for name, value in labels_in(label or []).items()]
-        params = {"tenant": tenant, "state": state.value if state is not None else None, "label": asked or None, "limit": limit}
+        filters = {"tenant": tenant, "user": user, "text": text, "mesh": mesh, "since": since, "until": until, "cursor": cursor}
+        states = [each.value for each in state or []]
+        params: dict[str, str | int | list[str] | None] = {**filters, "state": states or None, "label": asked or None, "limit": limit}
         return session.view(RunsView, "/v1/runs", params)
 
     if as_json:

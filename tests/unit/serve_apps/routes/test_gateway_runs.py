@@ -182,7 +182,7 @@ def test_a_run_of_another_tenant_is_not_there(world):
         answer = http.get(f"/v1/runs/{run}{path}")
         assert (answer.status_code, code_of(answer)) == (404, "unknown_run"), path
     assert http.post(f"/v1/runs/{run}/cancel").status_code == 404
-    assert http.get("/v1/runs").json() == {"runs": []}
+    assert http.get("/v1/runs").json() == {"runs": [], "next": None}
 
 
 def test_runs_are_listed_newest_first_for_the_subtree(world):
