@@ -145,7 +145,7 @@ class HttpCalls:
             return answer
         error = _error_in(answer)
         if error is None or answer.status_code in _AWAY:
-            away = _Away(error["message"] if error else f"HTTP {answer.status_code} from a server that is not a root")
+            away = _Away(error["detail"] if error else f"HTTP {answer.status_code} from a server that is not a root")
             away.is_proxied = error is not None and error.get("code") == _ROOT_AWAY
             self._was_reached |= away.is_proxied
             raise away
@@ -191,12 +191,12 @@ def _lost_is_away() -> Iterator[None]:
 
 
 def _error_in(answer: httpx.Response) -> dict[str, Any] | None:
-    """Return the error in the body, if a root wrote it."""
+    """Return the problem details in the body, if a root wrote them: those of other servers have no `code`."""
     try:
-        error = answer.json()["error"]
-    except (ValueError, KeyError, TypeError):
+        error = answer.json()
+    except ValueError:
         return None
-    return error if isinstance(error, dict) and "message" in error else None
+    return error if isinstance(error, dict) and {"code", "detail"} <= error.keys() else None
 
 
 #: Errors of their own by the root's codes.
@@ -214,7 +214,7 @@ _REFUSALS: Mapping[str, type[DagError]] = {
 
 
 def _refusal(answer: httpx.Response, error: Mapping[str, Any], key_from: str) -> DagError:
-    message = str(error["message"])
+    message = str(error["detail"])
     if answer.status_code == HTTPStatus.UNAUTHORIZED and key_from:
         message += f" (the key is that of {key_from})"
     problems = tuple((str(problem["place"]), str(problem["problem"])) for problem in error.get("problems") or ())

@@ -332,7 +332,7 @@ class Run:
         if answer.get("state") == RunState.FAILED.value:
             raise failure_of(self.id, answer)
         if answer.get("state") == RunState.CANCELLED.value:
-            raise RunCancelled(f"run {self.id} was cancelled: {answer.get('detail') or 'no reason was given'}")
+            raise RunCancelled(f"run {self.id} was cancelled: {answer.get('run_detail') or 'no reason was given'}")
         raise ApiError(status, f"the root gave no result of run {self.id}: {answer}", code="no_answer")
 
     def _result_after(self, timeout: float | None) -> tuple[int, Any]:

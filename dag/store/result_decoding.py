@@ -48,7 +48,7 @@ def failure_of(run: str, answer: Mapping[str, Any]) -> RunFailed:
     """Return the error that `result()` raises for a failed run, with the user's own exception as its cause if its bytes came along."""
     failures = [(_failed_node(failure), failure) for failure in answer["failures"]]
     skipped = tuple(skip["node"] for skip in answer["skipped"])
-    detail = answer.get("detail", "") if not failures else ""  # The whole run failed: at its deadline.
+    detail = answer.get("run_detail", "") if not failures else ""  # The whole run failed: at its deadline.
     error = RunFailed(_history(run, [node for node, _ in failures], skipped, detail), tuple(node for node, _ in failures), skipped)
     causes = (_exception(failure) for _, failure in failures)
     error.__cause__ = next((cause for cause in causes if cause is not None), None)

@@ -239,10 +239,10 @@ def _error_in(status: int, data: bytes) -> Exception:
 def _error_of(data: bytes) -> LinkError | None:
     """Return the error if a root wrote the response."""
     try:
-        error = json.loads(data)["error"]
+        error = json.loads(data)
         facts = error.get("facts") or {}
         return LinkError(
-            code=str(error["code"]), message=str(error["message"]), facts={str(name): int(value) for name, value in facts.items()}
+            code=str(error["code"]), message=str(error["detail"]), facts={str(name): int(value) for name, value in facts.items()}
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

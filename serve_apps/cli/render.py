@@ -148,9 +148,7 @@ def result_summary(view: ResultView) -> RenderableType:
 
 def failure_summary(view: NoResultView) -> RenderableType:
     """Render why the run has no result, with the tracebacks of the tenant's code."""
-    words = (
-        view.error.message.removesuffix(f": {view.detail}") if view.failures else view.error.message
-    )  # Each failure below shows its own detail.
+    words = view.detail.removesuffix(f": {view.run_detail}") if view.failures else view.detail  # Each failure below shows its own detail.
     parts: list[RenderableType] = [Text(words, style=COLOURS[view.state])]
     nodes: dict[tuple[str, str], list[FailureView]] = {}
     for failure in view.failures:

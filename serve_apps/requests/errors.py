@@ -1,9 +1,8 @@
 """Errors over HTTP: one table from error type to status and code.
 
-Every response that is not a success has the same body:
-`{"error": {"code", "message", "problems": [{"place", "problem"}], "request_id"}}`, and `facts` if the
-error carries numbers. No response has a stack trace: an error that is not in the table is `internal` with a fixed message,
-and the log has the details under the request's id.
+Every response that is not a success has the same body, problem details by RFC 9457: `code` names the error, `problems` lists all that is
+wrong with its places, and `facts` has its numbers, if it has any. No response has a stack trace: an error that is not in the table is
+`internal` with a fixed text, and the log has the details under the request's id.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+
+from starlette.responses import Response
 
 from dag.errors import (
     BacklogFull,
@@ -31,7 +32,8 @@ from dag.errors import (
 from federation.errors import DurabilityUnreachable, MeshMisfit, StoreUnavailable, UnknownMesh, UnknownTenant
 from federation.link import CODES, NO_BLOB, facts_of
 from mesh.errors import MeshError, RuntimeAdapterError
-from serve_apps.schemas.errors import ErrorBody, ErrorView, ProblemView
+from serve_apps.requests.problem_json import MEDIA_TYPE, title_of, type_of
+from serve_apps.schemas.errors import ProblemDetails, ProblemView
 
 #: (place, problem there).
 Problems = tuple[tuple[str, str], ...]
@@ -180,15 +182,30 @@ def meaning_of(error: Exception) -> HttpMeaning:
     return next((meaning for kind, meaning in MEANINGS if isinstance(error, kind)), INTERNAL)
 
 
-def body_of(error: Exception, request_id: str) -> ErrorBody:
+def body_of(error: Exception, request_id: str) -> ProblemDetails:
     """Return the response body for the error."""
-    code = meaning_of(error).code
-    problems: Problems = getattr(error, "problems", ()) if code not in _OWN_WORDS else ()
+    meaning = meaning_of(error)
+    problems: Problems = getattr(error, "problems", ()) if meaning.code not in _OWN_WORDS else ()
     words = _SPEC_PROBLEMS if isinstance(error, SpecError) else str(error)
-    return problem_body(code, _OWN_WORDS.get(code, words), request_id, problems, facts=facts_of(error))
+    return problem_body(meaning, _OWN_WORDS.get(meaning.code, words), request_id, problems, facts=facts_of(error))
 
 
-def problem_body(code: str, message: str, request_id: str, problems: Problems = (), *, facts: Mapping[str, int] | None = None) -> ErrorBody:
+def problem_body(
+    meaning: HttpMeaning, detail: str, request_id: str, problems: Problems = (), *, facts: Mapping[str, int] | None = None
+) -> ProblemDetails:
     """Build an error body from its parts."""
-    listed = [ProblemView(place=place, problem=problem) for place, problem in problems]
-    return ErrorBody(error=ErrorView(code=code, message=message, problems=listed, request_id=request_id, facts=dict(facts or {})))
+    return ProblemDetails(
+        type=type_of(meaning.code),
+        title=title_of(meaning.code),
+        status=meaning.status,
+        detail=detail,
+        code=meaning.code,
+        problems=[ProblemView(place=place, problem=problem) for place, problem in problems],
+        request_id=request_id,
+        facts=dict(facts or {}),
+    )
+
+
+def problem_response(body: ProblemDetails, headers: Mapping[str, str] | None = None) -> Response:
+    """Return the response with this body."""
+    return Response(body.model_dump_json(), status_code=body.status, media_type=MEDIA_TYPE, headers=dict(headers or {}))

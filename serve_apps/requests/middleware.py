@@ -8,11 +8,10 @@ import uuid
 from typing import Any
 
 import structlog
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mesh.core.clock import Clock
-from serve_apps.requests.errors import INTERNAL, body_of
+from serve_apps.requests.errors import body_of, problem_response
 from serve_apps.telemetry.metrics import GatewayMetrics
 
 log = structlog.get_logger(__name__)
@@ -62,7 +61,7 @@ class ObservedRequests:
             log.error("request failed", request_id=request_id, path=scope["path"], context=context)  # noqa: TRY400  see above
             if status:
                 raise  # The response has begun; only a broken connection shows that it is incomplete.
-            await _internal(broken, request_id)(scope, receive, noted)
+            await problem_response(body_of(broken, request_id))(scope, receive, noted)
         finally:
             duration_s = (self._clock.monotonic_ms() - begun_ms) / 1000
             self._metrics.observe_request(method=_method(scope), route=_route(scope), status=status, duration_s=duration_s)
@@ -71,10 +70,6 @@ class ObservedRequests:
 def request_id_of(scope: Any) -> str:
     """Return the request id of a scope."""
     return str(scope.get("state", {}).get("request_id", ""))
-
-
-def _internal(broken: Exception, request_id: str) -> JSONResponse:
-    return JSONResponse(body_of(broken, request_id).model_dump(), status_code=INTERNAL.status)
 
 
 def _offered_id(scope: Scope) -> str | None:

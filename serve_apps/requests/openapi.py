@@ -7,6 +7,7 @@ The table below lists the refusals of each dependency once, for all operations t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import APIRouter
@@ -17,7 +18,8 @@ from starlette.routing import Match
 
 from federation.link import VERBS
 from serve_apps.requests.access import asking, looking, operating
-from serve_apps.schemas.errors import ErrorBody
+from serve_apps.requests.problem_json import MEDIA_TYPE
+from serve_apps.schemas.errors import ProblemDetails
 
 #: Refusals of every operation of `/v1`: wrong and unknown parameters.
 _OF_PARAMETERS = (422,)
@@ -32,13 +34,13 @@ OF_MESH_KEY = (401, 429, 502, 503)
 #: Refusals of every verb of the link: the same, and what the state of the mesh's sessions and leases forbids.
 LINK_STATUSES = (400, 401, 403, 408, 409, 413, 415, 422, 429, 502, 503)
 MESH_KEY = "Mesh key"
-BYTES_KIND = "application/octet-stream"
+BYTES_KIND, _JSON = "application/octet-stream", "application/json"
 _REF = "#/components/schemas/{}"
 
 
 def refused(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the OpenAPI responses for these refusals of a route's own work."""
-    return {status: {"model": ErrorBody} for status in statuses}
+    return {status: {"model": ProblemDetails} for status in statuses}
 
 
 def described(description: dict[str, Any], routers: Sequence[APIRouter]) -> dict[str, Any]:
@@ -47,6 +49,7 @@ def described(description: dict[str, Any], routers: Sequence[APIRouter]) -> dict
         for route in router.routes:
             if isinstance(route, APIRoute):
                 _describe_refusals(route, description["paths"][route.path_format])
+    _mark_problems(description)
     components = description.setdefault("components", {})
     components.setdefault("schemas", {}).update(_link_schemas())
     components.setdefault("securitySchemes", {})[MESH_KEY] = {
@@ -108,8 +111,17 @@ def _describe_refusals(route: APIRoute, operations: dict[str, Any]) -> None:
 def refused_json(statuses: set[int]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Return the refusals in OpenAPI form."""
     for status in sorted(statuses):
-        schema = {"$ref": _REF.format(ErrorBody.__name__)}
-        yield str(status), {"description": "See `error.code`.", "content": {"application/json": {"schema": schema}}}
+        schema = {"$ref": _REF.format(ProblemDetails.__name__)}
+        yield str(status), {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
+
+
+def _mark_problems(description: dict[str, Any]) -> None:
+    """Give every error response the media type of problem details; FastAPI describes all models as plain JSON."""
+    for operation in (operation for operations in description["paths"].values() for operation in operations.values()):
+        for status, response in operation["responses"].items():
+            content = response.get("content", {})
+            if int(status) >= HTTPStatus.BAD_REQUEST and _JSON in content:
+                content[MEDIA_TYPE] = content.pop(_JSON)
 
 
 def _link_schemas() -> dict[str, Any]:

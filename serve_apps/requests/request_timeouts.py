@@ -10,13 +10,14 @@ Source: CWE-400 (slow header and slow body attacks); the limits are those of Apa
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import uvicorn.config
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from serve_apps.requests.problem_json import MEDIA_TYPE, problem_bytes
 
 #: Seconds from the opening of a connection, or from the first byte of a further request, to the end of the headers.
 HEADERS_S = 10.0
@@ -25,17 +26,9 @@ BODY_S = 10.0
 BODY_BYTES_PER_S = 16_384
 
 CODE = "body_too_slow"
-BODY = json.dumps(
-    {
-        "error": {
-            "code": CODE,
-            "message": f"the body did not arrive within {BODY_S:.0f} s plus one second per {BODY_BYTES_PER_S // 1024} KiB; send it faster",
-            "problems": [],
-            "request_id": "",
-            "facts": {},
-        }
-    }
-).encode()
+BODY = problem_bytes(
+    408, CODE, f"the body did not arrive within {BODY_S:.0f} s plus one second per {BODY_BYTES_PER_S // 1024} KiB; send it faster"
+)
 
 
 def install() -> list[Middleware]:
@@ -143,6 +136,6 @@ class _Request:
         if self._is_answered:
             return
         self._is_refused = True
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(BODY)).encode()), (b"connection", b"close")]
+        headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(BODY)).encode()), (b"connection", b"close")]
         await self._send({"type": "http.response.start", "status": 408, "headers": headers})
         await self._send({"type": "http.response.body", "body": BODY})

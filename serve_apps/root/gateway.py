@@ -19,7 +19,6 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute
 
 from dag.errors import BacklogFull
@@ -31,7 +30,17 @@ from serve_apps.link import routes as link_routes
 from serve_apps.requests.accepted_runs import look_after
 from serve_apps.requests.access import Operating
 from serve_apps.requests.dependencies import Dependencies
-from serve_apps.requests.errors import INTERNAL, OF_ROUTING, NotAuthenticated, TooManyCalls, body_of, meaning_of, problem_body
+from serve_apps.requests.errors import (
+    INTERNAL,
+    OF_ROUTING,
+    HttpMeaning,
+    NotAuthenticated,
+    TooManyCalls,
+    body_of,
+    meaning_of,
+    problem_body,
+    problem_response,
+)
 from serve_apps.requests.limits import BodyLimit
 from serve_apps.requests.middleware import ObservedRequests, log, request_id_of
 from serve_apps.requests.openapi import allowed_methods, described, refused
@@ -48,6 +57,9 @@ TRUTH_KEPT_MS = 5_000
 HEALTH_KEPT_MS = 1_000
 #: Key that a health check looks up: a missing field costs the store next to nothing.
 NO_KEY = "healthz"
+#: Wait that a client is asked for after a 503 that names no other.
+RETRY_AFTER_S = 1
+WRONG_PARAMETERS = HttpMeaning(HTTPStatus.UNPROCESSABLE_ENTITY, OF_ROUTING[HTTPStatus.UNPROCESSABLE_ENTITY])
 
 _TITLES: dict[str, Any] = {
     "title": "ScheduleMesh",
@@ -167,15 +179,16 @@ async def _error_response(request: Request, error: Exception) -> Response:
         headers["Retry-After"] = str(math.ceil(error.wait_ms / 1000))
     if isinstance(error, BacklogFull):
         headers["Retry-After"] = str(math.ceil(error.retry_after_ms / 1000))
-    return JSONResponse(body_of(error, request_id).model_dump(), status_code=meaning.status, headers=headers)
+    if meaning.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers.setdefault("Retry-After", str(RETRY_AFTER_S))
+    return problem_response(body_of(error, request_id), headers)
 
 
 async def _parameters_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101  what it is registered for; the type of a handler is wider
     problems = tuple(("/".join(str(part) for part in wrong["loc"]), str(wrong["msg"])) for wrong in error.errors())
-    status = HTTPStatus.UNPROCESSABLE_ENTITY
-    body = problem_body(OF_ROUTING[status], "parameters of the request are wrong", request_id_of(request.scope), problems)
-    return JSONResponse(body.model_dump(), status_code=status)
+    words = "parameters of the request are wrong"
+    return problem_response(problem_body(WRONG_PARAMETERS, words, request_id_of(request.scope), problems))
 
 
 async def _http_response(request: Request, error: Exception) -> Response:
@@ -186,6 +199,6 @@ async def _http_response(request: Request, error: Exception) -> Response:
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = allowed_methods(ROUTERS, request.url.path)
         headers = {"Allow": ", ".join(allowed)} if allowed else headers
-    code = OF_ROUTING.get(HTTPStatus(error.status_code), "malformed_request")
-    body = problem_body(code, f"{error.detail}; /docs lists the routes", request_id_of(request.scope))
-    return JSONResponse(body.model_dump(), status_code=error.status_code, headers=headers)
+    status = HTTPStatus(error.status_code)
+    meaning = HttpMeaning(status, OF_ROUTING.get(status, "malformed_request"))
+    return problem_response(problem_body(meaning, f"{error.detail}; /docs lists the routes", request_id_of(request.scope)), headers)

@@ -7,12 +7,12 @@ proxy's own. The proxy loads this module by the name in `VARIABLES`. It imports 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from serve_apps.requests.problem_json import MEDIA_TYPE, problem_bytes
 from serve_apps.requests.request_timeouts import install
 
 #: Environment of the workers of a cluster on which Serve is started.
@@ -23,17 +23,7 @@ VARIABLES = {
 }
 RETRY_AFTER_S = 1
 CODE = "root_away"
-BODY = json.dumps(
-    {
-        "error": {
-            "code": CODE,
-            "message": "no gateway of the root answers yet: it is starting or being replaced; try again",
-            "problems": [],
-            "request_id": "",
-            "facts": {},
-        }
-    }
-).encode()
+BODY = problem_bytes(503, CODE, "no gateway of the root answers yet: it is starting or being replaced; try again")
 #: Serve's own paths.
 _OF_SERVE = "/-/"
 _ABSENT = (404, 503)
@@ -78,7 +68,7 @@ def _is_plain(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 async def _say_absent(send: Send) -> None:
     headers = [
-        (b"content-type", b"application/json"),
+        (b"content-type", MEDIA_TYPE.encode()),
         (b"content-length", str(len(BODY)).encode()),
         (b"retry-after", str(RETRY_AFTER_S).encode()),
     ]

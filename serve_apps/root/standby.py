@@ -12,6 +12,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+from serve_apps.requests.problem_json import MEDIA_TYPE
 from serve_apps.root.http_server import listening_socket
 from serve_apps.root.proxy_responses import BODY, RETRY_AFTER_S
 
@@ -77,7 +78,7 @@ class _Away(BaseHTTPRequestHandler):
         if size.isdecimal():
             self.rfile.read(min(int(size), BODY_BYTES_MAX))
         self.send_response(503)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", MEDIA_TYPE)
         self.send_header("Content-Length", str(len(BODY)))
         self.send_header("Retry-After", str(RETRY_AFTER_S))
         self.end_headers()

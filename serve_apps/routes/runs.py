@@ -29,7 +29,7 @@ from mesh.ray.worker.exporting import belongs
 from serve_apps.requests.access import Asking, record_within, summary_within
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies, Ports
-from serve_apps.requests.errors import MalformedBody, NotJson, ValueNotThere, problem_body
+from serve_apps.requests.errors import HttpMeaning, MalformedBody, NotJson, ValueNotThere, problem_body, problem_response
 from serve_apps.requests.middleware import request_id_of
 from serve_apps.requests.openapi import refused
 from serve_apps.schemas.events import EventsView
@@ -270,7 +270,7 @@ def _ended_answer(ports: Dependencies, run: RunId, request_id: str) -> Response:
     if record.state not in RUN_ENDS and (summary := ports.runs.summary(run)) is not None:
         return _answer(run_line(summary), HTTPStatus.ACCEPTED)  # It was resumed meanwhile.
     if record.state is not RunState.SUCCEEDED:
-        return _answer(_no_result(ports, record, request_id), HTTPStatus.CONFLICT)
+        return problem_response(_no_result(ports, record, request_id))
     listed = outputs_of(record)
     skipped = [output.name for output in listed if (kept := record.nodes.get(output.node)) and kept.state is NodeState.SKIPPED]
     outputs = [output for output in listed if output.name not in skipped]
@@ -285,18 +285,19 @@ def _no_result(ports: Dependencies, record: RunRecord, request_id: str) -> NoRes
     ]
     is_failed = record.state is RunState.FAILED
     code, words = ("run_failed", "the run failed") if is_failed else ("run_cancelled", "the run was cancelled")
+    problem = problem_body(HttpMeaning(HTTPStatus.CONFLICT, code), f"{words}: {record.detail}" if record.detail else words, request_id)
     return NoResultView(
-        error=problem_body(code, f"{words}: {record.detail}" if record.detail else words, request_id).error,
+        **dict(problem),
         id=record.run,
         state=record.state.value,
         reason=record.reason.value if record.reason is not None else None,
-        detail=record.detail,
+        run_detail=record.detail,
         failures=failures_of(record, read_small(ports.blobs, record.run, exceptions)),
         skipped=skipped_of(record),
     )
 
 
-def _answer(view: ResultView | NoResultView | RunLine, status: HTTPStatus) -> Response:
+def _answer(view: ResultView | RunLine, status: HTTPStatus) -> Response:
     """Return the view without a second validation, because this process built it."""
     return Response(view.model_dump_json(), status_code=status, media_type="application/json")
 

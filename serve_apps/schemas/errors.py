@@ -14,19 +14,16 @@ class ProblemView(View):
     problem: str
 
 
-class ErrorView(View):
-    """An error."""
+class ProblemDetails(View):
+    """Body of every response that is not a success, by RFC 9457."""
 
-    code: str = Field(description="Name of the error, for programs.")
-    message: str = Field(description="Message for people.")
-    problems: list[ProblemView] = Field(default=[])
+    type: str = Field(description="URI that identifies the kind of problem; it ends with `code`.")
+    title: str = Field(description="The kind of problem in words.")
+    status: int = Field(description="The HTTP status.")
+    detail: str = Field(description="What is wrong with this request, for people.")
+    code: str = Field(description="Name of the error, for programs. It does not change.")
+    problems: list[ProblemView] = Field(default=[], description="All problems of the request, each with its place.")
     request_id: str = Field(default="", description="Id under which the log has the details.")
     facts: dict[str, int] = Field(
         default={}, exclude_if=lambda facts: not facts, description="Numbers of the error; absent if there are none."
     )
-
-
-class ErrorBody(View):
-    """Body of every response that is not a success."""
-
-    error: ErrorView

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from serve_apps.schemas.errors import ErrorBody
+from serve_apps.schemas.errors import ProblemDetails
 from serve_apps.schemas.runs import FailureView, SkippedView
 from serve_apps.schemas.view import View
 
@@ -35,12 +35,12 @@ class ResultView(View):
     skipped: list[str] = Field(default=[], description="Outputs without a value: their nodes belong to branches that were not taken.")
 
 
-class NoResultView(ErrorBody):
+class NoResultView(ProblemDetails):
     """Why an ended run has no result (409; `run_failed` or `run_cancelled`)."""
 
     id: str
     state: str
     reason: str | None = None
-    detail: str = ""
+    run_detail: str = Field(default="", description="Detail of the run, which `detail` has too.")
     failures: list[FailureView] = Field(default=[])
     skipped: list[SkippedView] = Field(default=[])

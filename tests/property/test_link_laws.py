@@ -41,6 +41,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS | NAMES, inner, max_size=4),
     max_leaves=20,
 )
+PROBLEMS = st.fixed_dictionaries({}, optional={"code": JSON, "detail": JSON, "facts": JSON}) | JSON
 RECORDS = st.builds(
     MeshRecord,
     mesh=st.just(EAST),
@@ -128,7 +129,7 @@ def test_a_session_arrives_with_the_values_of_its_join(session):
 
 
 @settings(max_examples=100)
-@given(status=st.integers(100, 599), body=st.binary(max_size=100) | JSON.map(lambda value: json.dumps({"error": value}).encode()))
+@given(status=st.integers(100, 599), body=st.binary(max_size=100) | PROBLEMS.map(lambda value: json.dumps(value).encode()))
 def test_any_answer_that_is_no_success_is_some_error(status, body):
     assert isinstance(_error_in(status, body), Exception)
 

@@ -164,7 +164,7 @@ def test_a_root_that_never_answers_is_reported_in_one_line():
 
 
 def too_many() -> httpx.Response:
-    body = {"error": {"code": "too_many_calls", "message": "used up", "problems": [], "request_id": "r"}}
+    body = {"code": "too_many_calls", "detail": "used up", "problems": [], "request_id": "r"}
     return httpx.Response(429, json=body, headers={"Retry-After": "1"})
 
 

@@ -69,7 +69,7 @@ def away(request: httpx.Request) -> httpx.Response:
 
 
 def error(code: str, status: int = 409, **more: object) -> Answer:
-    body = {"error": {"code": code, "message": f"in words: {code}", "problems": [], "request_id": "r", **more}}
+    body = {"code": code, "detail": f"in words: {code}", "problems": [], "request_id": "r", **more}
     return lambda _: httpx.Response(status, json=body)
 
 
@@ -135,8 +135,11 @@ def test_hanging_addresses_are_tried_within_the_time_limit(roots, monkeypatch):
         pytest.param(lambda _: httpx.Response(301, headers={"location": "http://elsewhere.test/"}), id="a redirect"),
         pytest.param(lambda _: httpx.Response(404, json={"detail": "Not Found"}), id="an unknown path"),
         pytest.param(lambda _: httpx.Response(502, content=b"<html>Bad Gateway</html>"), id="a proxy without a root"),
-        pytest.param(lambda _: httpx.Response(500, json={"error": None}), id="an invalid error"),
-        pytest.param(lambda _: httpx.Response(500, json={"error": []}), id="an error of another shape"),
+        pytest.param(lambda _: httpx.Response(500, json={"code": None, "detail": None}), id="an invalid error"),
+        pytest.param(
+            lambda _: httpx.Response(500, json={"code": "internal", "detail": "", "facts": [1]}),
+            id="an error of another shape",
+        ),
         pytest.param(lambda _: httpx.Response(409, json=[1]), id="a list where an error belongs"),
         pytest.param(error("epoch_changed"), id="a new epoch without its number"),
         pytest.param(error("epoch_changed", facts={"epoch": "soon", "recovery_ms": 1}), id="a new epoch whose number is none"),

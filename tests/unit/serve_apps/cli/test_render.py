@@ -20,7 +20,6 @@ from serve_apps.cli.render import (
 )
 from serve_apps.cli.waiting_render import queue_picture, stage_picture
 from serve_apps.schemas.dead_letters import LettersView, LetterView
-from serve_apps.schemas.errors import ErrorView
 from serve_apps.schemas.explanations import StageExplanation
 from serve_apps.schemas.quantities import Quantity
 from serve_apps.schemas.queues import QueueView
@@ -306,11 +305,16 @@ def test_result_shows_json_and_where_the_rest_is():
     assert "model: 12,345 bytes of pickled Python" in text
 
 
+def no_result(detail: str, **fields: object) -> NoResultView:
+    named = {"type": "urn:x", "title": "Run failed", "status": 409, "detail": detail, "code": "run_failed"}
+    return NoResultView.model_validate({**named, "id": "night", "state": "FAILED", **fields})
+
+
 def test_a_failure_shows_the_users_own_traceback():
     failure = FailureView(
         node="train", attempt=2, mesh="east", reason="USER_ERROR", type="t", message="m", traceback="File x.py, line 3\nt: m"
     )
-    view = NoResultView(error=ErrorView(code="run_failed", message="the run failed: m"), id="night", state="FAILED", failures=[failure])
+    view = no_result("the run failed: m", failures=[failure])
     text = text_of(failure_summary(view))
     assert "train (attempt 2 on east): USER_ERROR" in text
     assert "File x.py, line 3" in text
@@ -322,7 +326,7 @@ def test_nodes_with_the_same_failure_are_listed_once():
         for number in range(7)
     ]
     other = FailureView(node="m", attempt=1, mesh=None, reason="USER_ERROR", type="t", message="bad")
-    view = NoResultView(error=ErrorView(code="run_failed", message="the run failed"), id="night", state="FAILED", failures=[*late, other])
+    view = no_result("the run failed", failures=[*late, other])
     text = text_of(failure_summary(view))
     assert "n0 and 6 more (attempt 1): WAITED_TOO_LONG" in text
     assert text.count("waited longer than 5s") == 1

@@ -41,6 +41,7 @@ from serve_apps.requests.auth import issue_for_mesh
 from serve_apps.requests.dependencies import WRONG_BURST
 from serve_apps.requests.errors import meaning_of
 from serve_apps.root.gateway import create_app
+from serve_apps.schemas.errors import ProblemDetails
 
 EAST, WEST = MeshId("east"), MeshId("west")
 RECORD = MeshRecord(
@@ -161,7 +162,7 @@ def test_mesh_for_incompatible_tenants_is_warned(world):
 @pytest.mark.parametrize("verb", [verb.name for verb in VERBS])
 def test_no_verb_is_taken_without_a_key(world, verb):
     answer = post(http(world, None), verb)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "unauthorized")
+    assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
@@ -191,7 +192,7 @@ def test_no_other_key_is_a_meshs(world, header):
     world.keys.revoke(revoked[4:12])
     text = header.format(tenants=tenants, tenants_tail=tenants[4:], revoked=revoked, head=good[:13], good=good)
     answer = post(http(world, text), "terms", encode(AskTerms(mesh=EAST)))
-    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "unauthorized")
+    assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
     assert not [secret for secret in (good[13:], revoked[13:], tenants[13:]) if secret in answer.text]
 
 
@@ -222,7 +223,7 @@ def test_a_mesh_cannot_join_as_another(world):
     with pytest.raises(LinkRefused, match="east"):
         HttpLedger(link(world, WEST)).join(RECORD)
     answer = post(http(world, f"Bearer {key_of(world, WEST)}"), "terms", encode(AskTerms(mesh=EAST)))
-    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "wrong_mesh")
+    assert (answer.status_code, answer.json()["code"]) == (403, "wrong_mesh")
     assert world.store.snapshot().meshes == ()
 
 
@@ -265,7 +266,8 @@ def test_call_refused_by_its_verb_has_its_own_status(world, content, kind, statu
     client = http(world, f"Bearer {key_of(world)}")
     answer = client.post(f"{LINK_PATH}/terms", content=content, headers={"Content-Type": kind})
     assert answer.status_code == status
-    assert set(answer.json()) == {"error"}
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert ProblemDetails.model_validate(answer.json()).status == status
 
 
 class Broken:
@@ -416,7 +418,7 @@ def test_throttled_mesh_may_still_send_heartbeats(world):
     statuses = [post(client, "terms", body).status_code for _ in range(CALLS_BURST + 1)]
     assert statuses == [200] * CALLS_BURST + [429]
     refused = post(client, "terms", body)
-    assert (refused.json()["error"]["code"], refused.headers["Retry-After"]) == ("too_many_calls", "1")
+    assert (refused.json()["code"], refused.headers["Retry-After"]) == ("too_many_calls", "1")
     mine = HttpLink((ADDRESS,), "", http=client, patience=PATIENCE)
     assert HttpLedger(mine).join(RECORD).mesh == EAST
     assert ask_terms(link(world, WEST), WEST).heartbeat_ms == 2_000
@@ -460,7 +462,7 @@ def test_wrong_keys_throttle_an_address_but_not_its_good_keys(world):
     assert post(good, "terms", body).status_code == 200
     assert post(http(world, f"Bearer {late}"), "terms", encode(AskTerms(mesh=WEST))).status_code == 200
     refused = post(stranger, "terms")
-    assert (refused.json()["error"]["code"], refused.headers["Retry-After"]) == ("too_many_calls", "2")
+    assert (refused.json()["code"], refused.headers["Retry-After"]) == ("too_many_calls", "2")
     world.clock.advance(2_000)
     assert post(stranger, "terms").status_code == 401
 

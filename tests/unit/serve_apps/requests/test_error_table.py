@@ -49,7 +49,7 @@ def test_every_error_of_this_package_has_a_row():
 
 
 def test_a_spec_error_lists_its_problems():
-    view = body_of(SpecError((("/nodes/a", "unknown option"), ("", "no outputs"))), "r1").error
+    view = body_of(SpecError((("/nodes/a", "unknown option"), ("", "no outputs"))), "r1")
     assert [(problem.place, problem.problem) for problem in view.problems] == [("/nodes/a", "unknown option"), ("", "no outputs")]
     assert (view.code, view.request_id) == ("invalid_spec", "r1")
 

@@ -41,7 +41,9 @@ def test_operation_documents_refusals_of_its_dependencies(route):
 def test_every_refusal_has_the_body_of_errors(method, path, operation):
     for status, response in operation["responses"].items():
         if int(status) >= HTTPStatus.BAD_REQUEST:
-            assert response["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2] in ("ErrorBody", "NoResultView")
+            ((kind, content),) = response["content"].items()
+            assert kind == "application/problem+json"
+            assert content["schema"]["$ref"].rpartition("/")[2] in ("ProblemDetails", "NoResultView")
 
 
 def test_every_name_that_is_referred_to_is_there():
@@ -88,4 +90,4 @@ def test_refused_method_lists_the_allowed_ones(method, path, allowed):
 @pytest.mark.parametrize("path", ["/v1/meshes/east/drain", "/v1/tenants/acme/suspend", "/v1/runs", "/v1/plan"])
 def test_too_large_body_is_reported_as_such(path):
     answer = GatewayWorld(body_limit_bytes=100).http("*").post(path, json={"reason": "a" * 200})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
+    assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")

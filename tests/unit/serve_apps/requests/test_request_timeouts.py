@@ -14,7 +14,7 @@ from serve_apps.requests import request_timeouts
 from serve_apps.requests.auth import issue, issue_for_mesh
 from serve_apps.requests.errors import OF_ROUTING
 from serve_apps.requests.request_timeouts import BodyTimeout, HeaderTimeout
-from serve_apps.schemas.errors import ErrorBody
+from serve_apps.schemas.errors import ProblemDetails
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_connections_without_a_key_are_closed(served):
 
 def test_the_refusal_has_the_code_of_the_table():
     assert OF_ROUTING[HTTPStatus.REQUEST_TIMEOUT] == request_timeouts.CODE
-    assert ErrorBody.model_validate_json(request_timeouts.BODY).error.code == request_timeouts.CODE
+    assert ProblemDetails.model_validate_json(request_timeouts.BODY).code == request_timeouts.CODE
 
 
 def test_a_stream_of_events_outlives_the_limits(served):

@@ -6,8 +6,11 @@ import re
 from collections import Counter
 from http import HTTPStatus
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dag.errors import ApiError
 from serve_apps.cli import session
@@ -15,6 +18,7 @@ from serve_apps.cli.app import run_command
 from serve_apps.gateway_fixtures import RESEARCH, GatewayWorld, spec_of
 from serve_apps.requests.errors import INTERNAL, MEANINGS, OF_ROUTING
 from serve_apps.root import proxy_responses
+from serve_apps.schemas.errors import ProblemDetails
 
 HTTP_MD = Path(__file__).parents[4] / "docs" / "http.md"
 #: Of runs that ended without a result: the route itself answers them.
@@ -66,19 +70,45 @@ def test_every_error_of_a_route_has_a_documented_code(path, method, statuses):
     world, address = GatewayWorld(), re.sub(r"\{\w+\}", "x", path)
     denied = world.http(None).request(method, address, json={})
     if path not in OPEN:
-        assert denied.json()["error"]["code"] in ("unauthorized", "invalid_parameters")
+        assert denied.json()["code"] in ("unauthorized", "invalid_parameters")
     wrong = world.http(RESEARCH).request("PATCH", address)
-    assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
-    for answer in (denied, *(world.http(tenant).request(method, address, json={}) for tenant in (RESEARCH, "*"))):
+    assert (wrong.status_code, wrong.json()["code"]) == (405, "method_not_allowed")
+    for answer in (denied, wrong, *(world.http(tenant).request(method, address, json={}) for tenant in (RESEARCH, "*"))):
         if answer.status_code >= HTTPStatus.BAD_REQUEST:
-            assert codes[answer.json()["error"]["code"]] == {answer.status_code}
+            assert codes[answer.json()["code"]] == {answer.status_code}
+            assert_problem(answer)
+
+
+def assert_problem(answer):
+    problem = ProblemDetails.model_validate(answer.json())
+    assert (answer.headers["content-type"], problem.status) == ("application/problem+json", answer.status_code)
+    assert problem.type == f"urn:schedulemesh:problem:{problem.code}"
+    assert problem.title
+    assert problem.detail
+    assert ("retry-after" in answer.headers) or answer.status_code not in (429, 503)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    method=st.sampled_from(["GET", "POST", "PUT", "PATCH", "DELETE"]),
+    path=st.sampled_from([path for path, *_ in ROUTES]) | st.text(max_size=20).map(lambda text: f"/v1/{quote(text)}"),
+    part=st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=10),
+    body=st.binary(max_size=50) | st.sampled_from([b"{}", b'{"spec": "dag/1"}', b"[1]", b"x" * 2_000_000]),
+    kind=st.sampled_from(["application/json", "text/plain", "application/vnd.schedulemesh.dag+msgpack"]),
+    tenant=st.sampled_from([None, RESEARCH, "*"]),
+)
+def test_whatever_is_sent_an_error_is_problem_details(method, path, part, body, kind, tenant):
+    address = re.sub(r"\{[\w:]+\}", quote(part, safe=""), path)
+    answer = GatewayWorld().http(tenant).request(method, address, content=body, headers={"Content-Type": kind})
+    if answer.status_code >= HTTPStatus.BAD_REQUEST:
+        assert_problem(answer)
 
 
 def test_unknown_route_and_unknown_stage_have_different_codes():
     world = GatewayWorld()
     world.client().submit_spec(spec_of("a", id="night"))
     http = world.http(RESEARCH)
-    codes = [http.get(path).json()["error"]["code"] for path in ("/v1/no", "/v1/runs/no", "/v1/runs/night/stages/7/explain")]
+    codes = [http.get(path).json()["code"] for path in ("/v1/no", "/v1/runs/no", "/v1/runs/night/stages/7/explain")]
     assert codes == ["unknown_route", "unknown_run", "unknown_stage"]
 
 

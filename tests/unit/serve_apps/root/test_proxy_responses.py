@@ -14,7 +14,7 @@ from uvicorn.importer import import_from_string
 
 from serve_apps.requests.request_timeouts import BodyTimeout, HeaderTimeout
 from serve_apps.root.proxy_responses import CODE, AbsentRoot, middlewares
-from serve_apps.schemas.errors import ErrorBody
+from serve_apps.schemas.errors import ProblemDetails
 
 
 def asked(answer: Response | None, path: str = "/v1/runs/night") -> httpx.Response:
@@ -40,12 +40,12 @@ ABSENT = [
 def test_a_proxy_without_a_gateway_says_when_to_come_again(answer: Response | None) -> None:
     sent = asked(answer)
     assert (sent.status_code, sent.headers["Retry-After"]) == (503, "1")
-    assert ErrorBody.model_validate(sent.json()).error.code == CODE
+    assert ProblemDetails.model_validate(sent.json()).code == CODE
 
 
 PASSED_ON: list[Any] = [
-    pytest.param(JSONResponse({"error": {"code": "unknown_run"}}, 404), "/v1/runs/night", id="a run that does not exist"),
-    pytest.param(JSONResponse({"error": {"code": "store_unavailable"}}, 503), "/v1/runs/night", id="a store that is away"),
+    pytest.param(JSONResponse({"code": "unknown_run"}, 404), "/v1/runs/night", id="a run that does not exist"),
+    pytest.param(JSONResponse({"code": "store_unavailable"}, 503), "/v1/runs/night", id="a store that is away"),
     pytest.param(PlainTextResponse("ray_up 1"), "/metrics", id="metrics"),
     pytest.param(PlainTextResponse("Route table is not populated yet.", 503), "/-/healthz", id="Serve about itself"),
 ]

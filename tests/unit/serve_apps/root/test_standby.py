@@ -32,7 +32,7 @@ def status(port):
     except httpx.TransportError:
         return None
     if answer.status_code == 503:
-        assert (answer.headers["Retry-After"], answer.json()["error"]["code"]) == ("1", "root_away")
+        assert (answer.headers["Retry-After"], answer.json()["code"]) == ("1", "root_away")
     return answer.status_code
 
 

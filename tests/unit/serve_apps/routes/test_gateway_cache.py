@@ -60,4 +60,4 @@ def test_a_cache_where_none_can_be_is_refused_with_its_place(world):
     graph = {"spec": "dag/1", "tenant": RESEARCH, "nodes": {"a": node}, "outputs": {"a": {"$ref": "a"}}}
     answer = world.http().post("/v1/runs", json=graph)
     assert answer.status_code == 422
-    assert any("/nodes/a/options/cache" in str(problem) and "is an array" in str(problem) for problem in answer.json()["error"]["problems"])
+    assert any("/nodes/a/options/cache" in str(problem) and "is an array" in str(problem) for problem in answer.json()["problems"])

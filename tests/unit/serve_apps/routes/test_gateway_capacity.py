@@ -52,9 +52,9 @@ def never(run="big"):
 def refused(world, spec, path="/v1/runs"):
     answer = world.http(RESEARCH).post(path, json=spec)
     assert answer.status_code == 422, answer.text
-    assert answer.json()["error"]["code"] == "no_mesh_fits"
+    assert answer.json()["code"] == "no_mesh_fits"
     assert world.runs.summary(spec["id"]) is None
-    return [(problem["place"], problem["problem"]) for problem in answer.json()["error"]["problems"]]
+    return [(problem["place"], problem["problem"]) for problem in answer.json()["problems"]]
 
 
 def accepted(world, spec):

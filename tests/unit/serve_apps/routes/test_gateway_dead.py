@@ -65,7 +65,7 @@ def test_an_operator_lists_and_inspects_dead_letters(world):
     assert (letter["letter"], letter["reason"], letter["kills"], letter["mesh"]) == ("night:b", "POISON_TASK", 3, "east")
     assert world.http("*").get("/v1/dead/night:b").json() == letter
     answer = world.http("*").get("/v1/dead/night:a")
-    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_letter")
+    assert (answer.status_code, answer.json()["code"]) == (404, "unknown_letter")
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", ""), ("GET", "/night:b"), ("POST", "/night:b/requeue"), ("POST", "/night:b/drop")])
@@ -91,7 +91,7 @@ def test_a_requeued_run_brings_its_code_or_is_not_requeued(world, monkeypatch):
     stored = replace(world.record("night"), spec=json.dumps(sent).encode())
     monkeypatch.setattr(world.runs, "load", lambda _run: stored)
     answer = world.http("*").post("/v1/dead/night:b/requeue")
-    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "not_requeued")
+    assert (answer.status_code, answer.json()["code"]) == (409, "not_requeued")
     world.store.put("night", sha256, b"code")
     assert world.http("*").post("/v1/dead/night:b/requeue").status_code == 200
     assert world.store.get("night.again-1", (sha256,)) == {sha256: b"code"}
@@ -101,7 +101,7 @@ def test_letter_of_an_open_run_is_not_requeued(world, monkeypatch):
     stored = replace(world.record("night"), state=RunState.RUNNING)
     monkeypatch.setattr(world.runs, "load", lambda _run: stored)
     answer = world.http("*").post("/v1/dead/night:b/requeue")
-    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "not_requeued")
+    assert (answer.status_code, answer.json()["code"]) == (409, "not_requeued")
     assert len(world.runs.dead()) == 1
 
 

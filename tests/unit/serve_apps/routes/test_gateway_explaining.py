@@ -157,7 +157,7 @@ def test_unknown_and_invisible_tenants_look_the_same(world):
     http = world.http(ACME)
     unknown, foreign = http.get("/v1/queues/acme/nobody"), http.get(f"/v1/queues/{RIVAL}")
     assert (unknown.status_code, foreign.status_code) == (403, 403)
-    words = [answer.json()["error"]["message"].replace(name, "it") for answer, name in ((unknown, "acme/nobody"), (foreign, RIVAL))]
+    words = [answer.json()["detail"].replace(name, "it") for answer, name in ((unknown, "acme/nobody"), (foreign, RIVAL))]
     assert words[0] == words[1]
 
 
@@ -210,7 +210,7 @@ def test_invisible_run_and_unknown_stage_are_404(world):
     assert world.http(RIVAL).get("/v1/runs/night/explain").status_code == 404
     assert world.http(RIVAL).get("/v1/runs/night/stages/1/explain").status_code == 404
     answer = world.http(RESEARCH).get("/v1/runs/night/stages/9/explain")
-    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_stage")
+    assert (answer.status_code, answer.json()["code"]) == (404, "unknown_stage")
 
 
 # -- what if ---------------------------------------------------------------------------------------------------------------
@@ -366,7 +366,7 @@ def test_nearly_spelled_resource_is_refused_at_its_place(path, resource, meant):
     answer = world.http(RESEARCH).post(path, json=asking_for("t", **{resource: 1}))
     assert answer.status_code == 422
     problem = {"place": f"/nodes/a/options/resources/{resource}", "problem": f"no mesh has {resource}; did you mean {meant}?"}
-    assert answer.json()["error"]["problems"] == [problem]
+    assert answer.json()["problems"] == [problem]
     assert world.runs.summary("t") is None
 
 
@@ -375,9 +375,9 @@ def test_priority_above_the_bound_is_refused_at_its_place(world, path):
     spec = spec_of("a", id="t")
     spec["nodes"]["a"]["options"] = {"priority": 5}
     answer = world.http(SALES).post(path, json=spec)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "invalid_spec")
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_spec")
     text = f"priority 5 is above 4, the highest priority of tenant {SALES} (limits.priority_max); ask for 4 or less"
-    assert answer.json()["error"]["problems"] == [{"place": "/nodes/a/options/priority", "problem": text}]
+    assert answer.json()["problems"] == [{"place": "/nodes/a/options/priority", "problem": text}]
     assert world.runs.summary("t") is None
     spec["nodes"]["a"]["options"] = {"priority": 4}
     assert world.http(SALES).post(path, json=spec).status_code < 300
@@ -385,7 +385,7 @@ def test_priority_above_the_bound_is_refused_at_its_place(world, path):
 
 def test_misspelt_resource_in_the_defaults_is_refused_there():
     answer = with_tpus().http(RESEARCH).post("/v1/runs", json={**asking_for("t"), "defaults": {"resources": {"TPU": 1}}})
-    assert [problem["place"] for problem in answer.json()["error"]["problems"]] == ["/defaults/resources/TPU"]
+    assert [problem["place"] for problem in answer.json()["problems"]] == ["/defaults/resources/TPU"]
 
 
 def test_resource_of_no_mesh_is_shown_by_dry_run_and_explain():
@@ -475,7 +475,7 @@ def test_tenant_cannot_lift_an_operators_stop(world):
     world.http("*").post(f"/v1/tenants/{SALES}/drain")
     for verb in ("resume", "suspend"):
         answer = world.http(ACME).post(f"/v1/tenants/{SALES}/{verb}")
-        assert (answer.status_code, "an operator has stopped" in answer.json()["error"]["message"]) == (403, True)
+        assert (answer.status_code, "an operator has stopped" in answer.json()["detail"]) == (403, True)
     assert world.tenant_policies.in_force().stops[SALES].stop is Stop.DRAIN
     assert world.http("*").post(f"/v1/tenants/{SALES}/resume").json()["stop"] == "none"
 
@@ -500,7 +500,7 @@ def test_user_of_a_run_comes_from_key_graph_or_key_id(world):
 
 def test_the_key_of_one_user_submits_for_no_other(world):
     answer = world.http(RESEARCH, "ann").post("/v1/runs", json=spec_of("a", user="bob"))
-    assert (answer.status_code, answer.json()["error"]["problems"][0]["place"]) == (422, "/user")
+    assert (answer.status_code, answer.json()["problems"][0]["place"]) == (422, "/user")
     assert world.http(RESEARCH, "ann").post("/v1/runs", json=spec_of("a", user="ann")).status_code == 202
 
 
@@ -588,13 +588,13 @@ def test_long_running_work_makes_waiters_overdue_in_all_views(busy):
 
 def test_history_of_an_unknown_mesh_suggests_a_near_name(world):
     answer = world.http("*").get("/v1/leases/history", params={"mesh": "eats"})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_mesh")
-    assert "did you mean east?" in answer.json()["error"]["message"]
+    assert (answer.status_code, answer.json()["code"]) == (404, "unknown_mesh")
+    assert "did you mean east?" in answer.json()["detail"]
     assert world.http("*").get("/v1/leases/history", params={"mesh": EAST}).status_code == 200
 
 
 def test_unknown_run_and_stage_are_answered_with_a_remedy(world):
-    run = world.http(RESEARCH).get("/v1/runs/nigth").json()["error"]["message"]
+    run = world.http(RESEARCH).get("/v1/runs/nigth").json()["detail"]
     assert run.startswith("there is no run nigth; `schedulemesh runs`")
-    stage = world.http(RESEARCH).get("/v1/runs/night/stages/9/explain").json()["error"]["message"]
+    stage = world.http(RESEARCH).get("/v1/runs/night/stages/9/explain").json()["detail"]
     assert stage.startswith("run night has no stage 9; its stages have the numbers 1 to 1; `schedulemesh explain night`")

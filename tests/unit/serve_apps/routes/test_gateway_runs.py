@@ -36,7 +36,7 @@ def submitted(world: GatewayWorld, *nodes: str, tenant: str = RESEARCH, **fields
 
 
 def code_of(answer: httpx.Response) -> str:
-    return str(answer.json()["error"]["code"])
+    return str(answer.json()["code"])
 
 
 def test_a_new_run_is_202_with_its_location(world):
@@ -86,7 +86,7 @@ def test_every_spec_error_has_its_place(world):
     broken["nodes"]["a"]["after"] = ["nowhere"]
     answer = world.http().post("/v1/runs", json=broken)
     assert (answer.status_code, code_of(answer)) == (422, "invalid_spec")
-    places = [problem["place"] for problem in answer.json()["error"]["problems"]]
+    places = [problem["place"] for problem in answer.json()["problems"]]
     assert len(places) == 2
     assert all(place.startswith("/nodes/") for place in places)
 
@@ -130,7 +130,7 @@ def test_functions_that_the_tenant_may_not_call_are_422(world):
     spec["nodes"]["a"]["call"] = "os:system"
     answer = world.http().post("/v1/runs", json=spec)
     assert answer.status_code == 422
-    assert "/nodes/a" in answer.json()["error"]["problems"][0]["place"]
+    assert "/nodes/a" in answer.json()["problems"][0]["place"]
     assert world.runs.list(ACME) == ()
 
 
@@ -165,14 +165,14 @@ def test_a_tenant_below_the_keys_own_is_accepted(world):
 
 def test_an_operators_key_has_to_name_the_tenant(world):
     http = world.http("*")
-    assert http.post("/v1/runs", json=spec_of("a")).json()["error"]["problems"][0]["place"] == "/tenant"
+    assert http.post("/v1/runs", json=spec_of("a")).json()["problems"][0]["place"] == "/tenant"
     assert http.post("/v1/runs", json=spec_of("a", tenant=RIVAL)).status_code == 202
 
 
 def test_a_tenant_that_is_nobodys_is_422(world):
     answer = world.http("*").post("/v1/runs", json=spec_of("a", tenant="acme/reserch"))
     assert (answer.status_code, code_of(answer)) == (422, "unknown_tenant")
-    assert RESEARCH in answer.json()["error"]["message"]
+    assert RESEARCH in answer.json()["detail"]
 
 
 def test_a_run_of_another_tenant_is_not_there(world):
@@ -230,7 +230,7 @@ def test_nodes_come_in_pages_and_by_state(world):
     assert rest["next"] is None
     assert http.get(f"/v1/runs/{run}/nodes", params={"state": "FAILED"}).json()["nodes"] == []
     wrong = http.get(f"/v1/runs/{run}/nodes", params={"state": "BROKEN", "limit": 0})
-    assert (wrong.status_code, code_of(wrong), len(wrong.json()["error"]["problems"])) == (422, "invalid_parameters", 2)
+    assert (wrong.status_code, code_of(wrong), len(wrong.json()["problems"])) == (422, "invalid_parameters", 2)
 
 
 def test_pages_of_nodes_read_their_graph_once(world, monkeypatch):
@@ -340,7 +340,7 @@ def test_a_cancelled_runs_result_is_409_and_says_so(world):
     run = submitted(world, "a")
     world.move(run, RunState.CANCELLED, ended_ms=1, reason=Reason.CANCELLED_BY_USER, detail="enough")
     answer = world.http().get(f"/v1/runs/{run}/result")
-    assert (answer.status_code, code_of(answer), answer.json()["detail"]) == (409, "run_cancelled", "enough")
+    assert (answer.status_code, code_of(answer), answer.json()["run_detail"]) == (409, "run_cancelled", "enough")
 
 
 def test_bytes_with_a_wrong_hash_are_never_a_result(world):
@@ -364,7 +364,7 @@ def test_cancel_takes_an_empty_body_and_refuses_unknown_keys(world):
     run = submitted(world, "a")
     assert world.http().post(f"/v1/runs/{run}/cancel").status_code == 202
     wrong = world.http().post(f"/v1/runs/{run}/cancel", json={"raeson": "x"})
-    assert (wrong.status_code, wrong.json()["error"]["problems"][0]["place"]) == (400, "/raeson")
+    assert (wrong.status_code, wrong.json()["problems"][0]["place"]) == (400, "/raeson")
 
 
 # -- durability, limits, idempotency -------------------------------------------------------------------------------------
@@ -398,8 +398,8 @@ def test_unreachable_durability_is_refused_and_stores_nothing(world, asked):
 def test_unknown_parameter_is_refused_with_the_nearest_one(world):
     answer = world.http().get("/v1/runs?tenent=acme&limit=1")
     assert (answer.status_code, code_of(answer)) == (422, "invalid_parameters")
-    assert answer.json()["error"]["problems"] == [{"place": "query/tenent", "problem": "there is no such parameter; did you mean tenant?"}]
-    (problem,) = world.http().get("/v1/tenants?color=red").json()["error"]["problems"]
+    assert answer.json()["problems"] == [{"place": "query/tenent", "problem": "there is no such parameter; did you mean tenant?"}]
+    (problem,) = world.http().get("/v1/tenants?color=red").json()["problems"]
     assert problem["problem"] == "there is no such parameter; known parameters: none"
     assert world.http().get("/v1/runs?limit=1").status_code == 200
 
@@ -433,7 +433,7 @@ def test_dry_run_and_submit_name_the_same_limit():
     submitted(world, "a")
     answers = [world.http().post(path, json=spec_of("a")) for path in ("/v1/runs", "/v1/plan")]
     assert [(answer.status_code, code_of(answer)) for answer in answers] == [(429, "backlog_full")] * 2
-    assert {answer.json()["error"]["message"] for answer in answers} == {
+    assert {answer.json()["detail"] for answer in answers} == {
         f"{str(ACME).partition('/')[0]} has 1 open run, which is its limit (dispatch.runs_max: 1); retry when some have ended"
     }
 
