@@ -12,15 +12,16 @@ from typing import Any
 
 from benchmarks.measuring import WALL, Sample
 from dag.store.remote import Client
+from mesh.core.clock import ms_of
 from mesh.core.ids import RunId
 
 #: Names of the parts, in order of time; each ends at the timestamp in its comment.
 COMPILE = "client: graph to spec"  # spec complete
-SUBMIT = "http: send, check"  # the record's `created_ms`
-PLAN = "root: store, read, route, split"  # the first stage's `sent_ms`
-QUEUE = "root to worker: commit, queue, lease, first task"  # the first task's `started_ms`
-RUN = "workers: first task to last"  # the last task's `finished_ms`
-REPORT = "worker to root: report, commit"  # the record's `ended_ms`
+SUBMIT = "http: send, check"  # the record's `created_at`
+PLAN = "root: store, read, route, split"  # the first stage's `sent_at`
+QUEUE = "root to worker: commit, queue, lease, first task"  # the first task's `started_at`
+RUN = "workers: first task to last"  # the last task's `finished_at`
+REPORT = "worker to root: report, commit"  # the record's `ended_at`
 RESULT = "client: notice the end, fetch"  # value fetched
 
 
@@ -44,11 +45,11 @@ def journey_of(client: Client, run: RunId, seen: Stamps) -> Sample:
     nodes = list(_nodes(client, run))
     ends = {
         COMPILE: seen.compiled,
-        SUBMIT: view["created_ms"],
-        PLAN: min(stage["sent_ms"] for stage in view["stages"]),
-        QUEUE: min(node["started_ms"] for node in nodes),
-        RUN: max(node["finished_ms"] for node in nodes),
-        REPORT: view["ended_ms"],
+        SUBMIT: ms_of(view["created_at"]),
+        PLAN: min(ms_of(stage["sent_at"]) for stage in view["stages"]),
+        QUEUE: min(ms_of(node["started_at"]) for node in nodes),
+        RUN: max(ms_of(node["finished_at"]) for node in nodes),
+        REPORT: ms_of(view["ended_at"]),
         RESULT: seen.ended,
     }
     parts: dict[str, float] = {WALL: seen.ended - seen.begun}

@@ -23,6 +23,7 @@ Around a run:
     placing_together  a whole graph on one mesh, by its columns
     alarms        when runs need a step because of a timer            resuming     resumes a run that failed or was cancelled
     result_cache  values of cached nodes: entries, claims, copies
+    removing      removes an ended run before its retention ends
 
     errors        errors of this layer, below `mesh.errors`
 """

@@ -12,6 +12,7 @@ DagError
 ├── UnknownLetter          there is no such dead letter
 ├── NotRequeued            a dead letter cannot be run again: its run goes on, or its code is gone
 ├── NotResumed             a run cannot be resumed: it has succeeded or goes on, or its code is gone
+├── NotRemoved             a run cannot be removed: it goes on, or its end is still being carried out
 ├── UnknownRun             no such run, or not this tenant's
 │   ├── UnknownStage       the run has no such stage
 │   ├── UnknownNode        the run has no such node
@@ -88,6 +89,10 @@ class UnknownLetter(DagError):
 
 class NotRequeued(DagError):
     """A dead letter cannot be run again: its run still goes on, or its pickled code is gone."""
+
+
+class NotRemoved(DagError):
+    """The run cannot be removed: it still goes on, or its end is still being carried out."""
 
 
 class NotResumed(DagError):

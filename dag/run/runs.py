@@ -285,3 +285,6 @@ class RunStore(DeadLetters, Protocol):
 
         Return the files of their values, each with its run. The caller deletes these files.
         """
+
+    def remove(self, run: RunId) -> bool:
+        """Remove an ended run with all its data; False, and no effect, if it goes on, is not settled, or is gone."""

@@ -103,6 +103,10 @@ class HttpCalls:
         described = {"Content-Type": kind, **(headers or {})}
         return self._call("POST", path, (), None, content=body, params=_given(params), headers=described)
 
+    def delete(self, path: str) -> None:
+        """Delete the resource. Raises as `get`."""
+        self._call("DELETE", path, (), None)
+
     def events(self, path: str, params: Params) -> Iterator[httpx_sse.ServerSentEvent]:
         """Yield a stream of events until it ends or is cut off; only the events show which of the two.
 

@@ -273,15 +273,25 @@ class MemoryRunStore:
             oldest_first = sorted(pair for pair in ended if pair[0] < before_ms)
             files: list[tuple[RunId, str]] = []
             for _, run in oldest_first[:limit]:
-                rows = self._runs.pop(run)
-                self._keys = {named: kept for named, kept in self._keys.items() if kept != run}
-                files.extend((run, uri) for uri in uris_in(rows.nodes))
-                self._store.forget(run, ())
-                self._store.release_id(run)
-                self._store.keep_only(run, ())
-                self._announce(run, rows.tenant)
-            self._changed.notify_all()
+                files.extend((run, uri) for uri in uris_in(self._drop(run).nodes))
         return tuple(files)
+
+    def remove(self, run: RunId) -> bool:
+        with self._changed:
+            rows = self._runs.get(run)
+            if rows is None or rows.state not in RUN_ENDS or not rows.settled:
+                return False
+            self._drop(run)
+            return True
+
+    def _drop(self, run: RunId) -> _Rows:
+        rows = self._runs.pop(run)
+        self._keys = {named: kept for named, kept in self._keys.items() if kept != run}
+        self._store.forget(run, ())
+        self._store.release_id(run)
+        self._store.keep_only(run, ())
+        self._announce(run, rows.tenant)
+        return rows
 
     def wait_for_events(self, run: RunId, after: int, wait_ms: int) -> None:
         """Wait up to `wait_ms` of real time until the run has an event with a greater number, or is gone."""

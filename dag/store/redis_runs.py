@@ -45,6 +45,8 @@ from mesh.errors import LedgerError
 _Argument = str | bytes | int
 #: Entries of the first read of events, each with the events of a commit; each further read takes twice as many.
 ENTRIES_AT_FIRST = 8
+#: A time that no run ends after.
+_NEVER_MS = 1 << 53
 #: Runs of one read of a list by label, when several labels are asked for.
 PAGE_RUNS = 500
 #: A stream as redis-py reads it: entry id and fields.
@@ -298,15 +300,20 @@ class RedisRunStore:
         with redis_responses("find runs to retire"):
             names = cast(list[bytes], self._client.zrangebyscore(self._keys.ended_runs, "-inf", f"({before_ms}", start=0, num=limit))
         runs = [RunId(name.decode()) for name in names]
-        return tuple((run, uri) for run in runs for uri in self._retire_one(run, before_ms))
+        return tuple((run, uri) for run in runs for uri in self._retire_one(run, before_ms) or ())
 
-    def _retire_one(self, run: RunId, before_ms: int) -> Iterable[str]:
+    def remove(self, run: RunId) -> bool:
+        return self._retire_one(run, _NEVER_MS, only_settled=True) is not None
+
+    def _retire_one(self, run: RunId, before_ms: int, *, only_settled: bool = False) -> Iterable[str] | None:
+        """Remove a run; return the files of its values, or None if it was not removed."""
         with redis_responses("read a run to retire"):
             tenant, labels = cast(list[bytes | None], self._client.hmget(self._keys.run(run), ["tenant", "labels"]))
             uris = uris_in(_named(cast(dict[bytes, bytes], self._client.hgetall(self._keys.run_nodes(run)))))
         path = TenantPath(tenant.decode()) if tenant is not None else None
         reach, lists = (reach_of(path), lists_of(path, labels_of(labels))) if path is not None else ((), ())
-        return uris if self._scripts.call("retire", run, before_ms, *_section(reach), *_section(lists)) == 1 else ()
+        answer = self._scripts.call("retire", run, before_ms, int(only_settled), *_section(reach), *_section(lists))
+        return uris if answer == 1 else None
 
 
 def rows_of(entries: Entries) -> list[bytes]:

@@ -41,7 +41,7 @@ from dag.store.http_calls import JSON_KIND, PATIENCE_S, HttpCalls, Params
 from dag.store.result_decoding import decode_output, failure_of
 from dag.store.run_logs import LogLine, LogReader
 from dag.store.script_modules import modules_beside_script
-from mesh.core.clock import Clock, SystemClock
+from mesh.core.clock import Clock, SystemClock, ms_of
 from mesh.core.ids import RunId
 from mesh.core.wire import decode
 
@@ -223,6 +223,10 @@ class Client:
         """Return the root's JSON answer to a POST. Raises as `run`."""
         return self._calls.post(path, json.dumps(body).encode()).json()
 
+    def delete(self, path: str) -> None:
+        """Delete a resource of the root. Raises as `run`."""
+        self._calls.delete(path)
+
     def fetch(self, path: str) -> bytes:
         """Return all bytes at an address of the root. Raises as `run`."""
         return self._calls.get(path).content
@@ -231,7 +235,7 @@ class Client:
         """Yield the run's events with a greater number, until the stream ends or is cut off. Raises as `run`."""
         for described in self._calls.events(f"{_path_of(run)}/events", {"after": after}):
             if described.data:  # Control fields of the stream (`retry:`) come as events without data.
-                yield decode(RunEvent, described.data)
+                yield _event_of(json.loads(described.data))
 
     def log_of(self, run: RunId, *, node: str | None = None, attempt: int | None = None) -> LogReader:
         """Return a reader of what the run's nodes have printed; `node` and `attempt` as for `Run.logs`."""
@@ -411,6 +415,16 @@ class Run:
         self._client.post(f"{self.path}/resume", {"reason": reason})
 
     @named_call
+    def delete(self) -> None:
+        """Remove the run, which has ended, with its outputs, events and logs.
+
+        Raises:
+            ApiError: `not_removed`: it still goes on, or its end is still being carried out.
+            UnknownRun: As `Client.run`.
+        """
+        self._client.delete(self.path)
+
+    @named_call
     def signal(self, name: str, value: Any = True) -> dict[str, Any]:
         """Send a signal to the nodes that wait for it, now or later. The first signal of a name counts; sending it again changes nothing.
 
@@ -526,6 +540,13 @@ def _close_shared() -> None:
 
 def _run_at(address: str, id: RunId) -> Run:  # noqa: A002  the same
     return Run(id, _shared(address))
+
+
+def _event_of(fields: dict[str, Any]) -> RunEvent:
+    """Return an event from its form in JSON, which has the time as text."""
+    at_ms = ms_of(fields.pop("at"))
+    event: RunEvent = decode(RunEvent, json.dumps({**fields, "at_ms": at_ms}))
+    return event
 
 
 def _path_of(run: RunId) -> str:

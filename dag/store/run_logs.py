@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dag.store.http_calls import HttpCalls, Params
+from mesh.core.clock import ms_of
 
 #: Entries of one page.
 _PAGE = 500
@@ -82,7 +83,7 @@ class LogReader:
                 stream=entry["stream"],
                 attempt=entry["attempt"],
                 mesh=entry["mesh"],
-                at_ms=entry["at_ms"],
+                at_ms=ms_of(entry["at"]),
                 number=entry["number"] + place,
                 left_out=max(0, left_out) if place == 0 else 0,
             )

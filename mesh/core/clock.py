@@ -1,7 +1,13 @@
-"""Clocks that are passed in."""
+"""Clocks that are passed in, and times as RFC 3339 text, like `2026-01-31T09:00:00.250Z`."""
 
 import time
+from datetime import datetime, timedelta, timezone
 from typing import Protocol
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MS = timedelta(milliseconds=1)
+#: The last millisecond that RFC 3339 can name; a later time is written as this one.
+LAST_MS = (datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=timezone.utc) - _EPOCH) // _MS
 
 
 class Clock(Protocol):
@@ -67,3 +73,20 @@ class ManualClock:
 
     def wall_ms(self) -> int:
         return self.now_ms
+
+
+def rfc3339(at_ms: int) -> str:
+    """Return the text of a time, in UTC with milliseconds."""
+    return (_EPOCH + min(at_ms, LAST_MS) * _MS).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def ms_of(text: str) -> int:
+    """Return the time of a text, cut to milliseconds.
+
+    Raises:
+        ValueError: It is no time, or has no offset from UTC.
+    """
+    time = datetime.fromisoformat(text.upper().replace("Z", "+00:00"))
+    if time.tzinfo is None:
+        raise ValueError(f"{text} has no offset from UTC; write it like 2026-01-31T09:00:00Z")
+    return (time - _EPOCH) // _MS

@@ -18,6 +18,7 @@ FILES = {
     "applying": ("apply",),
     "joining": ("join",),
     "runs": ("submit", "runs", "watch", "result", "cancel", "signal"),
+    "deleting": ("delete",),
     "programs": ("run",),
     "replaying": ("replay",),
     "drawing": ("graph", "timeline"),

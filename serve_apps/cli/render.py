@@ -203,7 +203,7 @@ def letters_table(view: LettersView) -> RenderableType:
 
 def letter_page(letter: LetterView) -> RenderableType:
     """Render `schedulemesh dead show`."""
-    lines = (f"{name}: {value}" for name, value in letter.model_dump().items() if name not in ("message", "at_ms"))
+    lines = (f"{name}: {value}" for name, value in letter.model_dump().items() if name not in ("message", "at"))
     return Text("\n".join((*lines, f"died: {clock_time(letter.at_ms)}", letter.message)))
 
 

@@ -4,5 +4,5 @@ dependencies      the ports of the gateway                      accepted_runs  r
 auth              API keys to principals or named denials       access         who calls, and what the key covers
 limits            limits on body bytes and call rates           errors         errors to HTTP status, code and body
 middleware        request ids, metrics, last-resort errors      openapi        OpenAPI: refusals of each operation, link bodies
-request_timeouts  time limits for sending a request
+request_timeouts  time limits for sending a request             problem_json   bodies of errors by RFC 9457
 """

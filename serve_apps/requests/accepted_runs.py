@@ -22,6 +22,7 @@ from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull
 from dag.run.runs import RunRecord, RunStore
 from dag.run.states import RUN_ENDS
 from mesh.core.clock import Clock
+from mesh.core.ids import RunId
 from mesh.errors import MeshError
 
 log = structlog.get_logger(__name__)
@@ -109,6 +110,14 @@ class AcceptedRuns:
             log.warning("stored a lost run again", run=kept.record.run)
         kept.epoch = epoch
         return was_lost
+
+    def drop(self, run: RunId) -> None:
+        """Keep a run no longer, because a user has removed it."""
+        with self._guard:
+            dropped = [one for one in self._kept if one.record.run == run]
+            for one in dropped:
+                self._kept.remove(one)
+                self._size_bytes -= one.size_bytes
 
     def _drop_old(self) -> None:
         oldest_ms = self._clock.monotonic_ms() - self._kept_ms

@@ -43,7 +43,10 @@ def asking(request: Request, ports: Ports, _shown: Annotated[object, Security(_s
     answer, now_ms = authenticate(request.headers.get("authorization"), ports.keys.find), ports.clock.monotonic_ms()
     if isinstance(answer, Denied):
         ports.limiter.refuse(address_of(request), NotAuthenticated(_WORDS[answer.reason]), now_ms)
-    ports.limiter.count_call(answer, now_ms)
+    try:
+        ports.limiter.count_call(answer, now_ms)
+    finally:
+        request.state.rate = ports.limiter.calls_left(answer, now_ms)
     return answer
 
 
@@ -64,9 +67,13 @@ def asking_mesh(authorization: str | None, ports: Dependencies) -> MeshPrincipal
 Asking = Annotated[Principal, Depends(asking)]
 
 
-async def looking(principal: Asking, ports: Ports) -> None:
+async def looking(request: Request, principal: Asking, ports: Ports) -> None:
     """Count a call of a route that reads the whole ledger. Raises TooManyCalls."""
-    ports.limiter.count_look(principal, ports.clock.monotonic_ms())
+    now_ms = ports.clock.monotonic_ms()
+    try:
+        ports.limiter.count_look(principal, now_ms)
+    finally:
+        request.state.rate = ports.limiter.looks_left(principal, now_ms)
 
 
 async def operating(principal: Asking) -> Principal:

@@ -27,7 +27,7 @@ from mesh.core.clock import Clock
 from serve_apps.requests.accepted_runs import KEPT_MS, AcceptedRuns
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.errors import NotAuthenticated, TooManyCalls
-from serve_apps.requests.limits import CallBudget
+from serve_apps.requests.limits import CallBudget, Rate
 from serve_apps.snapshot_cache.single_flight import SingleFlight
 from serve_apps.snapshot_cache.snapshots import snapshot_now
 from serve_apps.snapshot_cache.waits import Waits, queues_of, waits_in
@@ -57,6 +57,14 @@ class RequestLimiter:
     def count_look(self, principal: Principal, now_ms: int) -> None:
         """Count a read of the whole ledger. Raises TooManyCalls if the key is over its limit."""
         _take(self._looks, principal, "reads of the whole ledger", now_ms)
+
+    def calls_left(self, principal: Principal, now_ms: int) -> Rate:
+        """Return what is left of the key's calls."""
+        return self._calls.rate(principal.key, now_ms)
+
+    def looks_left(self, principal: Principal, now_ms: int) -> Rate:
+        """Return what is left of the key's reads of the whole ledger."""
+        return self._looks.rate(principal.key, now_ms)
 
     def is_suspect(self, address: str, now_ms: int) -> bool:
         """Return whether the address has sent too many wrong keys."""

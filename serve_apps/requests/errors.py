@@ -16,6 +16,7 @@ from starlette.responses import Response
 from dag.errors import (
     BacklogFull,
     KeyConflict,
+    NotRemoved,
     NotRequeued,
     NotResumed,
     RunConflict,
@@ -136,6 +137,7 @@ MEANINGS: tuple[tuple[type[Exception], HttpMeaning], ...] = (
     (SignalConflict, HttpMeaning(HTTPStatus.CONFLICT, "signal_conflict")),
     (KeyConflict, HttpMeaning(HTTPStatus.CONFLICT, "key_conflict")),
     (RunConflict, HttpMeaning(HTTPStatus.CONFLICT, "run_conflict")),
+    (NotRemoved, HttpMeaning(HTTPStatus.CONFLICT, "not_removed")),
     (NotResumed, HttpMeaning(HTTPStatus.CONFLICT, "not_resumed")),
     (NotRequeued, HttpMeaning(HTTPStatus.CONFLICT, "not_requeued")),
     (BodyTooLarge, HttpMeaning(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body_too_large")),

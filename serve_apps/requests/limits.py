@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -53,6 +54,20 @@ class BodyLimit:
         return BodyTooLarge(f"the body is larger than {limit}; pass large arguments by address, as {{'$uri': …}}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """Rest of a budget."""
+
+    limit: int  #: Calls that may come at once after a pause.
+    remaining: int  #: Calls that may come at once now.
+    reset_s: int  #: Seconds until `limit` calls may come at once again.
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Return the headers that say so, in lower case."""
+        named = (("limit", self.limit), ("remaining", self.remaining), ("reset", self.reset_s))
+        return [(f"ratelimit-{name}".encode(), str(number).encode()) for name, number in named]
+
+
 class CallBudget:
     """Token bucket per key; thread-safe.
 
@@ -92,6 +107,12 @@ class CallBudget:
 
     def _wait_ms(self, left: float) -> int:
         return math.ceil((1 - left) / self._per_ms)
+
+    def rate(self, key: str, now_ms: int) -> Rate:
+        """Return the rest of the key's budget."""
+        with self._lock:
+            left = self._now_left(key, now_ms)
+        return Rate(limit=self._burst, remaining=int(left), reset_s=math.ceil((self._burst - left) / self._per_ms / 1000))
 
 
 class RunBytes:

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mesh.core.clock import Clock
 from serve_apps.requests.errors import body_of, problem_response
+from serve_apps.requests.limits import Rate
 from serve_apps.telemetry.metrics import GatewayMetrics
 
 log = structlog.get_logger(__name__)
@@ -49,6 +50,9 @@ class ObservedRequests:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                rate: Rate | None = scope["state"].get("rate")
+                if rate is not None:
+                    message = {**message, "headers": [*message.get("headers", ()), *rate.headers()]}
                 if not (is_offered and self._is_proxied):
                     message = {**message, "headers": [*message.get("headers", ()), (b"x-request-id", request_id.encode())]}
             await send(message)

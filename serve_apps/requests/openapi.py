@@ -33,6 +33,12 @@ _OF_DEPENDENCY: dict[Callable[..., Any], tuple[int, ...]] = {asking: (401, 429, 
 OF_MESH_KEY = (401, 429, 502, 503)
 #: Refusals of every verb of the link: the same, and what the state of the mesh's sessions and leases forbids.
 LINK_STATUSES = (400, 401, 403, 408, 409, 413, 415, 422, 429, 502, 503)
+#: Headers of every response to a call that was counted for its key.
+RATE_HEADERS = {
+    "RateLimit-Limit": "Calls of this kind that the key may make at once after a pause.",
+    "RateLimit-Remaining": "Calls of this kind that the key may make at once now.",
+    "RateLimit-Reset": "Seconds until the whole limit is there again.",
+}
 MESH_KEY = "Mesh key"
 BYTES_KIND, _JSON = "application/octet-stream", "application/json"
 _REF = "#/components/schemas/{}"
@@ -49,9 +55,12 @@ def described(description: dict[str, Any], routers: Sequence[APIRouter]) -> dict
         for route in router.routes:
             if isinstance(route, APIRoute):
                 _describe_refusals(route, description["paths"][route.path_format])
+                if asking in _calls_of(route.dependant):
+                    _describe_rates(description["paths"][route.path_format])
     _mark_problems(description)
     components = description.setdefault("components", {})
     components.setdefault("schemas", {}).update(_link_schemas())
+    components["headers"] = {name: {"description": words, "schema": {"type": "integer"}} for name, words in RATE_HEADERS.items()}
     components.setdefault("securitySchemes", {})[MESH_KEY] = {
         "type": "http",
         "scheme": "bearer",
@@ -106,6 +115,13 @@ def _describe_refusals(route: APIRoute, operations: dict[str, Any]) -> None:
         responses = operations[method.lower()]["responses"]
         for status, refusal in refused_json(statuses_of(route)):
             responses[status] = refusal if status not in responses or status == "422" else responses[status]
+
+
+def _describe_rates(operations: dict[str, Any]) -> None:
+    headers = {name: {"$ref": f"#/components/headers/{name}"} for name in RATE_HEADERS}
+    for operation in operations.values():
+        for response in operation["responses"].values():
+            response["headers"] = {**response.get("headers", {}), **headers}
 
 
 def refused_json(statuses: set[int]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -5,4 +5,5 @@ dead_letters  dead letters and audits                    explanations  why work 
 cached        cached values of nodes
 logs          what the nodes of a run have printed       signals       values for nodes that wait for them
 graphs        graph, timeline and single nodes of a run, as a page draws them
+listing       lists and changes of all runs, and callers
 """

@@ -7,6 +7,7 @@ lists the failures and separates `run_failed` from `run_cancelled`.
 from __future__ import annotations
 
 import time
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -16,6 +17,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import AfterValidator, ValidationError
 from starlette.concurrency import run_in_threadpool
 
+from dag import removing
 from dag.errors import UnknownRun
 from dag.resuming import resume
 from dag.run.runs import RunRecord, RunSummary
@@ -25,7 +27,7 @@ from federation.durability import Durability
 from mesh.core.ids import RunId
 from mesh.core.printable import check_printable
 from mesh.core.values import Encoding
-from mesh.ray.worker.exporting import belongs
+from mesh.ray.worker.exporting import belongs, clear_folder
 from serve_apps.requests.access import Asking, record_within, summary_within
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies, Ports
@@ -224,6 +226,19 @@ async def resume_run(run_id: RunPath, request: Request, ports: Ports, principal:
     """Resume a run that has failed or was cancelled: it runs again what has not succeeded. Does nothing if it was resumed and goes on."""
     reason = _reason_in(ResumeRequest, await request.body())
     return await run_in_threadpool(_resume, ports, principal, run_id, reason)
+
+
+@router.delete("/{run_id}", status_code=HTTPStatus.NO_CONTENT, responses=refused(404, 409))
+def remove_run(run_id: RunPath, ports: Ports, principal: Asking) -> None:
+    """Remove a run that has ended, with its outputs, events, logs and dead letters."""
+    summary_within(ports, principal, run_id)
+    removing.remove_run(ports.runs, ports.queue, RunId(run_id), partial(_clear, ports.storage_url))
+    ports.accepted.drop(RunId(run_id))
+
+
+def _clear(storage_url: str, run: RunId) -> None:
+    if storage_url:
+        clear_folder(storage_url, run, frozenset())
 
 
 def _reason_in(kind: type[CancelRequest | ResumeRequest], body: bytes) -> str:

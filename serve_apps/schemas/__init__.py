@@ -6,7 +6,8 @@
     audits   of the stores            health   of a gateway       dead_letters  failed for good      errors   error bodies
     cached   values of nodes
     view     shared by all            quantities  amounts     logs         of a run             graphs   and timelines of runs
+    moments  times                    changes  of runs            callers       holders of keys
 
-Times are milliseconds since the epoch, 0 if a thing has not happened. A quantity has two forms: exact ledger units for
+Times are RFC 3339 text in JSON, null if a thing has not happened (`moments`). A quantity has two forms: exact ledger units for
 programs, and text for people.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from serve_apps.schemas.moments import Moment
 from serve_apps.schemas.view import View
 
 
@@ -16,8 +17,8 @@ class CachedView(View):
     run: str = Field(description="Run that computed it.")
     node: str = Field(description="Node that computed it.")
     size_bytes: int
-    created_ms: int
-    expires_ms: int
+    created_ms: Moment
+    expires_ms: Moment
     took_ms: int = Field(description="Run time that each hit saves.")
     hits: int
 

@@ -18,4 +18,4 @@ class CallerView(View):
     tenant: str = Field(description="The key reaches this tenant and the tenants below it; `*`: all tenants.")
     user: str = Field(description="User of every run submitted with the key; empty: the graph may name the user.")
     operator: bool = Field(description="Whether the key reaches all tenants.")
-    permissions: list[Permission] = Field(description="What the key may do, in the tenants that it reaches.")
+    permissions: list[Permission] = Field(description="Permissions of the key, in the tenants that it reaches.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from serve_apps.schemas.moments import Moment
 from serve_apps.schemas.view import View
 
 
@@ -23,7 +24,7 @@ class LetterView(View):
     retries_used: int = Field(description="Attempts that failed with the node's own errors.")
     losses: int = Field(description="Attempts lost with a mesh or a runner.")
     kills: int = Field(description="Workers that died while running the node.")
-    at_ms: int
+    at_ms: Moment
 
 
 class LettersView(View):

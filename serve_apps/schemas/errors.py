@@ -20,7 +20,7 @@ class ProblemDetails(View):
     type: str = Field(description="URI that identifies the kind of problem; it ends with `code`.")
     title: str = Field(description="The kind of problem in words.")
     status: int = Field(description="The HTTP status.")
-    detail: str = Field(description="What is wrong with this request, for people.")
+    detail: str = Field(description="Message for people: the fault of this request.")
     code: str = Field(description="Name of the error, for programs. It does not change.")
     problems: list[ProblemView] = Field(default=[], description="All problems of the request, each with its place.")
     request_id: str = Field(default="", description="Id under which the log has the details.")

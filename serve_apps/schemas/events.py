@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from serve_apps.schemas.moments import Moment
 from serve_apps.schemas.view import View
 
 
@@ -11,7 +12,7 @@ class EventView(View):
     """One event of a run."""
 
     seq: int = Field(description="Number of the event: per run, from 1, without gaps.")
-    at_ms: int
+    at_ms: Moment
     run: str
     kind: str = Field(description="`run`, `stage` or `node`.")
     node: str | None = None

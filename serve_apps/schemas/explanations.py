@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from serve_apps.schemas.events import EventView
+from serve_apps.schemas.moments import Moment
 from serve_apps.schemas.quantities import Quantity
 from serve_apps.schemas.queues import ChangeView, VictimView
 from serve_apps.schemas.runs import BlockedView
@@ -35,11 +36,11 @@ class StageExplanation(View):
         default=None, description="Position among the tenant's stages on all meshes that compete for the same flavors, 1 is next."
     )
     changes: list[ChangeView] = Field(default=[])
-    start_ms: int | None = Field(
+    start_ms: Moment | None = Field(
         default=None, description="Estimated start; null: no estimate (no stage has ended yet), or the stage has started."
     )
     overdue_ms: int = Field(
-        default=0, description="How long the work that must end first has overrun its estimate; `start_ms` is then null."
+        default=0, description="How long the work that must end first has overrun its estimate; `start_at` is then null."
     )
     victims: list[VictimView] = Field(default=[], description="Preemptions that its mesh or the planner would choose for the stage.")
     history: list[EventView] = Field(default=[], description="History of the stage; only if one stage is requested.")
@@ -54,7 +55,7 @@ class RunExplanation(View):
     state: str
     reason: str | None
     detail: str
-    at_ms: int
+    at_ms: Moment
     stages: list[StageExplanation] = Field(description="Stages that have not ended.")
     blocked: list[BlockedView]
     waiting: list[BlockedView] = Field(default=[], description="Nodes that wait for a time or for a signal, without a worker.")

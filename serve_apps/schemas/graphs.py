@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from serve_apps.schemas.moments import Moment
 from serve_apps.schemas.runs import ArrayView
 from serve_apps.schemas.view import View
 
@@ -33,7 +34,7 @@ class TimelineView(View):
 
     id: str
     state: str
-    created_ms: int = Field(description="When the run was submitted; all times of the columns count from there.")
+    created_ms: Moment = Field(description="When the run was submitted; all times of the columns count from there.")
     now_ms: int = Field(description="Time since then, on the root's clock: the end of bars of what still runs.")
     end_ms: int = Field(description="Time from then to the end of the run; -1: it has not ended.")
     nodes: list[str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from serve_apps.schemas.moments import Moment
 from serve_apps.schemas.quantities import Quantity
 from serve_apps.schemas.view import View
 
@@ -11,7 +12,7 @@ from serve_apps.schemas.view import View
 class LeaseEventView(View):
     """One change of a lease."""
 
-    at_ms: int
+    at_ms: Moment
     verb: str = Field(description="`grant`, `release`, `plan`, `shrink`, `grow`, `cut`, `revoke`, `expire`, `restore`, `epoch`, …")
     why: str = ""
     lease: str | None = Field(description="Null: the event is not about one lease.")

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from serve_apps.schemas.moments import Moment
 from serve_apps.schemas.view import View
 
 
@@ -13,7 +14,7 @@ class OutputView(View):
     """Lines that one node printed to one stream, in one attempt."""
 
     seq: int = Field(description="Number of this entry in the run's log, from 1; dropped entries leave gaps.")
-    at_ms: int = Field(description="When the worker read the lines; milliseconds since the epoch.")
+    at_ms: Moment = Field(description="When the worker read the lines.")
     mesh: str
     node: str
     attempt: int

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from mesh.core.printable import check_printable
+from serve_apps.schemas.moments import LaterMoment, Moment
 from serve_apps.schemas.quantities import Quantity
 from serve_apps.schemas.view import View
 
@@ -63,13 +64,13 @@ class MeshEntry(View):
     cluster_answers: bool = Field(default=True, description="False: the mesh cannot reach its Ray cluster, and gets no new work.")
     draining: bool = Field(description="The mesh gets no new work and finishes the work it has.")
     drain_reason: str = Field(default="", description="Reason given with the drain.")
-    drained_ms: int = Field(default=0, description="Time of the drain.")
+    drained_ms: LaterMoment = Field(default=0, description="Time of the drain; null: it is not drained.")
     stable: bool = Field(default=True, description="False: the mesh was lost, has returned, and is on probation: it gets no new work yet.")
     stable_in_ms: int = Field(default=0, description="Time left on probation.")
     losses: int = Field(default=0, description="Number of recent losses that the root remembers.")
     run_ms: int | None = Field(default=None, description="Smoothed mean run time of recent stages; null: no stage has ended yet.")
     heartbeat_age_ms: int
-    last_heard_ms: int = Field(default=0, description="Approximate time of the last heartbeat; 0: the root is too old to report it.")
+    last_heard_ms: LaterMoment = Field(default=0, description="Approximate time of the last heartbeat.")
     pid: int | None = Field(
         default=None, description="Process of the mesh, if a stack on this machine started it; only the terminal sets it. Null: unknown."
     )
@@ -110,6 +111,6 @@ class AbsentEntry(View):
 class MeshesView(View):
     """Meshes that the key's tenant, or a tenant below it, may use."""
 
-    at_ms: int
+    at_ms: Moment
     meshes: list[MeshEntry]
     absent: list[AbsentEntry] = Field(default=[], description="Known meshes that are absent.")

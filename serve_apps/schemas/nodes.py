@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from serve_apps.schemas.moments import LaterMoment
 from serve_apps.schemas.runs import ArrayView, CheckpointView, FailureView
 from serve_apps.schemas.view import View
 
@@ -13,8 +14,8 @@ class AttemptView(View):
 
     attempt: int
     mesh: str | None
-    started_ms: int = Field(description="0: it had not begun.")
-    ended_ms: int
+    started_ms: LaterMoment = Field(description="Null: it had not begun.")
+    ended_ms: LaterMoment
     reason: str
     type: str = Field(description="Class of the error, if the attempt failed by one.")
     detail: str
@@ -31,13 +32,13 @@ class NodeView(View):
     retries_used: int
     losses: int
     attempts: list[AttemptView] = Field(description="The last ten attempts before the present one, oldest first.")
-    not_before_ms: int = Field(description="Earliest time of the next attempt after a failure; 0: none is waited for.")
+    not_before_ms: LaterMoment = Field(description="Earliest time of the next attempt after a failure; null: none is waited for.")
     stage: str | None
     mesh: str | None
     reason: str | None
     detail: str
-    started_ms: int
-    finished_ms: int
+    started_ms: LaterMoment
+    finished_ms: LaterMoment
     progress: float | None = Field(description="As the node's code reported it last, from 0 to 1; null: it reported none.")
     checkpoint: CheckpointView | None = Field(description="The checkpoint from which its next attempt continues.")
     failure: FailureView | None

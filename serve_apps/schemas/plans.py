@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from serve_apps.schemas.moments import Moment
 from serve_apps.schemas.quantities import Quantity
 from serve_apps.schemas.queues import ChangeView, VictimView
 from serve_apps.schemas.runs import BlockedView
@@ -27,9 +28,9 @@ class PlannedStageView(View):
     position: int = Field(description="Position in the mesh's queue among stages that compete for the same flavors, 1 is next.")
     tenant_position: int
     changes: list[ChangeView] = Field(default=[])
-    start_ms: int | None = None
+    start_ms: Moment | None = None
     overdue_ms: int = Field(
-        default=0, description="How long the work that must end first has overrun its estimate; `start_ms` is then null."
+        default=0, description="How long the work that must end first has overrun its estimate; `start_at` is then null."
     )
     victims: list[VictimView] = Field(default=[])
 
@@ -39,7 +40,7 @@ class PlanView(View):
 
     tenant: str
     user: str
-    at_ms: int
+    at_ms: Moment
     reason: str | None = Field(description="Why the whole run would wait: a hold, a window or a limit; null: it would not.")
     detail: str = ""
     stages: list[PlannedStageView]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from serve_apps.schemas.moments import Moment
 from serve_apps.schemas.quantities import Quantity
 from serve_apps.schemas.view import View
 
@@ -46,11 +47,11 @@ class WaitingView(View):
     priority: int
     reason: str
     changes: list[ChangeView] = Field(default=[], description="Quota changes that together would let the stage start.")
-    start_ms: int | None = Field(
+    start_ms: Moment | None = Field(
         default=None, description="Estimated start; null: no estimate, for example because no stage has ended yet."
     )
     overdue_ms: int = Field(
-        default=0, description="How long the work that must end first has overrun its estimate; `start_ms` is then null."
+        default=0, description="How long the work that must end first has overrun its estimate; `start_at` is then null."
     )
     slot: dict[str, Quantity] = Field(description="Resources that the stage needs to start.")
     width: int
@@ -65,7 +66,7 @@ class KeptBackView(View):
     position: int = Field(description="Position among runs that wait for the same reason, 1 is the oldest.")
     reason: str
     detail: str
-    created_ms: int
+    created_ms: Moment
 
 
 class UnmetView(View):
@@ -86,7 +87,7 @@ class QueueView(View):
     """Waiting work of a tenant and the tenants below it: in the queues of meshes, and not sent to any mesh."""
 
     tenant: str = Field(description="Path of the tenant; `*`: all that the key covers.")
-    at_ms: int = 0
+    at_ms: Moment = 0
     waiting: list[WaitingView]
     cut_short: dict[str, int] = Field(
         default={}, description="By mesh: number of stages, of all tenants, behind the first 1 000 of its queue. These are not listed."

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, computed_fiel
 
 from dag.run.states import NodeState
 from mesh.core.printable import check_printable
+from serve_apps.schemas.moments import LaterMoment, Moment
 from serve_apps.schemas.view import View
 
 
@@ -52,8 +53,8 @@ class RunLine(View):
     id: str
     tenant: str
     state: str
-    created_ms: int
-    ended_ms: int = 0
+    created_ms: Moment
+    ended_ms: LaterMoment = Field(default=0, description="Null: it has not ended.")
     reason: str | None = None
     detail: str = ""
     counts: dict[str, int] = Field(default={}, description="Number of nodes by state.")
@@ -106,9 +107,9 @@ class StageView(View):
     why_here: str = Field(description="The routing decision in words.")
     slots: int
     width: int = Field(description="How many of its nodes could run at once.")
-    sent_ms: int
-    started_ms: int
-    ended_ms: int
+    sent_ms: LaterMoment
+    started_ms: LaterMoment
+    ended_ms: LaterMoment
     counts: dict[str, int] = Field(description="Number of nodes by state; a node that moved to another stage counts there.")
 
 
@@ -156,7 +157,7 @@ class CheckpointView(View):
 
     attempt: int
     number: int = Field(description="Counts up from 1 within the attempt that saved it.")
-    saved_ms: int
+    saved_ms: Moment
     size_bytes: int
 
 

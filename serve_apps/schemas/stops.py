@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from mesh.core.printable import check_printable
+from serve_apps.schemas.moments import LaterMoment
 from serve_apps.schemas.view import View
 
 
@@ -27,5 +28,5 @@ class StopView(View):
     stop: str = Field(description="`none`, `hold` or `drain`, by a command or by the file.")
     reason: str = ""
     by: str = Field(default="", description="Id of the key that stopped the tenant.")
-    since_ms: int = 0
+    since_ms: LaterMoment = 0
     changed: bool = Field(default=True, description="False: no command had stopped the tenant, so nothing changed.")

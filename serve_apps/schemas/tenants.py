@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from serve_apps.schemas.moments import LaterMoment, Moment
 from serve_apps.schemas.quantities import Quantity
 from serve_apps.schemas.view import View
 
@@ -42,7 +43,7 @@ class TenantView(View):
         default="none", description="`hold`: no new work starts; `drain`: running work is preempted as well. Includes the tenants below."
     )
     stop_reason: str = Field(default="", description="Reason given with the command; empty if the file stops the tenant.")
-    stopped_ms: int = Field(default=0, description="Time of the command; 0 if the file stops the tenant.")
+    stopped_ms: LaterMoment = Field(default=0, description="Time of the command; null if the file stops the tenant.")
     weight: str = Field(default="1", description="Weight of the tenant among its siblings when they share borrowed quota.")
     priority_max: int | None = Field(default=None, description="Highest priority that users may ask for, own or inherited.")
     running_max: int | None = Field(default=None, description="Stages that the tenant and the tenants below it may run at once.")
@@ -58,5 +59,5 @@ class TenantView(View):
 class TenantsView(View):
     """Tenants that the key covers."""
 
-    at_ms: int
+    at_ms: Moment
     tenants: list[TenantView]

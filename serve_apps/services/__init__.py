@@ -5,4 +5,5 @@ stopping       holds, drains and releases tenants             draining       dra
 event_stream   a run's events as they happen                  result_values  bytes of results
 caching        lists and removes cached values
 run_outputs    outputs of a run and their encodings           log_stream    what a run's nodes print, in pages or as it comes
+run_listing    pages of runs by filters                       change_stream  changes of all runs as they happen
 """

@@ -631,6 +631,19 @@ def test_a_retired_run_leaves_no_log_and_no_count_of_stages(store, kept):
     assert kept.client is None or kept.admin.exists(*counts) == 0
 
 
+def test_an_ended_run_is_removed_when_it_is_settled(store, runs):
+    record = a_record()
+    runs.create(record, {BYTES: b"\x00\xff"})
+    assert not runs.remove(RUN)
+    runs.commit(record, end(record, at_ms=100))
+    assert not runs.remove(RUN)
+    runs.settle(RUN)
+    an_ended_run(store, runs, "other", 100)
+    assert runs.remove(RUN)
+    assert (runs.load(RUN), [summary.run for summary in runs.list(LAB)], store.blobs.get(RUN, (BYTES,))) == (None, ["other"], {})
+    assert not runs.remove(RUN)
+
+
 def test_only_runs_that_ended_before_the_time_are_retired(store, runs):
     an_ended_run(store, runs, "old", 100)
     an_ended_run(store, runs, "young", 101)

@@ -20,6 +20,7 @@ from dag.errors import ApiError, RunFailed
 from dag.store.client_access import Access
 from dag.store.remote import Client, Run
 from federation.config.loading import load_config
+from mesh.core.clock import ms_of
 from serve_apps.standalone.stack import Stack
 from serve_apps.standalone.stack_folder import StackFolder
 
@@ -106,7 +107,7 @@ def test_a_node_waits_its_own_time_and_shows_its_attempts(client: Client, tmp_pa
         (2, "USER_ERROR", "builtins.ConnectionError"),
     ]
     assert node["attempts"][0]["detail"] == "call 1 (again in 0.2 s)"
-    assert node["started_ms"] - node["attempts"][1]["ended_ms"] >= 300
+    assert ms_of(node["started_at"]) - ms_of(node["attempts"][1]["ended_at"]) >= 300
 
 
 def test_an_error_that_is_never_retried_fails_at_once(client: Client, tmp_path: Path) -> None:
@@ -173,7 +174,7 @@ def test_a_retry_comes_after_the_death_of_the_coordinator(client: Client, stack:
     assert run.result(LIMIT_S) == 2
     assert (tmp_path / "tries").read_text() == "xx"
     node = node_of(client, run, "fail_until")
-    assert node["started_ms"] >= waiting["not_before_ms"]
+    assert ms_of(node["started_at"]) >= ms_of(waiting["not_before"])
 
 
 # -- resumption and labels -------------------------------------------------------------------------------------------------

@@ -15,4 +15,5 @@ Parts that several verbs need:
     lib_keys     names for the keys                             lib_schema      refuses data of another schema
     lib_full     how a verb passes on a server that is full     lib_sections    lists of unknown length among arguments
     lib_backlog  open runs of tenants and of their ancestors    lib_cache       removes entries, ends claims
+    lib_feed     the feed of changes of all runs
 """

@@ -5,17 +5,18 @@
 -- KEYS      `scripted_keys`
 -- ARGV[1]   run
 -- ARGV[2]   only if it ended before this, milliseconds since the epoch
--- ARGV[3…]  sections: the tenant and its ancestors; names of the lists by label
--- Reply     1 | 0 when it has not ended, ended later, or is gone
+-- ARGV[3]   1: only if it is settled
+-- ARGV[4…]  sections: the tenant and its ancestors; names of the lists by label
+-- Reply     1 | 0 when it has not ended, ended later, is not settled, or is gone
 
 local run, before_ms = ARGV[1], tonumber(ARGV[2])
 
 local ended_ms = redis.call('ZSCORE', ENDED, run)
-if not ended_ms or tonumber(ended_ms) >= before_ms then
+if not ended_ms or tonumber(ended_ms) >= before_ms or (ARGV[3] == '1' and redis.call('SISMEMBER', ACTIVE, run) == 1) then
   return 0
 end
 
-local first, last, at = section(3)
+local first, last, at = section(4)
 for place = first, last do
   redis.call('ZREM', RUNS_OF .. ARGV[place], run)
 end

@@ -9,4 +9,5 @@ dead        `dead`, `audit`                                  versions    `versio
 replaying   `replay`                                         drawing     `graph`, `timeline`
 logs        `logs`                                           programs    `run`
 cached      `cache`
+deleting    `delete`
 """

@@ -24,7 +24,7 @@ from federation.config.loading import FederationConfig
 from federation.store.redis.client import connect
 from federation.store.redis.key_ring import RedisKeyRing
 from federation.store.redis.scripts import load_scripts
-from mesh.core.clock import SystemClock
+from mesh.core.clock import SystemClock, rfc3339
 from mesh.core.ids import MeshId, TenantPath
 from mesh.core.printable import check_printable
 from mesh.errors import MeshError
@@ -55,7 +55,7 @@ UP_S_MAX = 240.0
 DOWN_S_MAX = 60.0
 
 #: Fields of a key in `keys list`, beside its id.
-KEY_FIELDS = ("tenant", "mesh", "user", "created_ms", "revoked")
+KEY_FIELDS = ("tenant", "mesh", "user", "revoked")
 
 keys_app = typer.Typer(help="Create, list and revoke API keys of tenants and meshes.", no_args_is_help=True)
 
@@ -265,7 +265,10 @@ def list_keys(state: StateOption = STATE, as_json: JsonOption = False) -> None:
     stores = running_stores(state)
     if as_json:
         listed = RedisKeyRing(stores.client, stores.keys).list()
-        print_json(json.dumps({"keys": [{"id": key.key, **{name: getattr(key, name) for name in KEY_FIELDS}} for key in listed]}, indent=2))
+        described = [
+            {"id": key.key, "created_at": rfc3339(key.created_ms), **{name: getattr(key, name) for name in KEY_FIELDS}} for key in listed
+        ]
+        print_json(json.dumps({"keys": described}, indent=2))
         return
     table = RoomyTable("id", "of", "user", "created", "revoked", box=None, pad_edge=False, header_style="bold")
     for key in RedisKeyRing(stores.client, stores.keys).list():

@@ -128,7 +128,7 @@ def test_a_lost_request_is_sent_again_with_the_same_id():
 def test_a_run_is_waited_for_while_the_proxy_has_no_root():
     no_route = httpx.Response(404, text="Path '/v1/runs/night/result' not found. Ping http://.../-/routes for available routes.")
     no_gateway = httpx.Response(503, content=proxy_responses.BODY, headers={"Retry-After": "1", "Content-Type": "application/json"})
-    ended = httpx.Response(409, json={"state": "CANCELLED", "detail": "enough"})
+    ended = httpx.Response(409, json={"state": "CANCELLED", "run_detail": "enough"})
     client, asked = answering(no_route, no_gateway, no_route, no_gateway, ended)
     with pytest.raises(RunCancelled, match="enough"):
         Run("night", client).result()
@@ -219,7 +219,7 @@ def test_events_resume_after_the_last_one_of_a_broken_stream():
     def event_of(seq: int, kind: str, after: str) -> str:
         return (
             f"id: {seq}\nevent: {kind}\ndata: "
-            + json.dumps({"seq": seq, "at_ms": 1, "run": "night", "kind": kind, "after": after})
+            + json.dumps({"seq": seq, "at": "1970-01-01T00:00:00.001Z", "run": "night", "kind": kind, "after": after})
             + "\n\n"
         )
 

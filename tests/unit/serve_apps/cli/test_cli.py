@@ -193,7 +193,7 @@ def test_meshes_as_json_list_the_processes_of_this_stack(operated, tmp_path, mon
     monkeypatch.chdir(tmp_path / "below")
     assert run_command(["meshes", "--json"]) == 0
     (mesh,) = json.loads(capsys.readouterr().out)["meshes"]
-    assert (mesh["pid"], mesh["last_heard_ms"] > 0) == (os.getpid(), True)
+    assert (mesh["pid"], mesh["last_heard_at"] is not None) == (os.getpid(), True)
     assert run_command(["meshes", "--json", "--address", "http://other.test"]) == 0
     (mesh,) = json.loads(capsys.readouterr().out)["meshes"]
     assert mesh["pid"] is None

@@ -56,7 +56,7 @@ def test_every_name_that_is_referred_to_is_there():
             for each in part:
                 yield from refs(each)
 
-    known = {f"#/components/schemas/{name}" for name in DESCRIBED["components"]["schemas"]}
+    known = {f"#/components/{kind}/{name}" for kind in ("schemas", "headers") for name in DESCRIBED["components"][kind]}
     assert set(refs(DESCRIBED)) <= known
 
 
@@ -77,7 +77,7 @@ def test_a_verb_of_the_link_has_schemas_for_its_bodies(verb):
         ("HEAD", "/v1/runs", "GET, POST"),
         ("OPTIONS", "/v1/runs", "GET, POST"),
         ("POST", f"/v1/link/blobs/night/{'0' * 64}", "GET, PUT"),
-        ("DELETE", "/v1/runs/night", "GET"),
+        ("PUT", "/v1/runs/night", "DELETE, GET"),
         ("GET", "/v1/tenants/acme/suspend", "POST"),
         ("HEAD", "/healthz", "GET"),
     ],

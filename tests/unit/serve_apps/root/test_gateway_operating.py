@@ -13,6 +13,7 @@ from federation.leases import Granted
 from federation.manual_mesh import ManualMesh
 from federation.registry import RegistryNote
 from federation.snapshot import MeshRecord, PoolRecord
+from mesh.core.clock import rfc3339
 from mesh.core.ids import PoolName, RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
@@ -282,9 +283,9 @@ def test_operator_drains_a_mesh_and_its_users_see_why(world):
     (mesh,) = answer.json()["meshes"]
     assert (answer.status_code, mesh["mesh"], mesh["draining"], mesh["drain_reason"]) == (200, "east", True, "new disks")
     (seen,) = world.http(RESEARCH).get("/v1/meshes").json()["meshes"]
-    assert (seen["draining"], seen["drain_reason"], seen["drained_ms"]) == (True, "new disks", world.clock.wall_ms())
+    assert (seen["draining"], seen["drain_reason"], seen["drained_at"]) == (True, "new disks", rfc3339(world.clock.wall_ms()))
     (mesh,) = world.http("*").post("/v1/meshes/east/undrain").json()["meshes"]
-    assert (mesh["draining"], mesh["drain_reason"], mesh["drained_ms"]) == (False, "", 0)
+    assert (mesh["draining"], mesh["drain_reason"], mesh["drained_at"]) == (False, "", None)
 
 
 def test_a_drain_needs_no_body_and_undraining_twice_is_harmless(world):

@@ -14,6 +14,7 @@ from federation.quota.policies import QueueSettings, Rules, Stop, TenantPolicies
 from federation.registry import RegistryNote
 from federation.snapshot import MeshRecord, PoolRecord
 from federation.tenants import Tenant, TenantTree
+from mesh.core.clock import rfc3339
 from mesh.core.ids import MeshId, NodeId, PoolName, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
@@ -70,7 +71,7 @@ def test_queue_shows_positions_reason_levers_and_start(world):
     (change,) = first["changes"]
     assert (change["lever"], change["tenant"], change["amount"]["amount"]) == ("free", ACME, 1)
     assert change["words"] == "1 cpu of standard became free in acme"
-    assert first["start_ms"] is None, "no stage has ended yet, so nobody knows how long the others run"
+    assert first["start_at"] is None, "no stage has ended yet, so nobody knows how long the others run"
     assert (second["stage"], second["position"], second["tenant_position"]) == ("report-1.1", 2, 1)
 
 
@@ -423,7 +424,7 @@ def test_a_dry_run_refuses_what_a_submission_refuses(world):
 def test_leases_show_their_mesh_and_age(world):
     (lease,) = get(world, "/v1/leases", SALES)["leases"]
     assert (lease["amounts"]["cpu"]["amount"], lease["target"]["cpu"]["amount"], lease["running_out"]) == (5, 5, False)
-    assert lease["granted_ms"] == NOW_MS
+    assert lease["granted_at"] == rfc3339(NOW_MS)
 
 
 def test_tenant_history_includes_child_tenants(world):
@@ -577,13 +578,13 @@ def test_long_running_work_makes_waiters_overdue_in_all_views(busy):
     busy.clock.advance(5_000)
     busy.coordinator().step(0)
     view = get(busy, "/v1/queues", RESEARCH)["waiting"][0]
-    assert (view["start_ms"], view["overdue_ms"]) == (None, 0), "no stage has ended yet"
+    assert (view["start_at"], view["overdue_ms"]) == (None, 0), "no stage has ended yet"
     assert busy.registry.note(
         RegistryNote(watched_ms=busy.clock.wall_ms(), paces={EAST: Pace(run_ms=1_000)}), busy.registry.conditions().version
     )
     bodies = [get(busy, path, RESEARCH) for path in ("/v1/queues", "/v1/runs/urgent/explain", "/v1/runs/urgent/stages/1/explain")]
     late = [bodies[0]["waiting"][0], bodies[1]["stages"][0], bodies[2]]
-    assert [(one["start_ms"], one["overdue_ms"]) for one in late] == [(None, 4_002)] * 3
+    assert [(one["start_at"], one["overdue_ms"]) for one in late] == [(None, 4_002)] * 3
 
 
 def test_history_of_an_unknown_mesh_suggests_a_near_name(world):
