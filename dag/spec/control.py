@@ -121,7 +121,7 @@ def problems_of(function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     elif kwargs:
         yield f"{function} takes no arguments by name"
     elif function == COND:
-        if len(args) != 3 or not all(_is_ref(form) for form in (*args[:2], *([args[2]] if args[2:] != [None] else []))):  # noqa: PLR2004
+        if len(args) != 3 or not all(map(_is_ref, args if args[2] is not None else args[:2])):  # noqa: PLR2004
             yield "a cond takes three nodes: the one that decides, the branch for true, and the branch for false or null"
         elif args[0] in args[1:]:
             yield "the node that decides cannot be a branch too"

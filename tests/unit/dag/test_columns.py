@@ -13,7 +13,7 @@ import pytest
 from dag.errors import CycleError, SpecError
 from dag.spec.columns import GraphColumns
 from dag.spec.forms import sha256_of
-from dag.spec.spec import parse, parse_columns
+from dag.spec.spec import digest, parse, parse_columns
 
 DOCUMENT = {
     "spec": "dag/1",
@@ -86,6 +86,12 @@ def test_a_wrong_graph_has_the_same_problems_in_both_forms(wrong):
     with pytest.raises(SpecError) as as_json:
         parse(json.dumps(wrong.as_json()).encode())
     assert sorted(problems_of(wrong.packed())) == sorted(as_json.value.problems)
+
+
+def test_a_cond_needs_no_else_in_either_form():
+    nodes = {**{name: {"call": "m:f"} for name in "ab"}, "c": {"cond": {"if": {"$ref": "a"}, "then": {"$ref": "b"}}}}
+    spec = parse(json.dumps({"spec": "dag/1", "nodes": nodes, "outputs": {"c": {"$ref": "c"}}}).encode())
+    assert digest(parse_columns(spec.columns.packed())) == digest(spec)
 
 
 def test_a_circle_is_named_node_by_node():
