@@ -11,6 +11,7 @@ import { Runs } from "./pages/Runs.tsx";
 import { SignIn } from "./pages/SignIn.tsx";
 import { Tenants } from "./pages/Tenants.tsx";
 import { format, go, PAGES, route } from "./routes.ts";
+import { askCaller, caller } from "./store/caller.ts";
 import { announced } from "./store/poll.ts";
 import { away, key, signOut, theme, toggleTheme } from "./store/session.ts";
 
@@ -35,6 +36,7 @@ function Header() {
         {PAGES.map((page) => <a key={page} href={format(page)} aria-current={route.value.page === page ? "page" : undefined}>{TITLES[page]}</a>)}
       </nav>
       <div class="tools">
+        {caller.value && <span class="who muted small" title={`Key ${caller.value.key}`}>{caller.value.operator ? "operator" : caller.value.tenant}{caller.value.user && ` · ${caller.value.user}`}</span>}
         <button type="button" onClick={toggleTheme} aria-label={theme.value === "dark" ? "Light theme" : "Dark theme"} title="Change the theme">{theme.value === "dark" ? "☀" : "☾"}</button>
         <button type="button" onClick={() => signOut()}>Sign out</button>
       </div>
@@ -61,6 +63,10 @@ function App() {
     addEventListener("keydown", pressed);
     return () => removeEventListener("keydown", pressed);
   }, []);
+  useEffect(() => {
+    caller.value = null;
+    if (key.value !== null) void askCaller();
+  }, [key.value]);
   if (key.value === null) return <SignIn />;
   return (
     <>

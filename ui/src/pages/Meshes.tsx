@@ -5,6 +5,7 @@ import { Action, Empty, Glyph, Labels, Standing } from "../parts/basics.tsx";
 import { AmountsText } from "../parts/LeaseTable.tsx";
 import { format } from "../routes.ts";
 import type { Kind } from "../states.ts";
+import { may } from "../store/caller.ts";
 import { usePolled } from "../store/poll.ts";
 
 export function Meshes() {
@@ -49,11 +50,11 @@ function Card({ mesh, again }: { mesh: MeshEntry; again: () => void }) {
         {mesh.run_ms !== null && <><dt>Stage takes</dt><dd>{duration(mesh.run_ms)}</dd></>}
         <dt>Nodes</dt><dd>{mesh.nodes.length ? mesh.nodes.map((size, place) => <div key={place}>{count(size.nodes)} × <AmountsText of={size.total} /></div>) : <span class="muted">not known yet</span>}</dd>
       </dl>
-      <div class="row end">
+      {may("drain_meshes") && <div class="row end">
         {mesh.draining
           ? <Action words="Undrain" run={() => call(`${path}/undrain`, { method: "POST" })} onDone={again} />
           : <Action words="Drain" confirm={`Drain ${mesh.mesh}? It finishes the work it has and gets nothing new.`} run={(reason) => call(`${path}/drain`, { method: "POST", body: { reason } })} onDone={again} />}
-      </div>
+      </div>}
     </article>
   );
 }
@@ -88,7 +89,7 @@ function Absent({ mesh, again }: { mesh: AbsentEntry; again: () => void }) {
     <article class="panel card absent" aria-label={`Mesh ${mesh.mesh}`}>
       <div class="row between"><h2>{mesh.mesh}</h2><span class="badge"><Glyph kind={mesh.state === "lost" ? "failed" : "waiting"} /> {words}</span></div>
       <p><Labels of={mesh.labels} /></p>
-      {mesh.draining && <><p class="note">Drained{mesh.drain_reason ? `: ${mesh.drain_reason}` : "; gets no work when it joins."}</p><div class="row end"><Action words="Undrain" run={() => call(`${path}/undrain`, { method: "POST" })} onDone={again} /></div></>}
+      {mesh.draining && <><p class="note">Drained{mesh.drain_reason ? `: ${mesh.drain_reason}` : "; gets no work when it joins."}</p>{may("drain_meshes") && <div class="row end"><Action words="Undrain" run={() => call(`${path}/undrain`, { method: "POST" })} onDone={again} /></div>}</>}
     </article>
   );
 }

@@ -14,7 +14,7 @@ export function SignIn() {
     setFailed("");
     const trimmed = entered.trim();
     try {
-      const answer = await fetch(address("/v1/runs", { limit: 1 }), { headers: { Authorization: `Bearer ${trimmed}` }, credentials: "omit" });
+      const answer = await fetch(address("/v1/whoami"), { headers: { Authorization: `Bearer ${trimmed}` }, credentials: "omit" });
       if (answer.ok) signIn(trimmed);
       else if (answer.status === 401) throw new Refused(401, "", "The root does not know this key.");
       else throw new Refused(answer.status, "", `The root answered ${answer.status}; try again.`);
