@@ -199,6 +199,7 @@ class _Bed:
             on_end=lambda _record: None,
             delete=lambda _run, _uri: None,
             clear=lambda _run, _keep: None,
+            fetch=lambda _run, _stored: b"",
             retention_ms=0,
         )
         self._host = _Host()

@@ -24,6 +24,7 @@ Around a run:
     alarms        when runs need a step because of a timer            resuming     resumes a run that failed or was cancelled
     result_cache  values of cached nodes: entries, claims, copies
     removing      removes an ended run before its retention ends
+    growing       nodes that functions return, before they are added
 
     errors        errors of this layer, below `mesh.errors`
 """
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dag.client.arrays import gather, map, reduce, starmap  # noqa: A004  used as `dag.map`
+    from dag.client.continuations import continuation
     from dag.client.control_flow import after, cond, sleep, wait_signal
     from dag.client.graph_functions import GraphFunction, graph
     from dag.client.json_graphs import from_spec, to_networkx, to_spec
@@ -45,15 +47,16 @@ if TYPE_CHECKING:
 
 # fmt: off
 __all__ = [
-    "Client", "GraphFunction", "Node", "Options", "Param", "Part", "Run", "Task", "after", "bind", "cond", "connect", "from_spec", "gang",
-    "gather", "get_run", "graph", "map", "param", "program", "reduce", "resume", "sleep", "starmap", "submit", "task", "to_networkx",
-    "to_spec", "wait_signal",
+    "Client", "GraphFunction", "Node", "Options", "Param", "Part", "Run", "Task", "after", "bind", "cond", "connect", "continuation",
+    "from_spec", "gang", "gather", "get_run", "graph", "map", "param", "program", "reduce", "resume", "sleep", "starmap", "submit", "task",
+    "to_networkx", "to_spec", "wait_signal",
 ]
 # fmt: on
 
 #: Module to the names that it defines.
 _HOMES = {
     "dag.client.arrays": ("gather", "map", "reduce", "starmap"),
+    "dag.client.continuations": ("continuation",),
     "dag.client.control_flow": ("after", "cond", "sleep", "wait_signal"),
     "dag.client.graph_functions": ("GraphFunction", "graph"),
     "dag.client.json_graphs": ("from_spec", "to_networkx", "to_spec"),

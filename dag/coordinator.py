@@ -16,6 +16,7 @@ import structlog
 
 from dag.alarms import Alarms
 from dag.function_times import FunctionTimes
+from dag.growing import read_growths
 from dag.moving import stage_to_move_alone, stages_to_move
 from dag.planning import Unplaced, keep_back, place
 from dag.result_cache import ResultCache
@@ -51,10 +52,11 @@ from dag.run.runs import (
     SendStage,
     StageRecord,
     StopNode,
+    graph_of,
 )
 from dag.run.states import RUN_ENDS, NodeState, StageState
-from dag.spec.plans import function_of, plans_of
-from dag.spec.spec import load
+from dag.spec.plans import function_of, plans_of, refused_for
+from dag.spec.spec import DagSpec
 from dag.starting import Starting, as_event
 from federation.auditing import LedgerAudit
 from federation.blobs import BlobStore
@@ -75,7 +77,7 @@ from mesh.core.ids import MeshId, NodeId, RunId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
 from mesh.core.wire import decode
-from mesh.stages.messages import NodesSucceeded, NodeSucceeded
+from mesh.stages.messages import NodeGrew, NodesSucceeded, NodeSucceeded
 
 log = structlog.get_logger(__name__)
 
@@ -96,6 +98,7 @@ class Coordinator:
         on_end: Called with the record of each run that ended, to write traces.
         delete: Removes a file of a run's value that is no longer needed; a worker reported the file's address.
         clear: Removes every file of a run that has ended, except those at the addresses given.
+        fetch: Returns the verified bytes of a run's value in a file; raises RuntimeAdapterError.
         retention_ms: How long ended runs are kept.
         costs: Costs of waiting and of moving data, for the choice of a mesh.
         flap_rules: How long a mesh that was lost and came back is on probation.
@@ -117,6 +120,7 @@ class Coordinator:
         on_end: Callable[[RunRecord], None],
         delete: Callable[[RunId, str], None],
         clear: Callable[[RunId, frozenset[str]], None],
+        fetch: Callable[[RunId, StoredValue], bytes],
         retention_ms: int,
         costs: CostRules = COST_RULES,
         flap_rules: FlapRules = FlapRules(),  # noqa: B008  frozen
@@ -134,6 +138,7 @@ class Coordinator:
         self._on_end = on_end
         self._delete = delete
         self._clear = clear
+        self._fetch = fetch
         self._retention_ms = retention_ms
         self._costs = costs
         self._flap_rules = flap_rules
@@ -423,7 +428,14 @@ class Coordinator:
         if fresh:
             has_planned = any(stage.state is StageState.PLANNED for stage in kept.record.stages.values())
             events = [*_closings(kept, closed() if has_planned else ()), *(event for entry in fresh for event in _events_of(entry))]
+            if any(isinstance(event, NodeGrew) for event in events):
+                events = list(read_growths(events, kept.record, self._blobs, self._fetch, partial(self._refused, kept.record.tenant)))
             self._advance(run, events, fresh[-1].entry, None, looks_again=any(entry.kind == "cached" for entry in fresh))
+
+    def _refused(self, tenant: TenantPath, spec: DagSpec) -> tuple[tuple[str, str], ...]:
+        """Return what the tenant may not run or ask for, as for its submissions."""
+        tree = self._starting.tree or self._ledger.snapshot().tree
+        return refused_for(spec, tree.tenant(tenant), self._starting.settings(tenant).priority_max)
 
     def _get(self, run: RunId) -> RunMachine | None:
         if run not in self._kept:
@@ -509,7 +521,7 @@ class Coordinator:
         self._note_node_times(machine, events)
         self._starting.count(machine.record, allowed)
         self._carry_out(machine.record, change.decisions, machine)
-        self._kept[run] = machine
+        self._kept[run] = machine = machine_of(machine.record, self._retrying) if change.growths else machine
         self._alarms.set(run, machine.next_timer_ms())
         return True
 
@@ -622,7 +634,7 @@ def _report_returns(note: RegistryNote | None, now_ms: int) -> None:
 
 def machine_of(record: RunRecord, retrying: RetryRules = RETRY_RULES) -> RunMachine:
     """Return a run machine for a stored run."""
-    spec = load(record.spec)
+    spec = graph_of(record)
     return RunMachine(
         record,
         plans_of(spec),

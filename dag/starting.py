@@ -48,6 +48,11 @@ class Starting:
         return self._starts is not None
 
     @property
+    def tree(self) -> TenantTree | None:
+        """The tenants, once they are known."""
+        return self._starts.tree if self._starts is not None else None
+
+    @property
     def limits_running(self) -> bool:
         """Whether any tenant or user has a limit on running stages."""
         return self._starts is not None and self._starts.limits_running

@@ -114,6 +114,7 @@ class GatewayWorld:
             on_end=lambda _: None,
             delete=lambda _run, _uri: None,
             clear=lambda _run, _keep: None,
+            fetch=lambda _run, _stored: b"",
             retention_ms=10**9,
             configured_meshes=self.configured_meshes,
         )

@@ -117,6 +117,7 @@ class World:
             on_end=self.ended.append,
             delete=lambda _run, _uri: None,
             clear=lambda _run, _keep: None,
+            fetch=lambda _run, _stored: b"",
             retention_ms=RETENTION_MS,
         )
         return _Root(coordinator, planner)

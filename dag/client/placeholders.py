@@ -5,6 +5,7 @@ A program that uses a placeholder as if it were the value gets `GraphTypeError`,
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -85,6 +86,12 @@ def _refused(instead: str) -> Callable[..., NoReturn]:
     return refuse
 
 
+def graph_of(outputs: Any) -> bytes:
+    """Return nodes that a function returns as a graph. Only then is the compiler needed, which knows nodes."""
+    made: bytes = importlib.import_module("dag.client.continuations").continuation(outputs).__graph__()
+    return made
+
+
 def _refuse_pickling(placeholder: Any) -> NoReturn:
     raise GraphTypeError(
         f"{placeholder!r} cannot be pickled: it stands for a value that is not there yet. Pass it as an argument of its own, "
@@ -107,6 +114,10 @@ class Part:
         return Part(self.node, (*self.path, step_of(self, key)))
 
     __reduce__ = _refuse_pickling
+
+    def __graph__(self) -> bytes:
+        """Return the part as a graph, in place of the value of the function that returns it. Raises as `dag.continuation`."""
+        return graph_of(self)
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"{self!r} has no {name!r}; for an attribute of its value: dag.bind(getattr, part, {name!r})")

@@ -32,7 +32,7 @@ from dag.client.from_ray import (
     sendable_env,
     without_refused,
 )
-from dag.client.placeholders import Param, Part, Step, no_value_yet, refuse_uses_as_value, step_of
+from dag.client.placeholders import Param, Part, Step, graph_of, no_value_yet, refuse_uses_as_value, step_of
 from dag.errors import GraphTypeError, SpecError
 from dag.spec.options import RETRIES_MAX, NodeOptions, checked
 from mesh.core.counting import counted
@@ -255,6 +255,10 @@ class Node:
         if name in ("remote", "bind"):
             raise AttributeError(f"{self!r} has no {name!r}: it is a call already; bind its function again for another one")
         raise AttributeError(f"{self!r} has no {name!r}; for an attribute of its value: dag.bind(getattr, node, {name!r})")
+
+    def __graph__(self) -> bytes:
+        """Return the node as a graph, in place of the value of the function that returns it. Raises as `continuation`."""
+        return graph_of(self)
 
     def __repr__(self) -> str:
         if self.function is selected:

@@ -11,13 +11,16 @@ from dataclasses import replace
 from typing import cast
 
 from dag.run.completion import Completion
+from dag.run.events import NodeGrown
 from dag.run.node_facts import TimerKind
 from dag.run.node_table import NodeRecord
 from dag.run.recalls import Recalls
 from dag.run.retrying import RetryRules, is_never_retried, is_retried
 from dag.run.run_status import RunStatus
+from dag.run.runs import DropValue
 from dag.run.state_writer import PREEMPTED_COUNT, StateWriter
 from dag.run.timers import Timers
+from dag.spec.growth import GROWTH_LIMITS
 from dag.spec.plans import NodePlan, Plans, with_memory
 from mesh.core.counting import counted, times
 from mesh.core.ids import NodeId
@@ -68,6 +71,23 @@ class Attempts:
             self.lose_worker(node, failure)
         else:
             self._completion.fail_for_good(node, failure)
+
+    def grow(self, node: NodeRecord, grown: NodeGrown) -> None:
+        """Add the nodes that the function returned. The next attempt of the node waits for their value, and runs nowhere."""
+        self._writer.decide(DropValue(value=grown.graph))
+        if self._completion.drop_if_stopping([node]):
+            return
+        problem = GROWTH_LIMITS.problem_of(grown.growth, self._record.growths)
+        if self._run_status.plans[node.node].cache is not None:
+            problem = "is a cached node and returned nodes: leave `cache` out, and give it to the nodes that it returns"
+        if problem is not None:
+            refused = Failure(reason=Reason.GROWTH_REFUSED, type_name="schedulemesh.GrowthRefused", message=f"{node.node} {problem}")
+            self._completion.fail_for_good(node, refused)
+            return
+        self._writer.drop_checkpoint(node)
+        self._writer.grow(grown.growth)
+        detail = f"returned {counted(grown.growth.nodes, 'node')}; its value becomes that of {grown.growth.value_of()}"
+        self._recalls.restart(node, Reason.GRAPH_GREW, detail)
 
     def lose_worker(self, node: NodeRecord, failure: Failure) -> None:
         """Retry a node whose worker died, after a wait; fail the node as poison after `kills_max` dead workers.

@@ -19,7 +19,7 @@ from dag.run.run_status import RunStatus
 from dag.run.state_writer import Deliveries, StateWriter
 from dag.run.states import NODE_ENDS, NodeState, RunState
 from dag.run.timers import Timers
-from dag.spec.control import NULL_BYTES, ON_SUCCESS, Cond, Control, Sleep, WaitSignal
+from dag.spec.control import NULL_BYTES, ON_SUCCESS, Cond, Control, Grown, Sleep, WaitSignal
 from dag.spec.control_graph import ControlGraph
 from mesh.core.ids import NodeId
 from mesh.core.reasons import Reason
@@ -59,7 +59,7 @@ class ControlFlow:
         return any(
             not self._has_begun(node) and self._is_ready(node)
             for node, control in self._graph.controls.items()
-            if not isinstance(control, Cond) and self._record.nodes[node].state is NodeState.WAITING
+            if not isinstance(control, (Cond, Grown)) and self._record.nodes[node].state is NodeState.WAITING
         )
 
     def wake(self, kept: NodeRecord) -> None:
@@ -147,6 +147,8 @@ class ControlFlow:
             return False
         if isinstance(control, Cond):
             return self._settle_cond(kept, control)
+        if isinstance(control, Grown):
+            return self._settle_grown(kept, control)
         missing = self._missing(node)
         if missing:
             self._skip_for(kept, missing)
@@ -178,6 +180,16 @@ class ControlFlow:
             self._succeed(kept, branch.stored, f"took {branch.node}")
         elif self._has_ended_without_value(branch.node):
             self._skip_for(kept, [branch.node])
+        else:
+            return False
+        return True
+
+    def _settle_grown(self, kept: NodeRecord, grown: Grown) -> bool:
+        source = self._record.nodes[grown.value_of]
+        if self._has_ended_without_value(source.node):
+            self._skip_for(kept, [source.node])
+        elif source.state is NodeState.SUCCEEDED and source.stored is not None:
+            self._succeed(kept, source.stored, f"value of {source.node}")
         else:
             return False
         return True

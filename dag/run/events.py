@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dag.run.node_facts import CacheState
+from dag.spec.growth import Growth
 from mesh.core.ids import MeshId, NodeId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
@@ -51,6 +52,19 @@ class CacheAnswered:
     """The cache has answered about nodes that could start."""
 
     answers: Mapping[NodeId, CacheAnswer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeGrown:
+    """The nodes that a `NodeGrew` reports were read, and are right by themselves."""
+
+    stage: StageId
+    node: NodeId
+    attempt: int
+    started_ms: int
+    finished_ms: int
+    growth: Growth
+    graph: StoredValue  #: The stored message, which is not needed any more.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

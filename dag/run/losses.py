@@ -11,6 +11,7 @@ from dag.run.run_status import RunStatus
 from dag.run.runs import StageRecord
 from dag.run.state_writer import PREEMPTED_COUNT, Deliveries, StateWriter
 from dag.run.states import NodeState
+from dag.spec.control import Grown
 from mesh.core.ids import NodeId
 from mesh.core.reasons import Reason
 from mesh.stages.messages import Failure
@@ -77,7 +78,15 @@ class Losses:
             if not any(self._run_status.is_left(stage, reader) for reader in self._run_status.edges.readers[node]):
                 return  # The readers were recalled, so the message is about an earlier attempt.
             kept.stored = None
-        self.lose_values([node])
+        self.lose_values(self._sources_of(node))
+
+    def _sources_of(self, node: NodeId) -> list[NodeId]:
+        """Return the nodes whose stored value is also that of this one, the first of them first, and this one; none of them has it now."""
+        sources = [node]
+        while isinstance(control := self._run_status.control.controls.get(sources[0]), Grown):
+            sources.insert(0, control.value_of)
+            self._record.nodes[sources[0]].stored = None
+        return sources
 
     def lose_values(self, nodes: Iterable[NodeId], reason: Reason = Reason.VALUE_LOST, *, with_inputs: bool = False) -> None:
         """Recompute lost values that a reader still needs.

@@ -28,6 +28,7 @@ from dag.run.events import (
     ForgetDue,
     MeshClosed,
     MeshGone,
+    NodeGrown,
     NodesPlaced,
     ResumeRequested,
     SignalSent,
@@ -58,6 +59,7 @@ from mesh.stages.messages import StageMessage
 
 RunInput = (
     StageMessage
+    | NodeGrown
     | NodesPlaced
     | CacheAnswered
     | CancelRequested
@@ -80,7 +82,8 @@ class RunMachine:
 
     Args:
         record: The stored record; the machine changes it in place.
-        plans: Every node of the graph, in topological order.
+        plans: Every node of the graph, in topological order. After a step that adds nodes (`RunChange.growths`) the record needs a machine
+            with the plans of the grown graph.
         runtime_env: Ray's runtime environment of the whole run.
         on_error: `fail_fast` stops the run at the first failure, `continue` finishes what does not depend on it.
         retrying: Limits and waits for retries.

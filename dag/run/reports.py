@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dag.run.attempts import Attempts
 from dag.run.completion import Completion
+from dag.run.events import NodeGrown
 from dag.run.losses import Losses
 from dag.run.node_facts import KeptCheckpoint, Rows
 from dag.run.node_table import NodeRecord, NodeTable
@@ -21,6 +22,7 @@ from dag.run.state_writer import Deliveries, StateWriter
 from dag.run.states import NODE_ENDS, STAGE_ENDS, NodeState, StageState
 from mesh.core.counting import counted
 from mesh.core.ids import NodeId
+from mesh.core.reasons import Reason
 from mesh.stages.arrays import array_of
 from mesh.stages.messages import (
     PROGRESS_WHOLE,
@@ -28,6 +30,7 @@ from mesh.stages.messages import (
     InputLost,
     NodeCheckpoint,
     NodeFailed,
+    NodeGrew,
     NodeProgress,
     NodesSucceeded,
     NodeStarted,
@@ -64,7 +67,7 @@ class Reports:
         self._attempts = attempts
         self._losses = losses
 
-    def take(self, message: StageMessage) -> None:
+    def take(self, message: StageMessage | NodeGrown) -> None:
         """Handle a message, unless its stage has ended."""
         stage = self._record.stages.get(message.stage)
         if stage is None or stage.state in STAGE_ENDS:
@@ -160,7 +163,7 @@ class Reports:
         if elements is not None and array in self._record.nodes:
             self._record.nodes[array].elements = elements
 
-    def _take_node(self, node: NodeRecord, message: NodeStarted | NodeSucceeded | NodeFailed | TaskNote) -> None:
+    def _take_node(self, node: NodeRecord, message: NodeStarted | NodeSucceeded | NodeFailed | NodeGrew | NodeGrown | TaskNote) -> None:
         if isinstance(message, NodeCheckpoint):
             self._keep_checkpoint(node, message)
             return
@@ -180,7 +183,15 @@ class Reports:
             self._succeed(node, message)
         else:
             node.finished_ms = message.finished_ms
+            self._end_without_value(node, message)
+
+    def _end_without_value(self, node: NodeRecord, message: NodeFailed | NodeGrew | NodeGrown) -> None:
+        if isinstance(message, NodeGrown):
+            self._attempts.grow(node, message)
+        elif isinstance(message, NodeFailed):
             self._attempts.fail(node, message.failure)
+        else:
+            self._attempts.lose(node, Reason.VALUE_LOST, "nobody has read the nodes that it returned")
 
     def _note_placed(self, stage: StageRecord) -> None:
         """Record that a stage that waited for room in Ray has it: a task of it runs."""

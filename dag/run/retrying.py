@@ -23,7 +23,7 @@ FACTOR, JITTER = 2.0, 0.5
 _STEPS = 1_000
 _POWER_MAX = 100
 #: Failures that a further attempt would meet again.
-_SAME_AGAIN = frozenset({Reason.OUTSIDE_GROUP, Reason.RESULT_UNSERIALIZABLE})
+_SAME_AGAIN = frozenset({Reason.OUTSIDE_GROUP, Reason.RESULT_UNSERIALIZABLE, Reason.GROWTH_REFUSED})
 #: Failures that `retry_on` has to name.
 _OF_THE_CODE = frozenset({Reason.USER_ERROR, Reason.OUT_OF_MEMORY, Reason.START_TO_CLOSE_TIMEOUT})
 

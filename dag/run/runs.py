@@ -16,6 +16,8 @@ from dag.run.events import SignalSent
 from dag.run.node_table import NO_CHANGES, NodeChanges, NodeTable
 from dag.run.run_events import LoggedEvents, RunEvent
 from dag.run.states import RunState, StageState
+from dag.spec.growth import Growth, grown
+from dag.spec.spec import DagSpec, load
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
@@ -134,7 +136,8 @@ class RunRecord:
     user: str = ""  #: Submitter for limits per user: a name, or the id of the API key.
     labels: Mapping[str, str] = field(default_factory=dict)  #: Labels by which people find the run.
     digest: str  #: SHA-256 of the canonical spec; the same id with another digest is a conflict.
-    spec: bytes  #: The graph as `dag.spec.spec.kept_form` returns it.
+    spec: bytes  #: The submitted graph as `dag.spec.spec.kept_form` returns it.
+    growths: tuple[Growth, ...] = ()  #: Nodes that functions have returned, in the order in which they were added.
     state: RunState = RunState.PENDING
     version: int = 0
     seq: int = 0  #: Number of the last event.
@@ -157,6 +160,11 @@ class RunRecord:
         return self.resumed_ms or self.created_ms
 
 
+def graph_of(record: RunRecord) -> DagSpec:
+    """Return the graph of a run with all nodes that were added to it. Raises SpecError if the stored graph is damaged."""
+    return grown(load(record.spec), record.growths)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunChange:
     """Changes of one step of the run machine; committed whole or not at all."""
@@ -166,6 +174,7 @@ class RunChange:
     events: tuple[LoggedEvents, ...] = ()
     decisions: tuple[Decision, ...] = ()  #: Decisions for the outbox.
     dead: tuple[DeadLetter, ...] = ()  #: Dead letters of nodes that failed for good in this step.
+    growths: tuple[Growth, ...] = ()  #: The last ones of the record, which are new.
 
 
 NOTHING_CHANGED = RunChange()

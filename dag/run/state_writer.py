@@ -10,6 +10,7 @@ from dag.run.node_table import NodeRecord
 from dag.run.run_events import LoggedEvents, NodesEnded, NodesMoved, RunEvent, runs_of
 from dag.run.runs import Decision, DeliverInput, DropValue, RunChange, RunRecord, StageRecord
 from dag.run.states import NODE_TRANSITIONS, OPEN, RUN_TRANSITIONS, STAGE_ENDS, STAGE_TRANSITIONS, NodeState, RunState, StageState
+from dag.spec.growth import Growth
 from mesh.core.ids import MeshId, NodeId, StageId
 from mesh.core.reasons import Reason
 from mesh.errors import IllegalTransition
@@ -62,6 +63,7 @@ class StateWriter:
         self._events: list[LoggedEvents] = []
         self._decisions: list[Decision] = []
         self._dead: list[DeadLetter] = []
+        self._growths: list[Growth] = []
 
     def change(self) -> RunChange:
         """Return the changes and decisions of the step, in order."""
@@ -71,10 +73,17 @@ class StateWriter:
             events=tuple(self._events),
             decisions=tuple(self._decisions),
             dead=tuple(self._dead),
+            growths=tuple(self._growths),
         )
 
     def decide(self, decision: Decision) -> None:
         self._decisions.append(decision)
+
+    def grow(self, growth: Growth) -> None:
+        """Add nodes to the run. The plans of this step do not have them: the next step needs plans of the grown graph."""
+        self.record.growths = (*self.record.growths, growth)
+        self.record.nodes.add(growth.names())
+        self._growths.append(growth)
 
     def record_dead_letter(self, letter: DeadLetter) -> None:
         self._dead.append(letter)

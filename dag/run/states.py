@@ -45,7 +45,7 @@ class NodeState(str, Enum):
     """State of the present attempt of a node."""
 
     WAITING = "WAITING"
-    """Not sent, because some inputs are not being computed yet; or it waits for a time or a signal."""
+    """Not sent, because some inputs are not being computed yet; or it waits for a time, a signal, or nodes that its function returned."""
     BLOCKED = "BLOCKED"
     """No mesh accepts the node; its detail has the reasons of each mesh."""
     ASSIGNED = "ASSIGNED"

@@ -9,5 +9,6 @@ retry_options  errors that are retried, waits, time limits     run_labels   labe
 arrays       arrays as parts, which are nodes               array_forms  arrays in a spec: problems, elements, parts
 control      nodes of control flow, which the root does     control_graph  what control flow means for the nodes of a graph
 cache_keys   keys of cached nodes, and the nodes that have one
+growth       nodes that functions return, added to a graph
 strict_json  reads JSON strictly, with all problems             json_places  line and column of each part of a JSON text
 """

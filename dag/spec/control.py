@@ -7,6 +7,9 @@ Such a node has a function of the root's own, with its arguments in the common f
     control:signal   name, timeout in seconds or null
 
 In JSON a node has a key of its own for each: `cond`, `sleep`, `wait_signal`. `when` is an option of any node with `after`.
+
+A fourth function is written by the root alone: `control:grown`, with the node whose value a node has since its function returned nodes
+(`dag.spec.growth`).
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ COND = "control:cond"
 SLEEP = "control:sleep"
 SIGNAL = "control:signal"
 FUNCTIONS = (COND, SLEEP, SIGNAL)
+#: Function of a node that has returned nodes; no client may write it.
+GROWN = "control:grown"
 
 #: Keys of these nodes as JSON.
 CONTROL_KEYS = ("cond", "sleep", "wait_signal")
@@ -65,7 +70,13 @@ class WaitSignal(NamedTuple):
     timeout_ms: int | None
 
 
-Control = Cond | Sleep | WaitSignal
+class Grown(NamedTuple):
+    """Takes the value of a node that its function has returned."""
+
+    value_of: NodeId
+
+
+Control = Cond | Sleep | WaitSignal | Grown
 
 
 def is_control(function: str) -> bool:
@@ -87,6 +98,8 @@ def control_of(function: str, args: Sequence[Any]) -> Control | None:
         return Cond(NodeId(test["$ref"]), NodeId(then["$ref"]), NodeId(otherwise["$ref"]) if otherwise is not None else None)
     if function == SLEEP:
         return Sleep(round(args[0] * 1000))
+    if function == GROWN:
+        return Grown(NodeId(args[0]["$ref"]))
     name, timeout_s = args
     return WaitSignal(name, None if timeout_s is None else round(timeout_s * 1000))
 
@@ -110,6 +123,8 @@ def as_json(function: str, args: Sequence[Any]) -> dict[str, Any]:
         return {"cond": {key: form for key, form in zip(("if", "then", "else"), args, strict=True) if form is not None}}
     if function == SLEEP:
         return {"sleep": args[0]}
+    if function == GROWN:
+        return {"grown": args[0]}
     name, timeout_s = args
     return {"wait_signal": {"name": name, **({"timeout_s": timeout_s} if timeout_s is not None else {})}}
 

@@ -17,6 +17,7 @@ from dag.spec.options import NodeOptions
 from dag.spec.retry_options import NO_BACKOFF, NO_TIMEOUTS, Backoff, NodeTimeouts, at_least_one_ms, full_names
 from dag.spec.spec import PROBLEMS_MAX, DagSpec
 from dag.spec.strict_json import pointer
+from federation.tenants import Tenant
 from mesh.core.functions import PROGRAM, SELECTED
 from mesh.core.ids import MeshId, NodeId
 from mesh.core.near_names import NO_MESH_HAS, near_resource, unheld
@@ -419,6 +420,17 @@ def growth_of_nothing(spec: DagSpec) -> tuple[tuple[str, str], ...]:
         for name in nodes
     ]
     return tuple(problems[:PROBLEMS_MAX])
+
+
+def refused_for(spec: DagSpec, tenant: Tenant, priority_max: int | None) -> tuple[tuple[str, str], ...]:
+    """Return what the tenant may not run or ask for, and what can never be given, as (place, problem)."""
+    return (
+        *refused_functions(spec, tenant.functions, tenant.pickled_code),
+        *refused_priorities(spec, tenant.path, priority_max),
+        *empty_gangs(spec),
+        *growth_of_nothing(spec),
+        *uncacheable(spec),
+    )
 
 
 def misspelt_resources(spec: DagSpec, known: frozenset[str]) -> tuple[tuple[str, str], ...]:

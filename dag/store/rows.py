@@ -31,12 +31,15 @@ from dag.run.runs import (
     StopNode,
 )
 from dag.run.states import RunState
+from dag.spec.growth import Growth
 from dag.store.node_rows import names_of, names_row, table_of
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.wire import decode, encode
 from mesh.errors import LedgerError, RuntimeAdapterError
 
+#: Beginning of the names of fields with nodes that were added to the graph; their number follows.
+_GROWTH = "growth."
 #: Fields of a summary; all of them are small.
 SUMMARY_FIELDS = ("tenant", "user", "labels", "state", "shown", "created_ms", "ended_ms", "reason", "detail", "counts", "meshes")
 
@@ -133,7 +136,15 @@ def moving_fields(record: RunRecord, *, version: int, change: RunChange = NOTHIN
         fields["meshes"] = "|".join(sorted({stage.mesh for stage in record.stages.values()})).encode()
     if change.nodes.has_grown:
         fields["names"] = names_row(record.nodes.names)
+    first = len(record.growths) - len(change.growths)
+    fields.update({f"{_GROWTH}{number}": growth.packed() for number, growth in enumerate(change.growths, first)})
     return fields
+
+
+def _growths_of(fields: Mapping[str, bytes]) -> tuple[Growth, ...]:
+    """Return the nodes that were added to a run, in the order in which they were."""
+    numbers = sorted(int(name.removeprefix(_GROWTH)) for name in fields if name.startswith(_GROWTH))
+    return tuple(Growth.unpacked(fields[f"{_GROWTH}{number}"]) for number in numbers)
 
 
 def check_numbers(record: RunRecord, change: RunChange) -> int:
@@ -214,6 +225,7 @@ def record_of(run: RunId, fields: Mapping[str, bytes], nodes: Mapping[str, bytes
             labels=labels_of(fields.get("labels")),
             digest=fields["digest"].decode(),
             spec=fields["spec"],
+            growths=_growths_of(fields),
             state=RunState(fields["state"].decode()),
             version=int(fields["version"]),
             seq=int(fields["seq"]),

@@ -20,6 +20,7 @@ from mesh.stages.hosting import HeldStage, Places, StageHost, slots_left
 from mesh.stages.messages import (
     NodeCheckpoint,
     NodeFailed,
+    NodeGrew,
     NodesSucceeded,
     NodeSucceeded,
     StageEnded,
@@ -168,7 +169,7 @@ class RunningStage:
         for message in messages:
             if isinstance(message, NodesSucceeded):
                 self.done.update(self.nodes[task] for task in message.tasks if task < len(self.nodes))
-        self.drop(message.node for message in messages if isinstance(message, NodeFailed))
+        self.drop(message.node for message in messages if isinstance(message, (NodeFailed, NodeGrew)))
         if messages:
             self.waits_for_ray = isinstance(messages[-1], StageWaiting)
 

@@ -19,6 +19,17 @@ def selected(value: Any) -> Any:
 #: How a graph names `selected`. Every tenant may call it: it runs no code of a tenant's choice.
 SELECTED = f"call:{selected.__module__}:{selected.__qualname__}"
 
+
+def returned_graph(value: Any) -> bytes | None:
+    """Return the nodes that a function has returned in place of a value, as a message; None: it is a value.
+
+    Raises:
+        Exception: The nodes cannot be sent; whatever `__graph__` of their class raises.
+    """
+    made = getattr(type(value), "__graph__", None)
+    return made(value) if made is not None else None
+
+
 #: Beginning of the key of a program, where functions have `call:` or `blob:`.
 PROGRAM = "program:"
 #: Characters of a command in its key and in messages.

@@ -12,6 +12,8 @@ class Encoding(str, Enum):
     """UTF-8 JSON; only for values that JSON restores exactly (no tuples, no NaN, string keys)."""
     PICKLE = "pickle"
     """cloudpickle, protocol 5; only the tenant's own processes read it."""
+    GRAPH = "graph"
+    """Nodes that a function has returned; only the root reads it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -164,6 +164,19 @@ class NodeFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeGrew:
+    """The task returned nodes in place of a value. This stage will not run its tasks that depend on it, as after a failure."""
+
+    stage: StageId
+    node: NodeId
+    attempt: int
+    started_ms: int
+    finished_ms: int
+    graph: StoredValue  #: The nodes, as `dag.spec.growth` describes them.
+    kind: Literal["node_grew"] = "node_grew"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCheckpoint:
     """The running task saved a checkpoint, from which a later attempt continues. It replaces the one before."""
 
@@ -279,6 +292,7 @@ StageMessage = (
     | NodeSucceeded
     | NodesSucceeded
     | NodeFailed
+    | NodeGrew
     | InputLost
     | StageResized
     | StageEnded

@@ -31,7 +31,7 @@ from federation.store.redis.client import connect_async
 from federation.store.redis.election import CoordinatorElection
 from federation.store.redis.key_ring import RedisKeyRing
 from mesh.core.clock import SystemClock
-from mesh.ray.worker.exporting import clear_folder, remove_within
+from mesh.ray.worker.exporting import clear_folder, read_within, remove_within
 from serve_apps.processes.process import collect_seldom, configure_logging
 from serve_apps.processes.settings import RootSettings
 from serve_apps.processes.stores import ANSWER_MS_MAX, open_stores
@@ -122,6 +122,7 @@ class CoordinatorLoop:
                         on_end=telemetry.trace_run,
                         delete=partial(remove_within, self._settings.storage_url),
                         clear=partial(clear_folder, self._settings.storage_url),
+                        fetch=partial(read_within, self._settings.storage_url),
                         retention_ms=self._settings.retention_ms,
                         costs=self._settings.costs,
                         flap_rules=self._settings.flap_rules,

@@ -27,7 +27,7 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"])
 def show_graph(run_id: RunPath, request: Request, ports: Ports, principal: Asking) -> Response:
     """Return all nodes of a run and the edges between them, as columns."""
     record = record_within(ports, principal, run_id)
-    return _answer(request, graph_view(record, graph_of(record.spec)))
+    return _answer(request, graph_view(record, graph_of(record)))
 
 
 @router.get("/{run_id}/timeline", response_model=TimelineView, responses=refused(404))

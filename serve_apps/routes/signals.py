@@ -15,12 +15,11 @@ from starlette.concurrency import run_in_threadpool
 
 from dag.errors import SignalConflict, SpecError, UnknownSignal
 from dag.run.events import SignalSent
-from dag.run.runs import RunRecord
+from dag.run.runs import RunRecord, graph_of
 from dag.run.states import NODE_ENDS
 from dag.spec.checks import similar_to
 from dag.spec.control import WaitSignal
 from dag.spec.plans import controls_of, plans_of
-from dag.spec.spec import load
 from dag.spec.strict_json import read_with_doubles
 from mesh.core.ids import NodeId
 from mesh.core.values import StoredValue, json_value
@@ -101,7 +100,7 @@ def _repeated(record: RunRecord, name: str, waiting: Sequence[NodeId], value: St
 
 def _waiting_for(record: RunRecord, name: str) -> tuple[NodeId, ...]:
     """Return the nodes of the run that wait for the signal, at any time. Raises UnknownSignal if there are none."""
-    controls = controls_of(plans_of(load(record.spec)))
+    controls = controls_of(plans_of(graph_of(record)))
     signals = {node: control.name for node, control in controls.items() if isinstance(control, WaitSignal)}
     found = tuple(node for node, signal in signals.items() if signal == name)
     if not found:

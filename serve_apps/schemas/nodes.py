@@ -25,7 +25,9 @@ class NodeView(View):
     """A node of a run, in its current attempt."""
 
     node: str
-    control: str | None = Field(default=None, description="`cond`, `sleep` or `wait_signal`, which the root does itself.")
+    control: str | None = Field(
+        default=None, description="`cond`, `sleep` or `wait_signal`, done by the root itself; `grown`: it returned nodes."
+    )
     needs: list[str] = Field(description="Nodes whose values it reads, then those that it only waits for.")
     state: str
     attempt: int

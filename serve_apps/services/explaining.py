@@ -9,11 +9,11 @@ from functools import cache, partial
 from dag.dry_run import dry_run
 from dag.errors import UnknownStage
 from dag.run.node_table import NodeTable
-from dag.run.runs import RunRecord, RunSummary, StageRecord
+from dag.run.runs import RunRecord, RunSummary, StageRecord, graph_of
 from dag.run.stage_dispatch import spec_of
 from dag.run.states import RUN_ENDS, SHOWN_FOR_PLANNED, STAGE_ENDS, RunState, StageState
 from dag.spec.plans import plans_of
-from dag.spec.spec import digest, kept_form, load
+from dag.spec.spec import digest, kept_form
 from dag.starting import under_way
 from dag.store.rows import reach_of
 from federation.explaining.forecast import Forecast
@@ -258,7 +258,7 @@ def _stage_of(record: RunRecord, stage: str) -> StageRecord:
 
 def _slots_of(record: RunRecord) -> dict[str, ResourceSet]:
     """Return the resources that each stage needs to start."""
-    spec = load(record.spec)
+    spec = graph_of(record)
     plans = plans_of(spec)
     return {
         stage.stage: spec_of(record, stage, plans, spec.code.runtime_env).slot if stage.nodes else ResourceSet()
@@ -277,7 +277,7 @@ def _running_of(ports: Dependencies, tenant: TenantPath) -> tuple[StartedStage, 
 
 
 def _running_in(record: RunRecord) -> Iterator[StartedStage]:
-    spec = load(record.spec)
+    spec = graph_of(record)
     plans = plans_of(spec)
     for stage in record.stages.values():
         if stage.state is StageState.RUNNING and stage.nodes:

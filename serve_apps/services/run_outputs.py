@@ -55,7 +55,7 @@ def output_view(record: RunRecord, output: Output, small: Mapping[str, bytes]) -
     """
     stored = stored_of(record, output)
     view = OutputView(
-        encoding=stored.encoding.value,
+        encoding="json" if stored.encoding is Encoding.JSON else "pickle",
         sha256=stored.sha256,
         size_bytes=stored.size_bytes,
         href=f"/v1/runs/{quote(record.run, safe='')}/result/{quote(output.name, safe='')}",

@@ -11,7 +11,7 @@ from dag.errors import SpecError
 from dag.planning import NeverPlaced, never_placed
 from dag.run.node_table import NodeTable
 from dag.run.runs import RunRecord
-from dag.spec.plans import empty_gangs, growth_of_nothing, misspelt_resources, refused_functions, refused_priorities, uncacheable
+from dag.spec.plans import misspelt_resources, refused_for
 from dag.spec.spec import DagSpec, digest, kept_form, parse, parse_columns
 from dag.spec.strict_json import pointer
 from federation.configured_meshes import ConfiguredMeshes
@@ -110,12 +110,8 @@ def check_against(
     allowed = snapshot.tree.tenant(tenant)
     resources = snapshot.resources() | resources_of(configured_meshes.meshes.values())
     problems = (
-        *refused_functions(spec, allowed.functions, allowed.pickled_code),
-        *refused_priorities(spec, tenant, tenant_policies.settings_of(tenant).priority_max),
+        *refused_for(spec, allowed, tenant_policies.settings_of(tenant).priority_max),
         *misspelt_resources(spec, resources),
-        *empty_gangs(spec),
-        *growth_of_nothing(spec),
-        *uncacheable(spec),
     )
     if problems:
         raise SpecError(problems)

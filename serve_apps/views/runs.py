@@ -19,6 +19,7 @@ from dag.run.runs import RunRecord, RunSummary, StageRecord
 from dag.run.states import NodeState, StageState
 from dag.spec.checks import similar_to
 from dag.spec.control import as_json, is_control
+from dag.spec.growth import Growth, grown
 from dag.spec.spec import DagSpec, load
 from mesh.core.ids import MeshId, NodeId
 from mesh.core.reasons import Reason
@@ -122,7 +123,7 @@ def arrays_of(record: RunRecord) -> list[ArrayView]:
     """Return the first arrays with their elements by state."""
     if not record.nodes.arrays():
         return []
-    spec = graph_of(record.spec)
+    spec = graph_of(record)
     arrays = arrays_in(record.nodes, spec)[:ARRAYS_NAMED]
     return [array_view(ArrayElements(record.nodes, spec, array).counts()) for array in arrays]
 
@@ -145,7 +146,7 @@ def elements_view(record: RunRecord, node: str, state: NodeState | None, after: 
     Raises:
         UnknownArray: The run has no such array.
     """
-    name, spec = NodeId(node), graph_of(record.spec)
+    name, spec = NodeId(node), graph_of(record)
     if name not in arrays_in(record.nodes, spec):
         arrays = ", ".join(arrays_in(record.nodes, spec)[:ARRAYS_NAMED]) or "none of its nodes is one"
         raise UnknownArray(f"run {record.run} has no array {node}; its arrays: {arrays}")
@@ -188,7 +189,7 @@ def node_view(record: RunRecord, node: str) -> NodeView:
 
 def _node_views(record: RunRecord, names: list[NodeId]) -> list[NodeView]:
     nodes = record.nodes
-    spec = graph_of(record.spec) if names else None
+    spec = graph_of(record) if names else None
     if spec is None:
         return []
     needs = {name: [need for needs in spec.needs_of(name) for need in needs] for name in names}
@@ -219,10 +220,14 @@ def _with_parts(view: NodeView, nodes: NodeTable, spec: DagSpec) -> NodeView:
     )
 
 
+def graph_of(record: RunRecord) -> DagSpec:
+    """Return the graph of a run; a client asks for all pages of one graph, one after another."""
+    return _graph(record.spec, record.growths)
+
+
 @lru_cache(maxsize=GRAPHS_KEPT)
-def graph_of(kept: bytes) -> DagSpec:
-    """Return a graph; a client asks for all pages of one graph, one after another."""
-    return load(kept)
+def _graph(kept: bytes, growths: tuple[Growth, ...]) -> DagSpec:
+    return grown(load(kept), growths)
 
 
 def event_view(event: RunEvent) -> EventView:

@@ -84,6 +84,21 @@ def test_a_wait_survives_the_death_of_the_root(client: Client, stack: Stack, tmp
     assert run.result(timeout=LIMIT_S) == "end"
 
 
+def wait_and_mark(folder: str) -> dag.Node:
+    return dag.after(dag.task(mark, name="marked").bind(folder, "marked"), dag.wait_signal("go"))
+
+
+def test_returned_nodes_survive_the_death_of_the_root(client: Client, stack: Stack, tmp_path: Path) -> None:
+    grown = dag.task(wait_and_mark, name="grows").bind(str(tmp_path))
+    run = submit(client, dag.task(mark, name="end").bind(str(tmp_path), "end", grown))
+    eventually(lambda: waits_for_signal(client, run))
+    coordinator_of(stack).kill()
+    run.signal("go")
+    assert run.result(timeout=LIMIT_S) == "end"
+    assert {"grows~marked", "grows~wait_signal"} <= states(client, run).keys()
+    assert {file.name for file in tmp_path.iterdir()} == {"marked", "end"}
+
+
 @pytest.mark.parametrize(
     ("least", "answer", "outcome"),
     [(0.8, True, "deployed the model"), (0.8, False, "nobody approved"), (2.0, None, "its score is too low")],

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import operator
 import os
 import subprocess
 import sys
@@ -190,3 +191,38 @@ def test_twins_in_flight_run_once_and_removed_values_run_again(client: Client, t
     assert client.post("/v1/cache/drop", {"tenant": TENANT, "keys": [kept["key"]]}) == {"entries": 1}
     assert submit(client, cached.bind(folder, "one", [0]), tenant=TENANT).result(timeout=LIMIT_S) == [0]
     assert times(tmp_path) == {"one": 2}
+
+
+def fibonacci(number: int) -> Any:
+    return number if number < 2 else dag.bind(operator.add, dag.bind(fibonacci, number - 1), dag.bind(fibonacci, number - 2))
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def squares(count: int, large: bytes = b"") -> Any:
+    return dag.continuation({"count": count, "squares": dag.map(square, list(range(count))), "size": dag.bind(size, large)})
+
+
+def nested(value: int) -> Any:
+    return [value, dag.bind(square, value)]
+
+
+def test_functions_return_nodes(client: Client) -> None:
+    run = client.submit(dag.bind(operator.mul, dag.bind(fibonacci, 3), 2), by_value=(sys.modules[__name__],))
+    assert run.result(LIMIT_S) == 4
+    nodes = {node["node"]: node for node in client.ask(f"{run.path}/nodes", {"limit": 1000})["nodes"]}
+    assert {"fibonacci~add", "fibonacci~fibonacci-2", "fibonacci~fibonacci~fibonacci"} <= nodes.keys()
+    assert (nodes["fibonacci"]["control"], nodes["fibonacci"]["needs"], nodes["fibonacci"]["attempt"]) == ("grown", ["fibonacci~add"], 2)
+    assert {node["state"] for node in nodes.values()} == {"SUCCEEDED"}
+
+
+def test_returned_nodes_hold_arrays_and_large_arguments(client: Client) -> None:
+    grown = dag.task(squares, labels=EAST).bind(4, b"x" * 100_000)
+    assert result_of(client, dag.task(gathered, labels=WEST).bind(grown)) == [[{"count": 4, "squares": [0, 1, 4, 9], "size": 100_000}], {}]
+
+
+def test_a_list_with_nodes_is_no_value(client: Client) -> None:
+    with pytest.raises(RunFailed, match=r"the value of nested holds <node square>.*dag.continuation\(\[…\]\) for several"):
+        result_of(client, dag.bind(nested, 2))

@@ -70,6 +70,7 @@ class Federation(RuleBasedStateMachine):
             on_end=lambda _: None,
             delete=lambda _run, _uri: None,
             clear=lambda _run, _keep: None,
+            fetch=lambda _run, _stored: b"",
             retention_ms=10**9,
             flap_rules=RULES,
         )

@@ -51,6 +51,7 @@ class World:
             on_end=lambda _record: None,
             delete=lambda _run, _uri: None,
             clear=lambda _run, _keep: None,
+            fetch=lambda _run, _stored: b"",
             retention_ms=10**9,
         )
         self.did = Counter()  #: Number of starts of each node.

@@ -36,12 +36,13 @@ from mesh.ray.stage_runner.watch import ReportWatch
 from mesh.ray.user_code.output_relay import OutputRelay, with_last_lines
 from mesh.ray.user_code.room import RoomWatch
 from mesh.ray.worker.chunk_calls import ChunkReport
-from mesh.ray.worker.execution import KEPT_BYTES_MAX, EncodedValue, TaskCall, TaskReport, bring_in
+from mesh.ray.worker.execution import KEPT_BYTES_MAX, EncodedValue, TaskCall, TaskFault, TaskReport, bring_in
 from mesh.ray.worker.exporting import ValueUnreadable, read_verified
 from mesh.ray.worker.present_task import Saved, Saving
 from mesh.stages.messages import (
     InputLost,
     NodeFailed,
+    NodeGrew,
     NodeOutput,
     NodesSucceeded,
     NodeStarted,
@@ -783,8 +784,11 @@ class StageEngine:
         fault = own_failure.fault
         if fault is not None and fault.reason is Reason.CODE_UNAVAILABLE and fault.is_function:
             stage.unloadable.setdefault(stage.machine.task(node).function, node)
-        failure, blobs = failure_of(own_failure)
         attempt = stage.machine.task(node).attempt
+        if fault is not None and fault.grew is not None:
+            self._report_growth(stage, node, fault, *fault.grew)
+            return
+        failure, blobs = failure_of(own_failure)
         if fault is None and own_failure.reason in _WORKER_GONE:  # The worker could not report.
             failure = with_last_lines(failure, self._output.last_lines(stage.spec.stage, node, attempt, time.monotonic()))
         message = NodeFailed(
@@ -797,6 +801,19 @@ class StageEngine:
         )
         self._output.forget(stage.spec.stage, node)
         self._outbox.put(message, blobs)
+
+    def _report_growth(self, stage: OpenStage, node: NodeId, fault: TaskFault, graph: StoredValue, data: bytes | None) -> None:
+        """Report that a task returned nodes. Those behind it were dropped: their input will come from other nodes."""
+        message = NodeGrew(
+            stage=stage.spec.stage,
+            node=node,
+            attempt=stage.machine.task(node).attempt,
+            started_ms=fault.report.started_ms,
+            finished_ms=fault.report.finished_ms,
+            graph=graph,
+        )
+        self._output.forget(stage.spec.stage, node)
+        self._outbox.put(message, {graph.sha256: data} if data is not None else None)
 
     def _lose_values(self, stage: OpenStage, node: NodeId, lost_id: str) -> None:
         """Find the inputs of the task that Ray has lost, and report them, so that they are computed again."""

@@ -18,7 +18,7 @@ import structlog
 from mesh.core.ids import NodeId, RunId, StageId
 from mesh.core.values import StoredValue
 from mesh.core.wire import encode
-from mesh.stages.messages import NodeFailed, NodeOutput, StageEnded, StageMessage
+from mesh.stages.messages import NodeFailed, NodeGrew, NodeOutput, StageEnded, StageMessage
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +34,7 @@ Finished = tuple[RunId, NodeId, bytes | StoredValue | None]
 GATHER_S = 0.02
 #: Bytes of unconfirmed batches from which on no further task of the runner begins.
 BYTES_MAX = 64 * 2**20
-_URGENT = (NodeFailed, StageEnded)
+_URGENT = (NodeFailed, NodeGrew, StageEnded)
 #: Limit for the output of nodes that is not confirmed; further output is left out. Bytes.
 OUTPUT_BYTES_MAX = 4 << 20
 

@@ -28,7 +28,7 @@ import ray
 from ray.exceptions import LocalRayletDiedError, NodeDiedError, OutOfMemoryError, TaskPlacementGroupRemoved, WorkerCrashedError
 
 from mesh.core.counting import counted
-from mesh.core.functions import PROGRAM, check_outputs
+from mesh.core.functions import PROGRAM, check_outputs, returned_graph
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
@@ -42,7 +42,7 @@ from mesh.ray.user_code.node_output import OutputCapture
 from mesh.ray.user_code.ownership import attribute_to
 from mesh.ray.user_code.task_context import TaskPreempted, make_current
 from mesh.ray.worker.elements import ElementsFailed, Rules, Unpicklable, run_elements, with_argument
-from mesh.ray.worker.exporting import ValueUnreadable, ValueUnwritable, export, import_value, unpack
+from mesh.ray.worker.exporting import ValueUnreadable, ValueUnwritable, export, export_encoded, import_value, unpack
 from mesh.ray.worker.plain_calls import as_plain
 from mesh.ray.worker.present_task import AttemptLost, PresentTask, Pulse
 from mesh.ray.worker.watch_folder import register, watch_folder
@@ -64,6 +64,9 @@ _SEARCH_DEPTH = 3
 _SEARCH_PARTS_MAX = 1000
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 
+
+#: Remedy for nodes in a place where they do not make the graph grow.
+_NODES_WITHIN = "return a node, or dag.continuation([…]) for several; an element of an array cannot return nodes"
 
 _REPEAT = re.compile(r"-\d+$")
 
@@ -124,6 +127,7 @@ class TaskFault:
     elements: tuple[FailedElement, ...] = ()  #: Elements of a part of an array that failed; the exception is that of the first.
     of: int | None = None  #: Number of elements of that array.
     is_function: bool = False  #: Whether the function itself could not be loaded: no task with it can run here.
+    grew: tuple[StoredValue, bytes | None] | None = None  #: Nodes that the function returned, which is no error: address, bytes if small.
 
 
 class TaskCodeFailed(Exception):
@@ -149,6 +153,14 @@ class _FunctionUnavailable(_CodeUnavailable):
 
 class _Forbidden(Exception):
     """The result is of a kind that must not leave a task."""
+
+
+class _Grew(Exception):
+    """The function returned nodes in place of a value."""
+
+    def __init__(self, stored: StoredValue, data: bytes | None) -> None:
+        super().__init__("the function returned nodes")
+        self.graph = stored, data
 
 
 #: Errors of a task that waits for a child, when the child's worker, node or placement group is lost.
@@ -315,6 +327,9 @@ def guarded(node: NodeId, started_ms: int, body: Callable[[], Done]) -> Done | T
     except _CodeUnavailable as missing:
         fault = _fault(node, Reason.CODE_UNAVAILABLE, missing.__cause__ or missing, started_ms, str(missing))
         return replace(fault, is_function=missing.is_function)
+    except _Grew as grew:
+        report = TaskReport(started_ms, _now_ms(), worker_name())
+        return TaskFault(node, Reason.GRAPH_GREW, "", str(grew), "", None, report, grew=grew.graph)
     except _Forbidden as forbidden:
         return _fault(node, Reason.RESULT_UNSERIALIZABLE, TypeError(str(forbidden)), started_ms)
     except (ValueUnwritable, ValueUnreadable, AttemptLost) as refused:
@@ -362,6 +377,7 @@ def call_function(key: str, code: bytes | None, call: TaskCall, named: Mapping[s
 
     Raises:
         BaseException: The function did.
+        _Grew: It returned nodes.
     """
     return _called(_cached(key, code), call, named, is_program=key.startswith(PROGRAM))
 
@@ -379,10 +395,35 @@ def _called(function: Callable[..., Any], call: TaskCall, named: Mapping[str, An
         if type(argument) is ArrayArgument:
             return _call_array(function, args, kwargs, argument, call)
     value = function(*args, **kwargs)
+    if type(value) not in _PLAIN and (graph := returned_graph(value)) is not None:
+        raise _grown(graph, call)
     _check(value, call.node)
     if call.num_returns > 1:
         check_outputs(value, call.num_returns)
     return value
+
+
+def _grown(graph: bytes, call: TaskCall) -> _Grew:
+    """Store the nodes that a function returned. The bytes name the attempt, so that no two attempts have the same ones.
+
+    Raises:
+        TypeError: The node has several outputs.
+        ValueUnwritable: The storage refused the bytes.
+    """
+    if call.num_returns > 1:
+        raise TypeError(
+            f"num_returns={call.num_returns}, but the function returned nodes: leave num_returns out, and read parts of the value"
+        )
+    data = b"%s %d\n%s" % (call.node.encode(), call.attempt, graph)
+    stored, small = export_encoded(
+        data,
+        Encoding.GRAPH,
+        run=call.run,
+        node=call.node,
+        storage_url=call.storage_url,
+        inline_limit_bytes=call.inline_limit_bytes,
+    )
+    return _Grew(stored, small)
 
 
 def _call_array(
@@ -468,6 +509,8 @@ def _check(value: Any, node: NodeId) -> None:
                 raise _Forbidden(
                     f"the value of {node} holds a {type(part).__name__}, which means nothing outside of Ray; return the value behind it"
                 )
+            if hasattr(type(part), "__graph__"):
+                raise _Forbidden(f"the value of {node} holds {part!r}, which has no value yet; {_NODES_WITHIN}")
             if inspect.isgenerator(part) or inspect.isasyncgen(part) or inspect.iscoroutine(part):
                 raise _Forbidden(f"the value of {node} holds a {type(part).__name__}, which cannot be sent; return a list, or await it")
             if isinstance(part, dict):

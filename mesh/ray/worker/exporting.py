@@ -91,12 +91,14 @@ def export(value: Any, *, run: RunId, node: NodeId, storage_url: str, inline_lim
         raise
 
 
-def export_pickled(data: bytes, *, run: RunId, node: NodeId, storage_url: str, inline_limit_bytes: int) -> tuple[StoredValue, bytes | None]:
-    """Write bytes that are a pickle already. As `export`."""
+def export_encoded(
+    data: bytes, encoding: Encoding, *, run: RunId, node: NodeId, storage_url: str, inline_limit_bytes: int
+) -> tuple[StoredValue, bytes | None]:
+    """Write bytes that are encoded already. As `export`."""
     sink = _Sink(run, node, storage_url, inline_limit_bytes)
     try:
         sink.write(data)
-        return sink.commit(Encoding.PICKLE)
+        return sink.commit(encoding)
     except BaseException:
         sink.discard()
         raise
@@ -210,6 +212,17 @@ def _link_or_copy(filesystem: Any, path: str, target: str) -> None:
         else:
             return
     filesystem.cp_file(path, target)
+
+
+def read_within(storage_url: str, run: RunId, stored: StoredValue) -> bytes:
+    """Return the bytes of a run's value in a file, and of no other file that a worker may have named.
+
+    Raises:
+        ValueUnreadable: The file is not one of the run, or is gone, truncated or altered.
+    """
+    if stored.uri is None or not belongs(stored.uri, run, storage_url):
+        raise ValueUnreadable(Reason.VALUE_LOST, f"{stored.uri} is not a file of run {run} in {storage_url}")
+    return bytes(_read_file(stored, stored.uri))
 
 
 def remove_within(storage_url: str, run: RunId, uri: str) -> None:

@@ -21,9 +21,9 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from mesh.core.ids import NodeId, RunId, StageId
 from mesh.core.reasons import Reason
-from mesh.core.values import StoredValue
+from mesh.core.values import Encoding, StoredValue
 from mesh.ray.user_code.task_context import TaskContext, TaskPreempted
-from mesh.ray.worker.exporting import StorageAway, ValueUnreadable, ValueUnwritable, export_pickled, read_verified
+from mesh.ray.worker.exporting import StorageAway, ValueUnreadable, ValueUnwritable, export_encoded, read_verified
 
 #: Run time after which the start of a task is reported separately; seconds. The start of a shorter task is reported with its end, at
 #: no cost.
@@ -175,8 +175,9 @@ class PresentTask:
 
         A pickle ends before the bytes that are added: who reads it ignores them.
         """
-        return export_pickled(
+        return export_encoded(
             pickled + uuid.uuid4().bytes,
+            Encoding.PICKLE,
             run=self._run,
             node=self._node,
             storage_url=self._storage_url,

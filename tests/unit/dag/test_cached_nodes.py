@@ -85,6 +85,7 @@ class Bed:
             on_end=lambda _: None,
             delete=lambda _run, uri: self.files.there.pop(uri, None),
             clear=self.clear,
+            fetch=lambda _run, _stored: b"",
             retention_ms=10**9,
             retrying=RetryRules(wait_ms=0, resume_window_ms=60_000),
             **{"cache": cache, **other},

@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from graphs_of_calls import message_of
 from structlog.testing import capture_logs
 
 from dag.coordinator import SWEEP_MS_MAX, TICKS_PER_COUNT, Coordinator, machine_of
@@ -36,7 +37,17 @@ from mesh.core.resources import ResourceSet
 from mesh.core.values import Encoding, StoredValue
 from mesh.core.wire import encode
 from mesh.preemption.stage_preemption import PreemptionPolicy
-from mesh.stages.messages import Failure, NodeCheckpoint, NodeFailed, NodeStarted, NodeSucceeded, StageEnded, StageLost, StageStarted
+from mesh.stages.messages import (
+    Failure,
+    NodeCheckpoint,
+    NodeFailed,
+    NodeGrew,
+    NodeStarted,
+    NodeSucceeded,
+    StageEnded,
+    StageLost,
+    StageStarted,
+)
 
 CPU = ResourceSet.of({"cpu": 1})
 TTL_MS, GRACE_MS, RETENTION_MS = 3_000, 1_000, 60_000
@@ -80,11 +91,12 @@ class Root:
         self.tenant_policies = MemoryTenantPolicies()
         self.store = MemoryStore(clock=self.clock, ttl_ms=TTL_MS, grace_ms=GRACE_MS)
         quota = {("standard", "cpu"): Quota(nominal=100_000)}
-        self.store.configure(TenantTree([Tenant(path="acme", parent=None, quotas=quota)]))
+        self.store.configure(TenantTree([Tenant(path="acme", parent=None, quotas=quota, functions=("work:*",))]))
         self.flaky = Flaky(self.store)
         self.runs = MemoryRunStore(self.store)
         self.flaky_runs = Flaky(self.runs)
         self.ended, self.deleted, self.cleared = [], [], []
+        self.files = {}  #: Values in files, by address.
         self.coordinator = self.another()
         self.sessions = {}
         self.cursors = {}
@@ -104,6 +116,7 @@ class Root:
             on_end=self.ended.append,
             delete=lambda run, uri: self.deleted.append((run, uri)),
             clear=lambda run, keep: self.cleared.append((run, keep)),
+            fetch=lambda _run, stored: self.files[stored.uri],
             retention_ms=RETENTION_MS,
             flap_rules=FlapRules(probation_ms=PROBATION_MS),
             retrying=self.retrying,
@@ -166,6 +179,24 @@ class Root:
             worker="w",
             stored=value if task.export else None,
         )
+
+    def grew(self, claimed, node, *children, uri=None, data=None, **options):
+        """Return the report that the node has returned these nodes, stored in a file or beside the run."""
+        task = next(task for task in claimed.spec.tasks if task.node == node)
+        data = data or b"%s %d\n%s" % (node.encode(), task.attempt, message_of(*children, **options))
+        graph = StoredValue(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data), encoding=Encoding.GRAPH, uri=uri)
+        if uri is None:
+            self.store.put(claimed.spec.run, graph.sha256, data)
+        else:
+            self.files[uri] = data
+        return NodeGrew(stage=claimed.claim.stage, node=node, attempt=task.attempt, started_ms=1, finished_ms=2, graph=graph)
+
+    def grow(self, mesh, *children, **options):
+        """Run the mesh's first stage, whose first node returns these nodes."""
+        claimed = self.start(mesh)
+        node = claimed.spec.tasks[0].node
+        self.say(claimed, 2, self.grew(claimed, node, *children, **options), StageEnded(stage=claimed.claim.stage))
+        self.sessions[mesh].release("acme", "standard")
 
     def letters(self, mesh, kind):
         self.cursors[mesh], letters = self.store.notifications(mesh, self.cursors[mesh], 0)
@@ -1357,3 +1388,78 @@ def test_a_retry_comes_at_its_own_time_without_a_tick(root):
     root.sessions["east"].heartbeat()
     root.coordinator.take_timers()
     assert (root.states(), root.coordinator.next_timer_ms()) == ({"a": "ASSIGNED"}, None)
+
+
+# -- graphs that grow --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("uri", [None, "file:///graph"], ids=["beside the run", "in a file"])
+def test_nodes_that_a_function_returned_are_sent(root, uri):
+    root.submit(a="", b="a")
+    root.coordinator.step(0)
+    root.grow("east", "c", "d: c", uri=uri)
+    root.coordinator.step(0)
+    assert root.states() == {"a": "WAITING", "b": "WAITING", "a~c": "ASSIGNED", "a~d": "ASSIGNED"}
+    assert root.deleted == ([] if uri is None else [("r", uri)])
+    for _ in range(2):
+        root.finish("east")
+        root.coordinator.step(0)
+    assert (root.record().state, set(root.states().values())) == (RunState.SUCCEEDED, {"SUCCEEDED"})
+    assert root.record().nodes["a"].stored == root.record().nodes["a~d"].stored
+
+
+@pytest.mark.parametrize(
+    ("store", "call"), [("flaky", "acknowledge"), ("flaky_runs", "commit"), ("flaky", "submit")], ids=["committed", "before", "not sent"]
+)
+def test_another_coordinator_adds_the_nodes_once(root, store, call):
+    root.submit(a="", b="a")
+    root.coordinator.step(0)
+    root.grow("east", "c")
+    getattr(root, store).down.add(call)
+    with pytest.raises(StoreUnavailable):
+        root.coordinator.step(0)
+    getattr(root, store).down.clear()
+    root.coordinator = root.another()
+    root.coordinator.step(0)
+    root.coordinator.tick()
+    assert root.states() == {"a": "WAITING", "b": "WAITING", "a~c": "ASSIGNED"}
+    assert len(root.record().growths) == 1
+    for _ in range(2):
+        root.finish("east")
+        root.coordinator.step(0)
+    assert root.record().state is RunState.SUCCEEDED
+
+
+def test_returned_nodes_that_are_gone_are_a_lost_attempt(root):
+    root.submit(a="")
+    root.coordinator.step(0)
+    root.grow("east", "c")
+    root.store.keep_only("r", ())
+    root.coordinator.step(0)
+    node = root.record().nodes["a"]
+    assert (node.state, node.attempt, node.losses, node.reason) == (NodeState.ASSIGNED, 2, 1, None)
+    root.grow("east", "c")
+    root.coordinator.step(0)
+    assert root.states() == {"a": "WAITING", "a~c": "ASSIGNED"}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"c": {"call": "call:other:f"}}, "/nodes/c/call: other:f is not on the tenant's list of functions"),
+        ({"c": {"call": f"blob:{'0' * 64}"}}, "/nodes/c/function"),
+        ({"c": {"num_cpus": -1}}, "/nodes/c/options/num_cpus"),
+        ({"data": b"a 1\nno graph"}, "not a msgpack map"),
+        ({"data": b"b 1\n"}, "the bytes are not those of attempt 1 of node a"),
+    ],
+    ids=["a function", "code that did not come", "an option", "no graph", "bytes of another node"],
+)
+def test_wrong_nodes_fail_the_node_that_returned_them(root, given, words):
+    root.submit(a="", b="a")
+    root.coordinator.step(0)
+    root.grow("east", "c", **given)
+    root.coordinator.step(0)
+    failure = root.record().nodes["a"].failure
+    assert (failure.reason, root.states()["b"]) == (Reason.GROWTH_REFUSED, "SKIPPED")
+    assert failure.message.startswith("a returned nodes that cannot be added: ")
+    assert words in failure.message

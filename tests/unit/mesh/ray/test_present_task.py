@@ -12,7 +12,8 @@ from ray.exceptions import RayActorError
 
 from mesh.core.ids import NodeId, RunId, StageId
 from mesh.core.reasons import Reason
-from mesh.ray.worker.exporting import export_pickled
+from mesh.core.values import Encoding
+from mesh.ray.worker.exporting import export_encoded
 from mesh.ray.worker.present_task import FLUSH_S_MAX, READS_MAX, AttemptLost, PresentTask
 
 
@@ -135,7 +136,7 @@ def storage(monkeypatch):
 def earlier(runner, tmp_path):
     """File of the checkpoint that an earlier attempt left."""
     data = pickle.dumps("earlier")
-    saved = export_pickled(data, run=RunId("r"), node=NodeId("a"), storage_url=tmp_path.as_uri(), inline_limit_bytes=0)
+    saved = export_encoded(data, Encoding.PICKLE, run=RunId("r"), node=NodeId("a"), storage_url=tmp_path.as_uri(), inline_limit_bytes=0)
     runner.last.set_result(saved)
     return Path(saved[0].uri.removeprefix("file://"))
 
