@@ -172,7 +172,7 @@ class Clocked:
     @contextmanager
     def watching(cls) -> Iterator[Clocked]:
         """Measure within the block."""
-        clocked, search = cls(), VictimSearch.victims
+        clocked, search = cls(), VictimSearch.make_room
 
         def timed(self: VictimSearch, claim: PlannedDemand, slots: int) -> tuple[Victim, ...] | None:
             begun = time.perf_counter()
@@ -180,7 +180,7 @@ class Clocked:
             clocked.spent_ms += (time.perf_counter() - begun) * 1000
             return found
 
-        with patch.object(VictimSearch, "victims", timed):
+        with patch.object(VictimSearch, "make_room", timed):
             yield clocked
 
 

@@ -19,7 +19,7 @@ Source: ADR 0018, ADR 0036; Kueue's scheduler.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from federation.planning.planning_state import PlannedDemand, PlanningState
 from federation.planning.values import Holding, Plan, PlannerDemand, Unmet
@@ -216,10 +216,10 @@ class _Round:
         order = ShareOrder(self._quota, [_head(line[-1]) for line in lines.values()], self._past)
         while (head := order.next()) is not None:
             claim, line, least = head.item, lines[head.queue], head.item.least
-            slots = min(self._planning_state.slots_free(claim), max(claim.least, -(-claim.slots // PORTIONS)))
-            if slots >= claim.least and not claim.demand.is_crowded:
+            slots = 0 if claim.demand.is_crowded else claim.quota.free(max(least, -(-claim.slots // PORTIONS)))
+            leaves: Collection[int] = ()
+            if slots >= max(1, least):
                 self._planning_state.raise_for(claim, slots, Reason.QUOTA_FREE)
-                leaves: set[int] = set()
             else:
                 leaves = self._reclaim(claim, claim.slots)
                 if claim.slots:
@@ -229,7 +229,8 @@ class _Round:
                 line.pop()
             is_same = bool(claim.slots) and claim.least == least
             order.settle(head, head if is_same else _head(line[-1]) if line else None)
-            order.refresh(leaves)
+            if leaves:
+                order.refresh(leaves)
 
     def _reclaim(self, claim: PlannedDemand, slots: int) -> set[int]:
         """Reclaim as many of these slots as possible, if at least the fewest that are of use; return the leaves that lose quota.
@@ -240,16 +241,17 @@ class _Round:
         """
         leaves: set[int] = set()
         ask = slots = min(slots, self._planning_state.slots_in_room(claim))
+        if slots >= max(1, claim.least) and self._search.is_hopeless(claim, slots):
+            return leaves
         while slots >= max(1, claim.least):
-            victims = self._search.victims(claim, ask)
+            victims = self._search.make_room(claim, ask)
             if victims is None:
                 slots = ask - 1
             else:
                 slots -= ask
-                needed = claim.amounts(ask)
-                leaves |= self._planning_state.evict(victims)
-                self._planning_state.give_back(victims, claim, needed)
-                self._planning_state.raise_for(claim, ask, Reason.QUOTA_FREED)
+                leaves |= self._planning_state.lower_for(victims)
+                self._planning_state.give_back(victims, claim, claim.amounts(ask))
+                self._planning_state.give(claim, ask, Reason.QUOTA_FREED)
             ask = max(claim.least, -(-slots // 2))
         return leaves
 

@@ -10,11 +10,11 @@ from operator import attrgetter
 
 from federation.planning.values import Holding, LeaseKey, PlannerDemand, Target, Units
 from federation.quota.forest import QuotaForest
-from federation.quota.ledger import Amounts
+from federation.quota.ledger import Amounts, SlotQuota
 from federation.quota.policies import UNNAMED, QueueSettings, Rules
 from federation.quota.preemption.candidates import Victim
 from federation.quota.snapshot import QuotaSnapshot
-from federation.quota.workloads import Running, Workload
+from federation.quota.workloads import NO_COUNTS, Running, Workload
 from federation.snapshot import RunningView
 from federation.tenants import FlavorResource
 from mesh.core.ids import FlavorName, MeshId, TenantPath
@@ -63,7 +63,8 @@ class PlannedDemand:
     node: int
     slots: int  #: Slots still missing.
     least: int  #: The fewest slots that are of use.
-    slot: dict[FlavorResource, int] = field(default_factory=dict)  #: Amounts of one slot, without zeros.
+    slot: dict[FlavorResource, int]  #: Amounts of one slot, without zeros.
+    quota: SlotQuota  #: The same at the leaf.
     lease: PlannedLease | None = None  #: The lease that has grown for the claim.
     is_kept: bool = False  #: Waiting beyond its `max_wait`: room is reserved for the claim, and the rest of the round skips it.
 
@@ -90,7 +91,7 @@ class PlanningState:
     ) -> None:
         self.forest = forest
         by_leaf = _Settings({forest.queue_of(path): known for path, known in settings.items() if path in forest.index})
-        self.quota = QuotaSnapshot(forest, rules, by_leaf, now_ms=now_ms)
+        self.quota = QuotaSnapshot(forest, rules, by_leaf, now_ms=now_ms, is_momentary=True)
         self.ledger, self.shares = self.quota.ledger, self.quota.shares
         self.leases: dict[LeaseKey, PlannedLease] = {}
         self.grown: defaultdict[tuple[MeshId, FlavorName], defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
@@ -113,19 +114,13 @@ class PlanningState:
     def _work_of(self, lease: PlannedLease) -> list[Running]:
         """Return the work that the lease's target covered before the round; the rest of it is idle. Other work is stopping already."""
         holding, flavor = lease.holding, lease.key[2]
-        queue, left, found = self.forest.names[lease.node], dict(holding.target), list[Running]()
-        for view in _kept_first(holding):
-            amounts = view.amounts
-            for name, units in amounts.items():
-                if units > left.get(name, 0):
-                    break
-            else:
-                for name, units in amounts.items():
-                    left[name] -= units
-                whole = _running(view, queue, holding)
-                for running in (whole,) if view.slots == 1 else _parts(view, whole):
-                    self._payers[running.workload.workload] = lease
-                    found.append(running)
+        queue, payers, found = self.forest.names[lease.node], self._payers, list[Running]()
+        covered, left = _covered(holding)
+        for view in covered:
+            whole = _running(view, queue, holding)
+            for running in (whole,) if view.slots == 1 else _parts(view, whole):
+                payers[running.workload.workload] = lease
+                found.append(running)
         idle = holding.idle
         unused = left if idle is None else {name: min(units, idle.get(name, 0)) for name, units in left.items()}
         rest = {(flavor, name): units for name, units in unused.items() if units > 0}
@@ -162,24 +157,36 @@ class PlanningState:
 
     # ---- victims
 
-    def evict(self, victims: Iterable[Victim], reason: Reason | None = None) -> set[int]:
-        """Lower the targets of the victims' leases; return their leaves. `reason` overrides the victims' own."""
-        listed = list(victims)
-        for victim in listed:
+    def evict(self, victims: Iterable[Victim], reason: Reason) -> None:
+        """Remove the victims and lower the targets of their leases."""
+        for victim in victims:
             self.quota.remove(victim.running)
-            self._lower(victim, reason or _reason_of(victim))
-        return {self._payers[victim.running.workload.workload].node for victim in listed}
+            self._lower(victim, reason)
 
-    def give_back(self, victims: Iterable[Victim], claim: PlannedDemand, needed: Amounts) -> None:
-        """Return what the claim does not need, the last victim first: idle quota, and what its own lease gets back with its own victims."""
-        demand = claim.demand
+    def lower_for(self, victims: Iterable[Victim]) -> set[int]:
+        """Lower the targets of the leases of victims that are removed already; return their leaves."""
+        leaves: set[int] = set()
+        for victim in victims:
+            leaves.add(self._lower(victim, _reason_of(victim)).node)
+        return leaves
+
+    def give_back(self, victims: Sequence[Victim], claim: PlannedDemand, needed: Amounts) -> None:
+        """Return what the claim does not need, the last victim first: idle quota, and what its own lease gets back with its own victims.
+
+        Args:
+            needed: Amounts that the claim was charged.
+        """
+        demand, payers = claim.demand, self._payers
         own = self.leases.get((demand.mesh, demand.tenant, demand.flavor))
-        for victim in reversed(list(victims)):
-            running = victim.running
-            if running.is_divisible or self._payers[running.workload.workload] is own:
-                room = self.grown_room(claim) if demand.is_crowded else {}
-                free = {key: min(self.ledger.room(claim.node, key), room.get(key, AMOUNT_MAX)) - units for key, units in needed.items()}
-                self._return(victim, {key: min(units, free.get(key, units)) for key, units in running.amounts.items()})
+        returning = [one for one in victims if one.running.is_divisible or payers[one.running.workload.workload] is own]
+        if not returning:
+            return
+        self.charge(claim.node, needed, -1)
+        for victim in reversed(returning):
+            room = self.grown_room(claim) if demand.is_crowded else {}
+            free = {key: min(self.ledger.room(claim.node, key), room.get(key, AMOUNT_MAX)) - units for key, units in needed.items()}
+            self._return(victim, {key: min(units, free.get(key, units)) for key, units in victim.running.amounts.items()})
+        self.charge(claim.node, needed)
 
     def give_back_all(self, victims: Iterable[Victim]) -> None:
         """Return the idle quota of victims that fits within the limits, the last victim first."""
@@ -197,7 +204,8 @@ class PlanningState:
             lease.target[name] += units
             lease.grown[name] += units
 
-    def _lower(self, victim: Victim, reason: Reason) -> None:
+    def _lower(self, victim: Victim, reason: Reason) -> PlannedLease:
+        """Lower the target of the victim's lease, and return the lease."""
         running = victim.running
         lease = self._payers[running.workload.workload]
         for (_, name), units in running.amounts.items():
@@ -208,6 +216,7 @@ class PlanningState:
             lease.reason = reason
         if running.claim:
             lease.victims[running.claim] = None
+        return lease
 
     def drain(self, lease: PlannedLease) -> None:
         """Lower the target to nothing."""
@@ -233,12 +242,14 @@ class PlanningState:
         """
         slot = {(demand.flavor, name): units for name, units in demand.slot.items() if units}
         least = min(demand.slots, demand.slots_min)
-        return PlannedDemand(demand, self.forest.queue_of(demand.tenant), demand.slots, least, slot)
+        node = self.forest.queue_of(demand.tenant)
+        return PlannedDemand(demand, node, demand.slots, least, slot, SlotQuota(self.ledger, node, slot))
 
     def raise_for(self, claim: PlannedDemand, slots: int, reason: Reason) -> None:
         """Grow the claim's lease by so many slots; make the lease if there is none."""
-        self.charge(claim.node, claim.slot, slots)
-        self._give(claim, slots, reason)
+        claim.quota.charge(slots)
+        self.quota.rows.note(claim.node)
+        self.give(claim, slots, reason)
 
     def raise_unopposed(self, claims: Iterable[PlannedDemand], reason: Reason) -> list[PlannedDemand]:
         """Meet all demands of a flavor in one tree if only the leaves' own limits can oppose them; return the claims that are left.
@@ -266,7 +277,7 @@ class PlanningState:
         self._charge_all(left, -1)
         for claim in claims:
             if claim.node not in leaves:
-                self._give(claim, claim.slots, reason)
+                self.give(claim, claim.slots, reason)
             elif is_room_above and (slots := self.slots_free(claim)) >= claim.least:
                 self.raise_for(claim, slots, reason)
         return [claim for claim in left if claim.slots]
@@ -294,7 +305,8 @@ class PlanningState:
     def _is_within_limits(self, node: int, key: FlavorResource) -> bool:
         return node < 0 or self.ledger.is_within_limits(node, (key,))
 
-    def _give(self, claim: PlannedDemand, slots: int, reason: Reason) -> None:
+    def give(self, claim: PlannedDemand, slots: int, reason: Reason) -> None:
+        """Grow the claim's lease by slots that are charged already; make the lease if there is none."""
         demand, lease = claim.demand, claim.lease
         if lease is None:
             key = demand.mesh, demand.tenant, demand.flavor
@@ -307,8 +319,9 @@ class PlanningState:
         if not lease.has_given:  # Otherwise the reason of the lowering stays, since it decides whether work may continue for a while.
             lease.reason = reason
         lease.has_grown = True
-        claim.slots -= slots
-        claim.least = min(claim.slots, demand.slots_min)
+        claim.slots = left = claim.slots - slots
+        if left < demand.slots_min:
+            claim.least = left
 
     def charge(self, node: int, amounts: Mapping[FlavorResource, int], times: int = 1) -> None:
         """Charge the amounts to the leaf, `times` times, whichever lease holds them."""
@@ -322,7 +335,7 @@ class PlanningState:
 
     def slots_free(self, claim: PlannedDemand) -> int:
         """Return how many of the missing slots have free quota."""
-        return self.ledger.copies(claim.node, claim.slot, claim.slots)
+        return claim.quota.free(claim.slots)
 
     def slots_in_room(self, claim: PlannedDemand) -> int:
         """Return how many of the missing slots the mesh has room for, beside the growth of leases there in this round."""
@@ -333,14 +346,7 @@ class PlanningState:
 
     def slots_of_own(self, claim: PlannedDemand) -> int:
         """Return how many of the missing slots the tenant's own quota covers, even where others have borrowed it."""
-        slots = claim.slots
-        for key, units in claim.slot.items():
-            own = -self.ledger.excess(claim.node, key)
-            if own < units:
-                return 0
-            if own < slots * units:
-                slots = own // units
-        return slots
+        return claim.quota.own(claim.slots)
 
     def targets(self) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
         """Return the targets of all changed leases: those that lose some resource, and those that only grow.
@@ -366,16 +372,24 @@ def _without_zeros(units: Units) -> Units:
     return units if 0 not in units.values() else {name: amount for name, amount in units.items() if amount}
 
 
-def _kept_first(holding: Holding) -> Sequence[RunningView]:
-    """Return the work of a lease, the stages first that its mesh would stop last; in any order if the target covers them all."""
+def _covered(holding: Holding) -> tuple[Sequence[RunningView], dict[str, int]]:
+    """Return the work of a lease that its target covers, and the rest of the target.
+
+    If it does not cover all, the stages come first that the mesh would stop last.
+    """
     left = dict(holding.target)
     for view in holding.running:
         for name, units in view.amounts.items():
-            if name in left:
+            left[name] = left.get(name, 0) - units
+    if not left or min(left.values()) >= 0:
+        return holding.running, left
+    left, covered = dict(holding.target), list[RunningView]()
+    for view in sorted(holding.running, key=lambda view: (view.is_leaving, -view.priority, view.token)):
+        if all(units <= left.get(name, 0) for name, units in view.amounts.items()):
+            covered.append(view)
+            for name, units in view.amounts.items():
                 left[name] -= units
-    if all(units >= 0 for units in left.values()):
-        return holding.running
-    return sorted(holding.running, key=lambda view: (view.is_leaving, -view.priority, view.token))
+    return covered, left
 
 
 def _name_of(lease: PlannedLease) -> str:
@@ -385,17 +399,11 @@ def _name_of(lease: PlannedLease) -> str:
 
 def _running(view: RunningView, queue: str, holding: Holding) -> Running:
     flavor = view.flavor
-    return Running(
-        workload=Workload(workload=view.stage, queue=queue, created_ms=view.created_ms, priority=view.priority),
-        amounts={(flavor, name): units for name, units in view.amounts.items()},
-        since_ms=view.since_ms,
-        saved_ms=view.saved_ms,
-        is_leaving=view.is_leaving,
-        mesh=view.mesh,
-        claim=view.token,
-        granted_ms=holding.since_ms,
-        is_protected=holding.is_protected,
-    )
+    amounts = {(flavor, name): units for name, units in view.amounts.items()}
+    # By position, since keywords take twice as long.
+    workload = Workload(view.stage, queue, view.created_ms, (), view.priority)
+    rest = NO_COUNTS, view.mesh, view.token, holding.since_ms, holding.is_protected
+    return Running(workload, amounts, view.since_ms, view.saved_ms, view.is_leaving, *rest)
 
 
 def _parts(view: RunningView, whole: Running) -> Iterator[Running]:

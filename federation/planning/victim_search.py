@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from federation.planning.planning_state import PlannedDemand, PlanningState
 from federation.quota.flavors import may_preempt
 from federation.quota.ledger import Amounts
 from federation.quota.policies import PreemptionMode
 from federation.quota.preemption.candidates import Victim, candidates_in, protection
 from federation.quota.preemption.choice import victims_for
+from federation.quota.preemption.fair import Outlook, make_room
 from federation.quota.snapshot import Ask
 from federation.quota.workloads import Workload
+from federation.tenants import FlavorResource
 
 #: Time in which a mesh with less urgent stages of the tenant may make room by itself.
 MESH_TRIES_MS = 5_000
@@ -17,27 +21,64 @@ MESH_TRIES_MS = 5_000
 _Question = tuple[object, ...]
 
 
+def attempts(slots: int, least: int) -> Iterator[int]:
+    """Yield the numbers of slots to ask for while nothing is found: all of them, then half of the rest, not less than `least`."""
+    ask = slots
+    while slots >= least:
+        yield ask
+        slots = ask - 1
+        ask = max(least, -(-slots // 2))
+
+
 class VictimSearch:
-    """Searches of one round. Each leaves the planning state as it was."""
+    """Searches of one round."""
 
     def __init__(self, planning_state: PlanningState) -> None:
         self._planning_state, self._quota = planning_state, planning_state.quota
         self._protects = any(lease.holding.is_protected for lease in planning_state.leases.values())
         #: Questions without an answer in this round; equal claims fail as well, since targets only rise afterwards.
         self._unsatisfiable: set[_Question] = set()
+        #: Outlook of the claim that is searched for, and the keys that it lacks; None once the planning state has changed.
+        self._outlook: tuple[PlannedDemand, frozenset[FlavorResource], Outlook] | None = None
 
-    def victims(self, claim: PlannedDemand, slots: int) -> tuple[Victim, ...] | None:
-        """Return the work to stop so that so many slots fit, empty if they fit already; None if no preemption helps."""
+    def make_room(self, claim: PlannedDemand, slots: int) -> tuple[Victim, ...] | None:
+        """Stop work so that so many slots fit, and charge them; return the victims, none if the slots fit already.
+
+        Returns:
+            None, with nothing changed, if no preemption helps.
+        """
         amounts = claim.amounts(slots)
         question = self._question(claim, amounts)
         if question in self._unsatisfiable:
             return None
         mark = self._quota.mark()
         found = self._search(claim, amounts)
-        self._quota.undo(mark)
         if found is None:
+            self._quota.undo(mark)
             self._unsatisfiable.add(question)
+        else:
+            self._outlook = None
         return found
+
+    def is_hopeless(self, claim: PlannedDemand, slots: int) -> bool:
+        """Return whether no preemption helps, for none of the `attempts` at so many slots. False: a search has to tell."""
+        quota, least = self._quota, max(1, claim.least)
+        self._outlook = None
+        if claim.demand.is_crowded or not quota.rules.fair_sharing:
+            return False
+        room = quota.ledger.room
+        rooms = {key: room(claim.node, key) for key in claim.slot}
+        short = frozenset([key for key, units in claim.slot.items() if units * slots > rooms[key]])
+        if not short or any(claim.slot[key] * least <= rooms[key] for key in short):
+            return False  # Fewer slots lack nothing, or other keys.
+        amounts = claim.amounts(least)
+        if all(may_preempt(quota, claim.node, key, amounts[key]) for key in short):
+            outlook = Outlook(quota, self._ask(claim, amounts, short))
+            if not outlook.is_hopeless(amounts):
+                self._outlook = claim, short, outlook
+                return False
+        self._unsatisfiable.update(self._question(claim, claim.amounts(ask)) for ask in attempts(slots, least))
+        return True
 
     def needs_the_young(self, claim: PlannedDemand) -> bool:
         """Return whether the fewest useful slots need a victim within its minimum run time."""
@@ -45,6 +86,7 @@ class VictimSearch:
         if slots > self._planning_state.slots_in_room(claim):
             return False
         mark = self._quota.mark()
+        self._outlook = None
         self._quota.protects_young = False
         found = self._search(claim, claim.amounts(slots))
         self._quota.undo(mark)
@@ -52,35 +94,54 @@ class VictimSearch:
         return any(protection(self._quota, victim.running) is not None for victim in found or ())
 
     def _search(self, claim: PlannedDemand, amounts: Amounts) -> tuple[Victim, ...] | None:
-        workload = Workload(
-            workload=f"{claim.demand.mesh}|{claim.demand.tenant}|{claim.demand.flavor}|",
-            queue=self._planning_state.forest.names[claim.node],
-            created_ms=claim.demand.created_ms or claim.demand.since_ms,
-            priority=claim.demand.priority,
-        )
-        for_room = self._for_room(claim, workload, amounts) if claim.demand.is_crowded else ()
+        """Return `make_room`; if it is None, the caller undoes the changes."""
+        for_room = self._for_room(claim, amounts) if claim.demand.is_crowded else ()
         if for_room is None:
             return None
         for victim in for_room:
             self._quota.remove(victim.running)
         room = self._quota.ledger.room
-        short = frozenset(key for key, units in amounts.items() if units > room(claim.node, key))
+        short = frozenset([key for key, units in amounts.items() if units > room(claim.node, key)])
         if not short:
+            self._quota.charge(claim.node, amounts)
             return for_room
         if not all(may_preempt(self._quota, claim.node, key, amounts[key]) for key in short):
             return None
-        ask = Ask(workload=workload, node=claim.node, amounts=amounts, needed=short, home=claim.demand.mesh)
-        for_quota = victims_for(self._quota, ask)
+        for_quota = self._for_quota(claim, amounts, short)
         return (*for_room, *for_quota) if for_quota else None
 
-    def _for_room(self, claim: PlannedDemand, workload: Workload, amounts: Amounts) -> tuple[Victim, ...] | None:
+    def _for_quota(self, claim: PlannedDemand, amounts: Amounts, short: frozenset[FlavorResource]) -> tuple[Victim, ...]:
+        """Stop work anywhere and charge the claim; no victims, with nothing changed, if no preemption helps."""
+        quota, ask = self._quota, self._ask(claim, amounts, short)
+        if quota.rules.fair_sharing:
+            known = self._outlook
+            is_known = known is not None and known[0] is claim and known[1] == short
+            outlook = known[2] if known is not None and is_known else Outlook(quota, ask)
+            return () if outlook.is_hopeless(amounts) else make_room(quota, ask)
+        victims = victims_for(quota, ask)
+        if victims:
+            for victim in victims:
+                quota.remove(victim.running)
+            quota.charge(claim.node, amounts)
+        return victims
+
+    def _ask(self, claim: PlannedDemand, amounts: Amounts, short: frozenset[FlavorResource], mesh: str = "") -> Ask:
+        demand = claim.demand
+        workload = Workload(
+            workload=f"{demand.mesh}|{demand.tenant}|{demand.flavor}|",
+            queue=self._planning_state.forest.names[claim.node],
+            created_ms=demand.created_ms or demand.since_ms,
+            priority=demand.priority,
+        )
+        return Ask(workload=workload, node=claim.node, amounts=amounts, needed=short, mesh=mesh, home=demand.mesh)
+
+    def _for_room(self, claim: PlannedDemand, amounts: Amounts) -> tuple[Victim, ...] | None:
         """Return the work to stop on the claim's full mesh; none of the own tenant if the mesh limits that preemption."""
         room = self._planning_state.grown_room(claim)
         short = frozenset(key for key, units in amounts.items() if units > room[key])
         if not short:
             return ()
-        mesh = claim.demand.mesh
-        ask = Ask(workload=workload, node=claim.node, amounts=amounts, needed=short, mesh=mesh, home=mesh)
+        ask = self._ask(claim, amounts, short, claim.demand.mesh)
         own = list(candidates_in(self._quota, ask, claim.node, self._quota.settings[claim.node].policies.within_queue))
         suffice = all(room[key] + sum(running.amounts.get(key, 0) for running in own) >= amounts[key] for key in short)
         if suffice and self._quota.now_ms - claim.demand.since_ms < MESH_TRIES_MS:

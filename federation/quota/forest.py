@@ -57,6 +57,7 @@ class Rows:
     keeps_any: bool  #: Whether any node keeps something.
     all_declare: bool  #: Whether every node declares it.
     narrow: tuple[tuple[int, ...], ...]  #: For each node, the nodes of its path that keep or limit something; without the root.
+    limits: tuple[tuple[tuple[int, int], ...], ...]  #: Those of them that limit something, each with its borrowing limit.
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,8 @@ class QuotaForest:
         self._rows = {key: _rows(key, listed, self.parents, roots_first) for key in keys}
         zeros = (0,) * len(listed)
         never = (False,) * len(listed)
-        self._none = Rows(zeros, zeros, zeros, (None,) * len(listed), zeros, zeros, zeros, never, never, False, False, ((),) * len(listed))
+        nothing: tuple[tuple[()], ...] = ((),) * len(listed)
+        self._none = Rows(zeros, zeros, zeros, (None,) * len(listed), zeros, zeros, zeros, never, never, False, False, nothing, nothing)
         leaves = {self.tenant_of(node): node for node, name in enumerate(self.names) if name.endswith(OWN_LEAF)}
         self._queues = self.index | leaves
         self._lendable: dict[int, dict[str, int]] = {}
@@ -249,6 +251,7 @@ def _rows(key: FlavorResource, nodes: list[ForestNode], parents: tuple[int, ...]
     own = [min(UNLIMITED, quota.nominal) for quota in quotas]
     lent, kept, potential = [0] * len(nodes), [0] * len(nodes), [0] * len(nodes)
     narrow: list[tuple[int, ...]] = [()] * len(nodes)
+    limited: list[tuple[tuple[int, int], ...]] = [()] * len(nodes)
     declared = [key in node.quotas for node in nodes]
     for number in reversed(roots_first):
         limit, parent = quotas[number].lending_limit, parents[number]
@@ -262,8 +265,9 @@ def _rows(key: FlavorResource, nodes: list[ForestNode], parents: tuple[int, ...]
         most = own[number] if parent < 0 else min(UNLIMITED, kept[number] + potential[parent])
         potential[number] = most if limit is None or parent < 0 else min(most, own[number] + limit)
         if parent >= 0:
-            is_narrow = kept[number] > 0 or (limit is not None and lent[number] < UNLIMITED)
-            narrow[number] = (number, *narrow[parent]) if is_narrow else narrow[parent]
+            is_limited = limit is not None and lent[number] < UNLIMITED
+            narrow[number] = (number, *narrow[parent]) if is_limited or kept[number] > 0 else narrow[parent]
+            limited[number] = ((number, limit), *limited[parent]) if limit is not None and is_limited else limited[parent]
     limits = tuple(None if parents[number] < 0 else quota.borrowing_limit for number, quota in enumerate(quotas))
     nominal = tuple(min(UNLIMITED, quota.nominal) for quota in quotas)
     idle = tuple(-units for units in own)
@@ -280,4 +284,5 @@ def _rows(key: FlavorResource, nodes: list[ForestNode], parents: tuple[int, ...]
         any(kept),
         all(declared),
         tuple(narrow),
+        tuple(limited),
     )

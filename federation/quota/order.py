@@ -19,6 +19,7 @@ from typing import Generic, NamedTuple, TypeVar
 from federation.quota.ledger import Amounts
 from federation.quota.nomination import Nomination
 from federation.quota.past_use import PastUse
+from federation.quota.share_ranks import Request
 from federation.quota.snapshot import QuotaSnapshot
 
 T = TypeVar("T")
@@ -76,7 +77,8 @@ class ShareOrder(Generic[T]):
     def __init__(self, snapshot: QuotaSnapshot, heads: Iterable[Head[T]], past: PastUse) -> None:
         self._forest, self._shares, self._past = snapshot.forest, snapshot.shares, past
         self._heads: dict[int, Head[T]] = {}
-        self._urgencies: dict[int, _Urgency] = {}  #: By queue.
+        #: By queue: `ShareRanks.prepared` of its head, and what the head itself brings.
+        self._entries: dict[int, tuple[tuple[Request | None, ...], _Urgency]] = {}
         for head in heads:
             self._enter(head)
         self._winner: dict[int, int] = {}  #: Node to the queue that stands for it.
@@ -110,8 +112,10 @@ class ShareOrder(Generic[T]):
             self._rank_above(queue)
 
     def _enter(self, head: Head[T]) -> None:
-        self._heads[head.queue] = head
-        self._urgencies[head.queue] = self._past.of(head.queue), -head.priority, head.created_ms, head.name
+        queue = head.queue
+        self._heads[queue] = head
+        urgency = self._past.of(queue), -head.priority, head.created_ms, head.name
+        self._entries[queue] = self._shares.prepared(queue, head.amounts), urgency
 
     def _build(self) -> None:
         forest = self._forest
@@ -121,7 +125,8 @@ class ShareOrder(Generic[T]):
             if node in self._heads:
                 self._winner[node] = node
             elif node in children:
-                self._heaps[node] = heap = [self._standing(child) for child in children[node]]
+                depth = len(forest.paths[node])
+                self._heaps[node] = heap = [self._standing(child, depth) for child in children[node]]
                 heapify(heap)
                 self._winner[node] = self._winner[heap[0][-1]]
             if forest.parents[node] < 0:
@@ -131,34 +136,51 @@ class ShareOrder(Generic[T]):
         self._roots.sort(key=lambda node: forest.names[node], reverse=True)
 
     def _rank_above(self, queue: int) -> None:
-        winner, standings, below = self._winner, self._standings, queue
-        for cohort in self._forest.paths[queue][1:]:
-            heap = self._heaps.get(cohort)
+        winner, standings, heaps, entries = self._winner, self._standings, self._heaps, self._entries
+        path, below, winning = self._forest.paths[queue], queue, self._winner.get(queue)
+        depth = len(path) - 1
+        for cohort in path[1:]:
+            heap = heaps.get(cohort)
             if heap is None:
                 return  # No head of this part of the tree ever took part.
-            before = standings.pop(below, None)
-            if below in winner:
-                after = self._standing(below)
-                if after == before:
-                    standings[below] = before
-                elif heap[0] is before:
+            before = standings.get(below)
+            if winning is None:
+                if before is not None:
+                    del standings[below]
+            else:
+                requests, urgency = entries[winning]
+                request = requests[depth - 1]
+                would_borrow, share = self._rank(winning, below) if request is None else request.rank(below)
+                standings[below] = after = would_borrow, share, urgency, below
+                if heap[0] is before:
                     heapreplace(heap, after)
                 else:
                     heappush(heap, after)
             while heap and standings.get(heap[0][3]) is not heap[0]:
                 heappop(heap)
             if heap:
-                winner[cohort] = winner[heap[0][3]]
+                winner[cohort] = winning = winner[heap[0][3]]
             else:
                 winner.pop(cohort, None)
+                winning = None
             below = cohort
+            depth -= 1
 
-    def _standing(self, child: int) -> _Standing:
-        """Record and return the rank of the child among its siblings, including its winner's request."""
+    def _standing(self, child: int, depth: int) -> _Standing:
+        """Record and return the rank of the child among its siblings, including its winner's request.
+
+        Args:
+            depth: Number of nodes above the child.
+        """
         queue = self._winner[child]
-        would_borrow, share = self._shares.rank_charging(queue, child, self._heads[queue].amounts)
-        self._standings[child] = found = would_borrow, share, self._urgencies[queue], child
+        requests, urgency = self._entries[queue]
+        request = requests[depth - 1]
+        would_borrow, share = self._rank(queue, child) if request is None else request.rank(child)
+        self._standings[child] = found = would_borrow, share, urgency, child
         return found
+
+    def _rank(self, queue: int, child: int) -> tuple[bool, int]:
+        return self._shares.rank_charging(queue, child, self._heads[queue].amounts)
 
 
 def in_order(snapshot: QuotaSnapshot, nominated: Iterable[Nomination], past: PastUse) -> Iterator[Nomination]:

@@ -11,6 +11,7 @@ Source: `federation.quota.shares`, with the same order.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from federation.quota.ledger import Amounts, QuotaLedger
 from federation.tenants import FlavorResource
@@ -22,6 +23,32 @@ _Requested = tuple[FlavorResource, Sequence[int], Sequence[bool]]
 _Request = tuple[list[tuple[Sequence[int], int, list[_Requested]]], Mapping[int, int], bool]
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request of one leaf for use that reaches all nodes above, prepared for the rank of one node of its path."""
+
+    #: For each resource: what every node has borrowed and its factor; of the requested pair what every node uses beyond its own,
+    #: whether a node declares it, and the units. 0 units: nothing of the resource is requested.
+    resources: tuple[tuple[Sequence[int], int, Sequence[int], Sequence[bool], int], ...]
+    weights: Mapping[int, int]
+
+    def rank(self, node: int) -> tuple[bool, int]:
+        """Return the same as `ShareRanks.rank_charging`."""
+        would_borrow, ratio = False, 0
+        for borrowed, factor, excess, is_declared, more in self.resources:
+            units = borrowed[node]
+            if more:
+                before = excess[node]
+                after = before + more
+                if after > 0:
+                    would_borrow = True
+                    if is_declared[node]:
+                        units += after if before < 0 else more
+            if (part := units * factor) > ratio:
+                ratio = part
+        return would_borrow, ratio * self.weights[node] if ratio else 0
+
+
 class ShareRanks:
     """Share ranks over one ledger."""
 
@@ -30,6 +57,7 @@ class ShareRanks:
         self._parents = ledger.forest.parents
         self._factors: dict[int, tuple[tuple[_Factor, ...], Mapping[int, int]]] = {}  #: By parent; with the factors of weights.
         self._requests: dict[tuple[int | FlavorResource, ...], _Request] = {}  #: By parent and requested pairs.
+        self._prepared: dict[tuple[int, tuple[tuple[FlavorResource, int], ...]], Request | None] = {}  #: By parent and requested amounts.
 
     def rank(self, node: int) -> int:
         """Return the rank of a node's share; 0 at a root, and if nothing is borrowed.
@@ -47,13 +75,19 @@ class ShareRanks:
         """Return whether the node borrows anything that it declares. That is possible with rank 0 if the parent has nothing to lend."""
         return self._parents[node] >= 0 and self._ledger.has_borrowed(node)
 
-    def rank_adding(self, node: int, amounts: Amounts) -> int:
-        """Return the rank with these amounts more in use at the node itself, of whichever flavors."""
-        more = self._ledger.borrowed_more(node, amounts)
-        factors, weights = self._factors.get(self._parents[node]) or self._factors_below(self._parents[node])
+    def rank_adding(self, node: int, amounts: Amounts, times: int = 1) -> int:
+        """Return the rank with these amounts more in use at the node itself, `times` times, of whichever flavors."""
+        parent = self._parents[node]
+        resources, weights, _ = self._requests.get((parent, *amounts)) or self._request(parent, amounts)
         ratio = 0
-        for name, borrowed, factor in factors:
-            if (part := (borrowed[node] + more.get(name, 0)) * factor) > ratio:
+        for borrowed, factor, requested in resources:
+            units = borrowed[node]
+            for key, excess, is_declared in requested:
+                before = excess[node]
+                after = before + amounts[key] * times
+                if (after > 0 or before > 0) and is_declared[node]:
+                    units += max(0, after) - max(0, before)
+            if (part := units * factor) > ratio:
                 ratio = part
         return ratio * weights[node] if ratio else 0
 
@@ -79,6 +113,30 @@ class ShareRanks:
             if (part := units * factor) > ratio:
                 ratio = part
         return would_borrow, ratio * weights[node] if ratio else 0
+
+    def prepared(self, leaf: int, amounts: Amounts) -> tuple[Request | None, ...]:
+        """Return the request at each node of the leaf's path below the root, from the root down.
+
+        None where `rank_charging` is needed: a node keeps some of it, or it has two flavors of a resource.
+        """
+        asked, prepared = tuple(amounts.items()), self._prepared
+        found = []
+        for parent in self._forest.paths[leaf][:0:-1]:
+            key = parent, asked
+            if key not in prepared:
+                prepared[key] = self._prepare(parent, amounts)
+            found.append(prepared[key])
+        return tuple(found)
+
+    def _prepare(self, parent: int, amounts: Amounts) -> Request | None:
+        resources, weights, is_passed_on = self._requests.get((parent, *amounts)) or self._request(parent, amounts)
+        if not is_passed_on or any(len(requested) > 1 for _, _, requested in resources):
+            return None
+        rows = []
+        for borrowed, factor, requested in resources:
+            key, excess, is_declared = requested[0] if requested else (None, borrowed, ())
+            rows.append((borrowed, factor, excess, is_declared, amounts[key] if key is not None else 0))
+        return Request(tuple(rows), weights)
 
     def _factors_below(self, parent: int) -> tuple[tuple[_Factor, ...], Mapping[int, int]]:
         scale = self._forest.share_scale(parent)

@@ -38,6 +38,7 @@ class ShareRows:
         self._children: defaultdict[int, set[int]] = defaultdict(set)  #: Those with running work, now or before.
         self._users: defaultdict[tuple[int, FlavorName], set[int]] = defaultdict(set)  #: Those of them with work of the flavor.
         self._rows: dict[int, _Row] = {}
+        self._noted: set[int] = set()  #: Queues whose use has changed since rows were last told.
 
     def enter(self, queue: int, flavor: FlavorName) -> None:
         """Record that the queue has running work of the flavor."""
@@ -52,17 +53,15 @@ class ShareRows:
 
     def note(self, queue: int) -> None:
         """Record that the use of the queue and of its ancestors has changed."""
-        if self._rows:
-            for below, above in pairwise(self._paths[queue]):
-                row = self._rows.get(above)
-                if row is not None:
-                    row.moved.add(below)
+        self._noted.add(queue)
 
     def row(self, node: int) -> ShareRow:
         """Return the children of the node that borrow, and have or had running work, the largest share first.
 
         The row is the one kept here: callers read it, and only until they ask for the row of this node again.
         """
+        if self._noted:
+            self._spread()
         row = self._rows.get(node)
         if row is None:
             row = self._rows[node] = _Row(moved=set(self._children[node]))
@@ -70,6 +69,14 @@ class ShareRows:
             self._update(row, row.moved & self._children[node])
             row.moved.clear()
         return row.order
+
+    def row_of(self, node: int, children: Collection[int]) -> ShareRow:
+        """Return those of `row` that are among these children; read it as long as a row."""
+        order = self.row(node)
+        if 4 * len(children) > len(order):
+            return order if len(children) >= len(self._children[node]) else [entry for entry in order if entry[2] in children]
+        shares, places = self._rows[node].shares, self._places
+        return sorted([(-shares[child], places[child], child) for child in children if child in shares])
 
     def is_listed(self, node: int, child: int) -> bool:
         """Return whether the child was in the row of the node when that was last asked for."""
@@ -93,6 +100,16 @@ class ShareRows:
             if self._ledger.is_over_in(below, flavor) if not self._below[below] else self.could_give(below, flavor):
                 return True
         return False
+
+    def _spread(self) -> None:
+        """Pass what was noted on to the rows above."""
+        rows = self._rows
+        for queue in self._noted:
+            for below, above in pairwise(self._paths[queue]):
+                row = rows.get(above)
+                if row is not None:
+                    row.moved.add(below)
+        self._noted.clear()
 
     def _update(self, row: _Row, moved: set[int]) -> None:
         shares, order, places = row.shares, row.order, self._places

@@ -47,6 +47,8 @@ def nobody_displaced(by: Workload, victim: Workload) -> bool:
 class QuotaSnapshot:
     """State of quota at one moment.
 
+    With `is_momentary`, neither the time nor the settings change, and there is no history: the snapshot is for one round.
+
     `displaces(a, b)` returns whether `a` may not evict `b`, because `b` evicted `a` before (`EvictionOrder`).
     """
 
@@ -57,6 +59,8 @@ class QuotaSnapshot:
         "by_mesh",
         "displaces",
         "forest",
+        "is_momentary",
+        "kept_candidates",
         "ledger",
         "now_ms",
         "protects_young",
@@ -76,6 +80,7 @@ class QuotaSnapshot:
         *,
         now_ms: int = 0,
         displaces: Callable[[Workload, Workload], bool] = nobody_displaced,
+        is_momentary: bool = False,
     ) -> None:
         self.forest = forest
         self.rules = rules
@@ -91,6 +96,9 @@ class QuotaSnapshot:
         self.now_ms = now_ms
         self.protects_young = True  #: False: the minimum run time protects nothing.
         self.displaces = displaces
+        self.is_momentary = is_momentary
+        #: Candidates by queue, for `federation.quota.preemption.candidates`; dropped when running work of the queue changes.
+        self.kept_candidates: dict[int, dict[tuple[frozenset[FlavorResource], bool], list[Running]]] = {}
         self._log: list[_Change] = []
 
     @property
@@ -205,6 +213,7 @@ class QuotaSnapshot:
 
     def _enter_all(self, node: int, several: Iterable[Running]) -> None:
         here, by_mesh = self.running.setdefault(node, {}), self.by_mesh
+        self.kept_candidates.pop(node, None)
         for running in several:
             name = running.workload.workload
             here[name] = running
@@ -213,6 +222,7 @@ class QuotaSnapshot:
 
     def _unlist(self, node: int, running: Running) -> None:
         del self.running[node][running.workload.workload]
+        self.kept_candidates.pop(node, None)
         if running.mesh:
             del self.by_mesh[running.mesh][running.workload.workload]
         self._change_room(running, 1)

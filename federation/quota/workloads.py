@@ -25,7 +25,7 @@ class ReplicaSet:
         return 0 if self.count_min is None else max(0, self.count - self.count_min)
 
 
-_NO_COUNTS: Mapping[str, int] = MappingProxyType({})
+NO_COUNTS: Mapping[str, int] = MappingProxyType({})
 
 
 class Workload(NamedTuple):
@@ -56,7 +56,7 @@ class Running(NamedTuple):
     since_ms: int  #: When it got its quota.
     saved_ms: int | None = None  #: When its state was last saved; None: never.
     is_leaving: bool = False  #: It was asked to stop, and still holds its quota.
-    counts: Mapping[str, int] = _NO_COUNTS  #: Replica set to admitted copies.
+    counts: Mapping[str, int] = NO_COUNTS  #: Replica set to admitted copies.
     mesh: str = ""  #: Mesh whose room it takes; empty: none is known.
     claim: int = 0  #: Token of its claim; 0: no stage.
     granted_ms: int | None = None  #: Start of its minimum run time; None: `since_ms`.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import ItemsView, Iterator, Mapping
 from decimal import Decimal, InvalidOperation, Overflow
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from pydantic import GetCoreSchemaHandler
@@ -67,6 +68,7 @@ def from_units(name: str, units: int) -> int | float:
     return whole if rest == 0 else units / UNITS_PER_WHOLE
 
 
+@lru_cache(maxsize=4_096)
 def format_units(name: str, units: int) -> str:
     """Format ledger units as `2`, `0.5` or `4GiB`."""
     if name not in BYTE_RESOURCES:

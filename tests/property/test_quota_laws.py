@@ -14,17 +14,18 @@ from hypothesis import strategies as st
 from federation.quota.decisions import Admit, Evict, Preempt
 from federation.quota.explain import explain
 from federation.quota.forest import ForestNode, QuotaForest
-from federation.quota.ledger import QuotaLedger, recompute
+from federation.quota.ledger import QuotaLedger, SlotQuota, recompute
 from federation.quota.nomination import Nomination, nominate
 from federation.quota.order import by_shares
 from federation.quota.past_use import PastUse
 from federation.quota.policies import MESH, OnQuotaReduction, Policies, QueueSettings, ResourceGroup
 from federation.quota.policies import PreemptionMode as Policy
+from federation.quota.preemption.choice import victims_for
 from federation.quota.scheduler import QuotaScheduler
 from federation.quota.share_ranks import ShareRanks
 from federation.quota.shares import dominant_share
-from federation.quota.snapshot import QuotaSnapshot
-from federation.quota.workloads import ReplicaSet, Workload
+from federation.quota.snapshot import Ask, QuotaSnapshot
+from federation.quota.workloads import ReplicaSet, Running, Workload
 from federation.tenants import Quota
 from mesh.core.ids import FlavorName
 from mesh.core.reasons import Reason
@@ -265,6 +266,33 @@ def test_the_loan_of_more_use_equals_the_loan_after_it(case, key, units):
         assert ledger.borrowed(queue) == before
 
 
+@given(used, st.lists(st.sampled_from(KEYS), min_size=1, unique=True), st.integers(1, 4), st.integers(1, 9))
+def test_a_prepared_slot_counts_as_the_ledger_does(case, keys, units, most):
+    forest, ledger, _ = case
+    slot = {key: units + number for number, key in enumerate(keys)}
+    for queue in forest.queues:
+        quota, before = SlotQuota(ledger, queue, slot), ledger.usage()
+        assert quota.free(most) == max(0, min(most, *(ledger.room(queue, key) // by for key, by in slot.items())))
+        assert quota.own(most) == max(0, min(most, *(-ledger.excess(queue, key) // by for key, by in slot.items())))
+        borrowed = [ledger.borrowed(node) for node in forest.paths[queue]]
+        quota.charge(most)
+        ledger.charge(queue, slot, -most)
+        assert (ledger.usage(), [ledger.borrowed(node) for node in forest.paths[queue]]) == (before, borrowed)
+        ledger.charge(queue, slot, most)
+        quota.charge(-most)
+        assert ledger.usage() == before
+
+
+@given(used, st.lists(st.sampled_from(KEYS), min_size=1, unique=True), st.integers(0, 4))
+def test_a_prepared_request_ranks_as_any_other(case, keys, units):
+    forest, ledger, _ = case
+    ranks, amounts = ShareRanks(ledger), {key: units + number for number, key in enumerate(keys)}
+    for queue in forest.queues:
+        path = forest.paths[queue][-2::-1]
+        for node, request in zip(path, ranks.prepared(queue, amounts), strict=True):
+            assert request is None or request.rank(node) == ranks.rank_charging(queue, node, amounts)
+
+
 @given(used, st.sampled_from(KEYS))
 def test_what_is_available_can_be_charged_and_no_more(case, key):
     forest, ledger, _ = case
@@ -371,6 +399,31 @@ def test_victims_count_against_limits_until_they_stop(case, random_stream):
             if random_stream.random() < 0.5:
                 scheduler.stopped(name, number * 25 + 1)
                 assert not any(deficits(scheduler).values())
+
+
+@given(chances)
+def test_kept_candidates_lead_to_the_same_victims(random_stream):
+    forest = any_forest(random_stream)
+    policies = Policies(within_queue=Policy.LOWER_PRIORITY, reclaim=random_stream.choice([Policy.LOWER_PRIORITY, Policy.ANY]))
+    settings = dict.fromkeys(forest.queues, QueueSettings(policies=policies))
+    fresh, kept = (QuotaSnapshot(forest, replace(MESH, min_run_ms=0), settings, is_momentary=is_kept) for is_kept in (False, True))
+    for number in range(random_stream.randint(1, 12)):
+        one = Running(
+            workload=Workload(f"r{number}", forest.names[random_stream.choice(forest.queues)], 0, priority=random_stream.randint(0, 2)),
+            amounts={random_stream.choice(KEYS): random_stream.randint(1, 5)},
+            since_ms=-number,
+        )
+        fresh.add(one)
+        kept.add(one)
+    for number in range(6):
+        node, key = random_stream.choice(forest.queues), random_stream.choice(KEYS)
+        by = Workload(f"w{number}", forest.names[node], 1, priority=random_stream.randint(0, 3))
+        ask = Ask(workload=by, node=node, amounts={key: random_stream.randint(1, 6)}, needed=frozenset({key}))
+        victims = victims_for(fresh, ask)
+        assert victims_for(kept, ask) == victims
+        for snapshot in (fresh, kept) if victims else ():
+            snapshot.remove_all(victim.running for victim in victims)
+            snapshot.charge(node, ask.amounts)
 
 
 @given(scheduled)

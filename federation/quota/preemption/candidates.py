@@ -8,7 +8,7 @@ Source: Kueue `preemption/common`; lost work is ADR 0018's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from federation.quota.policies import PreemptionMode
 from federation.quota.snapshot import Ask, QuotaSnapshot
@@ -18,8 +18,7 @@ from mesh.core.reasons import Reason
 VictimKey = tuple[bool, bool, bool, int, int, int, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Victim:
+class Victim(NamedTuple):
     """Running work that is preempted, and the reason."""
 
     running: Running
@@ -89,6 +88,24 @@ def candidates_in(snapshot: QuotaSnapshot, ask: Ask, queue: int, policy: Preempt
         if (policy is PreemptionMode.ANY or allows(policy, by, running.workload)) and protection(snapshot, running, min_ms) is None:
             found.append(running)
     return found
+
+
+def kept_candidates(snapshot: QuotaSnapshot, ask: Ask, queue: int, policy: PreemptionMode) -> list[Running]:
+    """Return the candidates of another queue than the asking one, wherever they run, the next one last.
+
+    A snapshot of one moment, without a history of evictions, keeps the list as it is for `ANY` workload: the searches of a round look at
+    the same few queues again and again.
+    """
+    known, key = snapshot.kept_candidates.setdefault(queue, {}), (ask.needed, snapshot.protects_young)
+    kept = known.get(key)
+    if kept is None:
+        found = candidates_in(snapshot, ask, queue, PreemptionMode.ANY)
+        if len(found) > 1:
+            found.sort(key=victim_order(snapshot, ask.workload.queue), reverse=True)
+        kept = snapshot.kept_candidates.setdefault(queue, {})[key] = found
+    if policy is PreemptionMode.ANY:
+        return kept.copy()
+    return [running for running in kept if allows(policy, ask.workload, running.workload)]
 
 
 def queues_with_candidates(snapshot: QuotaSnapshot, ask: Ask) -> set[int]:

@@ -19,7 +19,7 @@ Source: Kueue `preemption/fairsharing`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -31,6 +31,7 @@ from federation.quota.preemption.candidates import (
     candidates_in,
     fill_back,
     has_displaced,
+    kept_candidates,
     queues_with_candidates,
     victim_order,
 )
@@ -44,45 +45,88 @@ _BELOW_ALL = -1
 
 def fair_victims(snapshot: QuotaSnapshot, ask: Ask) -> tuple[Victim, ...]:
     """Return the victims so that the request fits; empty if no preemption helps. The snapshot is unchanged afterwards."""
-    if _is_hopeless(snapshot, ask):
+    if Outlook(snapshot, ask).is_hopeless(ask.amounts):
         return ()
+    mark = snapshot.mark()
+    victims = make_room(snapshot, ask)
+    snapshot.undo(mark)
+    return victims
+
+
+def make_room(snapshot: QuotaSnapshot, ask: Ask) -> tuple[Victim, ...]:
+    """Charge the request, remove the victims so that it fits, and return them; empty, with no change, if no preemption helps.
+
+    The caller has an `Outlook` that is not hopeless.
+    """
     mark = snapshot.mark()
     snapshot.charge(ask.node, ask.amounts)
     hunt = _Hunt(snapshot, ask)
     victims = hunt.settled() if any(hunt.by(strategy) for strategy in snapshot.rules.strategies) else []
-    snapshot.undo(mark)
+    if not victims:
+        snapshot.undo(mark)
     return tuple(victims)
 
 
-def _is_hopeless(snapshot: QuotaSnapshot, ask: Ask) -> bool:
-    """Return whether policies or the queue's own limits forbid any preemption that helps. This check is far cheaper than the search."""
-    policies = snapshot.settings[ask.node].policies
-    if candidates_in(snapshot, ask, ask.node, policies.within_queue):
-        return False
-    if snapshot.forest.parents[ask.node] < 0 or policies.reclaim is PreemptionMode.NEVER:
-        return True
-    if not ask.mesh and not snapshot.ledger.fits(ask.node, ask.amounts, steps=1):
-        return True  # No victim outside lifts the queue's own limits.
-    return not _has_giver(snapshot, ask)
+class Outlook:
+    """Whether preemption may help a request, or a greater one of the queue that lacks the same keys; for the snapshot as it is now.
 
+    A greater request has a greater share and exceeds the same limits, so what is hopeless stays so. This is far cheaper than the search.
 
-def _has_giver(snapshot: QuotaSnapshot, ask: Ask) -> bool:
-    """Return whether a sibling on the path could have to give. Without one the search takes nothing, so it would change no share."""
-    rows = snapshot.rows
-    flavors = {flavor for flavor, _ in ask.needed}
-    is_due = not any(snapshot.ledger.would_borrow(ask.node, key, ask.amounts.get(key, 0)) for key in ask.needed)
-    for mine, above in pairwise(snapshot.forest.paths[ask.node]):
-        row = rows.row(above)
-        if not row:
-            continue
-        least = _BELOW_ALL if is_due else snapshot.rules.rechecks_shares + snapshot.shares.rank_charging(ask.node, mine, ask.amounts)[1]
-        users = rows.users(above, flavors)
-        for minus, _, child in row:
-            if -minus < least:
-                break
-            if child in users and child != mine and any(rows.could_give(child, flavor) for flavor in flavors):
-                return True
-    return False
+    Args:
+        ask: The least request.
+    """
+
+    __slots__ = ("_ask", "_givers", "_has_own", "_is_alone", "_snapshot")
+
+    def __init__(self, snapshot: QuotaSnapshot, ask: Ask) -> None:
+        policies = snapshot.settings[ask.node].policies
+        self._snapshot, self._ask = snapshot, ask
+        self._has_own = bool(candidates_in(snapshot, ask, ask.node, policies.within_queue))
+        self._is_alone = snapshot.forest.parents[ask.node] < 0 or policies.reclaim is PreemptionMode.NEVER
+        self._givers: list[tuple[int, int]] | None = None  #: A node of the path, and the greatest share of a sibling that could give.
+
+    def is_hopeless(self, amounts: Amounts) -> bool:
+        """Return whether policies or the queue's own limits forbid any preemption that helps.
+
+        Args:
+            amounts: The request, at least the least one.
+        """
+        if self._has_own:
+            return False
+        if self._is_alone:
+            return True
+        ask, snapshot = self._ask, self._snapshot
+        if not ask.mesh and not snapshot.ledger.fits(ask.node, amounts, steps=1):
+            return True  # No victim outside lifts the queue's own limits.
+        if self._givers is None:
+            self._givers = self._find_givers()
+        if not self._givers or self._is_due(amounts):
+            return not self._givers
+        rechecks, rank = snapshot.rules.rechecks_shares, snapshot.shares.rank_charging
+        return all(share < rechecks + rank(ask.node, mine, amounts)[1] for mine, share in self._givers)
+
+    def _is_due(self, amounts: Amounts) -> bool:
+        ledger, node = self._snapshot.ledger, self._ask.node
+        return not any(ledger.would_borrow(node, key, amounts.get(key, 0)) for key in self._ask.needed)
+
+    def _find_givers(self) -> list[tuple[int, int]]:
+        """Find siblings on the path that could have to give. Without one the search takes nothing, so it would change no share."""
+        snapshot, ask = self._snapshot, self._ask
+        rows, flavors, is_due = snapshot.rows, {flavor for flavor, _ in ask.needed}, self._is_due(ask.amounts)
+        found: list[tuple[int, int]] = []
+        for mine, above in pairwise(snapshot.forest.paths[ask.node]):
+            row = rows.row(above)
+            if not row:
+                continue
+            least = _BELOW_ALL if is_due else snapshot.rules.rechecks_shares + snapshot.shares.rank_charging(ask.node, mine, ask.amounts)[1]
+            users = rows.users(above, flavors)
+            for minus, _, child in row:
+                if -minus < least:
+                    break
+                if child in users and child != mine and any(rows.could_give(child, flavor) for flavor in flavors):
+                    found.append((mine, -minus))
+                    break
+        return found
 
 
 @dataclass(slots=True)
@@ -91,17 +135,13 @@ class _Level:
 
     mine: int  #: The child on the path to the asking queue; -1: none is.
     heap: ShareRow
-    row: ShareRow = field(default_factory=list)
-    users: Collection[int] = ()  #: Those of the row that have work of the needed flavors.
+    row: ShareRow = field(default_factory=list)  #: Children that have work of the needed flavors.
     read: int = 0  #: Place of the first child of the row that is still in it.
     least: int | None = None  #: Value of `_Tree._least`; None: not known yet.
 
     def first(self) -> tuple[tuple[int, int, int] | None, bool]:
         """Return the first child's entry, None if there is none, and whether that is in the row."""
-        heap, row, users, read = self.heap, self.row, self.users, self.read
-        while read < len(row) and row[read][2] not in users:
-            read += 1
-        self.read = read
+        heap, row, read = self.heap, self.row, self.read
         if read < len(row) and not (heap and heap[0] < row[read]):
             return row[read], True
         return (heap[0] if heap else None), False
@@ -138,28 +178,40 @@ class _Tree:
         self._opened: set[int] = set()  #: Cohorts that had something to give when they were reached first.
         self._levels: dict[int, _Level] = {}  #: By node.
         self._waiting: dict[int, list[Running]] = {}
+        self.has_given = False  #: A victim was taken from the queue that was yielded last.
         self._order = victim_order(snapshot, ask.workload.queue)
         self._others = queues_with_candidates(snapshot, ask) if ask.mesh else None  #: On one mesh they are few.
 
     def targets(self) -> Iterator[int]:
-        """Yield the queues to take from, found anew each time; the caller takes from `waiting`."""
+        """Yield the queues to take from, found anew each time; the caller takes from `waiting`.
+
+        The way down to a queue that gave nothing is the same as before, so the search goes on right above it.
+        """
         root = self._root
         if root == self._ask.node:
             while self.waiting(root):
                 yield root
             return
+        start = root
         while root not in self._closed:
-            queue = self._descend(root)
-            if queue is not None:
-                yield queue
+            queue = self._descend(start)
+            if queue is None:
+                start = root
+                continue
+            self.has_given = False
+            yield queue
+            start = root if self.has_given else self._snapshot.forest.parents[queue]
+
+    def note_given(self, queue: int) -> None:
+        """Record that a victim is taken from the queue."""
+        self.has_given = True
+        self.changed.update(self._snapshot.forest.paths[queue])
 
     def waiting(self, queue: int) -> list[Running]:
         """Return the candidates of the queue, the next one last."""
         known = self._waiting.get(queue)
         if known is None:
             known = self._waiting[queue] = self._candidates(queue)
-            if len(known) > 1:
-                known.sort(key=self._order, reverse=True)
         return known
 
     def _candidates(self, queue: int) -> list[Running]:
@@ -167,10 +219,15 @@ class _Tree:
         policies, is_own = snapshot.settings[ask.node].policies, queue == ask.node
         if not is_own and not snapshot.ledger.is_over(queue, ask.needed):
             return []
-        found = candidates_in(snapshot, ask, queue, policies.within_queue if is_own else policies.reclaim)
-        if (self._is_due and not is_own) or not snapshot.has_history:
-            return found
-        return [one for one in found if not has_displaced(snapshot, ask, one)]
+        policy = policies.within_queue if is_own else policies.reclaim
+        if snapshot.is_momentary and not is_own and not ask.mesh:
+            return kept_candidates(snapshot, ask, queue, policy)
+        found = candidates_in(snapshot, ask, queue, policy)
+        if snapshot.has_history and (is_own or not self._is_due):
+            found = [one for one in found if not has_displaced(snapshot, ask, one)]
+        if len(found) > 1:
+            found.sort(key=self._order, reverse=True)
+        return found
 
     def _descend(self, node: int) -> int | None:
         """Return the queue with the highest share below; None if a node had to be closed on the path."""
@@ -248,9 +305,10 @@ class _Tree:
         mine = self._mine.get(node, -1)
         if self._others is None:
             rows = self._snapshot.rows
-            row, users = rows.row(node), rows.users(node, self._flavors)
+            users = rows.users(node, self._flavors)
+            row = rows.row_of(node, users)
             is_apart = mine >= 0 and not (mine in users and rows.is_listed(node, mine))
-            level = _Level(mine, [rows.entry(mine)] if is_apart else [], row, users)
+            level = _Level(mine, [rows.entry(mine)] if is_apart else [], row)
         else:
             forest = self._snapshot.forest
             depth = len(forest.paths[node])
@@ -291,7 +349,7 @@ class _Hunt:
         """Take at most one victim from the queue; return whether the request fits. With `once` the queue gives no other one."""
         waiting = tree.waiting(queue)
         if queue == self._ask.node or self._is_due:
-            tree.changed.update(self._snapshot.forest.paths[queue])
+            tree.note_given(queue)
             return self._take(waiting.pop(), Reason.PREEMPTED_WITHIN_TENANT if queue == self._ask.node else Reason.QUOTA_RECLAIMED)
         mine, theirs = self._shares(queue)
         if mine > theirs:  # A victim would lower the queue's share further.
@@ -303,7 +361,7 @@ class _Hunt:
             if once:
                 waiting.clear()
             if permits:
-                tree.changed.update(self._snapshot.forest.paths[queue])
+                tree.note_given(queue)
                 return self._take(running, Reason.FAIR_SHARE)
         return False
 
@@ -366,9 +424,11 @@ class _Hunt:
         return self._snapshot.shares.rank(mine), self._snapshot.shares.rank(theirs)
 
     def _share_without(self, queue: int, running: Running) -> int:
-        _, _, theirs = self._pair(queue)
-        return self._share_with(queue, theirs, {key: -units for key, units in running.amounts.items()})
+        return self._share_with(queue, self._pair(queue)[2], running.amounts, -1)
 
-    def _share_with(self, queue: int, node: int, amounts: Amounts) -> int:
-        """Return the share of the node if the queue below it used so much more."""
-        return self._snapshot.shares.rank_adding(node, self._snapshot.ledger.arriving(queue, node, amounts))
+    def _share_with(self, queue: int, node: int, amounts: Amounts, times: int = 1) -> int:
+        """Return the share of the node if the queue below it used so much more, `times` times."""
+        ledger, shares = self._snapshot.ledger, self._snapshot.shares
+        if queue == node or ledger.passes_on(amounts):
+            return shares.rank_adding(node, amounts, times)
+        return shares.rank_adding(node, ledger.arriving(queue, node, {key: units * times for key, units in amounts.items()}))
