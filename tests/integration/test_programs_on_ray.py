@@ -177,8 +177,11 @@ def test_a_program_dies_with_its_worker(mesh: Mesh) -> None:
     mark = f"mark-{mesh.folder.name}"
     stage = mesh.start("lost", ["python", "stubborn.py", mark])
     mesh.until_printed("below")
-    guard = next(process.parent() for process in processes_with(mark) if "stubborn.py" in process.cmdline())
-    worker = guard.parent()
+    program = next(process for process in processes_with(mark) if "stubborn.py" in process.cmdline())
+    _guard, _stub, worker, *_ = program.parents()
+    worker.suspend()  # It must not report the death of the stub.
+    for child in worker.children():  # As Ray does when it ends a worker by force.
+        child.kill()
     worker.kill()
     assert mesh.until(NodeFailed, stage).failure.reason is Reason.WORKER_LOST
     mesh.until(StageEnded, stage)

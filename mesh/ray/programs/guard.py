@@ -9,6 +9,9 @@ whose parent ends becomes the guard's child. Elsewhere the guard knows the proce
 
 The guard runs as a script without site packages, since it starts once for each program. Source: `PR_SET_CHILD_SUBREAPER` in prctl(2), as
 container runtimes use it.
+
+Ray kills the direct children of a worker before the worker itself when it cancels by force. So the guard is no direct child: the script
+forks a stub above it, which passes on its exit code and SIGTERM. The guard outlives the stub, and sees the end of the worker's pipe.
 """
 
 from __future__ import annotations
@@ -38,16 +41,21 @@ _PARENT = 1  #: Place of the parent's id in /proc/PID/stat, after the name.
 
 def main() -> int:
     """Run the program that the first line of the standard input describes; return its exit code as a shell would."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # Until both processes handle it.
+    below = os.fork()
+    if below:
+        return _as_stub(below)
+    os.setsid()  # Nor does the end of the worker's process group end the guard.
     order = json.loads(_first_line())
     _prctl(_SET_CHILD_SUBREAPER, 1)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # Ray blocks SIGINT for all processes that it starts.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     wakes, asks = os.pipe()
     os.set_blocking(asks, False)
     signal.set_wakeup_fd(asks, warn_on_full_buffer=False)
     stops = {"asked": False}
     signal.signal(signal.SIGTERM, lambda *_: stops.update(asked=True))
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # Ray blocks SIGINT for all processes that it starts.
     try:
         try:
             program = _start(order)
@@ -63,6 +71,15 @@ def main() -> int:
         return SIGNALLED - code if code < 0 else code
     finally:
         shutil.rmtree(order["folder"], ignore_errors=True)
+
+
+def _as_stub(guard: int) -> int:
+    """Wait for the guard; return its exit code."""
+    os.close(0)  # The guard alone reads it.
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(guard, signal.SIGTERM))
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    code = os.waitstatus_to_exitcode(os.waitpid(guard, 0)[1])
+    return SIGNALLED - code if code < 0 else code
 
 
 def _first_line() -> bytes:
