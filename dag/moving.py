@@ -5,7 +5,8 @@ that wait behind others, as in work stealing. A part moves only if all its nodes
 them, or to which their inputs would move too long, is left alone. A node moves once at most: each move is another attempt.
 
 A stage that waits alone moves later, and only from a mesh without room for it: on a mesh with room it waits for quota, which may be on its
-way there. Routing sees a mesh as of its last heartbeat, so a stage may have been sent to a mesh that other work had just filled. Pure.
+way there. Nor does it move while its mesh makes room: for preemptors there, or because a plan changes leases. Routing sees a mesh as of
+its last heartbeat, so a stage may have been sent to a mesh that other work had just filled. Pure.
 
 Source: ADR 0054; Blumofe and Leiserson 1999 (work stealing).
 """
@@ -103,8 +104,10 @@ def stage_to_move_alone(
     if stage.state is not StageState.QUEUED or now_ms - stage.sent_ms < BEGIN_ALONE_MS or not _moved(stages).isdisjoint(stage.nodes):
         return None
     slot = machine.plans[stage.nodes[0]].task.resources
-    if any(view.record.mesh == stage.mesh and _has_room(view, slot) for view in snapshot.meshes):
+    if any(view.record.mesh == stage.mesh and (_has_room(view, slot) or _makes_room(view, slot)) for view in snapshot.meshes):
         return None
+    if any(lease.mesh == stage.mesh and lease.target != lease.amounts for lease in snapshot.leases):
+        return None  # Preempted work would have stopped for nothing.
     if not (dry := _dry(snapshot, slot).difference(taken, (stage.mesh,))):
         return None
     placed = place(_AsIfTaken(machine, frozenset(stage.nodes))).placements
@@ -130,6 +133,14 @@ def _is_worth_it(machine: RunMachine, stages: Iterable[StageRecord], times: Func
 
 def _has_room(view: MeshView, slot: ResourceSet) -> bool:
     return any(all(units <= pool.free(name) for name, units in slot.items()) for pool in view.record.pools)
+
+
+def _makes_room(view: MeshView, slot: ResourceSet) -> bool:
+    """Return whether a pool will have room for the slot when the victims there have stopped."""
+    return any(
+        bool(pool.set_aside) and all(units <= pool.free(name) + pool.set_aside[name] for name, units in slot.items())
+        for pool in view.record.pools
+    )
 
 
 def _victim(stages: Collection[StageRecord], now_ms: int) -> tuple[list[StageRecord], MeshId | None]:

@@ -13,7 +13,7 @@ from dag.parting import WORK_MS_MIN
 from dag.planning import place
 from dag.run.events import NodesPlaced, Placement, StagesMoved
 from dag.run.states import StageState
-from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord
+from federation.snapshot import FederationSnapshot, LeaseView, MeshRecord, MeshView, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
@@ -22,14 +22,20 @@ TREE = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"):
 LATER_MS = NOW_MS + BEGIN_MS
 
 
-def mesh(name, *, used=0, waiting=0, alive=True, **labels):
-    pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 4}), used=ResourceSet.of({"cpu": used}))
+def mesh(name, *, used=0, set_aside=0, waiting=0, alive=True, **labels):
+    amounts = {"capacity": 4, "used": used, "set_aside": set_aside}
+    pool = PoolRecord(pool="general", flavor="standard", **{field: ResourceSet.of({"cpu": cpus}) for field, cpus in amounts.items()})
     record = MeshRecord(mesh=name, labels=labels, pools=(pool,), cluster=f"c-{name}")
     return MeshView(record=record, incarnation=1, alive=alive, heartbeat_age_ms=0, waiting=waiting, claimed=1 if used else 0)
 
 
-def snapshot_of(*meshes):
-    return FederationSnapshot(at_ms=LATER_MS, tree=TREE, meshes=meshes)
+def snapshot_of(*meshes, leases=()):
+    return FederationSnapshot(at_ms=LATER_MS, tree=TREE, meshes=meshes, leases=leases)
+
+
+def lease(*, at, target):
+    cpus = ResourceSet.of({"cpu": 4})
+    return LeaseView(lease="x", tenant="acme", mesh=at, flavor="standard", amounts=cpus, target=ResourceSet.of({"cpu": target}), token=1)
 
 
 def parted(*, parts=4, labels=(), **fields):
@@ -72,8 +78,8 @@ def waiting_alone(**fields):
     return run
 
 
-def moved_alone(run, *meshes, after_ms=BEGIN_ALONE_MS, taken=()):
-    snapshot = snapshot_of(*meshes)
+def moved_alone(run, *meshes, after_ms=BEGIN_ALONE_MS, taken=(), leases=()):
+    snapshot = snapshot_of(*meshes, leases=leases)
     found = stage_to_move_alone(run.machine, snapshot, NOW_MS + after_ms, partial(_placed, snapshot), taken=taken)
     return found and (run.record.stages[found[0]].nodes, found[1])
 
@@ -89,6 +95,8 @@ def test_a_stage_that_waits_alone_for_room_moves():
     [
         pytest.param((FULL, DRY), {"after_ms": BEGIN_ALONE_MS - 1}, id="before its mesh had time to begin it"),
         pytest.param((mesh("east"), DRY), {}, id="from a mesh with room, where it waits for quota"),
+        pytest.param((mesh("east", used=3, set_aside=1), DRY), {}, id="from a mesh whose victims stop for it"),
+        pytest.param((FULL, DRY), {"leases": (lease(at="east", target=2),)}, id="from a mesh whose leases a plan changes"),
         pytest.param((FULL, mesh("west", used=4)), {}, id="to a full mesh"),
         pytest.param((FULL, mesh("west", waiting=1)), {}, id="to a mesh with a queue"),
         pytest.param((FULL, mesh("west", alive=False)), {}, id="to a lost mesh"),
@@ -97,6 +105,16 @@ def test_a_stage_that_waits_alone_for_room_moves():
 )
 def test_a_stage_that_waits_alone_does_not_move(meshes, fields):
     assert moved_alone(waiting_alone(), *meshes, **fields) is None
+
+
+@pytest.mark.parametrize("other", [lease(at="west", target=2), lease(at="east", target=4)], ids=["of another mesh", "that no plan changes"])
+def test_a_lone_stage_moves_beside_a_lease(other):
+    assert moved_alone(waiting_alone(), FULL, DRY, leases=(other,)) == (("a",), "west")
+
+
+def test_a_lone_stage_moves_if_room_is_made_for_less():
+    run = waiting_alone(resources=ResourceSet.of({"cpu": 2}))
+    assert moved_alone(run, mesh("east", used=3, set_aside=1), DRY) == (("a",), "west")
 
 
 def test_a_lone_stage_moves_to_no_mesh_that_refuses_it():
