@@ -19,6 +19,9 @@ from federation.quota.policies import TenantPolicies
 from federation.quota.tenant_policies import PoliciesInForce
 from federation.snapshot import DemandView, FederationSnapshot, MeshRecord
 
+#: Meshes and the root read the age of a demand at different moments; ms.
+AGE_SLACK_MS = 1_000
+
 _BESIDE_AGE = attrgetter(*(each.name for each in fields(DemandView) if each.name != "waiting_ms"))
 
 
@@ -52,6 +55,7 @@ class SettledPlan:
             and snapshot.running == before.running
             and _as_planned(snapshot) == self._meshes
             and _without_age(snapshot) == self._demands
+            and all(map(_is_as_old, _since_ms(snapshot), _since_ms(before)))
             and (snapshot.tree is before.tree or (snapshot.tree.covers(before.tree) and before.tree.covers(snapshot.tree)))
         )
 
@@ -72,6 +76,15 @@ def _moments(snapshot: FederationSnapshot, tenant_policies: TenantPolicies) -> I
 
 def _without_age(snapshot: FederationSnapshot) -> list[tuple[object, ...]]:
     return list(map(_BESIDE_AGE, snapshot.demands))
+
+
+def _since_ms(snapshot: FederationSnapshot) -> list[int]:
+    return [snapshot.at_ms - demand.waiting_ms for demand in snapshot.demands]
+
+
+def _is_as_old(since_ms: int, planned_ms: int) -> bool:
+    """Return whether a demand waits no longer than the one that was planned with. A younger one changes nothing before its time."""
+    return since_ms >= planned_ms - AGE_SLACK_MS
 
 
 def _as_planned(snapshot: FederationSnapshot) -> tuple[tuple[MeshRecord, bool], ...]:

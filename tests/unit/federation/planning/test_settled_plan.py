@@ -67,6 +67,7 @@ def test_past_use_counts_at_every_moment():
         pytest.param({"running": (replace(STAGE, saved_ms=NOW_MS),)}, id="a stage saved"),
         pytest.param({"demand": replace(DEMAND, slots=2)}, id="more demand"),
         pytest.param({"demands": ()}, id="no demand"),
+        pytest.param({"demands": (replace(DEMAND, waiting_ms=110_000),)}, id="a demand that waits for longer"),
         pytest.param({"meshes": (replace(MESH, alive=False),)}, id="a mesh is silent"),
         pytest.param({"meshes": (replace(MESH, record=replace(MESH.record, pools=(replace(POOL, used=CPU.times(2)),))),)}, id="more use"),
         pytest.param({"tree": TenantTree([Tenant(path=LAB, parent=None), Tenant(path=SHOP, parent=None)])}, id="another tree"),
@@ -75,6 +76,10 @@ def test_past_use_counts_at_every_moment():
 )
 def test_a_change_ends_it(changed):
     assert not settled().holds(later(1_000, **changed), MINUTE)
+
+
+def test_a_demand_that_is_read_a_little_earlier_does_not_end_it():
+    assert settled().holds(later(1_000, demands=(replace(DEMAND, waiting_ms=DEMAND.waiting_ms + 1_900),)), MINUTE)
 
 
 def test_other_settings_end_it():
