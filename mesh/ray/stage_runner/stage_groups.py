@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -46,6 +46,7 @@ class _Asked:
     slot: SlotShape
     slots: int
     places: Places
+    keeper: Any = field(default=None, compare=False)  #: Keeper of the groups; those of a dead one are gone.
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,16 +187,26 @@ class StageGroups:
         return self._asked.get()
 
     def _rest(self, asked: _Asked, groups: Groups) -> None:
-        """Keep groups for a stage like the one that has ended."""
-        self._resting.append(_Resting(asked, groups, time.monotonic() + self._rest_s))
+        """Keep groups for a stage like the one that has ended, unless their keeper has died since."""
+        if self._is_here(asked):
+            self._resting.append(_Resting(asked, groups, time.monotonic() + self._rest_s))
 
-    def _rested(self, asked: _Asked) -> Groups:
-        """Return groups that rest and were asked for alike, the last ones first; without such groups return all that rest to the keeper."""
+    def _is_here(self, asked: _Asked) -> bool:
+        """Return whether the present keeper has the groups."""
+        return asked.keeper is not None and asked.keeper is self._keeper
+
+    def _rested(self, asked: _Asked) -> tuple[Any, Groups] | None:
+        """Return groups that rest and were asked for alike, the last ones first, with their keeper.
+
+        Without such groups return all that rest to the keeper.
+        """
+        self._resting = [resting for resting in self._resting if self._is_here(resting.asked)]
         for place in reversed(range(len(self._resting))):
             if self._resting[place].asked == asked:
-                return self._resting.pop(place).groups
+                found = self._resting.pop(place)
+                return found.asked.keeper, found.groups
         self._return_resting()
-        return ()
+        return None
 
     def _return_resting(self) -> None:
         for resting in self._resting:
@@ -210,20 +221,21 @@ class StageGroups:
         groups: Groups = ()
         asked = _Asked(slot, slots, places)
         try:
-            groups = self._rested(asked) or self._ask(slot, slots, places)
-            self._asked_for.update(dict.fromkeys([group.hex_id for group in groups], asked))
+            keeper, groups = self._rested(asked) or self._ask(slot, slots, places)
+            self._asked_for.update(dict.fromkeys([group.hex_id for group in groups], replace(asked, keeper=keeper)))
         finally:
             then(groups)
 
-    def _ask(self, slot: SlotShape, slots: int, places: Places) -> Groups:
+    def _ask(self, slot: SlotShape, slots: int, places: Places) -> tuple[Any, Groups]:
+        """Return the keeper that was asked, and the groups that it gave."""
         keeper = self._housekeeper()
         if keeper is None:
-            return ()  # All work was stopped.
+            return None, ()  # All work was stopped.
         try:
-            return self._taken_from(keeper, slot, slots, places)
+            return keeper, self._taken_from(keeper, slot, slots, places)
         except RayActorError as death:
             keeper = self._replace(keeper, str(death))
-            return self._taken_from(keeper, slot, slots, places) if keeper is not None else ()
+            return keeper, self._taken_from(keeper, slot, slots, places) if keeper is not None else ()
 
     def _taken_from(self, keeper: Any, slot: SlotShape, slots: int, places: Places) -> Groups:
         groups: Groups = self._calls.result(keeper.take.remote(slot, slots, places))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import queue
+import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -71,6 +73,23 @@ class Mesh:
         found: queue.SimpleQueue[tuple[SlotGroup, ...]] = queue.SimpleQueue()
         self.groups.take(CPU, slots, places, found.put)
         return found.get(timeout=PATIENCE_S)
+
+    def held_up(self, *steps: Callable[[], object]) -> None:
+        """Do these steps while the thread that asks is at another request."""
+        goes_on = threading.Event()
+        self.groups.after(goes_on.wait)
+        for step in steps:
+            step()
+        goes_on.set()
+        self.settled()
+
+    def end_session(self, is_restarted: bool) -> None:
+        """End the session, and its keeper with it."""
+        self.keeper = Keeper()
+        self.groups.end()
+        if is_restarted:
+            self.groups.begin(2, 2)
+            self.groups.settle()
 
     def settled(self) -> None:
         """Wait until all earlier requests are done."""
@@ -147,6 +166,17 @@ def test_the_groups_of_an_ended_session_are_forgotten(mesh):
     mesh.groups.begin(2, 2)
     mesh.take()
     assert (mesh.keeper.asked, mesh.keeper.returned) == (["take 1", "take 1"], [])
+
+
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["before another begins", "after another began"])
+def test_groups_that_come_back_late_are_forgotten(mesh, is_restarted):
+    """The stages of an ended session return their groups when their runners have ended."""
+    first, ended = mesh.take(), mesh.keeper
+    mesh.held_up(lambda: mesh.end_session(is_restarted), lambda: mesh.groups.give_back(first))
+    mesh.groups.begin(2, 2)
+    assert len(mesh.take()) == 1
+    assert mesh.keeper is not ended
+    assert mesh.keeper.asked == ["take 1"]
 
 
 def test_close_returns_resting_groups(mesh):
