@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
+
 import httpx
 import pytest
 from patience import eventually
@@ -43,6 +47,29 @@ def test_the_root_is_away_until_a_gateway_listens(port):
     eventually(lambda: [status(port) for _ in range(5)] == [200] * 5)
     server.close()
     eventually(lambda: status(port) == 503)
+
+
+def test_a_slow_client_holds_neither_the_port_nor_others(port):
+    eventually(lambda: status(port) == 503)
+    slow = socket.create_connection((HERE, port), timeout=ANSWER_S)
+    is_over = threading.Event()
+
+    def drip():
+        """Send a header that never ends, far more often than a timeout of the socket."""
+        with contextlib.suppress(OSError):
+            slow.sendall(b"GET / HTTP/1.1\r\nX-Slow: ")
+            while not is_over.wait(0.1):
+                slow.sendall(b"a")
+
+    dripping = threading.Thread(target=drip, daemon=True)
+    dripping.start()
+    eventually(lambda: status(port) == 503)
+    server = HttpServer(Starlette(), host=HERE, port=port, drain_s=1.0)
+    eventually(lambda: [status(port) for _ in range(5)] == [404] * 5)
+    dripping.join()  # It was cut off.
+    server.close()
+    is_over.set()
+    slow.close()
 
 
 def test_a_stand_in_that_has_ended_listens_no_more():
