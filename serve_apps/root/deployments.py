@@ -245,7 +245,9 @@ def root_targets(settings: RootSettings) -> list[RunTarget]:
         max_ongoing_requests=1000,
         ray_actor_options=light,
         health_check_period_s=2,
-        graceful_shutdown_timeout_s=DRAIN_S,
+        # Serve ends a replica after one wait and one call of its end, within the limit: the drain must fit between them.
+        graceful_shutdown_wait_loop_s=0.1,
+        graceful_shutdown_timeout_s=DRAIN_S + 1,
     )
     return [RunTarget(target=coordinator.bind(settings), name=names[1], route_prefix=None), _gateways(gateway, settings, names[0])]
 
