@@ -254,9 +254,9 @@ def beyond_limit(
     for stage in sorted(paid, key=lambda each: _order_of_preemption(each, young, victims)):
         slot, kept = stage.note.slot, stage.kept
         gives = 0
-        if not remaining <= limit:
-            excess = max((-(-(units - limit[name]) // slot[name]) for name, units in remaining.items() if slot[name]), default=kept)
-            gives = kept - slots_left(kept, excess) if excess > 0 else kept
+        excess = max((-(-(units - limit[name]) // slot[name]) for name, units in remaining.items() if slot[name]), default=0)
+        if excess > 0:  # Else the stage takes nothing of what is beyond the limit.
+            gives = kept - slots_left(kept, excess)
             remaining -= slot.times(gives)
         if gives or stage.retiring:
             yield stage, kept - gives

@@ -6,6 +6,8 @@ import pytest
 from child_bed import CPU, HEARTBEAT_MS, TTL_MS, Federation
 
 from federation.child.child_mesh import HEARTBEATS_PER_COMPARISON, IDLE_HEARTBEATS
+from federation.child.running_stage import RunningStage, StageNote, beyond_limit
+from federation.dispatch import Claim
 from federation.leases import TargetUpdate
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
@@ -233,6 +235,19 @@ def test_named_victim_that_has_ended_is_no_other(full):
     full.notifications()
     full.heartbeat(2)
     assert stopping(full) == set()
+
+
+def paying(name, slots, slot, priority):
+    """Return a running stage under the lease."""
+    note = StageNote(claim=1, pool="p", flavor="standard", slots=slots, token=1, tenant="acme", slot=ResourceSet.of(slot))
+    return RunningStage(claim=Claim(stage=name, mesh="east", incarnation=1, token=1), run="r", note=note, priority=priority)
+
+
+def test_a_stage_that_uses_nothing_beyond_a_limit_is_spared():
+    stages = {"cpus": paying("cpus", 8, {"cpu": 1}, priority=0), "gpus": paying("gpus", 2, {"gpu": 1}, priority=5)}
+    spent = {name: stage.note.amounts for name, stage in stages.items()}
+    found = beyond_limit(ResourceSet.of({"cpu": 8, "gpu": 1}), spent, stages)
+    assert [(stage.claim.stage, kept) for stage, kept in found] == [("gpus", 1)]
 
 
 # ---- what the ledger hears
