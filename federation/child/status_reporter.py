@@ -104,7 +104,10 @@ class StatusReporter:
         self._unreported.append(lambda: self._report_of(running, STARTED + report.number, messages, report.blobs, unput))
 
     def add_loss(self, claim: Claim, reason: Reason) -> None:
-        """Queue the report that nothing runs under the claim."""
+        """Queue the report that nothing runs under the claim, instead of that of its start."""
+        waiting = self._starts.get(claim.stage)
+        if waiting is not None and waiting[1].claim == claim:
+            del self._starts[claim.stage]
         self._unreported.append(lambda: self.report_lost(claim, reason))
 
     def then(self, work: Callable[[], None]) -> None:

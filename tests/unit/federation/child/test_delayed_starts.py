@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
-from child_bed import DURATION_MS, Federation, pool
+from child_bed import CPU, DURATION_MS, Federation, pool
+
+from federation.child.running_stage import RunningStage, StageNote
+from federation.child.status_reporter import StatusReporter
+from federation.dispatch import Claim
+from mesh.core.clock import ManualClock
+from mesh.core.reasons import Reason
 
 DELAY_MS = 50
 
@@ -65,3 +73,20 @@ def test_a_lost_session_reports_no_start(federation):
     federation.clock.advance(DELAY_MS)
     federation.child.wake()
     assert ("s", "stage_started") not in federation.kinds()
+
+
+def test_a_lost_stage_is_not_reported_as_started():
+    clock, sent = ManualClock(), []
+    guard = SimpleNamespace(clock=clock, has_to_stop=lambda _done: False)
+    queue = SimpleNamespace(report=lambda claim, _batch, messages: sent.append((claim, [message.kind for message in messages])))
+    absent = SimpleNamespace(send=lambda: None)
+    reporter = StatusReporter(
+        child_state=absent, queue=queue, blobs=absent, host=absent, guard=guard, output=absent, start_delay_ms=DELAY_MS
+    )
+    claim = Claim(stage="s", mesh="east", incarnation=1, token=1)
+    note = StageNote(claim=1, pool="general", flavor="standard", slots=1, token=1, tenant="acme", slot=CPU)
+    reporter.add_start(RunningStage(claim=claim, run="r", note=note))
+    reporter.add_loss(claim, Reason.WORKER_LOST)
+    reporter.report_starts()
+    assert sent == [(claim, ["stage_lost"])]
+    assert not reporter
