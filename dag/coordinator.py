@@ -458,11 +458,12 @@ class Coordinator:
             looks_again: Ask the cache also about nodes that wait for the value of another one.
         """
         pending: list[RunInput] = list(events)
+        has_moved = True
         while True:
             kept = self._get(run)
             if kept is None:
                 return
-            if not pending and self._is_due(kept):
+            if not pending and has_moved and self._is_due(kept):
                 pending = [TimersDue()]
             if not pending and (answers := self._looked_up(kept, again=looks_again)):
                 pending, looks_again = [CacheAnswered(answers=answers)], False
@@ -474,8 +475,12 @@ class Coordinator:
                 if placed is None:
                     break
                 pending = [placed]
+            before = _progress(kept)
             if self._commit(run, kept, pending, last_entry):
-                pending = []
+                after = _progress(self._kept[run])
+                pending, has_moved = [], after != before
+                if has_moved:
+                    self._alarms.set(run, after[1])
                 continue
             reloaded = self._get(run)
             was_applied = reloaded is not None and _order(reloaded.record.last_entry) >= _order(last_entry)
@@ -521,8 +526,7 @@ class Coordinator:
         self._note_node_times(machine, events)
         self._starting.count(machine.record, allowed)
         self._carry_out(machine.record, change.decisions, machine)
-        self._kept[run] = machine = machine_of(machine.record, self._retrying) if change.growths else machine
-        self._alarms.set(run, machine.next_timer_ms())
+        self._kept[run] = machine_of(machine.record, self._retrying) if change.growths else machine
         return True
 
     def _note_node_times(self, machine: RunMachine, events: Iterable[RunInput]) -> None:
@@ -581,6 +585,11 @@ class Coordinator:
             self._starting.forget(kept.record)
             if self._runs.settle(run):
                 self._on_end(kept.record)
+
+
+def _progress(machine: RunMachine) -> tuple[int, int | None]:
+    """Return what every useful step changes. A step without an event that leaves the timer as it is would be repeated for ever."""
+    return machine.record.seq, machine.next_timer_ms()
 
 
 def _was_cut_short(record: RunRecord, stage: StageRecord) -> bool:

@@ -1,6 +1,7 @@
 """Time limits that the root keeps: the wait of an attempt, all of a node's attempts, and the whole run.
 
 The limit on the run time of an attempt, `start_to_close_s`, is kept where the attempt runs: at the mesh.
+While the run stops, only the nodes that run nevertheless, the cleanup, have limits.
 
 The wait of an attempt begins when the node could start but for room and quota: `waits_since_ms`. The time of a node begins when all that it
 needs has succeeded for the first time, and is a timer of the node. The time of the run begins with its submission, or when it is resumed.
@@ -72,11 +73,9 @@ class Timeouts:
 
     def keep(self) -> None:
         """End what has reached a limit of its wait, or of the run."""
-        if self._run_status.is_winding_down():
-            return
-        if self._deadline_ms is not None and self._writer.now_ms >= self._record.began_ms + self._deadline_ms:
+        is_stopping = self._run_status.is_winding_down()
+        if self._deadline_ms is not None and not is_stopping and self._writer.now_ms >= self._record.began_ms + self._deadline_ms:
             self._completion.expire(f"the run did not end within {self._deadline_ms / 1000:g} s")
-            return
         for row in self._waiting().tolist():
             node = self._record.nodes.at(row)
             if self._waits_until(row) <= self._writer.now_ms and node.state in _NOT_STARTED:
@@ -84,7 +83,7 @@ class Timeouts:
 
     def close(self, node: NodeRecord) -> None:
         """Fail a node whose attempts have taken too long together."""
-        if self._run_status.is_winding_down() or node.state in NODE_ENDS:
+        if node.state in NODE_ENDS or not self._may_go_on(node):
             return
         limit_ms = self._of_node[node.node].schedule_to_close_ms or 0
         last = f"; last: {node.failure.type_name}: {node.failure.message}" if node.failure is not None else ""
@@ -103,7 +102,7 @@ class Timeouts:
         """Fail the node for good, and let its mesh stop it."""
         stage = self._record.stages[node.stage] if node.stage is not None else None
         self._completion.fail_for_good(node, failure)
-        if stage is None or self._run_status.is_winding_down():
+        if stage is None or not self._run_status.may_be_sent(stage):
             return
         if stage.state in NOT_BEGUN:
             self._withdrawals.withdraw(stage, failure.reason)
@@ -119,7 +118,7 @@ class Timeouts:
         nodes = self._record.nodes
         rows = self._ready(self._to_close[~nodes.are(nodes.columns.state[self._to_close], NODE_ENDS)])
         for node in map(nodes.at, rows.tolist()):
-            if TimerKind.CLOSE not in node.timers:
+            if TimerKind.CLOSE not in node.timers and self._may_go_on(node):
                 limit_ms = self._of_node[node.node].schedule_to_close_ms or 0
                 self._timers.set(node, TimerKind.CLOSE, self._writer.now_ms + limit_ms)
 
@@ -129,7 +128,12 @@ class Timeouts:
         if not len(rows):
             return rows
         rows = rows[nodes.are(nodes.columns.state[rows], _NOT_STARTED) & (nodes.columns.waits_since_ms[rows] != 0)]
+        if self._run_status.is_winding_down():
+            rows = np.array([row for row in rows.tolist() if self._run_status.survives(nodes.names[row])], dtype=np.intp)
         return self._ready(rows)
+
+    def _may_go_on(self, node: NodeRecord) -> bool:
+        return not self._run_status.is_winding_down() or self._run_status.survives(node.node)
 
     def _waits_until(self, row: int) -> int:
         nodes = self._record.nodes

@@ -52,6 +52,8 @@ class Driven:
     def take(self, *events, after_ms=0):
         """Apply the events and return the change; decisions and events are recorded."""
         change = self.machine.handle((*events, *self.always), NOW_MS + after_ms)
+        due_ms = self.machine.next_timer_ms()
+        assert due_ms is None or due_ms > NOW_MS + after_ms, "a step takes all that is due"
         self.decisions = list(change.decisions)
         self.events.extend(singly(change.events, self.record.nodes.names))
         assert [event.seq for event in self.events] == list(range(1, self.record.seq + 1))

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from dag.coordinator import SWEEP_MS_MAX, TICKS_PER_COUNT, Coordinator, machine_of
 from dag.errors import NotResumed, UnknownRun
 from dag.resuming import resume
+from dag.run.machine import RunMachine
 from dag.run.retrying import RETRY_RULES, RetryRules
 from dag.run.runs import CancelStage, DeliverInput, ForgetRun, RunRecord, SendAgain
 from dag.run.states import NodeState, RunState, StageState
@@ -1386,6 +1387,14 @@ def test_a_retry_comes_at_its_own_time_without_a_tick(root):
     assert root.states() == {"a": "WAITING"}
     root.clock.advance(1)
     root.sessions["east"].heartbeat()
+    root.coordinator.take_timers()
+    assert (root.states(), root.coordinator.next_timer_ms()) == ({"a": "ASSIGNED"}, None)
+
+
+def test_a_timer_that_no_step_moves_stops_nobody(root, monkeypatch):
+    monkeypatch.setattr(RunMachine, "next_timer_ms", lambda _: 1)
+    root.submit(a="")
+    assert root.coordinator.step(0) == 1
     root.coordinator.take_timers()
     assert (root.states(), root.coordinator.next_timer_ms()) == ({"a": "ASSIGNED"}, None)
 

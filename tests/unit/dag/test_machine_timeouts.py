@@ -137,3 +137,54 @@ def test_a_run_that_succeeds_at_its_deadline_succeeds():
     run.take(run.begun("a"), after_ms=LIMIT_MS)
     run.take(run.done("a"), run.ended("a"), after_ms=LIMIT_MS + 1)
     assert run.record.state is RunState.SUCCEEDED
+
+
+def test_a_stopping_run_has_no_limits_but_those_of_its_cleanup():
+    run = Driven(
+        "a:", "b:", on_error="continue", b={"timeouts": NodeTimeouts(schedule_to_start_ms=LIMIT_MS, schedule_to_close_ms=LIMIT_MS)}
+    )
+    run.place(a_b="east")
+    run.start("a")
+    run.take(run.begun("a"))
+    run.cancel()
+    assert run.machine.next_timer_ms() == NOW_MS + LIMIT_MS  # The timer to close, which a step takes without effect.
+    run.take(after_ms=LIMIT_MS)
+    assert run.machine.next_timer_ms() is None
+    assert run.states() == ["RUNNING", "ASSIGNED"]
+
+
+@pytest.mark.parametrize("is_sent", [True, False], ids=["in a queue", "blocked"])
+def test_cleanup_of_a_stopping_run_keeps_its_limit_to_start(is_sent):
+    run = Driven("a:", "tidy:~a", tidy={"when": "always", **to_start()})
+    run.place(a="east")
+    run.start("a")
+    run.take(run.failed("a"), run.ended("a"))
+    run.place(tidy="east") if is_sent else run.block("tidy")
+    run.take(after_ms=LIMIT_MS)
+    assert run.states() == ["FAILED", "FAILED"]
+    assert run.node("tidy").failure.reason is Reason.SCHEDULE_TO_START_TIMEOUT
+    assert run.record.state is RunState.FAILED
+    assert len(run.cancelled()) == is_sent
+
+
+def test_cleanup_of_a_stopping_run_keeps_its_limit_to_close():
+    run = Driven("a:", "tidy:~a", tidy={"when": "always", **to_close()})
+    run.place(a="east")
+    run.start("a")
+    run.take(run.failed("a"), run.ended("a"))
+    run.place(tidy="east")
+    run.start("tidy")
+    run.take(run.begun("tidy"))
+    run.take(after_ms=LIMIT_MS)
+    assert run.states() == ["FAILED", "FAILED"]
+    assert [decision.node for decision in run.decisions if isinstance(decision, StopNode)] == ["tidy"]
+
+
+def test_a_deadline_and_a_limit_at_the_same_time_are_one_step():
+    run = with_deadline("a:", "tidy:~a", tidy={"when": "always", **to_start()}, a={})
+    run.place(a="east")
+    run.start("a")
+    run.take(run.begun("a"), run.failed("a"), run.ended("a"))
+    run.block("tidy")
+    run.take(after_ms=LIMIT_MS)
+    assert run.states() == ["FAILED", "FAILED"]
