@@ -659,8 +659,8 @@ def _events_of(entry: InboxEntry) -> list[RunInput]:
     if entry.kind == "stage":
         messages: list[RunInput] = decode(STAGE_MESSAGES, entry.body)
         return messages
-    if entry.kind == "cancel":
-        return [CancelRequested(detail=entry.body.decode())]
+    if entry.kind in ("cancel", "cancel_all"):
+        return [CancelRequested(detail=entry.body.decode(), also_cleanup=entry.kind == "cancel_all")]
     if entry.kind == "signal":
         return [decode(SignalSent, entry.body)]
     return []

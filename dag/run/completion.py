@@ -32,16 +32,19 @@ class Completion:
         self._deliveries = deliveries
         self._resume_window_ms = resume_window_ms
 
-    def cancel(self, detail: str) -> None:
-        """Cancel the run on the user's request. Cleanup goes on; a second request cancels it too."""
-        if self._record.state is RunState.CANCELLING:
+    def cancel(self, detail: str, *, also_cleanup: bool) -> None:
+        """Cancel the run on the user's request. Cleanup goes on, unless the user stops it too.
+
+        A repeat changes nothing: clients repeat a request that got no answer.
+        """
+        if self._record.state is not RunState.CANCELLING:
+            self._record.reason, self._record.detail = Reason.CANCELLED_BY_USER, detail
+            if self._record.state is RunState.RUNNING:
+                self._writer.run(RunState.CANCELLING, Reason.CANCELLED_BY_USER, detail)
+            self._stop_stages()
+            self._drop_unsent(NodeState.CANCELLED, Reason.CANCELLED_BY_USER, ())
+        if also_cleanup:
             self._cancel_cleanup()
-            return
-        self._record.reason, self._record.detail = Reason.CANCELLED_BY_USER, detail
-        if self._record.state is RunState.RUNNING:
-            self._writer.run(RunState.CANCELLING, Reason.CANCELLED_BY_USER, detail)
-        self._stop_stages()
-        self._drop_unsent(NodeState.CANCELLED, Reason.CANCELLED_BY_USER, ())
 
     def expire(self, detail: str) -> None:
         """Stop the run at its deadline: it fails once its stages have stopped."""

@@ -69,9 +69,10 @@ class NodeGrown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequested:
-    """A user has cancelled the run."""
+    """A user has cancelled the run. A repeat changes nothing, unless it stops the cleanup."""
 
     detail: str
+    also_cleanup: bool = False  #: Stop the cleanup too.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

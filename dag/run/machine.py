@@ -185,7 +185,7 @@ class RunMachine:
         elif isinstance(event, CacheAnswered):
             self._caching.take(event)
         elif isinstance(event, CancelRequested):
-            self._completion.cancel(event.detail)
+            self._completion.cancel(event.detail, also_cleanup=event.also_cleanup)
         elif isinstance(event, SignalSent):
             self._control.signal(event.name, event.value)
         elif isinstance(event, MeshGone | MeshClosed):

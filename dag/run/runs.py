@@ -275,8 +275,8 @@ class RunStore(DeadLetters, Protocol):
     def note_forgotten(self, run: RunId) -> None:
         """Record that the values of the run are deleted, or that it was resumed: `to_forget` does not return it again."""
 
-    def request_cancel(self, run: RunId, reason: str) -> None:
-        """Put `cancel` into the inbox; no effect on an ended run.
+    def request_cancel(self, run: RunId, reason: str, *, also_cleanup: bool = False) -> None:
+        """Put `cancel` into the inbox, or `cancel_all` to stop the cleanup too; no effect on an ended run.
 
         Raises:
             UnknownRun: There is no such run.

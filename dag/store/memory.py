@@ -248,13 +248,13 @@ class MemoryRunStore:
             if run in self._runs:
                 self._runs[run].is_to_forget = False
 
-    def request_cancel(self, run: RunId, reason: str) -> None:
+    def request_cancel(self, run: RunId, reason: str, *, also_cleanup: bool = False) -> None:
         with self._changed:
             rows = self._runs.get(run)
             if rows is None:
                 raise UnknownRun(f"there is no run {run}")
             if rows.state not in RUN_ENDS:
-                self._store.post(run, "cancel", reason.encode())
+                self._store.post(run, "cancel_all" if also_cleanup else "cancel", reason.encode())
 
     def send_signal(self, run: RunId, signal: SignalSent, data: bytes) -> bool:
         with self._changed:

@@ -285,8 +285,8 @@ class RedisRunStore:
         with redis_responses("note that values are gone"):
             self._client.zrem(self._keys.to_forget, run)
 
-    def request_cancel(self, run: RunId, reason: str) -> None:
-        if self._scripts.call("request_cancel", run, reason) == b"UNKNOWN":
+    def request_cancel(self, run: RunId, reason: str, *, also_cleanup: bool = False) -> None:
+        if self._scripts.call("request_cancel", run, reason, "cancel_all" if also_cleanup else "cancel") == b"UNKNOWN":
             raise UnknownRun(f"there is no run {run}")
 
     def send_signal(self, run: RunId, signal: SignalSent, data: bytes) -> bool:

@@ -400,9 +400,20 @@ class Run:
             after = page["next"]
 
     @named_call
-    def cancel(self, reason: str = "") -> None:
-        """Cancel the run and its running tasks; no effect on an ended run. Raises UnknownRun, ApiError."""
-        self._client.post(f"{self.path}/cancel", {"reason": reason})
+    def cancel(self, reason: str = "", *, also_cleanup: bool = False) -> None:
+        """Cancel the run and its running tasks; no effect on an ended run.
+
+        Args:
+            reason: Shown beside the run.
+            also_cleanup: Stop the run's cleanup too, which goes on otherwise.
+
+        Raises:
+            UnknownRun, ApiError: As `status`.
+        """
+        body: dict[str, Any] = {"reason": reason}
+        if also_cleanup:
+            body["cleanup"] = False
+        self._client.post(f"{self.path}/cancel", body)
 
     @named_call
     def resume(self, reason: str = "") -> None:

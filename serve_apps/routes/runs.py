@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
@@ -63,7 +63,11 @@ SPEC_BODY = {
         "description": "A graph: `dag/1` as JSON, or the same graph as columns in msgpack, as the Python client sends it.",
     }
 }
+Asked = TypeVar("Asked", CancelRequest, ResumeRequest)
 _REASON_BODY = {"requestBody": {**_JSON_BODY, "required": False, "description": '`{"reason": "…"}`, or empty.'}}
+_CANCEL_BODY = {
+    "requestBody": {**_JSON_BODY, "required": False, "description": '`{"reason": "…", "cleanup": false}`, each optional, or empty.'}
+}
 
 
 @router.post(
@@ -214,18 +218,18 @@ def fetch_output(run_id: RunPath, output: str, ports: Ports, principal: Asking) 
     )
 
 
-@router.post("/{run_id}/cancel", status_code=HTTPStatus.ACCEPTED, openapi_extra=_REASON_BODY, responses=refused(404))
+@router.post("/{run_id}/cancel", status_code=HTTPStatus.ACCEPTED, openapi_extra=_CANCEL_BODY, responses=refused(404))
 async def cancel_run(run_id: RunPath, request: Request, ports: Ports, principal: Asking) -> RunLine:
-    """Cancel a run and stop its running tasks. Does nothing if the run has ended."""
-    reason = _reason_in(CancelRequest, await request.body())
-    return await run_in_threadpool(_cancel, ports, principal, run_id, reason)
+    """Cancel a run and stop its running tasks, with `"cleanup": false` its cleanup too. Does nothing if the run has ended."""
+    asked = _asked_in(CancelRequest, await request.body())
+    return await run_in_threadpool(_cancel, ports, principal, run_id, asked)
 
 
 @router.post("/{run_id}/resume", status_code=HTTPStatus.ACCEPTED, openapi_extra=_REASON_BODY, responses=refused(404, 409))
 async def resume_run(run_id: RunPath, request: Request, ports: Ports, principal: Asking) -> RunLine:
     """Resume a run that has failed or was cancelled: it runs again what has not succeeded. Does nothing if it was resumed and goes on."""
-    reason = _reason_in(ResumeRequest, await request.body())
-    return await run_in_threadpool(_resume, ports, principal, run_id, reason)
+    asked = _asked_in(ResumeRequest, await request.body())
+    return await run_in_threadpool(_resume, ports, principal, run_id, asked.reason)
 
 
 @router.delete("/{run_id}", status_code=HTTPStatus.NO_CONTENT, responses=refused(404, 409))
@@ -241,10 +245,10 @@ def _clear(storage_url: str, run: RunId) -> None:
         clear_folder(storage_url, run, frozenset())
 
 
-def _reason_in(kind: type[CancelRequest | ResumeRequest], body: bytes) -> str:
-    """Return the reason in a body, which may be empty. Raises MalformedBody."""
+def _asked_in(kind: type[Asked], body: bytes) -> Asked:
+    """Return the request in a body, which may be empty. Raises MalformedBody."""
     try:
-        return kind.model_validate_json(body or b"{}").reason
+        return kind.model_validate_json(body or b"{}")
     except ValidationError as wrong:
         problems = tuple(("/" + "/".join(map(str, error["loc"])), error["msg"]) for error in wrong.errors(include_url=False))
         raise MalformedBody('the body must be like {"reason": "…"}', problems) from None
@@ -265,9 +269,9 @@ def _summary_now(ports: Dependencies, principal: Principal, run_id: str) -> RunS
     return summary
 
 
-def _cancel(ports: Dependencies, principal: Principal, run_id: str, reason: str) -> RunLine:
+def _cancel(ports: Dependencies, principal: Principal, run_id: str, asked: CancelRequest) -> RunLine:
     summary_within(ports, principal, run_id)
-    ports.runs.request_cancel(RunId(run_id), reason or "requested over HTTP")
+    ports.runs.request_cancel(RunId(run_id), asked.reason or "requested over HTTP", also_cleanup=not asked.cleanup)
     return run_line(summary_within(ports, principal, run_id))
 
 

@@ -28,6 +28,7 @@ class CancelRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     reason: Annotated[str, AfterValidator(check_printable)] = Field(default="", max_length=1_000, description="Shown beside the run.")
+    cleanup: bool = Field(default=True, description="Whether the run's cleanup goes on.")
 
 
 class ResumeRequest(BaseModel):

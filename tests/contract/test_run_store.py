@@ -470,7 +470,9 @@ def test_events_of_many_nodes_are_read_on_from_any_number(runs):
 def test_a_cancel_goes_to_the_inbox_with_its_reason(store, runs):
     runs.create(a_record(), {})
     runs.request_cancel(RUN, "zu teuer")
-    assert [(entry.run, entry.kind, entry.body) for entry in store.queue.inbox(0)][1:] == [(RUN, "cancel", b"zu teuer")]
+    runs.request_cancel(RUN, "all", also_cleanup=True)
+    asked = [(entry.run, entry.kind, entry.body) for entry in store.queue.inbox(0)][1:]
+    assert asked == [(RUN, "cancel", b"zu teuer"), (RUN, "cancel_all", b"all")]
 
 
 def test_a_cancel_of_an_unknown_run_says_so(store, runs):

@@ -209,16 +209,17 @@ def result(
 def cancel(
     run_id: RunArgument,
     reason: Annotated[str, typer.Option(help="Shown beside the run.")] = "",
+    also_cleanup: Annotated[bool, typer.Option("--also-cleanup", help="Stop the run's cleanup too.")] = False,
     address: AddressOption = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Cancel a run and stop its running tasks."""
+    """Cancel a run and stop its running tasks. Its cleanup goes on."""
     session = open_session(address, state_dir, as_json=as_json)
     run = Run(RunId(run_id), session.client)
     before = session.view(RunLine, f"{run.path}/summary")
     if RunState(before.state) not in RUN_ENDS:
-        run.cancel(reason or "requested from a terminal")
+        run.cancel(reason or "requested from a terminal", also_cleanup=also_cleanup)
     line = session.view(RunLine, f"{run.path}/summary")
     if as_json:
         session.print_json_view(line)

@@ -106,8 +106,8 @@ class Driven:
     def refuse_after(self, longest_ms, *, waited_ms):
         return self.take(WaitsLimited(longest_ms=longest_ms), after_ms=waited_ms)
 
-    def cancel(self):
-        return self.take(CancelRequested(detail="enough"))
+    def cancel(self, *, also_cleanup=False):
+        return self.take(CancelRequested(detail="enough", also_cleanup=also_cleanup))
 
     # -- what is there
 

@@ -108,7 +108,7 @@ def test_cleanup_runs_after_a_cancel():
     assert (run.record.state, run.states("tidy")) == (RunState.CANCELLED, ["SUCCEEDED"])
 
 
-def test_a_second_cancel_stops_cleanup():
+def test_only_a_cancel_that_says_so_stops_cleanup():
     run = Driven("work", "tidy:~work", outputs=("work",), tidy={"when": "always"})
     run.place(work="east")
     run.start("work")
@@ -118,8 +118,19 @@ def test_a_second_cancel_stops_cleanup():
     run.start("tidy")
     stage = run.stage("tidy").stage
     run.cancel()
+    assert (run.cancelled(), run.states("tidy")) == ([], ["ASSIGNED"])
+    run.cancel(also_cleanup=True)
     assert run.cancelled() == [stage]
     run.take(run.ended("tidy"))
+    assert (run.record.state, run.states()) == (RunState.CANCELLED, ["CANCELLED", "CANCELLED"])
+
+
+def test_the_first_cancel_may_stop_cleanup_too():
+    run = Driven("work", "tidy:~work", outputs=("work",), tidy={"when": "always"})
+    run.place(work="east")
+    run.start("work")
+    run.cancel(also_cleanup=True)
+    run.take(run.ended("work"))
     assert (run.record.state, run.states()) == (RunState.CANCELLED, ["CANCELLED", "CANCELLED"])
 
 

@@ -235,7 +235,8 @@ def test_events_resume_after_the_last_one_of_a_broken_stream():
 def test_cancel_asks_the_root(world, client):
     run = client.submit(load.bind(1))
     run.cancel("enough")
-    assert [entry.body for entry in world.store.inbox(0) if entry.kind == "cancel"] == [b"enough"]
+    run.cancel("all", also_cleanup=True)
+    assert [(entry.kind, entry.body) for entry in world.store.inbox(0)][1:] == [("cancel", b"enough"), ("cancel_all", b"all")]
 
 
 # -- results -----------------------------------------------------------------------------------------------------------

@@ -224,6 +224,9 @@ def test_cancel_says_what_became_of_the_run(world, capsys):
     world.client().submit_spec(spec_of("a", id="night"))
     assert run_command(["cancel", "night", "--reason", "enough"]) == 0
     assert "is being stopped" in capsys.readouterr().out
+    assert run_command(["cancel", "night", "--also-cleanup"]) == 0
+    assert [entry.kind for entry in world.store.inbox(0)] == ["submitted", "cancel", "cancel_all"]
+    capsys.readouterr()
     world.succeed("night", {"a": 1})
     assert run_command(["cancel", "night"]) == 0
     assert "had already ended: SUCCEEDED" in capsys.readouterr().out

@@ -357,7 +357,9 @@ def test_cancel_puts_the_reason_into_the_inbox(world):
     run = submitted(world, "a")
     answer = world.http().post(f"/v1/runs/{run}/cancel", json={"reason": "enough"})
     assert answer.status_code == 202
-    assert [(entry.kind, entry.body) for entry in world.store.inbox(0)] == [("submitted", b""), ("cancel", b"enough")]
+    world.http().post(f"/v1/runs/{run}/cancel", json={"reason": "all", "cleanup": False})
+    asked = [(entry.kind, entry.body) for entry in world.store.inbox(0)]
+    assert asked == [("submitted", b""), ("cancel", b"enough"), ("cancel_all", b"all")]
 
 
 def test_cancel_takes_an_empty_body_and_refuses_unknown_keys(world):
