@@ -10,7 +10,7 @@ from dag.run.run_status import SENT, RunStatus
 from dag.run.runs import CancelStage, ForgetRun
 from dag.run.state_writer import Deliveries, StateWriter
 from dag.run.states import NODE_ENDS, OPEN, NodeState, RunState, StageState
-from dag.spec.control import NULL_BYTES
+from dag.spec.control import NULL_BYTES, WaitSignal
 from dag.spec.plans import blobs_named_in
 from mesh.core.ids import NodeId
 from mesh.core.reasons import Reason
@@ -187,6 +187,12 @@ class Completion:
         else:
             self.forget()
 
+    def _signals(self) -> frozenset[str]:
+        """Return the hashes of the signals that have come: nobody sends them again to a resumed run."""
+        waits = (node for node, control in self._run_status.control.controls.items() if isinstance(control, WaitSignal))
+        found = (self._record.nodes[node].stored for node in waits)
+        return frozenset(value.sha256 for value in found if value is not None)
+
     def forget(self) -> None:
         """Delete the values of the ended run that are no outputs. Its code stays, unless it has succeeded: the run may be resumed."""
         nodes = self._record.nodes
@@ -195,8 +201,8 @@ class Completion:
         pickled = [kept.failure.pickled for kept in nodes.rare.values() if kept.failure is not None]
         kept_values = [stored[node] for node in outputs] + [value for value in pickled if value is not None]
         code = frozenset() if self._record.state is RunState.SUCCEEDED else blobs_named_in(self._run_status.plans)
-        if code and self._run_status.control.controls:
-            code |= {NULL.sha256}
+        if self._record.state is not RunState.SUCCEEDED and self._run_status.control.controls:
+            code |= {NULL.sha256} | self._signals()
         self._record.forgotten = True
         self._writer.decide(
             ForgetRun(

@@ -9,6 +9,7 @@ from dag.run.runs import StageRecord
 from dag.run.state_writer import Deliveries, StateWriter
 from dag.run.states import NODE_ENDS, NodeState, RunState, StageState
 from dag.run.timers import Timers
+from dag.spec.control import Sleep, WaitSignal
 from mesh.core.ids import NodeId, StageId
 from mesh.core.reasons import Reason
 
@@ -114,7 +115,9 @@ class Recalls:
             self._remember(node, node.failure.reason if node.failure is not None else reason, node.detail)
         node.attempt += was_sent
         self._timers.drop(node, *TimerKind)
-        node.state, node.stage, node.mesh, node.incarnation, node.stored = NodeState.WAITING, None, None, 0, None
+        node.state, node.stage, node.mesh, node.incarnation = NodeState.WAITING, None, None, 0
+        if not isinstance(self._run_status.control.controls.get(node.node), WaitSignal):
+            node.stored = None  # Else what is stored is a signal, which nobody will send again.
         node.retries_used = node.losses = node.kills = 0
         node.failure, node.roots, node.exported, node.cache = None, (), False, None
         node.waits_since_ms = node.started_ms = node.finished_ms = 0
@@ -122,10 +125,12 @@ class Recalls:
         self._writer.note("node", node=node, before=before.value, after=NodeState.WAITING.value, reason=reason, detail=detail)
 
     def _recompute_forgotten(self) -> None:
-        nodes = self._record.nodes
+        nodes, controls = self._record.nodes, self._run_status.control.controls
         for row in tuple(nodes.stored):
-            if nodes.names[row] not in self._run_status.outputs:
+            if nodes.names[row] not in self._run_status.outputs and not isinstance(controls.get(nodes.names[row]), (Sleep, WaitSignal)):
                 nodes.store(row, None)
+        for row in tuple(row for row, rare in nodes.rare.items() if rare.checkpoint is not None):
+            nodes.at(row).checkpoint = nodes.at(row).progress = None
         for node in map(nodes.at, self._run_status.edges.order[::-1].tolist()):  # Readers first: a value is needed by what begins again.
             if node.state is NodeState.SUCCEEDED and node.stored is None and self._run_status.is_needed(node.node):
                 self._begin_again(node, Reason.VALUE_LOST, "its value was deleted after the end of the run")

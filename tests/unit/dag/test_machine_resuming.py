@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from machine_bed import NOW_MS, Driven, value
 
-from dag.run.events import ForgetDue, ResumeRequested
+from dag.run.events import ForgetDue, ResumeRequested, SignalSent
 from dag.run.machine import RunMachine
 from dag.run.retrying import RetryRules
 from dag.run.runs import ForgetRun
 from dag.run.states import RunState
+from dag.spec.control import SIGNAL, SLEEP
 from mesh.core.reasons import Reason
+from mesh.stages.messages import NodeCheckpoint
 
 WINDOW_MS = 60_000
 
@@ -132,3 +134,48 @@ def test_the_deadline_of_a_resumed_run_begins_anew():
     run.take(ResumeRequested(), after_ms=8_000)
     assert run.record.state is RunState.RUNNING
     assert run.machine.next_timer_ms() == NOW_MS + 13_000
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True], ids=["in the window", "after the window"])
+def test_a_resumed_run_has_the_signal_that_came_early(is_forgotten):
+    wait = {"function": SIGNAL, "args": ("go", None)}
+    run = kept("a:", "go:~a", "c: go", outputs="c", go=wait)
+    run.take(SignalSent(name="go", value=value("yes")))
+    run.place(a="east")
+    run.start("a")
+    run.take(run.begun("a"), run.failed("a"), run.ended("a"))
+    assert run.states() == ["FAILED", "SKIPPED", "SKIPPED"]
+    if is_forgotten:
+        run.take(ForgetDue())
+        assert value("yes").sha256 in run.decisions[0].keep
+    run.take(ResumeRequested())
+    run.place(a="east")
+    run.finish("a")
+    assert (run.states("go"), run.node("go").stored) == (["SUCCEEDED"], value("yes"))
+
+
+def test_waits_that_have_ended_are_not_waited_for_again():
+    run = kept("go:", "nap:", "c: go nap", go={"function": SIGNAL, "args": ("go", None)}, nap={"function": SLEEP, "args": (1,)})
+    run.take(SignalSent(name="go", value=value("yes")))
+    run.take(after_ms=1_000)
+    assert run.states() == ["SUCCEEDED", "SUCCEEDED", "WAITING"]
+    run.place(c="east")
+    run.start("c")
+    run.take(run.begun("c"), run.failed("c"), run.ended("c"))
+    run.take(ForgetDue())
+    run.take(ResumeRequested())
+    assert run.states() == ["SUCCEEDED", "SUCCEEDED", "WAITING"]
+    assert run.node("go").stored == value("yes")
+
+
+def test_a_deleted_checkpoint_is_not_named_again():
+    run = kept("a:", "b:")
+    run.place(a_b="east")
+    run.start("a")
+    run.take(run.begun("b"), NodeCheckpoint(**run.attempt("b"), number=1, stored=value("saved")))
+    run.cancel()
+    run.take(run.ended("b"))
+    assert run.node("b").checkpoint is not None
+    run.take(ForgetDue())
+    run.take(ResumeRequested())
+    assert run.node("b").checkpoint is None
