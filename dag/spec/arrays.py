@@ -13,10 +13,11 @@ Source: ADR 0055.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from dag.spec.array_forms import arity_of, array_key, items_of, parts_of
+from dag.spec.forms import literal_bytes, scalar_bytes
 from mesh.core.ids import NodeId
 from mesh.stages.arrays import EACH, REDUCE, SLICES, joined, nothing, part_name, share
 from mesh.stages.call_shapes import Form, Shape
@@ -28,6 +29,65 @@ _JOINED, _NOTHING = (f"call:{function.__module__}:{function.__qualname__}" for f
 def has_arrays(shapes: Iterable[Shape]) -> bool:
     """Return whether a graph with these shapes has arrays."""
     return any(array_key(form) is not None for shape in shapes for form in (*shape.args, *shape.kwargs.values()))
+
+
+class ExpandedSize(NamedTuple):
+    """Size of what the arrays of a graph become."""
+
+    parts: int  #: Nodes: parts, and steps of `$reduce`.
+    literal_bytes: int  #: Literals beside the arrays, counted at each part.
+    largest: NodeId  #: The array with the most of these bytes,
+    parts_of_largest: int  #: and its parts.
+
+
+def expanded_size(calls: Calls) -> ExpandedSize:
+    """Return the size of what `expanded` would make of the arrays, without making it.
+
+    Args:
+        calls: In topological order, parameters filled in; one of them has an array.
+    """
+    arrays = [_array_in(shape) for shape in calls.shapes]
+    beside = [_bytes_beside(shape, array) if array is not None else 0 for shape, array in zip(calls.shapes, arrays, strict=True)]
+    shape_of, inputs, input_ptr = calls.shape.tolist(), calls.inputs.tolist(), calls.input_ptr.tolist()
+    parts: dict[int, int] = {}
+    sizes: dict[int, tuple[int, int]] = {}
+    for place, shape in enumerate(shape_of):
+        array = arrays[shape]
+        if array is None:
+            continue
+        source = _source_of(array, inputs[input_ptr[place] + array.hole], arrays, shape_of) if array.hole is not None else None
+        count = parts_of(array.form) if source is None else parts[source]
+        if EACH in array.form:
+            parts[place] = count
+        else:
+            count = _steps_of(count, arity_of(array.form))
+        values = calls.values[calls.value_ptr[place] : calls.value_ptr[place + 1]]
+        sizes[place] = count * (beside[shape] + sum(map(scalar_bytes, values))), count
+    largest = max(sizes, key=sizes.__getitem__)
+    every = sizes.values()
+    return ExpandedSize(sum(count for _, count in every), sum(taken for taken, _ in every), calls.ids[largest], sizes[largest][1])
+
+
+def _steps_of(leaves: int, arity: int) -> int:
+    """Return the number of nodes of a `$reduce`."""
+    steps, level = leaves, leaves
+    while level > 1:
+        level = -(-level // arity)
+        steps += level
+    return steps
+
+
+def _bytes_beside(shape: Shape, array: _Array) -> int:
+    """Return the size of the literals of a shape without its array, in bytes."""
+    slots: list[tuple[int | str, Form]] = [*enumerate(shape.args), *shape.kwargs.items()]
+    return sum(literal_bytes(form) for slot, form in slots if slot != array.slot)
+
+
+def _source_of(array: _Array, source: int, arrays: Sequence[_Array | None], shape_of: Sequence[int]) -> int | None:
+    """Return the array that this one follows part by part, if its list is one; else None: the list is read as a whole."""
+    of_source = arrays[shape_of[source]]
+    follows = of_source is not None and EACH in of_source.form and "parts" not in array.form
+    return source if follows else None
 
 
 def expanded(calls: Calls, kinds: int, outputs: frozenset[NodeId]) -> tuple[Calls, list[int]]:
@@ -99,7 +159,7 @@ class _Expansion:
         self.last_kinds: dict[int, int] = {}
         self._functions: dict[str, int] = {function: place for place, function in enumerate(calls.functions)}
         self._shapes: list[Shape] = list(calls.shapes)
-        self._made: dict[str, int] = {}  #: Places of the shapes that were made here.
+        self._made: dict[Hashable, int] = {}  #: Places of the shapes that were made here.
         self._ids: list[str] = []
         self._rows: tuple[list[int], list[int], list[int]] = ([], [], [])  #: Function, shape and kind.
         self._new_inputs: list[int] = []
@@ -143,10 +203,10 @@ class _Expansion:
         self._parts[place] = parts
         if place in self._read_whole:
             pieces: Form = [{"$list": [0, len(parts)]}] if len(parts) > 1 else [[{"$ref": 0}]]
-            last = self._append(own, _JOINED, self._made_shape(Shape.counted(pieces, {})), self._last_kind(place))
+            last = self._append(own, _JOINED, self._made_shape(repr(pieces), Shape.counted(pieces, {})), self._last_kind(place))
             self._new_inputs += parts
         else:
-            last = self._append(own, _NOTHING, self._made_shape(Shape((), {})), self._last_kind(place))
+            last = self._append(own, _NOTHING, self._made_shape("", Shape((), {})), self._last_kind(place))
             self._ordered += [(last, part) for part in parts]
         self._whole.append(last)
 
@@ -195,10 +255,7 @@ class _Expansion:
         """Return the array whose parts are read one by one, by its place in the graph; None: the list is read as a whole."""
         if array.hole is None:
             return None
-        source = self._inputs[self._input_ptr[place] + array.hole]
-        of_source = self._arrays[self._shape_of[source]]
-        follows = of_source is not None and EACH in of_source.form and "parts" not in array.form
-        return source if follows else None
+        return _source_of(array, self._inputs[self._input_ptr[place] + array.hole], self._arrays, self._shape_of)
 
     def _nodes_read_whole(self) -> set[int]:
         """Return the arrays that somebody reads as a list, by their places in the graph."""
@@ -236,7 +293,8 @@ class _Expansion:
         form = {REDUCE: refs, "arity": arity_of(array.form), "step": step}
         args = [form if slot == array.slot else _without(each, hole) for slot, each in enumerate(shape.args)]
         kwargs = {slot: form if slot == array.slot else _without(each, hole) for slot, each in shape.kwargs.items()}
-        made = self._made_shape(Shape(tuple(args), kwargs, len(inputs) + len(partials), shape.values))
+        key = (self._shape_of[place], repr(form))
+        made = self._made_shape(key, Shape(tuple(args), kwargs, len(inputs) + len(partials), shape.values))
         return self._append_call(place, name, made, [*inputs, *partials])
 
     def _append(self, name: str, function: str, shape: int, kind: int) -> int:
@@ -250,10 +308,9 @@ class _Expansion:
         shape = self._calls.shapes[self._shape_of[place]]
         args = tuple(form if slot == array.slot else each for slot, each in enumerate(shape.args))
         kwargs = {slot: form if slot == array.slot else each for slot, each in shape.kwargs.items()}
-        return self._made_shape(Shape(args, kwargs, shape.inputs, shape.values))
+        return self._made_shape((self._shape_of[place], repr(form)), Shape(args, kwargs, shape.inputs, shape.values))
 
-    def _made_shape(self, shape: Shape) -> int:
-        key = repr(shape)
+    def _made_shape(self, key: Hashable, shape: Shape) -> int:
         place = self._made.get(key)
         if place is None:
             place = self._made[key] = len(self._shapes)

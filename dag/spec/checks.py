@@ -293,6 +293,14 @@ def filled_words(size: int) -> str:
     return f"they take {size / 2**20:.0f} MiB where they are used, {FILLED_BYTES_MAX >> 20} MiB at most; pass addresses: $uri"
 
 
+def repeated_words(size: int, parts: int) -> str:
+    """Return the problem with an array beside literal data that each of its parts would have; `size` is that of all arrays."""
+    return (
+        f"the arguments beside arrays take {size / 2**20:.0f} MiB in all parts together, {FILLED_BYTES_MAX >> 20} MiB at most, and this"
+        f" array has {counted(parts, 'part')}; let a node return the large argument and pass that node, or give a smaller `parts`"
+    )
+
+
 def similar_to(name: str, known: Collection[str]) -> str:
     """Return `; did you mean x?`, or an empty text."""
     close = get_close_matches(name, known, n=1) if len(known) <= _SIMILAR_AMONG_MAX and len(name) <= _SIMILAR_CHARS_MAX else []

@@ -12,10 +12,9 @@ import numpy as np
 from dag.spec.arrays import expanded, has_arrays
 from dag.spec.cache_keys import CacheRule, may_be_cached, problem_of_caching
 from dag.spec.control import ON_SUCCESS, Control, When, control_of, is_control
-from dag.spec.forms import escaped, filled
 from dag.spec.options import NodeOptions
 from dag.spec.retry_options import NO_BACKOFF, NO_TIMEOUTS, Backoff, NodeTimeouts, at_least_one_ms, full_names
-from dag.spec.spec import PROBLEMS_MAX, DagSpec
+from dag.spec.spec import PROBLEMS_MAX, DagSpec, filled_calls
 from dag.spec.strict_json import pointer
 from federation.tenants import Tenant
 from mesh.core.functions import PROGRAM, SELECTED
@@ -99,21 +98,9 @@ class Plans(Mapping[NodeId, NodePlan]):
     """
 
     def __init__(self, spec: DagSpec) -> None:
-        is_ordered = bool(np.all(spec.order == np.arange(len(spec.calls))))
-        self.calls = spec.calls if is_ordered else spec.calls.take(spec.order)
+        self.calls = filled_calls(spec)
         self.outputs = frozenset(NodeId(output.node) for output in spec.outputs.values())
         self._kinds = [_kind_of(options.over(spec.defaults)) for options in spec.options]
-        params = {name: escaped(value) for name, value in spec.params.items()}
-        if params:
-            shapes = tuple(
-                replace(
-                    shape,
-                    args=tuple(filled(form, params) for form in shape.args),
-                    kwargs={name: filled(form, params) for name, form in shape.kwargs.items()},
-                )
-                for shape in self.calls.shapes
-            )
-            self.calls = replace(self.calls, shapes=shapes)
         self.digests: Mapping[str, str] = spec.head.digests
         self.cached: Mapping[NodeId, CacheRule] = self._cached()
         if has_arrays(self.calls.shapes):

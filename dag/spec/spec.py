@@ -23,7 +23,9 @@ from typing import Any
 import numpy as np
 
 from dag.errors import CycleError, SpecError
-from dag.spec.checks import Problem, SpecChecks
+from dag.spec.array_forms import too_many_words
+from dag.spec.arrays import expanded_size, has_arrays
+from dag.spec.checks import FILLED_BYTES_MAX, NODES_MAX, Problem, SpecChecks, repeated_words
 from dag.spec.column_checks import ColumnChecks
 from dag.spec.columns import ColumnsBuilder, GraphColumns, unpacked
 from dag.spec.control import as_json, is_control, values_of_root, with_gates
@@ -39,9 +41,11 @@ from dag.spec.document import (
     program_of,
     validated,
 )
+from dag.spec.forms import escaped
+from dag.spec.forms import filled as with_params
 from dag.spec.graph import Graph, Places, order_of
 from dag.spec.options import KEPT, ONE_BUNDLE, NodeOptions
-from dag.spec.strict_json import read_with_doubles
+from dag.spec.strict_json import pointer, read_with_doubles
 from mesh.core.counting import counted
 from mesh.core.functions import PROGRAM, key_of
 from mesh.core.ids import NodeId
@@ -210,7 +214,7 @@ def parse(body: bytes) -> DagSpec:
     problems = (*doubles, *problems, *checks.problems)
     if document is None or problems:
         raise _refusal(problems, checks.has_circle)
-    return _of_document(document)
+    return _checked_arrays(_of_document(document))
 
 
 def parse_columns(body: bytes) -> DagSpec:
@@ -219,7 +223,40 @@ def parse_columns(body: bytes) -> DagSpec:
     columns = checks.run()
     if columns is None or checks.head is None:
         raise _refusal(checks.problems, checks.has_circle)
-    return DagSpec(head=checks.head, columns=columns, options=checks.options)
+    return _checked_arrays(DagSpec(head=checks.head, columns=columns, options=checks.options))
+
+
+def _checked_arrays(spec: DagSpec) -> DagSpec:
+    """Return the graph. Raises SpecError if its arrays have too many parts, or too much literal data in all of them."""
+    if not has_arrays(spec.calls.shapes):
+        return spec
+    size = expanded_size(filled_calls(spec))
+    problems = []
+    if size.parts > NODES_MAX:
+        problems.append(("/nodes", too_many_words(size.parts, NODES_MAX)))
+    if size.literal_bytes > FILLED_BYTES_MAX:
+        problems.append((pointer("/nodes", size.largest), repeated_words(size.literal_bytes, size.parts_of_largest)))
+    if problems:
+        raise SpecError(tuple(problems))
+    return spec
+
+
+def filled_calls(spec: DagSpec) -> Calls:
+    """Return the nodes as columns, in topological order, with parameters filled in."""
+    is_ordered = bool(np.all(spec.order == np.arange(len(spec.calls))))
+    calls = spec.calls if is_ordered else spec.calls.take(spec.order)
+    params = {name: escaped(value) for name, value in spec.params.items()}
+    if not params:
+        return calls
+    shapes = tuple(
+        replace(
+            shape,
+            args=tuple(with_params(form, params) for form in shape.args),
+            kwargs={name: with_params(form, params) for name, form in shape.kwargs.items()},
+        )
+        for shape in calls.shapes
+    )
+    return replace(calls, shapes=shapes)
 
 
 def kept_form(spec: DagSpec) -> bytes:

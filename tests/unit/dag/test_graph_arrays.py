@@ -12,8 +12,9 @@ from dag.errors import GraphTypeError, SpecError
 from dag.run.array_states import ArrayElements, arrays_in, shown_counts, shown_rows
 from dag.run.node_table import NodeTable
 from dag.run.states import NodeState
+from dag.spec.arrays import expanded_size
 from dag.spec.plans import plans_of
-from dag.spec.spec import digest, kept_form, load, parse, parse_columns
+from dag.spec.spec import digest, filled_calls, kept_form, load, parse, parse_columns
 from mesh.core.ids import NodeId
 from mesh.core.reasons import Reason
 from mesh.stages.messages import FailedElement, Failure
@@ -165,6 +166,27 @@ def test_too_many_parts_are_refused():
     arrays = [dag.map(double, range(20_000), parts=10_000) for _ in range(11)]
     with pytest.raises(SpecError, match="its arrays have 110,000 parts together"):
         spec_of(arrays)
+
+
+def test_parts_that_follow_another_array_count_too():
+    source = dag.map(double, dag.bind(double, 1), parts=10_000)
+    followers = [dag.map(double, source) for _ in range(10)]
+    with pytest.raises(SpecError, match="its arrays have 110,000 parts together"):
+        spec_of(followers)
+
+
+def test_steps_of_a_reduction_count_too():
+    for arity in (2, 3, 16, 100):
+        spec = spec_of(dag.reduce(total, dag.map(double, range(100), parts=20), arity=arity))
+        size = expanded_size(filled_calls(spec))
+        assert size.parts == len(plans_of(spec)) - 1  # The node that ends the array over which the values are reduced.
+
+
+@pytest.mark.parametrize("config", [{"k": "x" * 200_000}, "x" * 200_000], ids=["a list", "a plain value"])
+def test_large_data_beside_an_array_is_refused_by_name(config):
+    with pytest.raises(SpecError, match=r"/nodes/add: the arguments beside arrays take 49 MiB in all parts .* let a node return"):
+        spec_of(dag.map(add, range(5_000), config))
+    spec_of(dag.map(add, range(5_000), dag.bind(double, config)))
 
 
 # -- as they are shown -------------------------------------------------------------------------------------------------
