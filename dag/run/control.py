@@ -9,7 +9,7 @@ node that decides returns true or false, and these are recognized by their hashe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 
 from dag.run.completion import NULL, Completion
@@ -56,11 +56,15 @@ class ControlFlow:
 
     def has_to_begin(self) -> bool:
         """Return whether a step would begin a wait, or end one, though no event has come: the first nodes of a graph may be waits."""
-        return any(
-            not self._has_begun(node) and self._is_ready(node)
+        waits = [
+            node
             for node, control in self._graph.controls.items()
-            if not isinstance(control, (Cond, Grown)) and self._record.nodes[node].state is NodeState.WAITING
-        )
+            if not isinstance(control, (Cond, Grown)) and self._record.nodes[node].state is NodeState.WAITING and not self._has_begun(node)
+        ]
+        if not waits:
+            return False
+        taken = self._taken()
+        return any(self._is_ready(node, taken) for node in waits)
 
     def wake(self, kept: NodeRecord) -> None:
         """End the wait of a node whose time has come."""
@@ -138,9 +142,10 @@ class ControlFlow:
     # -- nodes, in topological order -----------------------------------------------------------------------------------
 
     def _settle_watched(self) -> bool:
-        return sum(self._settle(node) for node in self._graph.watched) > 0
+        taken = self._taken()  # A branch that is taken during this pass counts in the next one.
+        return sum(self._settle(node, taken) for node in self._graph.watched) > 0
 
-    def _settle(self, node: NodeId) -> bool:
+    def _settle(self, node: NodeId, taken: Mapping[NodeId, bool | None]) -> bool:
         """Decide one node; return whether it has changed."""
         kept, control = self._record.nodes[node], self._graph.controls.get(node)
         if kept.state not in (NodeState.WAITING, NodeState.BLOCKED, NodeState.ASSIGNED):
@@ -156,7 +161,7 @@ class ControlFlow:
         if self._graph.when_of(node) == "failure" and self._has_order(node) and not any(map(self._is_failed, self._order_of(node))):
             self._completion.skip(kept, Reason.BRANCH_NOT_TAKEN, ())
             return True
-        return control is not None and self._is_ready(node) and self._wait(kept, control)
+        return control is not None and self._is_ready(node, taken) and self._wait(kept, control)
 
     def _settle_cond(self, kept: NodeRecord, cond: Cond) -> bool:
         test = self._record.nodes[cond.test]
@@ -265,9 +270,9 @@ class ControlFlow:
             return all(map(self._run_status.has_succeeded, order))
         return all(self._record.nodes[need].state in NODE_ENDS for need in order)
 
-    def _is_ready(self, node: NodeId) -> bool:
+    def _is_ready(self, node: NodeId, taken: Mapping[NodeId, bool | None]) -> bool:
         head = self._graph.head_of.get(node)
-        if head is not None and self._taken()[head] is not True:
+        if head is not None and taken[head] is not True:
             return False
         return all(map(self._run_status.has_succeeded, self._run_status.plans[node].task.inputs)) and self._has_order(node)
 

@@ -8,6 +8,7 @@ import pytest
 from machine_bed import NOW_MS, Driven
 
 from dag.run.events import SignalSent
+from dag.run.node_table import NodeTable
 from dag.run.states import RunState
 from dag.spec.control import COND, SIGNAL, SLEEP
 from mesh.core.reasons import Reason
@@ -326,3 +327,20 @@ def test_a_wait_of_a_branch_begins_when_the_branch_is_taken():
     run.take(run.begun("test"), run.done("test", json_value("true")), run.ended("test"), after_ms=9_000)
     assert run.node("ok").reason is Reason.WAITING_FOR_SIGNAL
     assert run.machine.next_timer_ms() == NOW_MS + 11_000
+
+
+def test_the_next_time_takes_one_look_at_each_branch(monkeypatch):
+    looked = []
+    look = NodeTable.__getitem__
+    monkeypatch.setattr(NodeTable, "__getitem__", lambda table, node: looked.append(node) or look(table, node))
+
+    def looks(count):
+        parts = [(f"test{n}:", f"nap{n}:~test{n}", f"cond{n}:test{n} nap{n}") for n in range(count)]
+        conds = {f"cond{n}": cond(f"test{n}", f"nap{n}") for n in range(count)}
+        run = Driven(*(part for each in parts for part in each), **conds, **{f"nap{n}": sleeping(1) for n in range(count)})
+        looked.clear()
+        run.take()
+        assert run.machine.next_timer_ms() is None
+        return len(looked)
+
+    assert looks(40) < 3 * looks(20)
