@@ -11,9 +11,10 @@ from dag.run.run_status import RunStatus
 from dag.run.runs import StageRecord
 from dag.run.state_writer import PREEMPTED_COUNT, Deliveries, StateWriter
 from dag.run.states import NodeState
-from dag.spec.control import Grown
+from dag.spec.control import Cond, Grown
 from mesh.core.ids import NodeId
 from mesh.core.reasons import Reason
+from mesh.core.values import StoredValue
 from mesh.stages.messages import Failure
 
 
@@ -74,19 +75,31 @@ class Losses:
         if kept.stored is not None and node not in stage.delivered:
             self._deliveries.deliver(stage, kept)
             return
-        if kept.stored is not None:
+        lost = kept.stored
+        if lost is not None:
             if not any(self._run_status.is_left(stage, reader) for reader in self._run_status.edges.readers[node]):
                 return  # The readers were recalled, so the message is about an earlier attempt.
             kept.stored = None
-        self.lose_values(self._sources_of(node))
+        self.lose_values(self._sources_of(node, lost))
 
-    def _sources_of(self, node: NodeId) -> list[NodeId]:
-        """Return the nodes whose stored value is also that of this one, the first of them first, and this one; none of them has it now."""
+    def _sources_of(self, node: NodeId, lost: StoredValue | None) -> list[NodeId]:
+        """Return the nodes whose stored value is also that of this one, the first of them first, and this one; none of them has it now.
+
+        Args:
+            lost: The stored value that is lost; it shows which branch a cond has taken.
+        """
         sources = [node]
-        while isinstance(control := self._run_status.control.controls.get(sources[0]), Grown):
-            sources.insert(0, control.value_of)
-            self._record.nodes[sources[0]].stored = None
+        while (source := self._source_of(sources[0], lost)) is not None:
+            sources.insert(0, source)
+            self._record.nodes[source].stored = None
         return sources
+
+    def _source_of(self, node: NodeId, lost: StoredValue | None) -> NodeId | None:
+        control = self._run_status.control.controls.get(node)
+        if isinstance(control, Grown):
+            return control.value_of
+        branches = control.branches if isinstance(control, Cond) and lost is not None else ()
+        return next((branch for branch in branches if self._record.nodes[branch].stored == lost), None)
 
     def lose_values(self, nodes: Iterable[NodeId], reason: Reason = Reason.VALUE_LOST, *, with_inputs: bool = False) -> None:
         """Recompute lost values that a reader still needs.

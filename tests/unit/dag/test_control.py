@@ -13,7 +13,7 @@ from dag.run.states import RunState
 from dag.spec.control import COND, SIGNAL, SLEEP
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
-from mesh.stages.messages import InputLost
+from mesh.stages.messages import InputLost, StageEnded
 
 
 def json_value(text):
@@ -344,3 +344,20 @@ def test_the_next_time_takes_one_look_at_each_branch(monkeypatch):
         return len(looked)
 
     assert looks(40) < 3 * looks(20)
+
+
+def test_a_lost_value_of_a_branch_is_computed_again():
+    run = Driven("test", "yes:~test", "join:test yes", "end:join", outputs=("end",), join=cond("test", "yes"))
+    run.place(test="east")
+    run.start("test")
+    run.take(run.begun("test"), run.done("test", json_value("true")))
+    run.take(run.ended("test"))
+    finish_on(run, "east", "yes")
+    run.place(end="west")
+    run.start("end")
+    stage = run.stage("end").stage
+    run.take(InputLost(stage=stage, node="join"), StageEnded(stage=stage))
+    assert run.states() == ["SUCCEEDED", "WAITING", "WAITING", "WAITING"]
+    finish_on(run, "east", "yes")
+    finish_on(run, "west", "end")
+    assert (run.record.state, run.node("join").losses, run.node("yes").losses) == (RunState.SUCCEEDED, 1, 1)
