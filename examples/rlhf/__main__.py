@@ -49,9 +49,9 @@ def print_round(number: int, result: Round) -> None:
 
 def print_totals(mesh: ScheduleMesh) -> None:
     """Print the mesh's own count of preemptions, and its audit."""
-    counts = mesh.metrics().preemption_count
-    preemptions = sum(status.preemptions for status in mesh.list_tasks())
-    labels = ", ".join(label for label, count in counts.items() if count)
+    preempted = [status for status in mesh.list_tasks() if status.preemptions]
+    preemptions = sum(status.preemptions for status in preempted)
+    labels = ", ".join(sorted({str(status.label) for status in preempted}))
     audit = mesh.audit()
     print(f"{preemptions} rollouts were preempted (label {labels or 'none'}); {'the audit found nothing' if audit else audit.violations}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 
@@ -59,6 +60,13 @@ def states(job):
 
 def is_running(job, workers=2):
     return job.status().stage is Stage.RUNNING and states(job).count("Running") == workers + 1
+
+
+def until_running(job, workers):
+    """Wait until the job and so many workers run. Say what runs where they do not."""
+    with contextlib.suppress(AssertionError):
+        eventually(lambda: is_running(job, workers))
+    assert is_running(job, workers), job.status()
 
 
 def test_s34_s35_workers_start_with_the_leaders_address(running, pool, tmp_path):
@@ -206,7 +214,7 @@ def test_s35_a_preempted_leader_reschedules_its_whole_job(running, pool, tmp_pat
 
 def test_s22_s35_jobs_survive_the_supervisor(running, pool, tmp_path):
     job = submitted(running, tmp_path, job_form("survivor", workers=3, minimum=1))
-    eventually(lambda: is_running(job, 3))
+    until_running(job, 3)
     before = starts(tmp_path, "actors")
     os.kill(running.status().pid, signal.SIGKILL)
     assert job.status().stage is Stage.RUNNING
