@@ -288,6 +288,8 @@ def use_too_much(path: str) -> None:
 
 
 @needs_libraries
+@pytest.mark.faults
+@pytest.mark.slow  # Ray Train tries for a minute.
 def test_a_library_cannot_ask_for_more_than_its_gang(mesh: Mesh) -> None:
     failure = mesh.failure_of(mesh.start_gang("much", use_too_much, SMALL))
     assert "placement group with bundles 9 of 0.2 CPU does not fit into the gang, which has 4 of 0.2 CPU" in failure
