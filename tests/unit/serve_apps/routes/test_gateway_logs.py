@@ -56,7 +56,8 @@ def read(world, **asked):
 def test_logs_come_with_node_attempt_mesh_and_numbers(world):
     page = read(world)
     assert page["entries"][0] == {
-        "seq": 1, "at": "1970-01-01T00:00:00.007Z", "mesh": EAST, "node": "a", "attempt": 1, "stream": "stdout", "number": 1, "lines": ["one", "two"],
+        "seq": 1, "at": "1970-01-01T00:00:00.007Z", "mesh": EAST, "node": "a", "attempt": 1, "stream": "stdout", "number": 1,
+        "lines": ["one", "two"],
     }  # fmt: skip
     assert (page["next"], page["more"]) == (4, False)
 
