@@ -24,7 +24,7 @@ test: $(STAMP) ## All tests but the slow faults, with real Redis and real Ray, b
 	$(PY) -m pytest -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 faults: $(STAMP) ## Kill, freeze, cut off, fill up: every row of the fault plan, and a stack stopped again and again; minutes; see docs/faults.md
-	WARM_WORKERS=0 $(PY) -m pytest -q -m faults -o faulthandler_timeout=$(ROW_S_MAX) tests
+	$(PY) -m pytest -q -m faults -o faulthandler_timeout=$(ROW_S_MAX) tests
 
 fresh: $(STAMP) ## Laws and worlds with new random examples, from a seed that make prints; SEED=7: from that one
 	$(PY) -m pytest --hypothesis-profile fresh --hypothesis-seed $(SEED) -n $(WORKERS) tests/property tests/simulation
