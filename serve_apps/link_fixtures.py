@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -62,9 +62,15 @@ class Switchboard:
 
 
 @contextmanager
-def serving(app: ASGIApp) -> Iterator[str]:
-    """Serve the application on a free port within the block, and yield the address."""
-    config = uvicorn.Config(app, host=HOST, port=0, log_level="critical", lifespan="off", access_log=False, timeout_keep_alive=IDLE_S_MAX)
+def serving(app: ASGIApp, *, lifespan: Literal["on", "off"] = "off") -> Iterator[str]:
+    """Serve the application on a free port within the block, and yield the address.
+
+    Args:
+        lifespan: "on": the application starts and stops with the server, and closes its connections then.
+    """
+    config = uvicorn.Config(
+        app, host=HOST, port=0, log_level="critical", lifespan=lifespan, access_log=False, timeout_keep_alive=IDLE_S_MAX
+    )
     server = _Server(config)
     thread = threading.Thread(target=server.run, name="uvicorn", daemon=True)
     thread.start()

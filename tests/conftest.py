@@ -19,8 +19,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Ray starts a worker per CPU for the first driver of a cluster, and each costs most of a second of a core. Few tests use them.
 os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
 
-# `WARM_WORKERS=1` forks Ray's workers from one that has imported Ray, which saves most of their starts.
-if os.environ.get("WARM_WORKERS") == "1":
+# Ray's workers are forked from one that has imported Ray, which saves most of their starts. `WARM_WORKERS=0` starts them as Ray does.
+if os.environ.get("WARM_WORKERS") != "0":
     warm = str(Path(__file__).with_name("warm_workers"))
     os.environ["PYTHONPATH"] = os.pathsep.join([warm, *filter(None, [os.environ.get("PYTHONPATH")])])
 

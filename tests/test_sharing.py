@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -100,3 +102,27 @@ def uses_shared(text: str) -> bool:
 def test_files_that_share_are_there_and_ask_for_what_they_share():
     assert all((ROOT / file).exists() for file in SHARED)
     assert all("two_nodes" in (ROOT / file).read_text(encoding="utf-8") for file, fixture in SHARED.items() if fixture == "two_nodes")
+
+
+FORKED_IDS = """
+import os, warm_worker
+
+warm_worker.import_all()
+from ray._raylet import ObjectID
+
+read, write = os.pipe()
+for _ in range(2):
+    if os.fork() == 0:
+        os.write(write, ObjectID.from_random().binary())
+        os._exit(0)
+    os.wait()
+first, second = (os.read(read, ObjectID.size()) for _ in range(2))
+assert len(first) == ObjectID.size()
+assert first != second
+"""
+
+
+def test_forked_workers_draw_ids_of_their_own():
+    paths = [str(ROOT), str(ROOT / "tests/warm_workers")]
+    lines = [f"import sys; sys.path[:0] = {paths!r}", FORKED_IDS]
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, capture_output=True)

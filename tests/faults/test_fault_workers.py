@@ -25,6 +25,8 @@ def test_fault_50_workers_and_the_keeper_of_groups_are_ended(ray_mesh: RayMesh, 
         (keeper,) = eventually(lambda: ray_mesh.workers("ray::Keeper"), RAY_PATIENCE_S)
         keeper.kill()
         assert ray_mesh.failures_of(f"keeper-{turn}") == [Reason.WORKER_LOST]
+        # Until the mesh has noticed the death, it loses each further stage before that begins.
+        eventually(lambda dead=keeper.pid: {each.pid for each in ray_mesh.workers("ray::Keeper")} - {dead}, RAY_PATIENCE_S)
     ray_mesh.submit("after", seconds=0)
     assert ray_mesh.failures_of("after") == []
     row.held("WORKER_LOST each time, and never an error of the user's; another keeper made the next group")

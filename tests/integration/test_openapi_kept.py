@@ -88,10 +88,11 @@ def root() -> Iterator[tuple[str, dict[str, str]]]:
                 body_limit_bytes=100_000,
                 clock=SystemClock(),
                 durable=RedisDurability(client, keys),
+                close=waiting.aclose,
             )
         )
         asking = {"tenant": issue(ring, RESEARCH, 1), "operator": issue(ring, "*", 1), "mesh": issue_for_mesh(ring, EAST, 1), "nobody": ""}
-        with serving(app) as address:
+        with serving(app, lifespan="on") as address:
             http = httpx.Client(base_url=address, headers={"Authorization": f"Bearer {asking['tenant']}"})
             http.post("/v1/runs", json=spec_of("a", id=RUN)).raise_for_status()
             http.close()

@@ -1,8 +1,20 @@
-"""Start the worker processes of Ray warm; see `warm_worker`. Python imports this first, since its folder is on PYTHONPATH."""
+"""Make the processes of Ray's nodes cheap for tests. Python imports this first, since its folder is on PYTHONPATH.
+
+Workers start warm; see `warm_worker`. The dashboard, its agents and the server of Ray's client only wait: tests do not use them.
+"""
 
 import sys
 
-if len(sys.orig_argv) > 1 and sys.orig_argv[1].endswith("/ray/_private/workers/default_worker.py"):
+_WORKER = "/ray/_private/workers/default_worker.py"
+_DASHBOARD = "/ray/dashboard/dashboard.py"
+_WAITING = ("/ray/dashboard/agent.py", _DASHBOARD)
+_CLIENT_SERVER = "ray.util.client.server"
+
+if any(argument.endswith(_WORKER) for argument in sys.orig_argv[1:3]):
     import warm_worker
 
     warm_worker.start()
+elif any(argument.endswith(_WAITING) or argument == _CLIENT_SERVER for argument in sys.orig_argv[1:4]):
+    import idle_process
+
+    idle_process.wait(sys.orig_argv)

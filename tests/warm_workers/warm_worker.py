@@ -21,6 +21,7 @@ import select
 import signal
 import socket
 import sys
+from typing import Any
 
 #: Modules that a worker imports before any code of the user's.
 _IMPORTED = (
@@ -59,10 +60,37 @@ def _be_replaced(connection: socket.socket) -> None:
         os._exit(0)
 
 
+def import_all() -> None:
+    """Import what workers import, without a random id of Ray's.
+
+    Ray seeds its random ids when a process draws the first. Forked processes would share that seed and give different objects one id, and
+    Ray ends the second of two workers that do. `ray.remote(Class)` draws an id at import.
+    """
+    import ray.actor
+
+    ids = ray.actor.ActorClassID
+    ray.actor.ActorClassID = _RandomIds(ids)
+    try:
+        for module in _IMPORTED:
+            importlib.import_module(module)
+    finally:
+        ray.actor.ActorClassID = ids
+
+
+class _RandomIds:
+    """A kind of Ray's ids that draws from the operating system."""
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+
+    def from_random(self) -> Any:
+        """Return a random id."""
+        return self._kind(os.urandom(self._kind.size()))
+
+
 def _fork_others(listener: socket.socket, raylet: int) -> None:
     """Fork until the raylet ends; return in the forked processes."""
-    for module in _IMPORTED:
-        importlib.import_module(module)
+    import_all()
     node = os.pidfd_open(raylet)
     gc.freeze()
     if os.fork() == 0:
