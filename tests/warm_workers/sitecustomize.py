@@ -10,11 +10,13 @@ _DASHBOARD = "/ray/dashboard/dashboard.py"
 _WAITING = ("/ray/dashboard/agent.py", _DASHBOARD)
 _CLIENT_SERVER = "ray.util.client.server"
 
-if any(argument.endswith(_WORKER) for argument in sys.orig_argv[1:3]):
+_arguments = sys.orig_argv[1:4]
+# A worker with a runtime environment is an argument of another program first, which prepares the environment.
+if any(argument.endswith(_WORKER) for argument in _arguments[:1]):
     import warm_worker
 
     warm_worker.start()
-elif any(argument.endswith(_WAITING) or argument == _CLIENT_SERVER for argument in sys.orig_argv[1:4]):
+elif any(argument.endswith(_WAITING) or argument == _CLIENT_SERVER for argument in _arguments):
     import idle_process
 
     idle_process.wait(sys.orig_argv)
