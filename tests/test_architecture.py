@@ -410,6 +410,25 @@ def test_no_test_may_outlast_the_dump_of_threads():
     expect_none(found)
 
 
+def generic_named_tuples(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            names = {ast.unparse(base.value if isinstance(base, ast.Subscript) else base).rpartition(".")[2] for base in node.bases}
+            if {"NamedTuple", "Generic"} <= names:
+                yield node.lineno, node.name
+
+
+def test_no_named_tuple_is_generic():
+    files = (*FILES, *files_below(("benchmarks", "examples", "tests", "tools")))
+    found = [f"{file}:{line}: {name}" for file in files for line, name in generic_named_tuples(source(file))]
+    expect_none(found, "Python 3.10 cannot import it; use a frozen dataclass")
+
+
+def test_generic_named_tuples_are_seen():
+    text = "class A(NamedTuple, Generic[T]): 1\nclass B(NamedTuple): 1\nclass C(Generic[T]): 1\nclass D(t.NamedTuple, t.Generic[T]): 1"
+    assert list(generic_named_tuples(ast.parse(text))) == [(1, "A"), (4, "D")]
+
+
 def test_no_test_reads_a_private_attribute():
     readers = {file: list(private_reads(source(file))) for file in files_below(("tests",))}
     found = [f"{file}:{line}: {text}" for file, reads in readers.items() if file not in PRIVATE_READERS for line, text in reads]

@@ -13,8 +13,9 @@ Source: Kueue `scheduler.go`, `fair_sharing_iterator.go`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from federation.quota.ledger import Amounts
 from federation.quota.nomination import Nomination
@@ -29,8 +30,9 @@ _Urgency = tuple[int, int, int, str]
 _Standing = tuple[bool, int, _Urgency, int]
 
 
-class Head(NamedTuple, Generic[T]):
-    """First request of a queue, as the order sees it. A named tuple, since a planner's round makes thousands."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head(Generic[T]):
+    """First request of a queue, as the order sees it."""
 
     queue: int
     amounts: Amounts

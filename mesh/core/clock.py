@@ -1,11 +1,14 @@
 """Clocks that are passed in, and times as RFC 3339 text, like `2026-01-31T09:00:00.250Z`."""
 
+import re
 import time
 from datetime import datetime, timedelta, timezone
 from typing import Protocol
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MS = timedelta(milliseconds=1)
+#: Fraction of a second. Python 3.10 reads three or six digits only.
+_FRACTION = re.compile(r"\.(\d+)")
 #: The last millisecond that RFC 3339 can name; a later time is written as this one.
 LAST_MS = (datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=timezone.utc) - _EPOCH) // _MS
 
@@ -86,7 +89,8 @@ def ms_of(text: str) -> int:
     Raises:
         ValueError: It is no time, or has no offset from UTC.
     """
-    time = datetime.fromisoformat(text.upper().replace("Z", "+00:00"))
+    whole = _FRACTION.sub(lambda found: f".{found[1]:0<6.6}", text.upper().replace("Z", "+00:00"))
+    time = datetime.fromisoformat(whole)
     if time.tzinfo is None:
         raise ValueError(f"{text} has no offset from UTC; write it like 2026-01-31T09:00:00Z")
     return (time - _EPOCH) // _MS

@@ -106,7 +106,7 @@ class GatewayMetrics:
 
     def observe_request(self, *, method: str, route: str, status: int, duration_s: float) -> None:
         """Count a request; `route` is the path template (`/v1/runs/{run_id}`), so that ids create no series."""
-        labels = {"method": method, "route": route, "status": str(status), "replica": self._replica}
+        labels = {"method": method, "route": route, "status": str(int(status)), "replica": self._replica}
         self._requests.add(1, labels)
         self._durations.record(duration_s, labels)
 

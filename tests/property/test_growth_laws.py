@@ -146,7 +146,7 @@ class GrowingMeshes(Meshes):
 
     def has_ended_without_value(self, stage, task, fields):
         depth = task.node.count(BETWEEN)
-        if task.node in self.failing or depth >= DEPTH_MAX or int.from_bytes(task.node.encode()) % 3 not in self.grows:
+        if task.node in self.failing or depth >= DEPTH_MAX or int.from_bytes(task.node.encode(), "big") % 3 not in self.grows:
             return False
         stage.failed.add(task.node)
         written = self.children[len(task.node) % len(self.children)]

@@ -25,7 +25,16 @@ def test_a_time_after_all_texts_is_the_last():
     assert rfc3339(1 << 60) == rfc3339(LAST_MS) == "9999-12-31T23:59:59.999Z"
 
 
-@pytest.mark.parametrize(("text", "at_ms"), [("1970-01-01T01:00:00+01:00", 0), ("1970-01-01t00:00:00.0015z", 1), ("1970-01-01T00:00Z", 0)])
+@pytest.mark.parametrize(
+    ("text", "at_ms"),
+    [
+        ("1970-01-01T01:00:00+01:00", 0),
+        ("1970-01-01T00:00Z", 0),
+        ("1970-01-01t00:00:00.0015z", 1),
+        ("1970-01-01T00:00:00.5Z", 500),
+        ("1970-01-01T01:00:00.123456789+01:00", 123),
+    ],
+)
 def test_other_forms_are_read(text, at_ms):
     assert ms_of(text) == at_ms
 

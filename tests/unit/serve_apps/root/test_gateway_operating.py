@@ -245,6 +245,7 @@ def test_metrics_match_the_stores_and_requests_by_route(world):
     with_mesh(world)
     http = world.http()
     run = http.post("/v1/runs", json=spec_of("a", wait_for_capacity=True)).json()["id"]
+    http.post("/v1/runs", json={**spec_of("a", wait_for_capacity=True), "id": run})
     http.get(f"/v1/runs/{run}")
     http.get("/v1/runs/nobody")
     http.get("/no/such/path")
@@ -263,6 +264,7 @@ def test_metrics_match_the_stores_and_requests_by_route(world):
     assert value("schedulemesh_leases", tenant=RESEARCH, mesh="east") == 1
     assert value("schedulemesh_http_requests_total", route="/v1/runs/{run_id}", status="200") == 1
     assert value("schedulemesh_http_requests_total", route="/v1/runs/{run_id}", status="404") == 1
+    assert value("schedulemesh_http_requests_total", route="/v1/runs", status="200") == 1
     assert value("schedulemesh_http_request_duration_seconds_count", route="/v1/runs", method="POST", status="202") == 1
     assert run not in "".join(lines)
     assert "/no/such/path" not in "".join(lines)
