@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -209,6 +210,15 @@ class RunPlace(NamedTuple):
     run: str  #: Empty: before every run of that millisecond.
 
 
+class SignalAnswer(str, Enum):
+    """Tells how the store answered a signal."""
+
+    SENT = "SENT"
+    REPEATED = "REPEATED"  #: Sent again: this value of the name was sent before.
+    CONFLICT = "CONFLICT"  #: Not sent: another value of the name was sent before.
+    ENDED = "ENDED"  #: Not sent: the run has ended.
+
+
 class RunStore(DeadLetters, Protocol):
     """Port of the store for runs. All methods raise StoreUnavailable."""
 
@@ -282,8 +292,8 @@ class RunStore(DeadLetters, Protocol):
             UnknownRun: There is no such run.
         """
 
-    def send_signal(self, run: RunId, signal: SignalSent, data: bytes) -> bool:
-        """Keep the bytes of the signal's value with the run and put `signal` into the inbox; False, and no effect, on an ended run.
+    def send_signal(self, run: RunId, signal: SignalSent, data: bytes) -> SignalAnswer:
+        """Keep the bytes of the signal's value with the run and put `signal` into the inbox. The first value of a name counts.
 
         Raises:
             UnknownRun: There is no such run.

@@ -16,7 +16,7 @@ from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, Unknown
 from dag.run.dead_letters import DeadLetter, parted
 from dag.run.events import SignalSent
 from dag.run.run_events import RunEvent
-from dag.run.runs import NO_LABELS, RunChange, RunPlace, RunRecord, RunSummary
+from dag.run.runs import NO_LABELS, RunChange, RunPlace, RunRecord, RunSummary, SignalAnswer
 from dag.run.states import RUN_ENDS, RunState
 from dag.spec.run_labels import has_labels
 from dag.store.event_feed import FEED_START, RunChanges, number_of
@@ -55,6 +55,7 @@ class _Rows:
     weight: int = 0  #: Bytes that the open run counts against the limits.
     dead: dict[str, bytes] = field(default_factory=dict)  #: Dead letters by node.
     is_to_forget: bool = False  #: Its values are kept for a resumption.
+    signals: dict[str, str] = field(default_factory=dict)  #: Hash of the first value of each name, since the run was begun or resumed.
 
     @property
     def state(self) -> RunState:
@@ -169,7 +170,7 @@ class MemoryRunStore:
             if rows.state in RUN_ENDS and record.state not in RUN_ENDS:
                 if not rows.settled or (rows.is_to_forget and rows.fields["forgotten"]):
                     return False
-                rows.settled, rows.is_to_forget, rows.dead = False, False, {}
+                rows.settled, rows.is_to_forget, rows.dead, rows.signals = False, False, {}, {}
                 self._store.reopen(record.run)
                 self._store.post(record.run, "resumed", b"")
             elif record.state in RUN_ENDS and record.forget_ms and not record.forgotten:
@@ -256,16 +257,19 @@ class MemoryRunStore:
             if rows.state not in RUN_ENDS:
                 self._store.post(run, "cancel_all" if also_cleanup else "cancel", reason.encode())
 
-    def send_signal(self, run: RunId, signal: SignalSent, data: bytes) -> bool:
+    def send_signal(self, run: RunId, signal: SignalSent, data: bytes) -> SignalAnswer:
         with self._changed:
             rows = self._runs.get(run)
             if rows is None:
                 raise UnknownRun(f"there is no run {run}")
             if rows.state in RUN_ENDS:
-                return False
+                return SignalAnswer.ENDED
+            is_first = signal.name not in rows.signals
+            if rows.signals.setdefault(signal.name, signal.value.sha256) != signal.value.sha256:
+                return SignalAnswer.CONFLICT
             self._store.put(run, signal.value.sha256, data)
             self._store.post(run, "signal", encode(signal))
-            return True
+            return SignalAnswer.SENT if is_first else SignalAnswer.REPEATED
 
     def retire(self, before_ms: int, limit: int = 100) -> tuple[tuple[RunId, str], ...]:
         with self._changed:

@@ -12,7 +12,7 @@ from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, Unknown
 from dag.run.dead_letters import DeadLetter, parted
 from dag.run.events import SignalSent
 from dag.run.run_events import RunEvent
-from dag.run.runs import NO_LABELS, RunChange, RunPlace, RunRecord, RunSummary
+from dag.run.runs import NO_LABELS, RunChange, RunPlace, RunRecord, RunSummary, SignalAnswer
 from dag.run.states import RUN_ENDS
 from dag.spec.run_labels import has_labels
 from dag.store.node_rows import changed_rows, names_of, uris_in
@@ -289,11 +289,11 @@ class RedisRunStore:
         if self._scripts.call("request_cancel", run, reason, "cancel_all" if also_cleanup else "cancel") == b"UNKNOWN":
             raise UnknownRun(f"there is no run {run}")
 
-    def send_signal(self, run: RunId, signal: SignalSent, data: bytes) -> bool:
-        answer = self._scripts.call("send_signal", run, signal.value.sha256, data, encode(signal))
+    def send_signal(self, run: RunId, signal: SignalSent, data: bytes) -> SignalAnswer:
+        answer = cast(bytes, self._scripts.call("send_signal", run, signal.value.sha256, data, encode(signal), signal.name))
         if answer == b"UNKNOWN":
             raise UnknownRun(f"there is no run {run}")
-        return bool(answer == b"SENT")
+        return SignalAnswer(answer.decode())
 
     def retire(self, before_ms: int, limit: int = 100) -> tuple[tuple[RunId, str], ...]:
         """Remove old runs, each with a script of its own, so that no other call waits for long."""

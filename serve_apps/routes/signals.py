@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 from dag.errors import SignalConflict, SpecError, UnknownSignal
 from dag.run.events import SignalSent
-from dag.run.runs import RunRecord, graph_of
+from dag.run.runs import RunRecord, SignalAnswer, graph_of
 from dag.run.states import NODE_ENDS
 from dag.spec.checks import similar_to
 from dag.spec.control import WaitSignal
@@ -82,20 +82,23 @@ def _canonical(body: bytes) -> bytes:
 def _send(ports: Dependencies, record: RunRecord, name: str, data: bytes) -> SignalView:
     waiting = _waiting_for(record, name)
     value = json_value(data)
-    before = [kept.stored for kept in map(record.nodes.__getitem__, waiting) if kept.stored is not None]
-    if before:
-        return _repeated(record, name, waiting, value, before)
-    if all(record.nodes[node].state in NODE_ENDS for node in waiting) or not ports.runs.send_signal(
-        record.run, SignalSent(name=name, value=value), data
-    ):
-        raise SignalConflict(f"run {record.run} no longer waits for signal {name}: its nodes {', '.join(waiting)} have ended without it")
-    return SignalView(id=record.run, signal=name, nodes=list(waiting), repeated=False)
-
-
-def _repeated(record: RunRecord, name: str, waiting: Sequence[NodeId], value: StoredValue, before: Sequence[StoredValue]) -> SignalView:
-    if any(each.sha256 != value.sha256 for each in before):
+    answer = _answer_of_nodes(record, waiting, value) or ports.runs.send_signal(record.run, SignalSent(name=name, value=value), data)
+    if answer is SignalAnswer.CONFLICT:
         raise SignalConflict(f"signal {name} was sent to run {record.run} with another value before; the first one counts")
-    return SignalView(id=record.run, signal=name, nodes=list(waiting), repeated=True)
+    if answer is SignalAnswer.ENDED:
+        raise SignalConflict(f"run {record.run} no longer waits for signal {name}: its nodes {', '.join(waiting)} have ended without it")
+    return SignalView(id=record.run, signal=name, nodes=list(waiting), repeated=answer is SignalAnswer.REPEATED)
+
+
+def _answer_of_nodes(record: RunRecord, waiting: Sequence[NodeId], value: StoredValue) -> SignalAnswer | None:
+    """Return the answer that the nodes give; None: the store decides, since a node still lacks the signal."""
+    nodes = [record.nodes[node] for node in waiting]
+    before = {kept.stored.sha256 for kept in nodes if kept.stored is not None}
+    if before - {value.sha256}:
+        return SignalAnswer.CONFLICT
+    if any(kept.stored is None and kept.state not in NODE_ENDS for kept in nodes):
+        return None
+    return SignalAnswer.REPEATED if before else SignalAnswer.ENDED
 
 
 def _waiting_for(record: RunRecord, name: str) -> tuple[NodeId, ...]:

@@ -2,7 +2,9 @@
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -30,6 +32,7 @@ from dag.run.runs import (
     RunStore,
     SendAgain,
     SendStage,
+    SignalAnswer,
     StageRecord,
     StopNode,
 )
@@ -550,10 +553,40 @@ def test_values_that_were_kept_are_due_once(runs):
 def test_a_signal_goes_to_the_inbox_and_its_value_stays(store, runs):
     runs.create(a_record(), {})
     signal = SignalSent(name="approve", value=json_value(b"true"))
-    assert runs.send_signal(RUN, signal, b"true")
+    assert runs.send_signal(RUN, signal, b"true") is SignalAnswer.SENT
     (_, entry) = store.queue.inbox(0)
     assert (entry.run, entry.kind, decode(SignalSent, entry.body)) == (RUN, "signal", signal)
     assert store.blobs.get(RUN, (signal.value.sha256,)) == {signal.value.sha256: b"true"}
+
+
+@pytest.mark.every_form
+def test_the_first_value_of_a_signal_counts(store, runs):
+    runs.create(a_record(), {})
+    yes, no = (SignalSent(name="approve", value=json_value(data)) for data in (b"true", b"false"))
+    other = replace(no, name="publish")
+    answers = [runs.send_signal(RUN, *sent) for sent in ((yes, b"true"), (no, b"false"), (yes, b"true"), (other, b"false"))]
+    assert answers == [SignalAnswer.SENT, SignalAnswer.CONFLICT, SignalAnswer.REPEATED, SignalAnswer.SENT]
+    assert [decode(SignalSent, entry.body) for entry in store.queue.inbox(0)[1:]] == [yes, yes, other]
+
+
+def test_threads_with_two_values_agree_on_one(runs):
+    runs.create(a_record(), {})
+    values = [b"%d" % number for number in range(8)]
+    with ThreadPoolExecutor(len(values)) as threads:
+        answers = list(threads.map(lambda data: runs.send_signal(RUN, SignalSent(name="approve", value=json_value(data)), data), values))
+    assert Counter(answers) == {SignalAnswer.SENT: 1, SignalAnswer.CONFLICT: 7}
+
+
+@pytest.mark.every_form
+def test_a_resumed_run_takes_a_signal_anew(runs):
+    record = a_record()
+    runs.create(record, {})
+    signals = [SignalSent(name="approve", value=json_value(data)) for data in (b"1", b"2")]
+    assert runs.send_signal(RUN, signals[0], b"1") is SignalAnswer.SENT
+    runs.commit(record, end(record, at_ms=5, state=RunState.FAILED))
+    runs.settle(RUN)
+    assert runs.commit(record, resumed(record))
+    assert runs.send_signal(RUN, signals[1], b"2") is SignalAnswer.SENT
 
 
 def test_a_signal_of_an_unknown_run_says_so(runs):
@@ -566,7 +599,7 @@ def test_a_signal_of_an_ended_run_has_no_effect(store, runs):
     runs.create(record, {})
     runs.commit(record, end(record, at_ms=5))
     signal = SignalSent(name="approve", value=json_value(b"1"))
-    assert not runs.send_signal(RUN, signal, b"1")
+    assert runs.send_signal(RUN, signal, b"1") is SignalAnswer.ENDED
     assert [entry.kind for entry in store.queue.inbox(0)] == ["submitted"]
     assert store.blobs.get(RUN, (signal.value.sha256,)) == {}
 

@@ -3,7 +3,7 @@
 --
 -- An ended run goes into ENDED. It stays in ACTIVE until a coordinator has carried out its last decisions and settles it. One whose values
 -- are kept for a while goes into TO_FORGET. A step that leaves an ended run open resumes it: it is active again, its dead letters go, and
--- the inbox gets `resumed`.
+-- the inbox gets `resumed`. The nodes of the run keep the signals that reached them; others may be sent anew, with any value.
 --
 -- KEYS      `scripted_keys`
 -- ARGV[1]   run
@@ -43,6 +43,11 @@ if is_resumed then
     redis.call('ZREM', DEAD, run .. ':' .. node)
   end
   redis.call('DEL', DEAD_OF .. run)
+  for _, field in ipairs(redis.call('HKEYS', RUN .. run)) do
+    if string.sub(field, 1, 7) == 'signal.' then
+      redis.call('HDEL', RUN .. run, field)
+    end
+  end
   redis.call('XADD', INBOX, '*', 'run', run, 'kind', 'resumed', 'body', '')
 end
 

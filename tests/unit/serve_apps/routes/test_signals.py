@@ -60,8 +60,8 @@ def test_a_signal_before_the_coordinator_begins_is_kept(world):
 
 
 def test_the_same_signal_again_changes_nothing(world, run):
-    run.signal("approve", 1)
-    run.signal("approve", 1)
+    assert not run.signal("approve", 1)["repeated"]
+    assert run.signal("approve", 1)["repeated"]
     step(world)
     assert run.signal("approve", 1)["repeated"]
     assert world.http().post(f"{run.path}/signals/approve", json=1).status_code == 200
@@ -73,6 +73,14 @@ def test_another_value_than_before_is_a_conflict(world, run):
     step(world)
     with pytest.raises(SignalConflict, match="with another value before"):
         run.signal("approve", 2)
+
+
+def test_two_values_at_once_are_a_conflict(world, run):
+    run.signal("approve", 1)
+    with pytest.raises(SignalConflict, match="with another value before"):
+        run.signal("approve", 2)
+    step(world)
+    assert run.result() == 1
 
 
 def test_a_name_that_nothing_waits_for_is_refused_with_a_hint(world, run):
