@@ -23,6 +23,11 @@ class BacklogLimits:
     bytes_max: int = 2 * 2**30  #: Bytes of their graphs and blobs.
     memory_percent_max: int = 80  #: Used share of the server's memory limit; a server without a limit is never full.
 
+    @property
+    def arguments(self) -> tuple[int, int, int]:
+        """The limits in the order of the scripts."""
+        return self.runs_max, self.bytes_max, self.memory_percent_max
+
     def words_when_full(self, tenant: str, *, runs: int, size_bytes: int, weight_bytes: int) -> str | None:
         """Return a message about the limit that one more run would exceed, with its configuration key; None if no limit is exceeded.
 

@@ -44,6 +44,7 @@ def resume(
     Raises:
         UnknownRun: There is no such run.
         NotResumed: It has succeeded or still goes on, its pickled code is gone, or its end is still being carried out.
+        BacklogFull, StoreFull: Too much work is open, as for a submission.
         StoreUnavailable: The outcome is unknown; repeat the call.
     """
     for _ in range(TRIES_MAX):

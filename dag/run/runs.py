@@ -251,6 +251,9 @@ class RunStore(DeadLetters, Protocol):
 
         Return False, and write nothing, if another coordinator committed first, or if the change resumes a run whose end is still being
         carried out. A change that resumes a run makes it active again, drops its dead letters, and puts `resumed` into the inbox.
+
+        Raises:
+            BacklogFull, StoreFull: As `create`, for a change that resumes a run.
         """
 
     def summary(self, run: RunId) -> RunSummary | None:

@@ -170,6 +170,7 @@ class MemoryRunStore:
             if rows.state in RUN_ENDS and record.state not in RUN_ENDS:
                 if not rows.settled or (rows.is_to_forget and rows.fields["forgotten"]):
                     return False
+                self._check_backlog(record.tenant, rows.weight)
                 rows.settled, rows.is_to_forget, rows.dead, rows.signals = False, False, {}, {}
                 self._store.reopen(record.run)
                 self._store.post(record.run, "resumed", b"")

@@ -109,9 +109,7 @@ class RedisRunStore:
             record.created_ms,
             record.key,
             weight,
-            self._limits.runs_max,
-            self._limits.bytes_max,
-            self._limits.memory_percent_max,
+            *self._limits.arguments,
             *_section(reach_of(record.tenant)),
             *_section(lists_of(record.tenant, record.labels)),
             *_rows(fields),
@@ -119,15 +117,12 @@ class RedisRunStore:
             *_rows(stage_rows(record.stages.values(), record.nodes)),
             *_rows(blobs),
         )
-        code, *described = answer
+        code, *described = cast(list[bytes], answer)
         if code == b"CONFLICT":
             raise RunConflict(f"run {record.run} exists with another graph or tenant; give another id")
         if code == b"KEY":
             raise KeyConflict(f"the idempotency key was used for run {described[0].decode()}, with another graph or id; give another key")
-        if code == b"FULL":
-            raise BacklogFull(self._words_when_full(described[0].decode(), described[1:], weight) or "too many open runs", RETRY_AFTER_MS)
-        if code == b"MEMORY":
-            raise StoreFull(STORE_FULL, RETRY_AFTER_MS)
+        self._check_refusal(answer)
         return bool(code == b"CREATED")
 
     def check_room(self, record: RunRecord, blobs: dict[str, bytes]) -> None:
@@ -145,6 +140,16 @@ class RedisRunStore:
             if words is not None:
                 raise BacklogFull(words, RETRY_AFTER_MS)
         if memory["used_memory"] * 100 > memory["maxmemory"] * self._limits.memory_percent_max > 0:
+            raise StoreFull(STORE_FULL, RETRY_AFTER_MS)
+
+    def _check_refusal(self, answer: object) -> None:
+        """Raise the error of a reply of `no_room_for`. Raises BacklogFull, StoreFull."""
+        if not isinstance(answer, list):
+            return
+        if answer[0] == b"FULL":
+            tenant, *counts, weight = answer[1:]
+            raise BacklogFull(self._words_when_full(tenant.decode(), counts, int(weight)) or "too many open runs", RETRY_AFTER_MS)
+        if answer[0] == b"MEMORY":
             raise StoreFull(STORE_FULL, RETRY_AFTER_MS)
 
     def _words_when_full(self, tenant: str, counts: Sequence[bytes | None], weight: int) -> str | None:
@@ -170,6 +175,7 @@ class RedisRunStore:
             record.ended_ms if record.state in RUN_ENDS else "",
             event_row(change.events),
             record.seq,
+            *self._limits.arguments,
             *_rows(moving_fields(record, version=version, change=change)),
             *_rows(changed_rows(record.nodes, change.nodes)),
             *_rows(stage_rows(change.stages, record.nodes)),
@@ -178,6 +184,7 @@ class RedisRunStore:
         )
         if answer == b"GAP":
             raise LedgerError(f"run {record.run}: the events of version {record.version} do not end with number {before}")
+        self._check_refusal(answer)
         if answer != b"COMMITTED":
             return False
         record.version = version

@@ -420,7 +420,8 @@ class Run:
         """Run again what has not succeeded; the run has failed or was cancelled, and keeps its id.
 
         Raises:
-            ApiError: `not_resumed`: it has succeeded or still goes on, or its code is gone.
+            ApiError: `not_resumed`: it has succeeded or still goes on, or its code is gone. `backlog_full`,
+                `store_full`: too much work is open.
             UnknownRun: As `Client.run`.
         """
         self._client.post(f"{self.path}/resume", {"reason": reason})

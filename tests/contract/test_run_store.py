@@ -903,6 +903,25 @@ def test_room_check_answers_as_a_submission_and_stores_nothing(store, tight):
     tight.check_room(a_record("r-3", tenant="rival"), {})
 
 
+@pytest.mark.every_form
+def test_a_resumed_run_meets_the_limits_of_a_new_one(store, tight):
+    record = a_record("r-1", tenant="acme/lab")
+    tight.create(record, {})
+    tight.commit(record, end(record, at_ms=5, state=RunState.FAILED))
+    tight.settle(record.run)
+    for run in ("r-2", "r-3"):
+        tight.create(a_record(run, tenant="acme/ops"), {})
+    entries = len(store.queue.inbox(0))
+    with pytest.raises(BacklogFull, match=r"acme has 2 open runs, which is its limit \(dispatch.runs_max: 2\)"):
+        tight.commit(record, resumed(record))
+    stored = tight.load(record.run)
+    assert (stored.state, len(store.queue.inbox(0))) == (RunState.FAILED, entries)
+    other = tight.load(RunId("r-2"))
+    tight.commit(other, end(other, at_ms=6))
+    tight.settle(other.run)
+    assert tight.commit(stored, resumed(stored))
+
+
 def test_a_tenant_may_have_so_many_bytes_open(tight):
     with pytest.raises(BacklogFull, match=r"this one has 1\d\d bytes .* \(dispatch.bytes_max: 100\)"):
         tight.create(a_record(), {X: b"x" * 100})

@@ -12,10 +12,13 @@
 -- ARGV[4]   when the run ended, milliseconds since the epoch; empty while it has not
 -- ARGV[5]   events of the step as JSON; empty when there are none
 -- ARGV[6]   number of the last event after the step: the id of the entry
--- ARGV[7…]  sections: fields of the run, the new version among them; changed rows of nodes; changed stages (each name, value, …);
+-- ARGV[7…8] most open runs and bytes of a tenant with its descendants: a resumed run meets the limits of a new one
+-- ARGV[9]   largest share of the server's memory limit in use, percent
+-- ARGV[10…] sections: fields of the run, the new version among them; changed rows of nodes; changed stages (each name, value, …);
 --           dead letters (node, JSON, …); their names and times (name, ms, …)
 -- Reply     'COMMITTED' | 'STALE' when the stored version differs or there is no such run | 'GAP' when the number of the last
 --           stored event differs | 'BUSY' when the end of a run to resume is still being carried out
+--           {'FULL', …} | {'MEMORY'}: `no_room_for` of a run to resume
 
 local run, version, seq, ended_ms, events, last_seq = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
@@ -33,11 +36,15 @@ if is_resumed then
   if is_forgetting or redis.call('SISMEMBER', ACTIVE, run) == 1 then
     return 'BUSY'
   end
+  local tenant, weight = unpack(redis.call('HMGET', RUN .. run, 'tenant', 'weight'))
+  local refusal = no_room_for(tenant, weight, ARGV[7], ARGV[8], ARGV[9])
+  if refusal then
+    return refusal
+  end
   redis.call('ZREM', ENDED, run)
   redis.call('ZREM', TO_FORGET, run)
   redis.call('SREM', STAGES_OF .. run, '!forgotten')
   redis.call('SADD', ACTIVE, run)
-  local tenant, weight = unpack(redis.call('HMGET', RUN .. run, 'tenant', 'weight'))
   count_open(tenant, 1, weight)
   for _, node in ipairs(redis.call('HKEYS', DEAD_OF .. run)) do
     redis.call('ZREM', DEAD, run .. ':' .. node)
@@ -51,7 +58,7 @@ if is_resumed then
   redis.call('XADD', INBOX, '*', 'run', run, 'kind', 'resumed', 'body', '')
 end
 
-local at = 7
+local at = 10
 for _, hash in ipairs({RUN, NODES, STAGES}) do
   at = write_rows(hash .. run, at)
 end

@@ -13,10 +13,9 @@
 -- ARGV[10…] sections: the tenant and its ancestors; names of the lists by label; fields of the run; nodes; stages; blobs (each name, value, …)
 -- Reply     {'CREATED'} | {'SAME'} when the id exists with this tenant and digest | {'CONFLICT'} when with another
 --           {'KEY', run} when the key was used for another submission
---           {'FULL', tenant, its open runs, their bytes} | {'MEMORY'}
+--           {'FULL', …} | {'MEMORY'}: `no_room_for`
 
 local run, tenant, digest, created_ms, key, weight = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local runs_max, bytes_max, percent_max = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 
 local used_for = key ~= '' and redis.call('HGET', IDEMPOTENCY .. tenant, key)
 if used_for and used_for ~= run then
@@ -30,20 +29,12 @@ if known[1] then
   return used_for and { 'KEY', run } or { 'CONFLICT' }
 end
 
-local first, last, at = section(10)
-for place = first, last do
-  local open = redis.call('HMGET', BACKLOG .. ARGV[place], 'runs', 'bytes')
-  local runs, bytes = tonumber(open[1] or '0'), tonumber(open[2] or '0')
-  if runs + 1 > runs_max or bytes + tonumber(weight) > bytes_max then
-    return { 'FULL', ARGV[place], tostring(runs), string.format('%.0f', bytes) }
-  end
-end
-local memory = redis.call('INFO', 'memory')
-local used, limit = tonumber(string.match(memory, 'used_memory:(%d+)')), tonumber(string.match(memory, 'maxmemory:(%d+)'))
-if limit > 0 and used * 100 > limit * percent_max then
-  return { 'MEMORY' }
+local refusal = no_room_for(tenant, weight, ARGV[7], ARGV[8], ARGV[9])
+if refusal then
+  return refusal
 end
 
+local first, last, at = section(10)
 for place = first, last do
   redis.call('ZADD', RUNS_OF .. ARGV[place], created_ms, run)
 end

@@ -430,6 +430,19 @@ def test_too_much_that_is_open_is_429_with_a_time_to_come_again():
     assert full.value.retry_after_ms == 5_000
 
 
+def test_a_resumption_meets_the_limits_of_a_submission():
+    world = GatewayWorld(limits=BacklogLimits(runs_max=1))
+    first = submitted(world, "a", wait_for_capacity=True)
+    world.runs.request_cancel(RunId(first), "")
+    world.coordinator().step(0)
+    second = submitted(world, "b", wait_for_capacity=True)
+    answer = world.http().post(f"/v1/runs/{first}/resume")
+    assert (answer.status_code, code_of(answer), answer.headers["retry-after"]) == (429, "backlog_full", "5")
+    world.runs.request_cancel(RunId(second), "")
+    world.coordinator().step(0)
+    assert world.http().post(f"/v1/runs/{first}/resume").status_code == 202
+
+
 def test_dry_run_and_submit_name_the_same_limit():
     world = GatewayWorld(limits=BacklogLimits(runs_max=1))
     submitted(world, "a")
