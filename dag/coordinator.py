@@ -363,7 +363,8 @@ class Coordinator:
                 record.outbox = change.decisions
                 if not self._runs.commit(record, change):
                     return
-            self._carry_out(record, machine.outbox(), machine)
+            if not self._carry_out(record, machine.outbox(), machine):
+                return
         self._runs.note_forgotten(run)
 
     def _look(self, *, with_note: bool = True) -> FederationSnapshot:
@@ -545,7 +546,8 @@ class Coordinator:
             if stage.state is StageState.ENDED and stage.started_ms and not _was_cut_short(record, stage):
                 self._run_times_ms[stage.mesh].append(max(0, stage.ended_ms - stage.started_ms))
 
-    def _carry_out(self, record: RunRecord, decisions: Iterable[Decision], machine: RunMachine) -> None:
+    def _carry_out(self, record: RunRecord, decisions: Iterable[Decision], machine: RunMachine) -> bool:
+        """Carry out the decisions; return False if the run has changed since, so that its values must stay."""
         for decision in decisions:
             if isinstance(decision, SendStage):
                 self._queue.submit(decision.mesh, decision.spec)
@@ -560,9 +562,10 @@ class Coordinator:
             elif isinstance(decision, KeepCached | ReleaseCached):
                 self._settle_cached(record, decision, machine)
             elif isinstance(decision, ForgetRun):
-                self._queue.forget(record.run, decision.meshes)
-                self._blobs.keep_only(record.run, decision.keep)
+                if not self._queue.forget(record.run, decision.meshes, keep=decision.keep, version=record.version):
+                    return False
                 self._clear_files(record, decision.uris)
+        return True
 
     def _settle_cached(self, record: RunRecord, decision: KeepCached | ReleaseCached, machine: RunMachine) -> None:
         if self._cache is None:

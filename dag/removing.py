@@ -31,8 +31,9 @@ def remove_run(runs: RunStore, queue: StageQueue, run: RunId, clear: Callable[[R
     if record.state not in RUN_ENDS:
         raise NotRemoved(f"run {run} still goes on; cancel it, or wait for its end")
     if run not in runs.active():
-        queue.forget(run, tuple(sorted({stage.mesh for stage in record.stages.values()})))
-        clear(run)
-        if runs.remove(run):
-            return
+        meshes = tuple(sorted({stage.mesh for stage in record.stages.values()}))
+        if queue.forget(run, meshes, version=record.version):
+            clear(run)
+            if runs.remove(run):
+                return
     raise NotRemoved(f"the end of run {run} is still being carried out; remove it again in a moment")

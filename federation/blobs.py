@@ -16,6 +16,3 @@ class BlobStore(Protocol):
 
     def drop(self, run: RunId, sha256: str) -> None:
         """Drop one blob of the run. Safe to repeat."""
-
-    def keep_only(self, run: RunId, hashes: tuple[str, ...]) -> None:
-        """Drop all other blobs of the run."""

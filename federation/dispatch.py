@@ -293,8 +293,16 @@ class StageQueue(Protocol):
         The scan reads everything in parts. A stage that moves meanwhile may be reported wrongly, so scan twice.
         """
 
-    def forget(self, run: RunId, meshes: tuple[MeshId, ...]) -> None:
-        """Drop the run's stages, and notify the meshes that its values may be deleted."""
+    def forget(self, run: RunId, meshes: tuple[MeshId, ...], *, keep: tuple[str, ...] | None = None, version: int | None = None) -> bool:
+        """Drop the run's stages and blobs, and notify the meshes that its values may be deleted.
+
+        Return False, with no effect, if the run has another version: a coordinator that lost its election may call late, when the run
+        was resumed, or removed and its id given to another one.
+
+        Args:
+            keep: Hashes of the blobs that stay; None: all.
+            version: Version of the run that the caller knows; None: of a run that is not stored.
+        """
 
     def notifications(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Notification, ...]]:
         """Return the next cursor and the notifications after `cursor`. The store keeps about the last thousand.

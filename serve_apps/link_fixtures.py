@@ -280,6 +280,3 @@ class LinkedBlobs:
 
     def drop(self, run: RunId, sha256: str) -> None:
         self._root.drop(run, sha256)
-
-    def keep_only(self, run: RunId, hashes: tuple[str, ...]) -> None:
-        self._root.keep_only(run, hashes)

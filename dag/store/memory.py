@@ -83,6 +83,12 @@ class MemoryRunStore:
         self._changed = threading.Condition()
         self._runs: dict[RunId, _Rows] = {}
         self._feed: list[tuple[RunId, TenantPath]] = []  #: Runs that were submitted, changed or removed, oldest first.
+        store.fence_by(self._version_of)
+
+    def _version_of(self, run: RunId) -> int | None:
+        """Return the stored version, without the lock: a commit holds it while it waits for that of `MemoryStore`."""
+        rows = self._runs.get(run)
+        return None if rows is None else int(rows.fields["version"])
 
     def copied(self) -> dict[str, object]:
         """Return a copy of all runs. Blobs and inbox entries are in `MemoryStore`, which has its own copy."""
@@ -292,9 +298,8 @@ class MemoryRunStore:
     def _drop(self, run: RunId) -> _Rows:
         rows = self._runs.pop(run)
         self._keys = {named: kept for named, kept in self._keys.items() if kept != run}
-        self._store.forget(run, ())
+        self._store.forget(run, (), keep=())
         self._store.release_id(run)
-        self._store.keep_only(run, ())
         self._announce(run, rows.tenant)
         return rows
 

@@ -38,18 +38,6 @@ def test_putting_twice_is_harmless(store):
     assert store.blobs.get(RUN, (named(ONE),)) == {named(ONE): ONE}
 
 
-def test_keep_only_drops_other_blobs_of_that_run_alone(store):
-    for run in (RUN, OTHER):
-        for data in (ODD, ONE, TWO):
-            store.blobs.put(run, named(data), data)
-    store.blobs.keep_only(RUN, (named(ONE), NOBODYS))
-    assert store.blobs.get(RUN, (named(ODD), named(ONE), named(TWO), NOBODYS)) == {named(ONE): ONE}
-    assert set(store.blobs.get(OTHER, (named(ODD), named(ONE), named(TWO)))) == {named(ODD), named(ONE), named(TWO)}
-    store.blobs.keep_only(RUN, ())
-    store.blobs.keep_only(RUN, ())
-    assert store.blobs.get(RUN, (named(ONE),)) == {}
-
-
 def test_drop_takes_one_blob_of_that_run_alone(store):
     for run in (RUN, OTHER):
         for data in (ONE, TWO):

@@ -513,7 +513,7 @@ def resumed(record: RunRecord) -> RunChange:
 def test_a_resumed_run_is_active_again_without_its_letters(store, runs):
     record = failed_run(runs, forget_ms=100)
     runs.settle(RUN)
-    store.queue.forget(RUN, ())
+    assert store.queue.forget(RUN, (), version=record.version)
     assert runs.commit(record, resumed(record))
     assert (runs.active(), runs.dead(), runs.to_forget(1000)) == ((RUN,), (), ())
     assert [entry.kind for entry in store.queue.inbox(0)] == ["submitted", "resumed"]
@@ -545,6 +545,35 @@ def test_values_that_were_kept_are_due_once(runs):
     assert runs.to_forget(100) == ()
     again = loaded(runs)
     assert runs.commit(again, resumed(again))
+
+
+# ---- forget
+
+
+@pytest.mark.every_form
+def test_a_run_is_forgotten_only_as_the_caller_knows_it(store, runs):
+    record = failed_run(runs)
+    runs.settle(RUN)
+    known = record.version
+    assert runs.commit(record, resumed(record))
+    store.blobs.put(RUN, X, b"x")
+    assert store.queue.submit(EAST, a_stage(RUN))
+    for version in (None, known, record.version + 1):
+        assert not store.queue.forget(RUN, (EAST,), keep=(), version=version)
+    assert (len(store.queue.waiting(EAST)), store.blobs.get(RUN, (X,))) == (1, {X: b"x"})
+    assert store.queue.forget(RUN, (EAST,), keep=(), version=record.version)
+    assert (store.queue.waiting(EAST), store.blobs.get(RUN, (X,))) == ((), {})
+
+
+def test_forget_keeps_the_named_blobs_of_that_run_alone(store):
+    for run in (RUN, RunId("other")):
+        for name in (X, "y", "z"):
+            store.blobs.put(run, name, b"x")
+    assert store.queue.forget(RUN, (), keep=("y", "nobody's"))
+    assert set(store.blobs.get(RUN, (X, "y", "z"))) == {"y"}
+    assert set(store.blobs.get(RunId("other"), (X, "y", "z"))) == {X, "y", "z"}
+    assert store.queue.forget(RUN, ())
+    assert set(store.blobs.get(RUN, (X, "y", "z"))) == {"y"}
 
 
 # ---- signals

@@ -108,6 +108,7 @@ class MemoryStore(MemoryLedger):
         self._inbox: dict[str, InboxEntry] = {}
         self._blobs: defaultdict[RunId, dict[str, bytes]] = defaultdict(dict)
         self._on_release: list[Callable[[RunId], None]] = []
+        self._versions: list[Callable[[RunId], int | None]] = []
 
     # ---- snapshot, and hooks of the ledger
 
@@ -428,8 +429,13 @@ class MemoryStore(MemoryLedger):
                     found.append(Orphan(kind=OrphanKind.RECORD_WITHOUT_INDEX, stage=stage, mesh=record.mesh, detail="it is claimed"))
             return tuple(found)
 
-    def forget(self, run: RunId, meshes: tuple[MeshId, ...]) -> None:
+    def forget(self, run: RunId, meshes: tuple[MeshId, ...], *, keep: tuple[str, ...] | None = None, version: int | None = None) -> bool:
         with self._changed:
+            stored = [found for version_of in self._versions if (found := version_of(run)) is not None]
+            if (version not in stored) if stored else (version is not None):
+                return False
+            if keep is not None:
+                self._blobs[run] = self.get(run, keep)
             for stage in [stage for stage, record in self._stages.items() if record.head.run == run]:
                 record = self._stages.pop(stage)
                 if record.state == "claimed":
@@ -439,6 +445,7 @@ class MemoryStore(MemoryLedger):
             self._forgotten.add(run)
             for mesh in meshes:
                 self._post_notification(mesh, NotificationKind.FORGET, run)
+            return True
 
     def reopen(self, run: RunId) -> None:
         """Accept stages of a resumed run again."""
@@ -451,6 +458,10 @@ class MemoryStore(MemoryLedger):
             self._forgotten.discard(run)
         for drop in self._on_release:
             drop(run)
+
+    def fence_by(self, version_of: Callable[[RunId], int | None]) -> None:
+        """Forget a run only at this version; None: it is not stored."""
+        self._versions.append(version_of)
 
     def on_release(self, drop: Callable[[RunId], None]) -> None:
         """Call `drop` with each run that is removed."""
@@ -540,10 +551,6 @@ class MemoryStore(MemoryLedger):
     def drop(self, run: RunId, sha256: str) -> None:
         with self._changed:
             self._blobs[run].pop(sha256, None)
-
-    def keep_only(self, run: RunId, hashes: tuple[str, ...]) -> None:
-        with self._changed:
-            self._blobs[run] = self.get(run, hashes)
 
 
 def _kind_of(head: QueuedStage) -> StageKind:

@@ -35,11 +35,3 @@ class RedisBlobs:
     def drop(self, run: RunId, sha256: str) -> None:
         with redis_responses("drop a blob"):
             self._client.hdel(self._keys.blobs(run), sha256)
-
-    def keep_only(self, run: RunId, hashes: tuple[str, ...]) -> None:
-        """Drop other blobs as `BlobStore.keep_only`. Blobs that are put between the read and the delete stay."""
-        with redis_responses("drop blobs"):
-            there = cast(list[bytes], self._client.hkeys(self._keys.blobs(run)))
-            surplus = [name for name in there if name.decode() not in hashes]
-            if surplus:
-                self._client.hdel(self._keys.blobs(run), *cast(list[str], surplus))  # as above

@@ -157,7 +157,8 @@ class Keys:
         of_trees = (self.use, self.gone, self.draft(""), self.demand_counts)
         of_stages = (self.running(""), self.queued_slots(""))
         of_logs = (self.run_log(""), self.run_log_use(""))
-        return (*single, *ledger, *(family("") for family in families), *of_claims, *of_trees, *of_stages, *of_logs)
+        of_runs = (self.run(""), self.blobs(""))
+        return (*single, *ledger, *(family("") for family in families), *of_claims, *of_trees, *of_stages, *of_logs, *of_runs)
 
     def run_log(self, run: RunId | str) -> str:
         """Stream: what the run's nodes have printed; the entry id is `<seq>-0`."""

@@ -175,8 +175,10 @@ class RedisStageQueue:
         with redis_responses("look for keys"):
             return [key.decode().removeprefix(family) for key in self._client.scan_iter(f"{family}*", count=1_000)]
 
-    def forget(self, run: RunId, meshes: tuple[MeshId, ...]) -> None:
-        self._scripts.call("forget", run, *meshes)
+    def forget(self, run: RunId, meshes: tuple[MeshId, ...], *, keep: tuple[str, ...] | None = None, version: int | None = None) -> bool:
+        of_blobs = ("ALL",) if keep is None else ("ONLY", *keep)
+        answer = self._scripts.call("forget", run, "" if version is None else version, len(meshes), *meshes, *of_blobs)
+        return bool(answer == b"OK")
 
     def notifications(self, mesh: MeshId, cursor: str, wait_ms: int) -> tuple[str, tuple[Notification, ...]]:
         stream = self._keys.notifications(mesh)

@@ -36,7 +36,7 @@ from mesh.core.clock import ManualClock
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
 from mesh.core.values import Encoding, StoredValue
-from mesh.core.wire import encode
+from mesh.core.wire import decode, encode
 from mesh.preemption.stage_preemption import PreemptionPolicy
 from mesh.stages.messages import (
     Failure,
@@ -68,13 +68,13 @@ class Flaky:
     def __getattr__(self, name):
         method = getattr(self._store, name)
 
-        def call(*args):
+        def call(*args, **named):
             self.called.append(name)
             if name in self.before:
                 self.before.pop(name)()
             if name in self.down:
                 raise StoreUnavailable(name)
-            answer = method(*args)
+            answer = method(*args, **named)
             if name in self.mute:
                 raise StoreUnavailable(name)
             return answer
@@ -198,6 +198,13 @@ class Root:
         node = claimed.spec.tasks[0].node
         self.say(claimed, 2, self.grew(claimed, node, *children, **options), StageEnded(stage=claimed.claim.stage))
         self.sessions[mesh].release("acme", "standard")
+
+    def lose_graphs(self):
+        """Drop the graphs that nodes have returned, before the coordinator has read them."""
+        for entry in self.store.inbox(0):
+            for message in decode(STAGE_MESSAGES, entry.body):
+                if isinstance(message, NodeGrew):
+                    self.store.drop(entry.run, message.graph.sha256)
 
     def letters(self, mesh, kind):
         self.cursors[mesh], letters = self.store.notifications(mesh, self.cursors[mesh], 0)
@@ -1337,6 +1344,27 @@ def test_a_resumed_run_goes_on_where_it_failed(failing):
     assert failing.letters("east", NotificationKind.FORGET) == ["r"]
 
 
+def test_a_late_coordinator_leaves_a_resumed_run_alone(failing):
+    late = failing.another()
+    failing.clock.advance(RESUME_WINDOW_MS)
+
+    def meanwhile():
+        failing.coordinator.tick()
+        resume_run(failing)
+        failing.coordinator.step(0)
+
+    failing.flaky.before["forget"] = meanwhile  # The late one has loaded the run, and pauses.
+    cleared = len(failing.cleared)
+    late.tick()
+    assert "ASSIGNED" in failing.states().values()
+    assert failing.letters("east", NotificationKind.FORGET) == ["r"]
+    assert len(failing.cleared) == cleared + 1
+    while failing.record().state is RunState.RUNNING:
+        failing.finish("east")
+        failing.coordinator.step(0)
+    assert failing.record().state is RunState.SUCCEEDED
+
+
 def test_kept_values_go_after_the_window_and_are_computed_again(failing):
     failing.clock.advance(RESUME_WINDOW_MS - 1)
     failing.coordinator.tick()
@@ -1443,7 +1471,7 @@ def test_returned_nodes_that_are_gone_are_a_lost_attempt(root):
     root.submit(a="")
     root.coordinator.step(0)
     root.grow("east", "c")
-    root.store.keep_only("r", ())
+    root.lose_graphs()
     root.coordinator.step(0)
     node = root.record().nodes["a"]
     assert (node.state, node.attempt, node.losses, node.reason) == (NodeState.ASSIGNED, 2, 1, None)
