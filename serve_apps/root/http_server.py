@@ -2,6 +2,7 @@
 
 Serve's proxy would pass each request on by calls between actors, which cost more than all the rest of a small request. Replicas share the
 port (`SO_REUSEPORT`): the kernel spreads new connections over those that listen. Serve keeps their number, their health and their end.
+A health check asks over a Unix socket of this process, since the shared port may lead to another replica.
 
 Source: ADR 0057.
 """
@@ -10,9 +11,10 @@ from __future__ import annotations
 
 import socket
 import threading
+from http import HTTPStatus
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mesh.errors import RuntimeAdapterError
 from serve_apps.requests.request_timeouts import install
@@ -21,8 +23,12 @@ from serve_apps.requests.request_timeouts import install
 KEEP_ALIVE_S = 90
 #: Limit on the time until the server listens, and until its thread ends.
 START_S_MAX, THREAD_S_MAX = 30.0, 10.0
+#: Longest wait for an answer of a health check. Serve replaces a replica after three checks without one.
+HEALTH_S_MAX = 10.0
 #: Connections that may wait to be accepted.
 BACKLOG = 1_024
+#: First bytes of the answer to a health check.
+_ALIVE = b"HTTP/1.1 204"
 
 
 class HttpServer:
@@ -30,17 +36,22 @@ class HttpServer:
 
     Args:
         drain_s: How long open requests may take after `close`.
+        health_s_max: How long `check` waits for an answer.
 
     Raises:
         RuntimeAdapterError: The port cannot be listened on.
     """
 
-    def __init__(self, app: ASGIApp, *, host: str, port: int, drain_s: float) -> None:
+    def __init__(self, app: ASGIApp, *, host: str, port: int, drain_s: float, health_s_max: float = HEALTH_S_MAX) -> None:
+        self._health_s_max = health_s_max
         for layer in install():
             app = layer.cls(app, *layer.args, **layer.kwargs)
         self._socket = listening_socket(host, port)
+        self._own_socket = socket.socket(socket.AF_UNIX)
+        self._own_socket.bind("")  # The kernel finds a name, which is no file.
+        self._own_name = self._own_socket.getsockname()
         config = uvicorn.Config(
-            app,
+            _answering_checks(app),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -55,9 +66,21 @@ class HttpServer:
         self._await_start(host, port)
 
     def check(self) -> None:
-        """Raise RuntimeAdapterError if the server has ended."""
+        """Raise RuntimeAdapterError if the server has ended, or does not answer a request within `health_s_max`."""
         if not self._thread.is_alive():
             raise RuntimeAdapterError("the HTTP server of the gateway has ended; the log of its replica has the reason")
+        try:
+            with socket.socket(socket.AF_UNIX) as asking:
+                asking.settimeout(self._health_s_max)
+                asking.connect(self._own_name)
+                asking.sendall(b"GET / HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n")
+                answer = asking.recv(len(_ALIVE))
+        except OSError as silent:
+            raise RuntimeAdapterError(
+                f"the HTTP server of the gateway does not answer: {silent or type(silent).__name__}; the log of its replica may say why"
+            ) from None
+        if answer != _ALIVE:
+            raise RuntimeAdapterError(f"the HTTP server of the gateway answers a health check with {answer!r}")
 
     def close(self) -> None:
         """Listen no more, and end after the open requests. Safe to repeat."""
@@ -66,9 +89,10 @@ class HttpServer:
 
     def _run(self) -> None:
         try:
-            self._server.run(sockets=[self._socket])
+            self._server.run(sockets=[self._socket, self._own_socket])
         finally:
             self._socket.close()
+            self._own_socket.close()
 
     def _await_start(self, host: str, port: int) -> None:
         waited_s = 0.0
@@ -78,6 +102,21 @@ class HttpServer:
             if not self._thread.is_alive() or waited_s > START_S_MAX:
                 self.close()
                 raise RuntimeAdapterError(f"the gateway could not begin to listen on {host}:{port}; the log of its replica has the reason")
+
+
+def _answering_checks(app: ASGIApp) -> ASGIApp:
+    """Return the application with an answer to `check`, before any work of the application and without the store: an outage of Redis must
+    not replace gateways.
+    """
+
+    async def answering(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["client"] is not None:
+            await app(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": HTTPStatus.NO_CONTENT, "headers": []})  # A Unix socket has no address.
+        await send({"type": "http.response.body"})
+
+    return answering
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -48,6 +50,36 @@ def test_it_listens_when_it_is_made():
         answer(port)
     with pytest.raises(RuntimeAdapterError, match="has ended"):
         server.check()
+
+
+def test_a_server_that_answers_nobody_is_unhealthy():
+    (port,) = promise_ports(1)
+    entered, released = threading.Event(), threading.Event()
+
+    async def stuck(_request):
+        entered.set()
+        released.wait(ANSWER_S)  # Holds the event loop, as code that never returns would.
+        return PlainTextResponse("")
+
+    server = HttpServer(Starlette(routes=[Route("/", stuck)]), host=HERE, port=port, drain_s=1.0, health_s_max=0.1)
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(answer, port)
+        assert entered.wait(ANSWER_S)
+        with pytest.raises(RuntimeAdapterError, match=r"does not answer: timed out"):
+            server.check()
+        released.set()
+        asked.result()
+    server.close()
+
+
+def test_a_health_check_asks_its_own_server():
+    (port,) = promise_ports(1)
+    ended, alive = serve(greeting("before"), port), serve(greeting("after"), port)
+    ended.close()
+    alive.check()
+    with pytest.raises(RuntimeAdapterError, match="has ended"):
+        ended.check()
+    alive.close()
 
 
 def test_a_second_server_takes_over_the_port():
