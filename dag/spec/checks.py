@@ -9,13 +9,13 @@ import base64
 import binascii
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 from dag.errors import CycleError
 from dag.spec.array_forms import too_many_words
-from dag.spec.control import CONTROL_KEYS
+from dag.spec.control import CONTROL_KEYS, with_decisions
 from dag.spec.forms import SHA256, FormContents, literal_bytes, problem_of_path, sha256_of, survey
 from dag.spec.graph import Graph, topological_order
 from dag.spec.strict_json import pointer
@@ -167,6 +167,11 @@ class HeadChecks:
             self.has_circle = True
             self.problems += wrong.problems
 
+    def _check_decisions(self, graph: Graph, conds: Mapping[NodeId, Sequence[NodeId]]) -> None:
+        """Find conds that wait for their own branches."""
+        if not self.has_circle and (needs := with_decisions(graph.needs, conds)) is not graph.needs:
+            self._check_order(Graph(needs))
+
     def _check_filled(self) -> None:
         for name in self._params:
             if name not in self._used_params:
@@ -194,12 +199,13 @@ class SpecChecks(HeadChecks):
             return
         self._check_head()
         needs = {NodeId(node): self._check_node(node, fields) for node, fields in self._fields.items()}
-        self._add_gates(needs)
+        conds = self._add_gates(needs)
         self._check_blobs()
-        self._check_shape(Graph(needs))
+        self._check_shape(Graph(needs), conds)
 
-    def _add_gates(self, needs: dict[NodeId, tuple[NodeId, ...]]) -> None:
-        """Add the edges that a cond implies: its branches wait for the node that decides."""
+    def _add_gates(self, needs: dict[NodeId, tuple[NodeId, ...]]) -> dict[NodeId, tuple[NodeId, ...]]:
+        """Add the edges that a cond implies: its branches wait for the node that decides. Return what is known of the conds."""
+        conds: dict[NodeId, tuple[NodeId, ...]] = {}
         for node, fields in self._fields.items():
             cond = _objects(fields.get("cond")) if isinstance(fields, dict) else {}
             refs = {key: ref for key in ("if", "then", "else") if isinstance(ref := _objects(cond.get(key)).get("$ref"), str)}
@@ -209,6 +215,9 @@ class SpecChecks(HeadChecks):
                     self._send(f"{pointer('/nodes', node)}/cond/{key}", "the node that decides cannot be a branch too")
                 elif test in needs and branch in needs and test not in needs[NodeId(branch)]:
                     needs[NodeId(branch)] += (test,)
+            if test in needs:
+                conds[NodeId(node)] = (test, *(NodeId(branch) for branch in refs.values() if branch in needs))
+        return conds
 
     def _check_node(self, node: str, fields: Any) -> tuple[NodeId, ...]:
         """Check a node; return the known nodes that it needs."""
@@ -243,10 +252,11 @@ class SpecChecks(HeadChecks):
                 self._send(pointer("/blobs", sha256[:200]), problem)
         self._check_named_blobs(given)
 
-    def _check_shape(self, graph: Graph) -> None:
+    def _check_shape(self, graph: Graph, conds: Mapping[NodeId, Sequence[NodeId]]) -> None:
         if not self._check_edges(graph.edge_count()):
             return
         self._check_order(graph)
+        self._check_decisions(graph, conds)
         self._check_filled()
 
 

@@ -28,7 +28,7 @@ from dag.spec.checks import (
     filled_words,
 )
 from dag.spec.columns import GraphColumns, blobs_of_message, unpacked
-from dag.spec.control import ON_SUCCESS, is_control, problems_of, with_gates
+from dag.spec.control import ON_SUCCESS, conds_of, is_control, problems_of, with_gates
 from dag.spec.document import GraphHead, ProgramSpec, problem_of_call, program_of, validated
 from dag.spec.forms import SHA256, scalar_bytes
 from dag.spec.graph import Graph, order_of
@@ -242,6 +242,8 @@ class _GraphChecks(HeadChecks):
         needed, waiting = calls.edges()
         if self._check_edges(len(needed)) and order_of(len(calls), needed, waiting) is None:
             self._check_order(graph_of(calls))
+        elif conds := conds_of(calls):
+            self._check_decisions(graph_of(calls), conds)
         self._check_filled()
 
     def _check_options(self, options: Sequence[NodeOptions]) -> None:

@@ -28,6 +28,9 @@ When = Literal["success", "failure", "always"]
 WHENS: tuple[str, ...] = get_args(When)
 ON_SUCCESS: When = "success"
 
+#: Each node to the nodes that it waits for.
+Needs = Mapping[NodeId, Sequence[NodeId]]
+
 _OF_ROOT = "control:"
 COND = "control:cond"
 SLEEP = "control:sleep"
@@ -152,20 +155,58 @@ def is_seconds(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= SECONDS_MAX
 
 
+def conds_of(calls: Calls) -> dict[NodeId, list[NodeId]]:
+    """Return each cond with the node that decides and its branches."""
+    inputs, ptr = calls.inputs, calls.input_ptr
+    return {
+        calls.ids[place]: [calls.ids[each] for each in inputs[ptr[place] : ptr[place + 1]].tolist()] for place in _places_of_conds(calls)
+    }
+
+
+def _places_of_conds(calls: Calls) -> list[int]:
+    functions = [number for number, name in enumerate(calls.functions) if name == COND]
+    return np.flatnonzero(np.isin(calls.function, functions)).tolist() if functions else []
+
+
 def with_gates(calls: Calls) -> Calls:
     """Return the calls with the edges that a cond implies: its branches wait for the node that decides. Existing edges stay single."""
-    conds = [place for place, name in enumerate(calls.functions) if name == COND]
+    conds = _places_of_conds(calls)
     if not conds:
         return calls
     found: dict[tuple[int, int], None] = dict.fromkeys(zip(calls.ordered.tolist(), calls.after.tolist(), strict=True))
     inputs, ptr = calls.inputs.tolist(), calls.input_ptr.tolist()
-    for place in np.flatnonzero(np.isin(calls.function, conds)).tolist():
+    for place in conds:
         test, *branches = inputs[ptr[place] : ptr[place + 1]]
         for branch in branches:
             if test not in inputs[ptr[branch] : ptr[branch + 1]]:
                 found.setdefault((branch, test))
     pairs = np.array(sorted(found, key=lambda pair: pair[0]), np.uint32).reshape(-1, 2)
     return calls.with_order(pairs[:, 0], pairs[:, 1])
+
+
+def with_decisions(needs: Needs, conds: Mapping[NodeId, Sequence[NodeId]]) -> Needs:
+    """Return the needs with one more node for what a cond decides, which its branches wait for, where conds are branches of conds.
+
+    A branch of an inner cond runs only once the outer one has decided too. A graph that has no order with these nodes would wait for ever.
+
+    Args:
+        conds: Each cond to the node that decides and its branches.
+    """
+    conds_of: dict[NodeId, list[NodeId]] = {}
+    for cond, (_, *branches) in conds.items():
+        for branch in dict.fromkeys(branches):
+            conds_of.setdefault(branch, []).append(cond)
+    inner = {cond: outer for cond in conds if len(outer := conds_of.get(cond, [])) == 1}  # Of several, each may take the branch.
+    if not inner:
+        return needs
+    decided = {cond: NodeId(f"[{cond} decides]") for cond in conds}
+    found = dict(needs)
+    for cond, (test, *_) in conds.items():
+        found[decided[cond]] = (test, *(decided[outer] for outer in inner.get(cond, [])))
+    for branch, deciding in conds_of.items():
+        if len(deciding) == 1:
+            found[branch] = (*needs[branch], decided[deciding[0]])
+    return found
 
 
 def _is_ref(form: Any) -> bool:

@@ -3,10 +3,10 @@
 import pytest
 
 import dag
-from dag.errors import GraphTypeError, RunFailed, SignalConflict, UnknownSignal
+from dag.errors import ApiError, GraphTypeError, RunFailed, SignalConflict, UnknownSignal
 from dag.run.states import RunState
 from mesh.core.reasons import Reason
-from serve_apps.gateway_fixtures import GatewayWorld
+from serve_apps.gateway_fixtures import RESEARCH, GatewayWorld
 from serve_apps.routes.signals import SIGNAL_BYTES_MAX
 
 
@@ -139,3 +139,25 @@ def test_an_output_of_a_branch_not_taken_is_none(world):
     run.signal("approve", False)
     step(world)
     assert run.result() == {"chosen": "stays", "no": "stays", "yes": None}
+
+
+def test_a_cond_that_waits_for_its_own_branch_is_refused(world):
+    test, branch = dag.wait_signal("test"), dag.wait_signal("branch")
+    with pytest.raises(ApiError, match=r"in a circle: branch -> \[cond-2 decides\] -> \[cond decides\] -> branch"):
+        world.client().submit(dag.cond(branch, dag.cond(test, branch)))
+    nodes = {name: {"wait_signal": {"name": name}} for name in ("test", "branch")}
+    nodes["inner"] = {"cond": {"if": {"$ref": "test"}, "then": {"$ref": "branch"}}}
+    nodes["outer"] = {"cond": {"if": {"$ref": "branch"}, "then": {"$ref": "inner"}}}
+    body = {"spec": "dag/1", "tenant": RESEARCH, "nodes": nodes, "outputs": {"outer": {"$ref": "outer"}}}
+    (problem,) = world.http().post("/v1/runs", json=body).json()["problems"]
+    words = "the graph runs in a circle: branch -> [outer decides] -> [inner decides] -> branch"
+    assert problem == {"place": "/nodes/branch", "problem": words}
+
+
+def test_a_branch_of_two_conds_runs_for_either(world):
+    first, second, branch = (dag.wait_signal(name) for name in ("first", "second", "branch"))
+    run = world.client().submit(dag.cond(first, dag.cond(second, branch), branch), id="night")
+    for name, value in (("first", False), ("second", False), ("branch", "taken")):
+        run.signal(name, value)
+        step(world)
+    assert run.result() == "taken"
