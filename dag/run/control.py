@@ -10,7 +10,6 @@ node that decides returns true or false, and these are recognized by their hashe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timezone
 
 from dag.run.completion import NULL, Completion
 from dag.run.node_facts import TimerKind
@@ -21,6 +20,7 @@ from dag.run.states import NODE_ENDS, NodeState, RunState
 from dag.run.timers import Timers
 from dag.spec.control import NULL_BYTES, ON_SUCCESS, Cond, Control, Grown, Sleep, WaitSignal
 from dag.spec.control_graph import ControlGraph
+from mesh.core.clock import moment
 from mesh.core.ids import NodeId
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue, json_value
@@ -209,10 +209,10 @@ class ControlFlow:
         elif has_begun:
             return False
         elif isinstance(control, WaitSignal):
-            until = f", until {_utc(self._set_timer(kept, control.timeout_ms))}" if control.timeout_ms is not None else ""
+            until = f", until {moment(self._set_timer(kept, control.timeout_ms))}" if control.timeout_ms is not None else ""
             self._note(kept, Reason.WAITING_FOR_SIGNAL, f"signal {control.name}{until}")
         elif isinstance(control, Sleep):
-            self._note(kept, Reason.SLEEPING, f"until {_utc(self._set_timer(kept, control.sleep_ms))}")
+            self._note(kept, Reason.SLEEPING, f"until {moment(self._set_timer(kept, control.sleep_ms))}")
         return True
 
     def _set_timer(self, kept: NodeRecord, after_ms: int) -> int:
@@ -288,7 +288,3 @@ def _truth(kept: NodeRecord) -> bool | None:
     if kept.state is not NodeState.SUCCEEDED or kept.stored is None or kept.stored.encoding is not Encoding.JSON:
         return None
     return kept.stored.sha256 not in _FALSE
-
-
-def _utc(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")

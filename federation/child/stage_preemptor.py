@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 
 import structlog
 
@@ -28,7 +27,7 @@ from federation.child.lease_accounting import LeaseKey
 from federation.child.lease_client import LeaseClient
 from federation.child.preemption_planner import PreemptionPlanner, StagePreemption, words_of
 from federation.child.running_stage import RunningStage, beyond_limit
-from mesh.core.clock import Clock
+from mesh.core.clock import Clock, clock_time
 from mesh.core.counting import counted
 from mesh.core.ids import PoolName, StageId
 from mesh.core.reasons import Reason
@@ -208,7 +207,7 @@ class StagePreemptor:
     def _delay(self, stage: StageId, lifted_ms: int) -> None:
         """Report until when the limit delays the stage; the mesh then tries again."""
         until_ms = self.clock.wall_ms() + lifted_ms - self.clock.monotonic_ms()
-        until = datetime.fromtimestamp(-(-until_ms // 1_000), tz=timezone.utc).strftime("%H:%M:%SZ")
+        until = clock_time(until_ms + 999)  # Rounded up.
         most = counted(self._limits.per_minute_max or 0, "stage")
         detail = f"the mesh preempts at most {most} a minute (per_minute_max), so nothing for this stage before {until}"
         self.decision_queue.take(events.PreemptionDelayed(workload=stage, detail=detail))

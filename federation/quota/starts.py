@@ -7,7 +7,6 @@ are local, so two senders at once may each start as many as the limit leaves.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 
 from federation.quota.forest import QuotaForest
 from federation.quota.limits import Gate, RunningCounts, queue_gate, starts_left
@@ -15,6 +14,7 @@ from federation.quota.policies import QueueSettings
 from federation.quota.tenant_policies import PoliciesInForce
 from federation.quota.workloads import Workload
 from federation.tenants import TenantTree
+from mesh.core.clock import moment
 from mesh.core.counting import counted
 from mesh.core.ids import TenantPath
 from mesh.core.reasons import Reason
@@ -97,7 +97,7 @@ class Starts:
 
     def _words(self, gate: Gate, user: str) -> str:
         if gate.reason is Reason.OUTSIDE_WINDOW and gate.opens_ms is not None:
-            opens = datetime.fromtimestamp(gate.opens_ms / 1_000, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+            opens = moment(gate.opens_ms)
             return f"{gate.node} starts work only within its time windows; the next one opens {opens}"
         if gate.reason is Reason.RUNNING_LIMIT:
             return f"{gate.node} is at its limit of {counted(gate.limit or 0, 'running stage')}"

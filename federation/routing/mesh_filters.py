@@ -1,10 +1,9 @@
 """Openness of a mesh to work, before any question of room: labels, tenants, whether the mesh is there to stay, and its largest nodes."""
 
-from datetime import datetime, timezone
-
 from federation.mesh_access import may_use
 from federation.routing.routing_request import RoutingRequest
 from federation.snapshot import AbsentMesh, MeshRecord, MeshView, PoolRecord, Whereabouts
+from mesh.core.clock import clock_time
 from mesh.core.counting import counted, times
 from mesh.core.ids import TenantPath
 from mesh.core.labels import mismatch
@@ -140,5 +139,5 @@ def _flapping(view: MeshView) -> str:
     """Name the end of the probation and not the rest of it, since events repeat the words on each change."""
     kept = view.condition.flap_history
     assert kept is not None  # noqa: S101  asked only of a mesh that is on probation
-    until = datetime.fromtimestamp(kept.stable_ms / 1_000, tz=timezone.utc).strftime("%H:%M:%SZ")
+    until = clock_time(kept.stable_ms)
     return f"it was lost {times(len(kept.losses_ms))} lately and came back; it gets nothing new before {until}"

@@ -83,6 +83,16 @@ def rfc3339(at_ms: int) -> str:
     return (_EPOCH + min(at_ms, LAST_MS) * _MS).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def clock_time(at_ms: int) -> str:
+    """Return a time of day in words for people: `09:00:00Z`."""
+    return rfc3339(at_ms)[11:19] + "Z"
+
+
+def moment(at_ms: int) -> str:
+    """Return a day and time in words for people: `2026-01-31 09:00:00Z`."""
+    return f"{rfc3339(at_ms)[:10]} {clock_time(at_ms)}"
+
+
 def ms_of(text: str) -> int:
     """Return the time of a text, cut to milliseconds.
 

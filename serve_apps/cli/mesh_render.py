@@ -11,8 +11,9 @@ from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 
+from mesh.core.clock import clock_time
 from serve_apps.cli.output import Text
-from serve_apps.cli.render import clock_time, duration
+from serve_apps.cli.render import duration
 from serve_apps.schemas.meshes import AbsentEntry, MeshEntry, MeshesView, PoolView
 
 #: Widths at which states, labels and pools wrap; the second ones if the table is too wide with the first.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timezone
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 
 from dag.run.states import RUN_ENDS, NodeState, RunState, StageState
+from mesh.core.clock import clock_time
 from mesh.core.counting import counted
 from serve_apps.cli.output import RoomyTable, Text
 from serve_apps.schemas.audits import AuditView
@@ -227,11 +227,6 @@ def duration(span_ms: int) -> str:
     if span_ms < _DAY_MS:
         return f"{span_ms // _HOUR_MS}h{span_ms % _HOUR_MS // _MINUTE_MS:02d}m"
     return f"{span_ms // _DAY_MS}d{span_ms % _DAY_MS // _HOUR_MS:02d}h"
-
-
-def clock_time(at_ms: int) -> str:
-    """Format a time of day: `14:03:07Z`."""
-    return datetime.fromtimestamp(at_ms / 1000, tz=timezone.utc).strftime("%H:%M:%SZ")
 
 
 def counts_text(counts: Mapping[str, int]) -> Text:

@@ -8,10 +8,11 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
+from mesh.core.clock import clock_time
 from mesh.core.counting import counted, times
 from mesh.core.reasons import PASSING, Reason
 from serve_apps.cli.output import RoomyTable, Text
-from serve_apps.cli.render import clock_time, duration, slots_in_words, state_text
+from serve_apps.cli.render import duration, slots_in_words, state_text
 from serve_apps.schemas.explanations import RunExplanation, StageExplanation
 from serve_apps.schemas.history import HistoryView, LeaseEventView
 from serve_apps.schemas.leases import LeasesView

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import Annotated
 
 import typer
 from rich.console import RenderableType
 
+from mesh.core.clock import moment
 from mesh.core.counting import counted
 from serve_apps.cli.output import RoomyTable, Text
 from serve_apps.cli.session import AddressOption, CliSession, JsonOption, StateDirOption, open_session, read_view
@@ -106,6 +106,6 @@ def cache_table(view: CacheView) -> RenderableType:
 
 
 def _cells(entry: CachedView) -> tuple[str, ...]:
-    expires = datetime.fromtimestamp(entry.expires_ms / 1000, tz=timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    expires = moment(entry.expires_ms)
     size = f"{entry.size_bytes / 1024:.1f} KiB"
     return entry.key[:KEY_SHOWN], entry.tenant, entry.node, entry.run, size, f"{entry.took_ms / 1000:.1f} s", str(entry.hits), expires

@@ -24,7 +24,7 @@ from federation.config.loading import FederationConfig
 from federation.store.redis.client import connect
 from federation.store.redis.key_ring import RedisKeyRing
 from federation.store.redis.scripts import load_scripts
-from mesh.core.clock import SystemClock, rfc3339
+from mesh.core.clock import SystemClock, moment, rfc3339
 from mesh.core.ids import MeshId, TenantPath
 from mesh.core.printable import check_printable
 from mesh.errors import MeshError
@@ -272,8 +272,9 @@ def list_keys(state: StateOption = STATE, as_json: JsonOption = False) -> None:
         return
     table = RoomyTable("id", "of", "user", "created", "revoked", box=None, pad_edge=False, header_style="bold")
     for key in RedisKeyRing(stores.client, stores.keys).list():
-        created = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(key.created_ms / 1000))
-        table.add_row(key.key, f"mesh {key.mesh}" if key.mesh else key.tenant, key.user, created, "yes" if key.revoked else "")
+        table.add_row(
+            key.key, f"mesh {key.mesh}" if key.mesh else key.tenant, key.user, moment(key.created_ms), "yes" if key.revoked else ""
+        )
     console_for().print(table)
 
 

@@ -269,7 +269,7 @@ def test_a_sleep_ends_after_its_time():
 def test_a_run_that_only_sleeps_shows_why_it_waits():
     run = Driven("pause", outputs=("pause",), pause=sleeping(5))
     run.take()
-    assert (run.record.reason, run.record.detail) == (Reason.SLEEPING, "until 1970-01-01 00:00:06 UTC")
+    assert (run.record.reason, run.record.detail) == (Reason.SLEEPING, "until 1970-01-01 00:00:06Z")
 
 
 def test_a_signal_gives_its_value_to_the_node():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.core.clock import LAST_MS, ms_of, rfc3339
+from mesh.core.clock import LAST_MS, clock_time, moment, ms_of, rfc3339
 
 
 @given(st.integers(0, LAST_MS))
@@ -37,6 +37,10 @@ def test_a_time_after_all_texts_is_the_last():
 )
 def test_other_forms_are_read(text, at_ms):
     assert ms_of(text) == at_ms
+
+
+def test_people_read_days_and_times_in_utc():
+    assert (moment(3_661_999), clock_time(3_661_999)) == ("1970-01-01 01:01:01Z", "01:01:01Z")
 
 
 @pytest.mark.parametrize("text", ["1970-01-01T00:00:00", "yesterday", ""])
