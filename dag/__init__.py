@@ -35,6 +35,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dag.client.actors import Actor, ActorClass, ActorMethod, actor
     from dag.client.arrays import gather, map, reduce, starmap  # noqa: A004  used as `dag.map`
     from dag.client.continuations import continuation
     from dag.client.control_flow import after, cond, sleep, wait_signal
@@ -47,14 +48,15 @@ if TYPE_CHECKING:
 
 # fmt: off
 __all__ = [
-    "Client", "GraphFunction", "Node", "Options", "Param", "Part", "Run", "Task", "after", "bind", "cond", "connect", "continuation",
-    "from_spec", "gang", "gather", "get_run", "graph", "map", "param", "program", "reduce", "resume", "sleep", "starmap", "submit", "task",
-    "to_networkx", "to_spec", "wait_signal",
+    "Actor", "ActorClass", "ActorMethod", "Client", "GraphFunction", "Node", "Options", "Param", "Part", "Run", "Task", "actor",
+    "after", "bind", "cond", "connect", "continuation", "from_spec", "gang", "gather", "get_run", "graph", "map", "param", "program",
+    "reduce", "resume", "sleep", "starmap", "submit", "task", "to_networkx", "to_spec", "wait_signal",
 ]
 # fmt: on
 
 #: Module to the names that it defines.
 _HOMES = {
+    "dag.client.actors": ("Actor", "ActorClass", "ActorMethod", "actor"),
     "dag.client.arrays": ("gather", "map", "reduce", "starmap"),
     "dag.client.continuations": ("continuation",),
     "dag.client.control_flow": ("after", "cond", "sleep", "wait_signal"),

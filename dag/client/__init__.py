@@ -7,7 +7,7 @@ placeholders  parts of values and parameters; what a node refuses   params   val
 graph_functions  functions that build a graph           ray_graphs  graphs written with `ray.dag`, as nodes
 fingerprints  digests of functions and values, for cached nodes
 arrays     map, starmap, reduce, gather                 array_source  the items of an array among the arguments of a node
-continuations  nodes that a function returns
+continuations  nodes that a function returns             actors     actors, and calls of their methods as nodes
 json_graphs  graphs of importable functions as JSON, and back; graphs in networkx
 from_ray   Ray's options and values in a user's program         programs   programs as nodes
 """

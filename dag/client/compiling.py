@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from dag.client.actors import LATER_CALL, CallList, is_actor
 from dag.client.array_source import ArraySource
 from dag.client.control_flow import RootFunction
 from dag.client.from_ray import foreign
@@ -178,6 +179,8 @@ class _Compiler:
                     needs += [need for need in nodes_in([value]) if need not in place_of]
                 elif kind is ArraySource:
                     needs += [need for need in value.needs if need not in place_of]
+                elif kind is CallList:
+                    needs += [need for need in nodes_in(list(value.arguments())) if need not in place_of]
         return needs
 
     def _append(self, node: Node) -> None:
@@ -341,6 +344,9 @@ def _as_it_is(place: int) -> int:
 def _circle(path: list[Node], node: Node) -> CycleError:
     # Each node on the path needs the next one; values flow in the opposite direction.
     circle = [node, *reversed(path[path.index(node) + 1 :])]
+    actors = [each for each in circle if is_actor(each)]
+    if actors:
+        return CycleError((("/nodes", f"a call of the actor {actors[0]!r} {LATER_CALL}"),))
     return CycleError((("/nodes", circle_in_words([NodeId(repr(each)) for each in circle])),))
 
 

@@ -28,8 +28,12 @@ class RayOption:
     refused_because: str = ""  #: Reason and remedy.
     harmless: tuple[Any, ...] = (None,)  #: Values without effect, which are always accepted.
 
+    def is_harmless(self, value: Any) -> bool:
+        """Return whether the value has no effect."""
+        return any(value is other or (type(value) is type(other) and value == other) for other in self.harmless)
 
-_OF_ACTORS = "it is an option of actors, which graphs do not have yet: bind a function"
+
+_OF_ACTORS = "it is an option of actors: make one, dag.actor(Class)"
 _PLACED = "the mesh places each node in a placement group of its stage: ask by `mesh`, `labels` or `label_selector` for where it runs"
 _STREAMED = "a node does not stream: the elements of a generator are one list; leave the option out"
 
@@ -80,6 +84,50 @@ RAY_OPTIONS: Mapping[str, RayOption] = {
 }
 
 
+_IN_ORDER = "the calls of an actor run one after the other, in the order in which they were written: leave the option out"
+_MADE_ANEW = "give retries=n: after a failure the actor is made anew, and all of its calls are made again, in order"
+_OF_THE_RUN = "an actor belongs to its node, and ends with it: keep what others need in a file or a service"
+_ONE_PROCESS = "an actor has one process of its own, for all of its calls: leave the option out"
+
+#: Options that the node of an actor cannot have, Ray's and ours.
+ACTOR_OPTIONS: Mapping[str, RayOption] = {
+    "max_concurrency": RayOption(refused_because=_IN_ORDER, harmless=(None, 1)),
+    "concurrency_groups": RayOption(refused_because=_IN_ORDER, harmless=(None, {}, [])),
+    "allow_out_of_order_execution": RayOption(refused_because=_IN_ORDER, harmless=(None, False)),
+    "max_pending_calls": RayOption(refused_because=_IN_ORDER, harmless=(None, -1)),
+    "max_restarts": RayOption(refused_because=_MADE_ANEW, harmless=(None, 0)),
+    "max_task_retries": RayOption(refused_because=_MADE_ANEW, harmless=(None, 0)),
+    "max_retries": RayOption(refused_because=_MADE_ANEW, harmless=(None, 0)),
+    "lifetime": RayOption(refused_because=_OF_THE_RUN, harmless=(None, "non_detached")),
+    "namespace": RayOption(refused_because=_OF_THE_RUN),
+    "get_if_exists": RayOption(refused_because=_OF_THE_RUN, harmless=(None, False)),
+    "enable_tensor_transport": RayOption(
+        refused_because="values of calls travel as those of all nodes: leave it out", harmless=(None, False)
+    ),
+    "_actor_generator_backpressure_num_objects": RayOption(refused_because=_STREAMED, harmless=(None, -1)),
+    "max_calls": RayOption(refused_because=_ONE_PROCESS),
+    "isolation": RayOption(refused_because=_ONE_PROCESS, harmless=(None, "task")),
+    "gang": RayOption(refused_because=_ONE_PROCESS),
+    "size": RayOption(refused_because=_ONE_PROCESS),
+    "strategy": RayOption(refused_because=_ONE_PROCESS),
+    "num_returns": RayOption(refused_because="each call has its own: actor.method.options(num_returns=2).bind(…)"),
+    "cache": RayOption(refused_because="the state of an actor is no value that could be kept: leave it out", harmless=(None, False)),
+    "cache_version": RayOption(refused_because="the state of an actor is no value that could be kept: leave it out"),
+}
+
+
+def without_refused_of_actors(options: Mapping[str, Any], whose: str) -> dict[str, Any]:
+    """Return the options that a node of an actor can have. Raises GraphTypeError as `without_refused`."""
+    kept = {}
+    for name, value in options.items():
+        known = ACTOR_OPTIONS.get(name)
+        if known is None:
+            kept[name] = value
+        elif not known.is_harmless(value):
+            raise GraphTypeError(f"actor {whose}: the option {name}={_short(value)} is not supported: {known.refused_because}")
+    return kept
+
+
 def without_refused(options: Mapping[str, Any], whose: str) -> dict[str, Any]:
     """Remove options of Ray that have no effect and no counterpart here.
 
@@ -94,7 +142,7 @@ def without_refused(options: Mapping[str, Any], whose: str) -> dict[str, Any]:
         known = RAY_OPTIONS.get(name)
         if known is None or known.honoured_as:
             kept[name] = value
-        elif not any(value is other or (type(value) is type(other) and value == other) for other in known.harmless):
+        elif not known.is_harmless(value):
             raise GraphTypeError(f"task {whose}: Ray's option {name}={_short(value)} is not supported: {known.refused_because}")
     return kept
 
@@ -117,8 +165,14 @@ def function_and_options(function: Any) -> tuple[Callable[..., Any], dict[str, A
     return inner, options
 
 
+def class_and_options(given: Any) -> tuple[type, dict[str, Any]]:
+    """Return the plain class and the given options of an actor class of Ray, of its `.options(...)`, or of its node in a graph of Ray."""
+    node = given.bind() if is_actor_class(given) else given
+    return node._body.__ray_actor_class__, node.get_options()  # noqa: SLF001  Ray has no public name for the class
+
+
 def is_actor_class(value: Any) -> bool:
-    """Return whether the object is a class with `@ray.remote`, or its `.options(...)`. A task may use such a class; a node cannot."""
+    """Return whether the object is a class with `@ray.remote`, or its `.options(...)`: `dag.actor` takes it, `dag.task` does not."""
     return hasattr(value, "__ray_metadata__") or (_module_of(value) == "ray.actor" and type(value).__name__ == "ActorOptionWrapper")
 
 
@@ -130,13 +184,13 @@ def foreign(value: Any) -> str:
     if module.partition(".")[0] != "ray":
         return ""
     if kind in ("ClassNode", "ClassMethodNode"):
-        return f"is a {kind} of Ray's own graphs: actors are not supported in graphs yet; bind a function, and create the actor inside it"
+        return f"is a {kind} of Ray's own graphs: make the actor here, dag.actor(Class).bind(…), or submit a graph of Ray's nodes alone"
     if module.startswith("ray.dag."):
         return f"is a {kind} of Ray's own graphs: wrap the function first, like dag.task(f).bind(…), where f is the @ray.remote function"
     if kind in ("ObjectRef", "ObjectRefGenerator", "DynamicObjectRefGenerator"):
         return f"is an {kind} of your own Ray cluster, which no mesh can read: bind the function instead of f.remote(), or give ray.get(…)"
     if kind in ("ActorHandle", "ActorMethod"):
-        return f"is an {kind} of your own Ray cluster, which no mesh can reach: create the actor inside a task"
+        return f"is an {kind} of your own Ray cluster, which no mesh can reach: make it here, dag.actor(Class).bind(…)"
     return ""
 
 

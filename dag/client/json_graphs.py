@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from dag.client.actors import CallList
 from dag.client.array_source import ArraySource
 from dag.client.compiling import Outputs, compile_columns, compile_graph
-from dag.client.from_ray import is_actor_class
 from dag.client.placeholders import NO_DEFAULT, Part, param
 from dag.client.tasks import Node, Options, plain_of
 from dag.errors import SpecError
@@ -20,7 +20,7 @@ from dag.spec.document import NodeSpec
 from dag.spec.graph import as_networkx
 from dag.spec.spec import DagSpec, parse
 from dag.spec.strict_json import pointer
-from mesh.core.functions import SELECTED, selected
+from mesh.core.functions import CALLS, SELECTED, selected
 from mesh.errors import RuntimeAdapterError
 from mesh.stages.arguments import resolve
 from mesh.stages.arrays import ARITY_USUAL, REDUCE, SLICES
@@ -123,13 +123,15 @@ class _Reader:
             given["retry_exceptions"] = [
                 self._imported(kind.rpartition(".")[0], kind.rpartition(".")[2], own) for kind in given["retry_exceptions"]
             ]
-        function = self._function(call, own)
+        function = self._function(call, own, is_actor=any(type(value) is CallList for value in args))
         after = [self._made[need] for need in described.after]
         return Node(function, args, kwargs, Options().changed({**given, "name": own, "after": after}, function))
 
     def _argument(self, form: Any) -> Any:
         """Return a whole argument, which may be the items of an array."""
         key = array_key(form)
+        if type(form) is dict and CALLS in form:
+            return CallList([(method, tuple(map(self._value, args)), self._value(kwargs)) for method, args, kwargs in form[CALLS]])
         if key is None:
             return self._value(form)
         items = form[key]
@@ -157,14 +159,14 @@ class _Reader:
             return {key[1:] if key.startswith("$$") else key: self._value(part) for key, part in form.items()}
         return resolve(form, value_of=self._made.__getitem__, blob_of=_no_pickles)
 
-    def _function(self, call: str, own: str) -> Callable[..., Any]:
+    def _function(self, call: str, own: str, *, is_actor: bool) -> Callable[..., Any]:
         if f"call:{call}" == SELECTED:
             return selected
         if call not in self._functions:
             module, _, qualname = call.partition(":")
             found = self._imported(module, qualname, own)
-            if isinstance(found, type) or is_actor_class(found) or not callable(plain_of(found)):
-                raise SpecError(((f"{pointer('/nodes', own)}/call", f"{call} is not a function"),))
+            if isinstance(plain_of(found), type) is not is_actor or not callable(plain_of(found)):
+                raise SpecError(((f"{pointer('/nodes', own)}/call", f"{call} is not a {'class' if is_actor else 'function'}"),))
             self._functions[call] = plain_of(found)
         return self._functions[call]
 

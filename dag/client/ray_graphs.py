@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dag.client.actors import actor_of_ray
 from dag.client.from_ray import foreign
 from dag.client.placeholders import Param, param
 from dag.client.tasks import Node, Options
@@ -70,6 +71,13 @@ class RayGraph:
             return param(WHOLE_INPUT)
         if kind == "InputAttributeNode":
             return param(str(node.key))
+        args = tuple(self._replaced(value) for value in node.get_args())
+        kwargs = {name: self._replaced(value) for name, value in node.get_kwargs().items()}
+        if kind == "ClassNode":
+            return actor_of_ray(node, args, kwargs)
+        if kind == "ClassMethodNode":
+            actor, method = self._actor_of(node)
+            return getattr(actor, method).options(**node.get_options()).bind(*args, **kwargs)
         if kind != "FunctionNode":
             raise GraphTypeError(f"{kind} {foreign(node)}")
         body, options = node._body, node.get_options()  # noqa: SLF001  Ray has no public name for the function
@@ -77,9 +85,14 @@ class RayGraph:
         if key not in self._settings:
             self._kept.append(body)
             self._settings[key] = Options().changed(options, body)
-        args = tuple(self._replaced(value) for value in node.get_args())
-        kwargs = {name: self._replaced(value) for name, value in node.get_kwargs().items()}
         return Node(body, args, kwargs, self._settings[key])
+
+    def _actor_of(self, node: Any) -> tuple[Any, str]:
+        """Return the actor of a call, and its method. Raises GraphTypeError for an actor of the user's own cluster."""
+        parent = node.get_other_args_to_resolve()["parent_class_node"]
+        if not is_ray_graph(parent):
+            raise GraphTypeError(f"ClassMethodNode {node._method_name}: its actor {foreign(parent)}")  # noqa: SLF001  as below
+        return self._made[id(parent)], node._method_name  # noqa: SLF001  Ray has no public name for it
 
     def _replaced(self, value: Any) -> Any:
         """Return an argument with nodes in place of Ray's. Recursive: Ray has pickled the containers, so they are shallow."""
@@ -111,8 +124,14 @@ def _kind(value: Any) -> str:
 
 
 def _needs_of(node: Any) -> list[Any]:
-    """Return the nodes of Ray among the arguments; those of a kind without counterpart are not looked into."""
-    return _found_in([*node.get_args(), *node.get_kwargs().values()]) if _kind(node) == "FunctionNode" else []
+    """Return the nodes of Ray that must be translated before; those of a kind without counterpart are not looked into.
+
+    A call needs its actor, and the call of it that was bound before.
+    """
+    if _kind(node) not in ("FunctionNode", "ClassNode", "ClassMethodNode"):
+        return []
+    before = node.get_other_args_to_resolve().values() if _kind(node) == "ClassMethodNode" else ()
+    return _found_in([*before, *node.get_args(), *node.get_kwargs().values()])
 
 
 def _found_in(values: list[Any]) -> list[Any]:

@@ -25,6 +25,7 @@ from dag.client.from_ray import (
     RAY_OPTIONS,
     RAY_RETRIES,
     accelerated,
+    class_and_options,
     foreign,
     function_and_options,
     is_actor_class,
@@ -371,7 +372,9 @@ def _plain(function: Any, given: Mapping[str, Any]) -> tuple[Callable[..., Any],
     if isinstance(function, Node):
         raise GraphTypeError(f"{function!r} is a node already; name it as an argument or an output, or bind its function again")
     if isinstance(function, type) or is_actor_class(function):
-        raise GraphTypeError(f"{function!r} is a class: actors are not supported in graphs yet; bind a function")
+        raise GraphTypeError(f"{function!r} is a class: make an actor of it, dag.actor(Class).bind(…), and bind its methods")
+    if refusal := getattr(type(function), "refusal", None):
+        raise GraphTypeError(f"{function!r} is {refusal}")
     if belongs_elsewhere := foreign(function):
         raise GraphTypeError(f"the argument {belongs_elsewhere}")
     settings = Options()
@@ -385,9 +388,11 @@ def _plain(function: Any, given: Mapping[str, Any]) -> tuple[Callable[..., Any],
 
 
 def plain_of(function: Any) -> Any:
-    """Return the plain function of a `Task` or a `@ray.remote` function; other objects as they are."""
+    """Return the plain function of a `Task` or a `@ray.remote` function, the class of an actor's; other objects as they are."""
     if isinstance(function, Task):
         return function.function
+    if is_actor_class(function):
+        return class_and_options(function)[0]
     return getattr(function, "_function", function)
 
 

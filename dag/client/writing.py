@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from dag.client.actors import CallList
 from dag.client.array_source import ArraySource
 from dag.client.fingerprints import digest_of, digest_of_function
 from dag.client.pickling import dumps
@@ -25,6 +26,7 @@ from dag.spec.array_forms import usual_parts
 from dag.spec.checks import LITERAL_BYTES_MAX
 from dag.spec.forms import CONTAINER_BYTES, escaped, key_bytes, scalar_bytes, sha256_of
 from dag.spec.strict_json import is_writable
+from mesh.core.functions import CALLS
 from mesh.stages.arrays import EACH, REDUCE, SLICES, slices
 from mesh.stages.call_shapes import PLAIN
 from mesh.stages.spec import ArgumentForm
@@ -39,6 +41,7 @@ PARTS_MAX = 300_000
 WRITTEN_MAX = 1_000
 _INT_BOUND = 2**63  #: Some readers of JSON cannot hold larger integers.
 _LARGEST_SHOWN = 5
+_CALL_LEVELS = 3  #: Depth of an argument in the calls of an actor.
 
 
 class FormWriter:
@@ -99,6 +102,8 @@ class FormWriter:
             SpecError: All pickled bytes together exceed the limit.
         """
         self._budget_bytes, self._parts = LITERAL_BYTES_MAX, 0
+        if type(value) is CallList:
+            return {CALLS: [self._call(*call, f"{place}/{CALLS}/{number}", words) for number, call in enumerate(value.calls)]}
         return self._array(value, place, words) if type(value) is ArraySource else self._form(value, place, words, 0)
 
     def _array(self, source: ArraySource, place: str, words: str) -> ArgumentForm:
@@ -119,6 +124,15 @@ class FormWriter:
         parts = usual_parts({key: None, **rest}, count)
         pieces = [{"$blob": self._piece(piece, place, words)} for piece in slices(items, parts)]
         return {key: {SLICES: pieces, "of": count}, **rest}
+
+    def _call(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], place: str, words: str) -> list[ArgumentForm]:
+        """Return the form of a call of an actor."""
+        whole = f"{words}, in a call of {method}"
+        return [
+            method,
+            [self._form(value, f"{place}/1/{index}", whole, _CALL_LEVELS) for index, value in enumerate(args)],
+            {name: self._form(value, f"{place}/2/{name}", whole, _CALL_LEVELS) for name, value in kwargs.items()},
+        ]
 
     def _piece(self, piece: Any, place: str, words: str) -> str:
         """Return the hash of a piece of a list. Pickling plain values needs no look at code, and so a tenth of the time."""

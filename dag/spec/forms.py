@@ -14,6 +14,7 @@ from typing import Any
 
 from dag.spec.array_forms import array_key, items_of, parts_of, problem_of_array
 from dag.spec.strict_json import pointer
+from mesh.core.functions import CALLS, CALLS_MAX
 from mesh.stages.arrays import SLICES
 from mesh.stages.spec import ArgumentForm
 
@@ -23,7 +24,7 @@ CONTAINER_BYTES = 2  #: Bytes of an empty list or object.
 
 _KNOWN = ("$ref", "$blob", "$uri", "$tuple", "$param")
 #: Forms that are whole arguments only.
-_WHOLE = frozenset({"$each", "$reduce"})
+_WHOLE = frozenset({"$each", "$reduce", CALLS})
 
 
 def sha256_of(data: bytes) -> str:
@@ -38,7 +39,7 @@ class FormContents:
     refs: dict[str, str] = field(default_factory=dict)
     blobs: dict[str, str] = field(default_factory=dict)
     params: list[tuple[str, str]] = field(default_factory=list)  #: Name and place of every use of a parameter.
-    arrays: list[str] = field(default_factory=list)  #: Places of arguments that are arrays.
+    arrays: list[str] = field(default_factory=list)  #: Places of arguments that are arrays, or the calls of an actor.
     parts: int = 0  #: Number of parts of these arrays.
     problems: list[tuple[str, str]] = field(default_factory=list)
 
@@ -49,6 +50,8 @@ def survey(form: ArgumentForm, place: str, found: FormContents) -> int:
     pending: list[tuple[Any, str]] = [(form, place)]
     if (array := array_key(form)) is not None:
         pending = _survey_array(array, form, place, found)
+    elif type(form) is dict and CALLS in form:
+        pending = _survey_calls(form, place, found)
     while pending:
         part, where = pending.pop()
         if isinstance(part, dict):
@@ -136,15 +139,54 @@ def _survey_array(key: str, form: dict[str, Any], place: str, found: FormContent
     if problem is not None:
         found.problems.append((pointer(place, key), problem))
         return []
-    if found.arrays:
-        found.problems.append((place, f"a call has one array at most, and {found.arrays[0]} is one"))
+    if not _is_only_one(place, found):
         return []
-    found.arrays.append(place)
     found.parts += parts_of(form)
     items, where = items_of(form), pointer(place, key)
     if isinstance(items, dict) and SLICES in items:
         return [(piece, f"{where}/{SLICES}/{number}") for number, piece in enumerate(items[SLICES])]
     return [(items, where)]
+
+
+def _is_only_one(place: str, found: FormContents) -> bool:
+    """Note an argument that is an array or the calls of an actor; return whether the call has no other one."""
+    if found.arrays:
+        found.problems.append((place, f"a call has one argument that is an array, or the calls of an actor, and {found.arrays[0]} is one"))
+        return False
+    found.arrays.append(place)
+    return True
+
+
+def _survey_calls(form: dict[str, Any], place: str, found: FormContents) -> list[tuple[Any, str]]:
+    """Check the calls of an actor; return their arguments, each with its place."""
+    calls, where = form[CALLS], pointer(place, CALLS)
+    problem = f"`{CALLS}` has to be alone in its object" if len(form) > 1 else None
+    if problem is None and (not isinstance(calls, list) or not 0 < len(calls) <= CALLS_MAX):
+        problem = f"must be a list of 1 to {CALLS_MAX} calls"
+    if problem is not None:
+        found.problems.append((where, problem))
+    if problem is not None or not _is_only_one(place, found):
+        return []
+    arguments: list[tuple[Any, str]] = []
+    for number, call in enumerate(calls):
+        if not _is_call(call):
+            rule = "must be [method, [arguments], {name: argument}]; a method is a name that does not begin with `_`"
+            found.problems.append((f"{where}/{number}", rule))
+            continue
+        arguments += [(part, f"{where}/{number}/1/{index}") for index, part in enumerate(call[1])]
+        arguments += [(part, pointer(f"{where}/{number}/2", name)) for name, part in call[2].items()]
+    return arguments[::-1]
+
+
+def _is_call(call: Any) -> bool:
+    if not isinstance(call, list) or list(map(type, call)) != [str, list, dict]:
+        return False
+    return is_method(call[0]) and not any(name.startswith("$") for name in call[2])
+
+
+def is_method(name: str) -> bool:
+    """Return whether a call of an actor may name this method."""
+    return name.isidentifier() and not name.startswith("_")
 
 
 def _survey_special(part: dict[str, Any], place: str, found: FormContents, pending: list[tuple[Any, str]]) -> None:

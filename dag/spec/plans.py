@@ -17,13 +17,13 @@ from dag.spec.retry_options import NO_BACKOFF, NO_TIMEOUTS, Backoff, NodeTimeout
 from dag.spec.spec import PROBLEMS_MAX, DagSpec, filled_calls
 from dag.spec.strict_json import pointer
 from federation.tenants import Tenant
-from mesh.core.functions import PROGRAM, SELECTED
+from mesh.core.functions import CALLS, PROGRAM, SELECTED
 from mesh.core.ids import MeshId, NodeId
 from mesh.core.near_names import NO_MESH_HAS, near_resource, unheld
 from mesh.core.resources import NOTHING, ResourceSet, to_units
 from mesh.core.shapes import Gang
 from mesh.core.values import StoredValue
-from mesh.stages.call_shapes import blobs_of
+from mesh.stages.call_shapes import Shape, blobs_of
 from mesh.stages.calls import Numbers
 from mesh.stages.spec import StageTasks, TaskKind, TaskSpec
 
@@ -458,18 +458,25 @@ def refused_functions(spec: DagSpec, patterns: tuple[str, ...], pickled_code: bo
     A pattern is `module:qualname`. `*` in its module part covers submodules; in the other part it stays within one name. So
     `shop.*:*` allows the functions of these modules, but not names that they import from other modules. Without the right to send
     code, a tenant may not send code as an argument, or a runtime environment, which can replace an allowed module.
+    Its list names the methods of actors too, `module:Class.method`.
     """
     calls = spec.calls
     words = [_refused_call(function, patterns, pickled_code) for function in calls.functions]
     sends_code = [
         not pickled_code and any(True for form in (*shape.args, *shape.kwargs.values()) for _ in blobs_of(form)) for shape in calls.shapes
     ]
+    methods = [() if pickled_code else _methods_of(shape) for shape in calls.shapes]
     refused = np.array([each is not None for each in words])[calls.function] | np.array(sends_code)[calls.shape]
+    refused |= np.array([bool(each) for each in methods])[calls.shape]
     problems: list[tuple[str, str]] = []
-    for at in np.nonzero(refused)[0][:PROBLEMS_MAX].tolist():
+    for at in np.nonzero(refused)[0].tolist():
+        if len(problems) >= PROBLEMS_MAX:
+            break
         place, function = pointer("/nodes", calls.ids[at]), calls.function[at]
         if (problem := words[function]) is not None:
             problems.append((f"{place}/{_KEYS[calls.functions[function].partition(':')[0]]}", problem))
+        called = (f"{calls.functions[function]}.{method}" for method in methods[calls.shape[at]])
+        problems += [(f"{place}/args", said) for each in called if (said := _refused_call(each, patterns, pickled_code)) is not None]
         if sends_code[calls.shape[at]] and not calls.functions[function].startswith(PROGRAM):
             problems.append((place, "the tenant may not send pickled arguments, which can hold code; `pickled_code: true` would allow it"))
     if not pickled_code:
@@ -479,6 +486,12 @@ def refused_functions(spec: DagSpec, patterns: tuple[str, ...], pickled_code: bo
     if spec.code.runtime_env and not pickled_code:
         problems.append(("/code/runtime_env", OWN_ENV))
     return tuple(problems[:PROBLEMS_MAX])
+
+
+def _methods_of(shape: Shape) -> tuple[str, ...]:
+    """Return the methods that the calls of an actor name, each once."""
+    forms = (form for form in (*shape.args, *shape.kwargs.values()) if type(form) is dict and CALLS in form)
+    return tuple(dict.fromkeys(call[0] for form in forms for call in form[CALLS]))
 
 
 def _refused_call(function: str, patterns: tuple[str, ...], pickled_code: bool) -> str | None:

@@ -6,6 +6,7 @@ import functools
 import inspect
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mesh.core.counting import counted
@@ -28,6 +29,19 @@ def returned_graph(value: Any) -> bytes | None:
     """
     made = getattr(type(value), "__graph__", None)
     return made(value) if made is not None else None
+
+
+#: Form of an argument: `{"$calls": [[method, arguments, {name: argument}], …]}`. With it the function is a class, and the node an actor.
+CALLS = "$calls"
+#: Limit on the calls of an actor.
+CALLS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ActorCalls:
+    """Calls of an actor's methods among the arguments of its node, in their order: method, arguments, arguments by name."""
+
+    calls: tuple[tuple[str, list[Any], dict[str, Any]], ...]
 
 
 #: Beginning of the key of a program, where functions have `call:` or `blob:`.

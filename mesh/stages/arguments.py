@@ -7,6 +7,7 @@ less, so a user's own `$ref` can be written. JSON parsers bound the depth of a f
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from mesh.core.functions import CALLS, ActorCalls
 from mesh.core.ids import NodeId
 from mesh.errors import RuntimeAdapterError
 from mesh.stages.arrays import EACH, REDUCE, ArrayArgument
@@ -39,8 +40,9 @@ def resolve(form: ArgumentForm, *, value_of: Callable[[NodeId], Any], blob_of: C
             return blob_of(inner)
         if key == "$uri":
             return inner
-        if key == "$tuple":
-            return tuple(resolve(part, value_of=value_of, blob_of=blob_of) for part in inner)
+        if key in ("$tuple", CALLS):
+            parts = tuple(resolve(part, value_of=value_of, blob_of=blob_of) for part in inner)
+            return parts if key == "$tuple" else ActorCalls(parts)
     if EACH in form or REDUCE in form:
         source = form[EACH] if EACH in form else form[REDUCE]
         return ArrayArgument(form, resolve(source, value_of=value_of, blob_of=blob_of))

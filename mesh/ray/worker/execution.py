@@ -43,7 +43,7 @@ from mesh.ray.user_code.ownership import attribute_to
 from mesh.ray.user_code.task_context import TaskPreempted, make_current
 from mesh.ray.worker.elements import ElementsFailed, Rules, Unpicklable, run_elements, with_argument
 from mesh.ray.worker.exporting import ValueUnreadable, ValueUnwritable, export, export_encoded, import_value, unpack
-from mesh.ray.worker.plain_calls import as_plain
+from mesh.ray.worker.plain_calls import as_plain, calls_of, make_calls
 from mesh.ray.worker.present_task import AttemptLost, PresentTask, Pulse
 from mesh.ray.worker.watch_folder import register, watch_folder
 from mesh.stages.arguments import resolve
@@ -66,7 +66,7 @@ _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 
 
 #: Remedy for nodes in a place where they do not make the graph grow.
-_NODES_WITHIN = "return a node, or dag.continuation([…]) for several; an element of an array cannot return nodes"
+_NODES_WITHIN = "return a node, or dag.continuation([…]) for several; elements of arrays and calls of actors cannot return nodes"
 
 _REPEAT = re.compile(r"-\d+$")
 
@@ -394,6 +394,8 @@ def _called(function: Callable[..., Any], call: TaskCall, named: Mapping[str, An
     for argument in (*args, *kwargs.values()):
         if type(argument) is ArrayArgument:
             return _call_array(function, args, kwargs, argument, call)
+    if calls_of(args) is not None:
+        return make_calls(function, args, kwargs, lambda method, value: _check(value, f"{call.node}.{method}"))
     value = function(*args, **kwargs)
     if type(value) not in _PLAIN and (graph := returned_graph(value)) is not None:
         raise _grown(graph, call)
@@ -479,7 +481,9 @@ def loaded(key: str, code: bytes | None) -> Callable[..., Any]:
                 function = getattr(function, part)
     except (Exception, SystemExit) as missing:
         raise _FunctionUnavailable(_words_of_missing(key, missing)) from missing
-    plain: Callable[..., Any] = getattr(function, "_function", function)  # A `@ray.remote` function keeps the plain one there.
+    # A `@ray.remote` function keeps the plain one there, an actor class of Ray in what it makes of the class.
+    made = getattr(getattr(function, "__ray_metadata__", None), "modified_class", None)
+    plain: Callable[..., Any] = getattr(function, "_function", getattr(made, "__ray_actor_class__", function))
     return plain
 
 
@@ -493,7 +497,7 @@ def _words_of_missing(key: str, missing: BaseException) -> str:
     return what
 
 
-def _check(value: Any, node: NodeId) -> None:
+def _check(value: Any, node: str) -> None:
     """Refuse values that have no meaning outside the task that made them.
 
     Raises:

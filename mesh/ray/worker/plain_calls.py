@@ -1,13 +1,13 @@
-"""Functions of all kinds as plain ones: async functions run to their end, generators become lists."""
+"""Functions of all kinds as plain ones: async functions run to their end, generators become lists, actors make their calls."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from mesh.core.functions import called_code
+from mesh.core.functions import ActorCalls, called_code
 
 
 def as_plain(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -20,6 +20,32 @@ def as_plain(function: Callable[..., Any]) -> Callable[..., Any]:
     if any(map(inspect.isgeneratorfunction, called)):
         return lambda *args, **kwargs: list(function(*args, **kwargs))
     return function
+
+
+def calls_of(args: Sequence[Any]) -> ActorCalls | None:
+    """Return the calls among the arguments of an actor's node; None: the node calls a function."""
+    return next((argument for argument in args if type(argument) is ActorCalls), None)
+
+
+def make_calls(kind: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], check: Callable[[str, Any], None]) -> list[Any]:
+    """Make an object of the class, and return what its methods return, called one after the other.
+
+    Args:
+        kind: The class.
+        args: Arguments of the class, with the calls among them.
+        check: Refuses a value of a method.
+
+    Raises:
+        TypeError: It is no class, so its methods would be those of a value.
+    """
+    if not isinstance(kind, type):
+        raise TypeError(f"{getattr(kind, '__name__', kind)} is not a class: an actor is made of one")
+    calls = calls_of(args)
+    actor, values = kind(*(argument for argument in args if argument is not calls), **kwargs), list[Any]()
+    for method, given, named in () if calls is None else calls.calls:
+        values.append(as_plain(getattr(actor, method))(*given, **named))
+        check(method, values[-1])
+    return values
 
 
 async def _elements(elements: AsyncIterator[Any]) -> list[Any]:

@@ -89,9 +89,7 @@ def test_a_ladder_of_ray_has_no_limit_of_recursion():
 @pytest.mark.parametrize(
     ("graph", "words"),
     [
-        pytest.param(
-            lambda: load.bind(Keeper.bind().keep.bind(1)), "ClassMethodNode is a ClassMethodNode of Ray's own graphs", id="an actor"
-        ),
+        pytest.param(lambda: dag.bind(join, Keeper.bind().keep.bind(1)), "is a ClassMethodNode of Ray's own graphs", id="an actor"),
         pytest.param(lambda: InputNode().__enter__(), "<param input>, an input of the graph, is no output", id="an input as output"),
         pytest.param(lambda: load.options(scheduling_strategy="SPREAD").bind(1), "Ray's option scheduling_strategy=", id="an option"),
         pytest.param(lambda: dag.bind(join, load.bind(1)), "wrap the function first", id="a node of Ray in a node of ours"),

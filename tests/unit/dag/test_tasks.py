@@ -143,8 +143,8 @@ def test_a_remote_function_brings_its_own_options():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        pytest.param(dict, "actors are not supported", id="a class"),
-        pytest.param(type("Actor", (), {"__ray_metadata__": 1})(), "actors are not supported", id="an actor class of Ray"),
+        pytest.param(dict, r"is a class: make an actor of it, dag\.actor", id="a class"),
+        pytest.param(type("Actor", (), {"__ray_metadata__": 1})(), "is a class: make an actor", id="an actor class of Ray"),
         pytest.param(3, "is not a function", id="a number"),
     ],
 )

@@ -82,4 +82,4 @@ def test_what_is_wrong_is_an_error_of_the_function(tmp_path, function, num_retur
 def test_an_element_of_an_array_returns_no_nodes(tmp_path):
     fault = run(countdown, task_call(tmp_path, {"$each": [1, 2], "span": [0, 2]})._replace(attempt=1))
     assert (fault.reason, fault.grew) == (Reason.RESULT_UNSERIALIZABLE, None)
-    assert "an element of an array cannot return nodes" in fault.message
+    assert "elements of arrays and calls of actors cannot return nodes" in fault.message

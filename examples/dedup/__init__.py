@@ -1,0 +1,1 @@
+"""Duplicates across shards of documents, found by an actor."""
