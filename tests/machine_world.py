@@ -21,6 +21,7 @@ from dag.run.runs import CancelStage, DeliverInput, DropValue, ForgetRun, RunRec
 from dag.run.states import NODE_ENDS, RUN_ENDS, STAGE_ENDS, NodeState, RunState, StageState
 from dag.spec.plans import NodePlan
 from dag.store.node_rows import changed_rows, table_of
+from mesh.core.functions import SELECTED
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
 from mesh.stages.messages import (
@@ -43,8 +44,12 @@ STEPS_MAX = 2_000
 
 
 @st.composite
-def graphs(draw):
-    """Return plans in topological order; some edges are of order only, some nodes are outputs."""
+def graphs(draw, *, with_actors=False):
+    """Return plans in topological order; some edges are of order only, some nodes are outputs.
+
+    Args:
+        with_actors: Some nodes are actors without retries, and others select their calls.
+    """
     count = draw(st.integers(1, 8))
     plans = {}
     for number in range(count):
@@ -59,6 +64,12 @@ def graphs(draw):
             after=tuple(need for need, only in zip(needs, order_only, strict=True) if only),
         )
         plans[task.node] = NodePlan(task=task, is_output=draw(st.booleans()), retries=draw(st.integers(0, 1)))
+        if with_actors and draw(st.booleans()):
+            is_call = any(plans[need].never_on for need in task.inputs)
+            life = replace(task, function=SELECTED) if is_call else replace(task, is_isolated=True, ray_options={"max_calls": 1})
+            plans[task.node] = replace(
+                plans[task.node], task=life, retries=0, never_on=frozenset(() if is_call else (Reason.WORKER_LOST.value,))
+            )
     return plans
 
 

@@ -8,45 +8,17 @@ cancellation of actors are those of nodes (ADR 0067).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from dag.client.from_ray import class_and_options, foreign, is_actor_class, without_refused_of_actors
-from dag.client.placeholders import Part
+from dag.client.placeholders import Call, CallList, Part
 from dag.client.tasks import Node, Options, name_of, signature_of
 from dag.errors import GraphTypeError
 from dag.spec.forms import is_method
 from mesh.core.functions import CALLS_MAX, called_code, selected
 from mesh.core.near_names import wrong_call
 from mesh.core.reasons import Reason
-
-#: Why an actor and its calls cannot need each other.
-LATER_CALL = (
-    "needs a node that needs an earlier call of it. The calls of an actor run together: keep the state in values of functions, "
-    "or use two actors"
-)
-#: Calls of an actor, as `ActorCalls` has them, with nodes among their arguments.
-Call = tuple[str, tuple[Any, ...], Mapping[str, Any]]
-
-
-class CallList:
-    """The calls of an actor, as the last argument of its node."""
-
-    __slots__ = ("calls",)
-
-    def __init__(self, calls: list[Call]) -> None:
-        self.calls = calls
-
-    def arguments(self) -> Iterator[Any]:
-        """Return the arguments of all calls, in reading order."""
-        for _, args, kwargs in self.calls:
-            yield from args
-            yield from kwargs.values()
-
-
-def is_actor(node: Node) -> bool:
-    """Return whether the node is the life of an actor."""
-    return any(type(value) is CallList for value in node.args)
 
 
 class ActorClass:

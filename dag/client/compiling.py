@@ -9,14 +9,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from dag.client.actors import LATER_CALL, CallList, is_actor
 from dag.client.array_source import ArraySource
 from dag.client.control_flow import RootFunction
 from dag.client.from_ray import foreign
 from dag.client.graph_functions import GraphFunction
 from dag.client.params import values_of
 from dag.client.pickling import by_value as pickled_by_value
-from dag.client.placeholders import Part
+from dag.client.placeholders import LATER_CALL, CallList, Part, is_actor
 from dag.client.programs import Program
 from dag.client.ray_graphs import is_ray_graph, of_ray
 from dag.client.tasks import Node, Task, name_of, signature_of

@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from dag.client.actors import CallList
 from dag.client.array_source import ArraySource
 from dag.client.compiling import Outputs, compile_columns, compile_graph
-from dag.client.placeholders import NO_DEFAULT, Part, param
+from dag.client.placeholders import NO_DEFAULT, CallList, Part, param
 from dag.client.tasks import Node, Options, plain_of
 from dag.errors import SpecError
 from dag.spec.array_forms import array_key

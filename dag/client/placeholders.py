@@ -1,12 +1,14 @@
 """Placeholders for values that a graph has only when it runs: a part of a node's value, a parameter. They refuse to be used as values.
 
+Beside them: the calls of an actor, which wait among the arguments of its node.
+
 A program that uses a placeholder as if it were the value gets `GraphTypeError`, with the remedy.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from dag.errors import GraphTypeError
@@ -148,6 +150,35 @@ class Param:
 
 refuse_uses_as_value(Part)
 refuse_uses_as_value(Param)
+
+
+#: Why an actor and its calls cannot need each other.
+LATER_CALL = (
+    "needs a node that needs an earlier call of it. The calls of an actor run together: keep the state in values of functions, "
+    "or use two actors"
+)
+#: A call of an actor: method, arguments, arguments by name; nodes may be among them.
+Call = tuple[str, tuple[Any, ...], Mapping[str, Any]]
+
+
+class CallList:
+    """The calls of an actor, as the last argument of its node."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self, calls: list[Call]) -> None:
+        self.calls = calls
+
+    def arguments(self) -> Iterator[Any]:
+        """Return the arguments of all calls, in reading order."""
+        for _, args, kwargs in self.calls:
+            yield from args
+            yield from kwargs.values()
+
+
+def is_actor(node: Any) -> bool:
+    """Return whether the node is the life of an actor."""
+    return any(type(value) is CallList for value in node.args)
 
 
 def param(name: str, *, default: Any = NO_DEFAULT) -> Any:

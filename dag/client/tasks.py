@@ -33,7 +33,7 @@ from dag.client.from_ray import (
     sendable_env,
     without_refused,
 )
-from dag.client.placeholders import Param, Part, Step, graph_of, no_value_yet, refuse_uses_as_value, step_of
+from dag.client.placeholders import Param, Part, Step, graph_of, is_actor, no_value_yet, refuse_uses_as_value, step_of
 from dag.errors import GraphTypeError, SpecError
 from dag.spec.options import RETRIES_MAX, NodeOptions, checked
 from mesh.core.counting import counted
@@ -216,6 +216,13 @@ class Node:
 
     def options(self, **options: Any) -> Node:
         """Return a new node: the same call with other options. Raises GraphTypeError, SpecError."""
+        if self.function is selected and isinstance(self.args[0], Part) and is_actor(self.args[0].node):
+            wrong = next((name for name in options if name not in ("name", "num_returns")), None)
+            if wrong is not None:
+                raise GraphTypeError(
+                    f"{self!r} is a call of an actor, and has no option {wrong!r}: give it to the actor, dag.actor(Class, {wrong}=…); "
+                    "a call waits for the nodes among its arguments"
+                )
         return Node(self.function, self.args, self.kwargs, self.settings.changed(options, self.function))
 
     def __getitem__(self, key: Step) -> Any:
@@ -262,7 +269,7 @@ class Node:
         return graph_of(self)
 
     def __repr__(self) -> str:
-        if self.function is selected:
+        if self.function is selected and self.settings.name is None:
             return f"<output {self.args[0].node!r}[{self.args[0].path[0]}]>"
         return f"<node {self.settings.name or name_of(self.function)}>"
 

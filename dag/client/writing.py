@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from dag.client.actors import CallList
 from dag.client.array_source import ArraySource
 from dag.client.fingerprints import digest_of, digest_of_function
 from dag.client.pickling import dumps
-from dag.client.placeholders import Param, Part
+from dag.client.placeholders import CallList, Param, Part
 from dag.client.programs import Archive
 from dag.client.tasks import Node, name_of, plain_of
 from dag.errors import SpecError

@@ -15,7 +15,7 @@ from dag.client.compiling import compile_columns, compile_graph
 from dag.errors import CycleError
 from dag.spec.spec import digest, parse, parse_columns
 from mesh.core.functions import selected
-from mesh.ray.worker.plain_calls import calls_of, make_calls
+from mesh.ray.worker.plain_calls import has_calls, make_calls
 from mesh.stages.arguments import resolve
 
 ACTORS = 3
@@ -87,7 +87,7 @@ def ran(spec: Any, blobs: dict[str, bytes]) -> dict[str, Any]:
         call = spec.calls.call(place)
         function = selected if call.function.startswith("call:") else loaded[call.function.removeprefix("blob:")]
         args = [resolve(form, value_of=values.__getitem__, blob_of=loaded.__getitem__) for form in call.args]
-        is_actor = calls_of(args) is not None
+        is_actor = has_calls(args)
         values[spec.calls.ids[place]] = make_calls(function, args, {}, lambda *_: None) if is_actor else function(*args)
     return values
 

@@ -33,6 +33,19 @@ def test_a_run_survives_any_loss_without_a_cycle_of_stages(plans, choices):
 
 
 @sixty
+@given(graphs(with_actors=True), choices)
+def test_an_actor_without_retries_ends_with_its_process(plans, choices):
+    world = Meshes(plans, on_error="continue")
+    world.run(choices)
+    lost = {node for node, kept in world.record.nodes.items() if kept.state is NodeState.FAILED}
+    assert all(plans[node].never_on for node in lost)
+    assert all(world.record.nodes[node].failure.reason is Reason.WORKER_LOST for node in lost)
+    for kept in world.record.nodes.values():
+        assert kept.state is NodeState.SUCCEEDED or kept.node in lost or (kept.roots and set(kept.roots) <= lost)
+    assert world.forgotten
+
+
+@sixty
 @given(graphs(), choices, st.sets(st.integers(0, 7), max_size=2))
 def test_with_continue_only_dependents_of_a_failure_are_skipped(plans, choices, failing):
     failing = {f"n{number}" for number in failing} & set(plans)

@@ -22,9 +22,9 @@ def as_plain(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def calls_of(args: Sequence[Any]) -> ActorCalls | None:
-    """Return the calls among the arguments of an actor's node; None: the node calls a function."""
-    return next((argument for argument in args if type(argument) is ActorCalls), None)
+def has_calls(args: Sequence[Any]) -> bool:
+    """Return whether the arguments are those of an actor's node."""
+    return any(type(argument) is ActorCalls for argument in args)
 
 
 def make_calls(kind: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], check: Callable[[str, Any], None]) -> list[Any]:
@@ -40,10 +40,15 @@ def make_calls(kind: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, 
     """
     if not isinstance(kind, type):
         raise TypeError(f"{getattr(kind, '__name__', kind)} is not a class: an actor is made of one")
-    calls = calls_of(args)
-    actor, values = kind(*(argument for argument in args if argument is not calls), **kwargs), list[Any]()
-    for method, given, named in () if calls is None else calls.calls:
-        values.append(as_plain(getattr(actor, method))(*given, **named))
+    calls = next(argument.calls for argument in args if type(argument) is ActorCalls)
+    actor, values = kind(*(argument for argument in args if type(argument) is not ActorCalls), **kwargs), list[Any]()
+    for method, given, named in calls:
+        try:
+            values.append(as_plain(getattr(actor, method))(*given, **named))
+        except Exception as error:
+            if hasattr(error, "add_note"):  # From Python 3.11 on, the traceback ends with it.
+                error.add_note(f"in call {len(values) + 1} of {len(calls)} of the actor: {method}")
+            raise
         check(method, values[-1])
     return values
 

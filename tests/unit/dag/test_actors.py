@@ -141,6 +141,12 @@ def test_a_call_may_have_several_outputs_and_a_name():
         pytest.param(
             lambda: dag.actor(Counter).bind().add.options(num_cpus=1), r"give it to the actor, dag\.actor", id="an option of a call"
         ),
+        pytest.param(lambda: dag.actor(Counter).bind().pair.bind().options(retries=1), r"give it to the actor, dag\.actor", id="of a node"),
+        pytest.param(
+            lambda: dag.after(dag.actor(Counter).bind().pair.bind(), dag.bind(load, 1)),
+            "waits for the nodes among its arguments",
+            id="after",
+        ),
         pytest.param(lambda: compile_graph(dag.actor(Counter).bind()), "is not a node", id="as an output"),
         pytest.param(lambda: dag.actor(Counter, num_cpu=1), "did you mean 'num_cpus'", id="an unknown option"),
     ],
@@ -257,6 +263,13 @@ def test_a_list_of_functions_names_the_methods_too(function, patterns, is_allowe
     problems = refused_functions(spec, patterns, pickled_code=False)
     assert [place for place, _ in problems] == ([] if is_allowed else ["/nodes/a/args"])
     assert refused_functions(spec, ("*",), pickled_code=True) == ()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have no notes")
+def test_an_error_names_its_call():
+    with pytest.raises(TypeError) as failed:
+        make_calls(Counter, [1, ActorCalls((("add", [1], {}), ("add", [None], {})))], {}, lambda *_: None)
+    assert failed.value.__notes__ == ["in call 2 of 2 of the actor: add"]
 
 
 def test_an_actor_is_made_of_a_class_only():
