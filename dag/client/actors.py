@@ -160,7 +160,7 @@ def actor(kind: Any = None, /, **options: Any) -> Any:
         words = foreign(kind)
         raise GraphTypeError(f"{kind!r} {words}" if words else f"{kind!r} is not a class; dag.actor takes one, dag.task a function")
     for name in dir(kind):
-        if _is_async(getattr(kind, name, None)):
+        if is_method(name) and _is_async(getattr(kind, name, None)):
             raise GraphTypeError(
                 f"actor {kind.__name__}: its method {name} is async. Ray runs such calls at once, and here they run in order: "
                 "make it a plain method, with asyncio.run inside"

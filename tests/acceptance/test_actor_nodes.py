@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import ray
-from federation_bed import LIMIT_S, eventually
+from federation_bed import LIMIT_S, TENANT, eventually
 from ray.dag import InputNode, MultiOutputNode
 
 import dag
@@ -49,6 +49,9 @@ class Journal:
         if Path(self.path).read_text().count("die") == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         return self.calls
+
+    def fail(self) -> None:
+        raise ValueError("no")
 
     def hang(self) -> None:
         self.write("hang")
@@ -140,7 +143,26 @@ def test_a_graph_of_ray_with_an_actor_runs_here(client: Client) -> None:
     assert submitted(client, graph, params={"start": 1}).result(LIMIT_S) == {"0": 2, "1": 42}
 
 
+def grows(path: str) -> Any:
+    journal = dag.actor(Journal).bind(path)
+    journal.write.bind("a")
+    return journal.write.bind("b")
+
+
+def test_a_graph_grows_by_an_actor(client: Client, tmp_path: Path) -> None:
+    assert submitted(client, dag.bind(abs, dag.bind(grows, str(tmp_path / "journal")))).result(LIMIT_S) == 3
+
+
+def test_an_error_of_a_call_fails_its_actor(client: Client, tmp_path: Path) -> None:
+    journal = dag.actor(Journal).bind(str(tmp_path / "journal"))
+    first = journal.write.bind("a")
+    with pytest.raises(RunFailed, match=r"in call 2 of 2 of the actor: fail" if sys.version_info >= (3, 11) else "no"):
+        submitted(client, {"first": first, "failed": journal.fail.bind()}).result(LIMIT_S)
+
+
 def test_the_example_removes_duplicates(client: Client) -> None:
-    found = client.submit(dag.from_spec(dag.to_spec(dedup.graph()))).result(LIMIT_S)
-    assert found == {"shard-0": ["the quick brown fox.", "a lazy dog."], "shard-1": ["another text."],
+    spec = dag.to_spec(dedup.graph(), id="dedup", tenant=TENANT)
+    for run in (client.submit(dedup.graph()), client.submit(dag.from_spec(spec)), client.submit_spec(spec)):
+        found = run.result(LIMIT_S)
+        assert found == {"shard-0": ["the quick brown fox.", "a lazy dog."], "shard-1": ["another text."],
                      "shard-2": ["something new."], "size": 4}  # fmt: skip

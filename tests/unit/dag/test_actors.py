@@ -61,6 +61,8 @@ class Counter:
     def of(cls, value: int) -> int:
         return value
 
+    async def _private(self) -> None: ...
+
 
 class Async:
     """A class whose calls Ray would run at once."""
@@ -109,6 +111,10 @@ def test_an_actor_is_a_node_and_its_calls_select():
 def test_a_dead_actor_is_made_anew_only_with_retries():
     for actor, refused in ((dag.actor(Counter), ["WORKER_LOST"]), (dag.actor(Counter).options(retries=2), None)):
         assert nodes_of(actor.bind().pair.bind())["Counter"]["options"].get("never_on") == refused
+
+
+def test_a_function_may_return_a_call_of_an_actor():
+    assert b"$calls" in dag.continuation([dag.actor(Counter).bind().add.bind(1)]).__graph__()
 
 
 def test_an_actor_class_stays_a_class():
