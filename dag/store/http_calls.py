@@ -231,6 +231,6 @@ def _refusal(answer: httpx.Response, error: Mapping[str, Any], key_from: str) ->
     return ApiError(answer.status_code, "\n".join(described), problems, code=code)
 
 
-def _given(params: Params | None) -> dict[str, str | int | float | Sequence[str]]:
-    """Return the parameters that have a value."""
-    return {name: value for name, value in (params or {}).items() if value is not None}
+def _given(params: Params | None) -> dict[str, str | int | float | Sequence[str]] | None:
+    """Return the parameters that have a value; None if none has: httpx would remove those that the path itself has."""
+    return {name: value for name, value in (params or {}).items() if value is not None} or None

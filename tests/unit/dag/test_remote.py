@@ -232,6 +232,12 @@ def test_events_resume_after_the_last_one_of_a_broken_stream():
     assert [request.url.params["after"] for request in asked] == ["0", "1", "1"]
 
 
+def test_a_path_keeps_its_own_parameters():
+    client, asked = answering(httpx.Response(200, json={}))
+    client.ask("/v1/dead?limit=7")
+    assert asked[0].url.params["limit"] == "7"
+
+
 def test_cancel_asks_the_root(world, client):
     run = client.submit(load.bind(1))
     run.cancel("enough")
