@@ -24,6 +24,7 @@ Around a run:
     alarms        when runs need a step because of a timer            resuming     resumes a run that failed or was cancelled
     result_cache  values of cached nodes: entries, claims, copies
     removing      removes an ended run before its retention ends
+    schedules     runs that start by cron
     growing       nodes that functions return, before they are added
 
     errors        errors of this layer, below `mesh.errors`
@@ -45,12 +46,13 @@ if TYPE_CHECKING:
     from dag.client.tasks import Node, Options, Task, bind, gang, task
     from dag.store.programs import program
     from dag.store.remote import Client, Run, connect, get_run, resume, submit
+    from dag.store.schedules import schedule
 
 # fmt: off
 __all__ = [
     "Actor", "ActorClass", "ActorMethod", "Client", "GraphFunction", "Node", "Options", "Param", "Part", "Run", "Task", "actor",
     "after", "bind", "cond", "connect", "continuation", "from_spec", "gang", "gather", "get_run", "graph", "map", "param", "program",
-    "reduce", "resume", "sleep", "starmap", "submit", "task", "to_networkx", "to_spec", "wait_signal",
+    "reduce", "resume", "schedule", "sleep", "starmap", "submit", "task", "to_networkx", "to_spec", "wait_signal",
 ]
 # fmt: on
 
@@ -66,6 +68,7 @@ _HOMES = {
     "dag.client.tasks": ("Node", "Options", "Task", "bind", "gang", "task"),
     "dag.store.remote": ("Client", "Run", "connect", "get_run", "resume", "submit"),
     "dag.store.programs": ("program",),
+    "dag.store.schedules": ("schedule",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -9,6 +9,8 @@ DagError
 │   └── KeyConflict        the idempotency key was used for another submission
 ├── BacklogFull            too many open runs; carries a time to retry after
 │   └── StoreFull          the store has hardly any memory left
+├── TooManySchedules       the tenant has as many schedules, or as large ones, as it may have
+├── UnknownSchedule        there is no such schedule, or not this tenant's
 ├── UnknownLetter          there is no such dead letter
 ├── NotRequeued            a dead letter cannot be run again: its run goes on, or its code is gone
 ├── NotResumed             a run cannot be resumed: it has succeeded or goes on, or its code is gone
@@ -81,6 +83,14 @@ class BacklogFull(DagError):
 
 class StoreFull(BacklogFull):
     """The store has hardly any memory left, and needs the rest for accepted runs."""
+
+
+class TooManySchedules(DagError):
+    """The tenant has as many schedules as it may have, or their templates are too large. Delete one, or raise the limit."""
+
+
+class UnknownSchedule(DagError):
+    """There is no such schedule, or the API key may not see its tenant."""
 
 
 class UnknownLetter(DagError):

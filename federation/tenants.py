@@ -162,6 +162,10 @@ class TenantTree:
             self._top = tuple(sorted({top_level_of(path) for path in self._tenants if path not in self._vanished}))
         return self._top
 
+    def is_configured(self, path: TenantPath) -> bool:
+        """Return whether the tenant exists: it is in the tree, and not only because it is still charged."""
+        return path in self._tenants and path not in self._vanished
+
     def tenant(self, path: TenantPath) -> Tenant:
         """Return the tenant.
 

@@ -18,9 +18,12 @@ from dag.coordinator import Coordinator
 from dag.run.run_events import RunEvent
 from dag.run.runs import RunChange, RunRecord, StageRecord
 from dag.run.states import NodeState, RunState, StageState
+from dag.schedules.controller import ScheduleController
+from dag.schedules.schedule import SCHEDULE_LIMITS, ScheduleLimits
 from dag.store.client_access import Access
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from dag.store.memory_cache import MemoryCacheStore
+from dag.store.memory_schedules import MemoryScheduleStore
 from dag.store.remote import Client
 from federation.configured_meshes import NO_CONFIGURED_MESHES, ConfiguredMeshes
 from federation.durability import Durability
@@ -77,6 +80,7 @@ class GatewayWorld:
     body_limit_bytes: int = 1 << 20
     storage_url: str = ""
     limits: BacklogLimits = BACKLOG_LIMITS
+    schedule_limits: ScheduleLimits = SCHEDULE_LIMITS
     memory_percent: int = 0
     durable: MemoryDurability = field(default_factory=MemoryDurability)
     durability: Durability = Durability.D0
@@ -87,6 +91,7 @@ class GatewayWorld:
     runs: MemoryRunStore = field(init=False)
     run_log: MemoryRunLog = field(init=False)
     cache: MemoryCacheStore = field(init=False)
+    schedules: MemoryScheduleStore = field(init=False)
     keys: MemoryKeyRing = field(init=False)
     app: FastAPI = field(init=False)
 
@@ -98,6 +103,7 @@ class GatewayWorld:
         self.runs = MemoryRunStore(self.store, self.limits, lambda: self.memory_percent)
         self.run_log = MemoryRunLog(self.store)
         self.cache = MemoryCacheStore(self.store, self.runs)
+        self.schedules = MemoryScheduleStore(self.schedule_limits)
         self.keys = MemoryKeyRing()
         self.app = create_app(self.dependencies())
 
@@ -119,6 +125,10 @@ class GatewayWorld:
             configured_meshes=self.configured_meshes,
         )
 
+    def controller(self) -> ScheduleController:
+        """Return a controller of schedules on the same stores."""
+        return ScheduleController(schedules=self.schedules, runs=self.runs, clock=self.clock)
+
     def dependencies(self) -> Dependencies:
         """Return the gateway's dependencies."""
         return Dependencies(
@@ -130,6 +140,7 @@ class GatewayWorld:
             blobs=self.store,
             run_log=self.run_log,
             cache=self.cache,
+            schedules=self.schedules,
             feed=MemoryEventFeed(self.runs),
             keys=self.keys,
             body_limit_bytes=self.body_limit_bytes,

@@ -15,6 +15,7 @@ from dag.run.runs import RunStore, RunSummary
 from dag.run.states import RunState
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from dag.store.memory_cache import MemoryCacheStore
+from dag.store.memory_schedules import MemoryScheduleStore
 from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
 from federation.dispatch import Claim, ClaimedStage, ClaimStatus, HeldClaim, Notification, QueuedStage, StageQueue
@@ -146,6 +147,7 @@ def link_app(
             queue=queue,
             blobs=blobs,
             cache=MemoryCacheStore(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000), runs),
+            schedules=MemoryScheduleStore(),
             run_log=run_log or MemoryRunLog(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000)),
             feed=feed,
             keys=keys,

@@ -12,5 +12,7 @@ The Python client:
     http_calls       HTTP calls with one pool and with retries       event_feed     a run's events as they come
     result_decoding  decodes results to values and exceptions        run_logs       what a run's nodes have printed, line by line
     script_modules   modules beside the user's script
+    schedules        `dag.schedule`: a graph by cron                 redis_schedules  schedules on Redis
+    memory_schedules  the same in one process
     programs         `dag.program`: a script as a node               working_dir    zip archive of a folder, without what is ignored
 """

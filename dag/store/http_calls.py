@@ -24,10 +24,12 @@ from dag.errors import (
     KeyConflict,
     RunConflict,
     SignalConflict,
+    TooManySchedules,
     UnknownArray,
     UnknownLetter,
     UnknownNode,
     UnknownRun,
+    UnknownSchedule,
     UnknownSignal,
     UnknownStage,
 )
@@ -102,6 +104,10 @@ class HttpCalls:
         """Return the answer to a POST of a body of this media type. Raises as `get`, and RunConflict, KeyConflict, BacklogFull."""
         described = {"Content-Type": kind, **(headers or {})}
         return self._call("POST", path, (), None, content=body, params=_given(params), headers=described)
+
+    def put(self, path: str, body: bytes) -> httpx.Response:
+        """Return the answer to a PUT of JSON. Raises as `post`."""
+        return self._call("PUT", path, (), None, content=body, headers={"Content-Type": JSON_KIND})
 
     def delete(self, path: str) -> None:
         """Delete the resource. Raises as `get`."""
@@ -210,6 +216,8 @@ _REFUSALS: Mapping[str, type[DagError]] = {
     "unknown_node": UnknownNode,
     "unknown_array": UnknownArray,
     "unknown_letter": UnknownLetter,
+    "unknown_schedule": UnknownSchedule,
+    "too_many_schedules": TooManySchedules,
     "unknown_signal": UnknownSignal,
     "signal_conflict": SignalConflict,
     "run_conflict": RunConflict,

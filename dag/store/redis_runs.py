@@ -66,6 +66,7 @@ def scripted_keys(keys: Keys) -> tuple[str, ...]:
     of_demands = (keys.demands(""), keys.demanding, keys.queued_slots(""), keys.demand_counts)
     of_logs = (keys.run_log(""), keys.run_log_use(""), keys.to_forget, keys.labelled(""))
     of_caches = (keys.cached(""), keys.cached_bytes(""), keys.cached_hits(""), keys.cached_order(""))
+    of_schedules = (keys.schedule(""), keys.schedule_template(""), keys.schedule_use(""), keys.schedule_places, keys.schedules_due)
     of_twins = (keys.cache_claims(""), keys.cache_waits(""), keys.cache_expiry)
     return (
         *of_run,
@@ -80,6 +81,7 @@ def scripted_keys(keys: Keys) -> tuple[str, ...]:
         *of_caches,
         *of_twins,
         keys.run_feed,
+        *of_schedules,
     )
 
 

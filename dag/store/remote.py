@@ -223,6 +223,10 @@ class Client:
         """Return the root's JSON answer to a POST. Raises as `run`."""
         return self._calls.post(path, json.dumps(body).encode()).json()
 
+    def put(self, path: str, body: Any) -> Any:
+        """Return the root's JSON answer to a PUT. Raises as `run`."""
+        return self._calls.put(path, json.dumps(body).encode()).json()
+
     def delete(self, path: str) -> None:
         """Delete a resource of the root. Raises as `run`."""
         self._calls.delete(path)

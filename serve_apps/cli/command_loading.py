@@ -23,6 +23,7 @@ FILES = {
     "replaying": ("replay",),
     "drawing": ("graph", "timeline"),
     "logs": ("logs",),
+    "schedules": ("schedule",),
     "waiting": ("queue", "explain", "leases", "history"),
     "federation": ("tenants", "meshes"),
     "draining": ("drain", "undrain"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dag.backlog import BacklogLimits
 from dag.run.retrying import RetryRules
+from dag.schedules.schedule import ScheduleLimits
 from federation.config.loading import FederationConfig
 
 
@@ -11,6 +12,11 @@ def backlog_limits_of(config: FederationConfig) -> BacklogLimits:
     """Return how much work may be open."""
     section = config.dispatch
     return BacklogLimits(runs_max=section.runs_max, bytes_max=section.bytes_max, memory_percent_max=section.memory_percent_max)
+
+
+def schedule_limits_of(config: FederationConfig) -> ScheduleLimits:
+    """Return how many schedules a tenant may have, and how large."""
+    return ScheduleLimits(schedules_max=config.dispatch.schedules_max, bytes_max=config.dispatch.schedule_bytes_max)
 
 
 def retry_rules_of(config: FederationConfig) -> RetryRules:

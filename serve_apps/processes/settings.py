@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dag.backlog import BacklogLimits
 from dag.run.retrying import RetryRules
+from dag.schedules.schedule import ScheduleLimits
 from federation.configured_meshes import ConfiguredMeshes
 from federation.durability import Durability
 from federation.estimates import CostRules
@@ -80,6 +81,7 @@ class RootSettings(_Settings):
     costs: CostRules = CostRules()
     flap_rules: FlapRules = FlapRules()
     backlog: BacklogLimits = BacklogLimits()
+    schedules: ScheduleLimits = ScheduleLimits()
     retrying: RetryRules = RetryRules()
     durability: Durability = Durability.D0
 

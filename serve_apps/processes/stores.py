@@ -7,8 +7,10 @@ import redis
 import structlog
 
 from dag.backlog import BACKLOG_LIMITS, BacklogLimits
+from dag.schedules.schedule import SCHEDULE_LIMITS, ScheduleLimits
 from dag.store.redis_cache import RedisCacheStore
 from dag.store.redis_runs import RedisRunStore
+from dag.store.redis_schedules import RedisScheduleStore
 from federation.blobs import BlobStore
 from federation.dispatch import StageQueue
 from federation.errors import SchemaMismatch, StoreUnavailable
@@ -53,6 +55,7 @@ class Stores:
     runs: RedisRunStore
     run_log: RedisRunLog
     cache: RedisCacheStore
+    schedules: RedisScheduleStore
     durable: RedisDurability
 
 
@@ -124,6 +127,7 @@ def open_stores(
     founding: bool = False,
     receipts: ReceiptKeys | None = None,
     limits: BacklogLimits = BACKLOG_LIMITS,
+    schedule_limits: ScheduleLimits = SCHEDULE_LIMITS,
 ) -> Stores:
     """Open the stores.
 
@@ -135,6 +139,7 @@ def open_stores(
         replicated: Replicas are configured, and grants wait briefly for one of them.
         receipts: Keys that sign what meshes receive and verify what they claim; None: callers are trusted.
         limits: How much work may be open.
+        schedule_limits: How many schedules a tenant may have.
         founding: The storage is new, so no lease can exist that a new ledger would have to recover.
 
     Raises:
@@ -156,5 +161,6 @@ def open_stores(
         runs=RedisRunStore(client, keys, limits),
         run_log=RedisRunLog(client, keys),
         cache=RedisCacheStore(client, keys),
+        schedules=RedisScheduleStore(client, keys, schedule_limits),
         durable=RedisDurability(client, keys),
     )

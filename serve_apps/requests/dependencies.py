@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 
 from dag.result_cache import CacheStore
 from dag.run.runs import RunStore
+from dag.schedules.schedule import ScheduleStore
 from dag.store.event_feed import EventFeed
 from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
@@ -96,6 +97,7 @@ class Dependencies:
     blobs: BlobStore
     run_log: RunLog
     cache: CacheStore
+    schedules: ScheduleStore
     feed: EventFeed
     keys: KeyRing
     body_limit_bytes: int

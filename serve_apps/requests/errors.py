@@ -23,10 +23,12 @@ from dag.errors import (
     SignalConflict,
     SpecError,
     StoreFull,
+    TooManySchedules,
     UnknownArray,
     UnknownLetter,
     UnknownNode,
     UnknownRun,
+    UnknownSchedule,
     UnknownSignal,
     UnknownStage,
 )
@@ -58,6 +60,10 @@ class BodyTooLarge(RequestError):
 
 class NoMeshFits(RequestError):
     """No mesh could ever run part of the graph, unless the work, the meshes or the quotas change; `problems` has a line for each mesh."""
+
+
+class ScheduleBusy(RequestError):
+    """Others change the schedule at the same time. Repeat the call."""
 
 
 class NotJson(RequestError):
@@ -132,6 +138,7 @@ MEANINGS: tuple[tuple[type[Exception], HttpMeaning], ...] = (
     (UnknownArray, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_array")),
     (UnknownRun, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_run")),
     (UnknownMesh, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_mesh")),
+    (UnknownSchedule, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_schedule")),
     (UnknownLetter, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_letter")),
     (UnknownSignal, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_signal")),
     (SignalConflict, HttpMeaning(HTTPStatus.CONFLICT, "signal_conflict")),
@@ -150,6 +157,8 @@ MEANINGS: tuple[tuple[type[Exception], HttpMeaning], ...] = (
     (TooManyCalls, HttpMeaning(HTTPStatus.TOO_MANY_REQUESTS, "too_many_calls")),
     *((kind, HttpMeaning(_status_of(code), code)) for code, kind in CODES.items()),
     (DurabilityUnreachable, HttpMeaning(HTTPStatus.UNPROCESSABLE_ENTITY, "durability_unreachable")),
+    (TooManySchedules, HttpMeaning(HTTPStatus.CONFLICT, "too_many_schedules")),
+    (ScheduleBusy, HttpMeaning(HTTPStatus.CONFLICT, "schedule_busy")),
     (StoreFull, HttpMeaning(HTTPStatus.SERVICE_UNAVAILABLE, "store_full")),
     (BacklogFull, HttpMeaning(HTTPStatus.TOO_MANY_REQUESTS, "backlog_full")),
     (CorruptValue, HttpMeaning(HTTPStatus.BAD_GATEWAY, "corrupt_value")),

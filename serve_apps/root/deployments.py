@@ -21,6 +21,7 @@ from ray.serve import RunTarget
 
 from dag.coordinator import Coordinator
 from dag.result_cache import ResultCache
+from dag.schedules.controller import ScheduleController
 from dag.store.cached_files import CachedFiles
 from dag.store.event_feed import RedisEventFeed
 from federation.errors import StoreUnavailable
@@ -98,6 +99,7 @@ class CoordinatorLoop:
         planner = PlannerLoop(
             stores.ledger, f"{socket.gethostname()}:{os.getpid()}", leader_ttl_ms=LEADER_TTL_MS, tenant_policies=stores.tenant_policies
         )
+        schedules = ScheduleController(schedules=stores.schedules, runs=stores.runs, clock=clock)
         coordinator: Coordinator | None = None
         renewal_ms = 0
         times = TickTimes(self._tick_ms())
@@ -143,6 +145,7 @@ class CoordinatorLoop:
                     seen = coordinator.survey()
                     planner.tick(seen)  # Before runs are advanced, which may take long: the planner needs a fresh snapshot.
                     if times.is_regular(now_ms):
+                        schedules.tick(seen.tree, stores.tenant_policies.in_force())
                         coordinator.tend(seen)
                     times.end(now_ms, clock.monotonic_ms())
             except StoreUnavailable as gone:
@@ -175,6 +178,7 @@ def gateway_app(settings: RootSettings) -> FastAPI:
         lease_grace_ms=settings.lease_grace_ms,
         receipts=receipts,
         limits=settings.backlog,
+        schedule_limits=settings.schedules,
     )
     feed_client = connect_async(settings.redis_url, timeout_ms=ANSWER_MS_MAX)
     return create_app(
@@ -187,6 +191,7 @@ def gateway_app(settings: RootSettings) -> FastAPI:
             blobs=stores.blobs,
             run_log=stores.run_log,
             cache=stores.cache,
+            schedules=stores.schedules,
             feed=RedisEventFeed(feed_client, stores.keys),
             keys=RedisKeyRing(stores.client, stores.keys),
             body_limit_bytes=settings.body_limit_bytes,

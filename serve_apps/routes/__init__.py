@@ -2,7 +2,7 @@
 
 runs          submit, show, follow, fetch, cancel        federation    tenants, meshes, leases; drains
 dead_letters  dead letters and audits                    explanations  why work waits, dry runs, lease history; holds of tenants
-cached        cached values of nodes
+cached        cached values of nodes                     schedules     run templates that start by cron
 logs          what the nodes of a run have printed       signals       values for nodes that wait for them
 graphs        graph, timeline and single nodes of a run, as a page draws them
 listing       lists and changes of all runs, and callers

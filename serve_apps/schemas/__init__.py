@@ -4,7 +4,7 @@
     tenants  with their quota         meshes   and their pools    leases        held now             history  of leases
     queues   waiting work             plans    dry runs           explanations  why work waits       stops    of tenants
     audits   of the stores            health   of a gateway       dead_letters  failed for good      errors   error bodies
-    cached   values of nodes
+    cached   values of nodes          schedules  of runs
     view     shared by all            quantities  amounts     logs         of a run             graphs   and timelines of runs
     moments  times                    changes  of runs            callers       holders of keys
 

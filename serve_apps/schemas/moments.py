@@ -12,7 +12,7 @@ from pydantic import AliasChoices, AliasGenerator, BeforeValidator, PlainSeriali
 
 from mesh.core.clock import ms_of, rfc3339
 
-_PAST = ("created", "started", "ended", "finished", "sent", "saved", "granted", "drained", "stopped", "last_heard")
+_PAST = ("created", "started", "ended", "finished", "sent", "saved", "granted", "drained", "stopped", "last_heard", "next", "queued", "due")
 #: Names of times in JSON, by their names in Python.
 WIRE_NAMES = {
     "at_ms": "at",

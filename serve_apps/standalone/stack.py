@@ -44,7 +44,7 @@ from mesh.errors import RuntimeAdapterError
 from mesh.ray.cluster.cluster_token import token_environment
 from mesh.ray.cluster.own_cluster import OwnCluster
 from mesh.ray.cluster.process import start_mark
-from serve_apps.configuration.dispatch_rules import backlog_limits_of, retry_rules_of
+from serve_apps.configuration.dispatch_rules import backlog_limits_of, retry_rules_of, schedule_limits_of
 from serve_apps.processes.ray_access import check_answers, check_token_file, entry_environment, open_words
 from serve_apps.processes.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
 from serve_apps.processes.stores import Stores, open_stores
@@ -294,6 +294,7 @@ class Stack:
             costs=cost_rules_of(self._config),
             flap_rules=flap_rules_of(self._config),
             backlog=backlog_limits_of(self._config),
+            schedules=schedule_limits_of(self._config),
             retrying=retry_rules_of(self._config),
             durability=Durability(self._config.dispatch.durability),
         )

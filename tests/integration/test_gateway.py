@@ -26,6 +26,7 @@ from dag.store.client_access import Access
 from dag.store.event_feed import RedisEventFeed
 from dag.store.redis_cache import RedisCacheStore
 from dag.store.redis_runs import RedisRunStore
+from dag.store.redis_schedules import RedisScheduleStore
 from dag.store.remote import Client, Run
 from federation.leases import LeaseTerms
 from federation.store.redis.blobs import RedisBlobs
@@ -134,6 +135,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
                 blobs=blobs,
                 run_log=RedisRunLog(client, keys),
                 cache=RedisCacheStore(client, keys),
+                schedules=RedisScheduleStore(client, keys),
                 feed=WatchedFeed(waiting, keys),
                 close=waiting.aclose,
                 keys=ring,

@@ -15,6 +15,7 @@ from dag.spec.columns import MEDIA_TYPE
 from dag.store.event_feed import RedisEventFeed
 from dag.store.redis_cache import RedisCacheStore
 from dag.store.redis_runs import RedisRunStore
+from dag.store.redis_schedules import RedisScheduleStore
 from federation.leases import LeaseTerms
 from federation.link import LINK_PATH
 from federation.store.redis.blobs import RedisBlobs
@@ -83,6 +84,7 @@ def root() -> Iterator[tuple[str, dict[str, str]]]:
                 blobs=RedisBlobs(client, keys),
                 run_log=RedisRunLog(client, keys),
                 cache=RedisCacheStore(client, keys),
+                schedules=RedisScheduleStore(client, keys),
                 feed=RedisEventFeed(waiting, keys),
                 keys=ring,
                 body_limit_bytes=100_000,

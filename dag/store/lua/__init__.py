@@ -10,6 +10,10 @@ Of cached values, called by `dag.store.redis_cache`:
     cache_look     finds a value, or claims its key             cache_keep      stores a value and ends the claim
     cache_release  ends a claim without a value                 cache_drop      removes an expired value
 
+Of schedules, called by `dag.store.redis_schedules`:
+
+    schedule_put   a schedule's next version, within limits   schedule_drop   removes a schedule
+
 Parts that several verbs need:
 
     lib_keys     names for the keys                             lib_schema      refuses data of another schema

@@ -149,6 +149,10 @@ class DispatchSection(Section):
         alias="resume_window",
         description="How long meshes keep the values of a failed or cancelled run, so that `resume` need not compute them again.",
     )
+    schedules_max: int = Field(default=100, ge=0, le=100_000, description="Schedules of a tenant, without the tenants below it.")
+    schedule_bytes_max: SizeBytes = Field(
+        default=64 * 2**20, ge=1_024, description="Bytes of graphs and code in all schedules of a tenant, without the tenants below it."
+    )
 
 
 class TelemetrySection(Section):

@@ -254,6 +254,28 @@ class Keys:
         """Sorted set: entries of all caches as `<tenant>|<key>`, by the time when they expire."""
         return self._key("cache-expiry")
 
+    def schedule(self, place: str) -> str:
+        """Hash: `version`, `bytes` of the template and `row`, the record as JSON, of the schedule at `tenant|name`."""
+        return self._key("schedule", place)
+
+    def schedule_template(self, place: str) -> str:
+        """Hash: `spec`, and the bytes of the template by their SHA-256."""
+        return self._key("schedule-template", place)
+
+    def schedule_use(self, tenant: str) -> str:
+        """Hash: number of `schedules` of the tenant and `bytes` of their templates."""
+        return self._key("schedule-use", tenant)
+
+    @property
+    def schedule_places(self) -> str:
+        """Sorted set: schedules as `tenant|name`, all with the score 0: by name."""
+        return self._key("schedule-places")
+
+    @property
+    def schedules_due(self) -> str:
+        """Sorted set: schedules as `tenant|name`, by the time when they need a look."""
+        return self._key("schedules-due")
+
     @property
     def touched(self) -> str:
         """Text: a small write for which a connection can then wait; see `durability`."""

@@ -8,6 +8,6 @@ checking    `validate`                                       joining     `join`
 dead        `dead`, `audit`                                  versions    `version`
 replaying   `replay`                                         drawing     `graph`, `timeline`
 logs        `logs`                                           programs    `run`
-cached      `cache`
+cached      `cache`                                          schedules   `schedule`
 deleting    `delete`
 """

@@ -85,7 +85,7 @@ def submit(
     as_json: JsonOption = False,
 ) -> None:
     """Submit a graph and follow its run."""
-    params = _params(param or [])
+    params = params_in(param or [])
     session = open_session(address, state_dir, as_json=as_json)
     if names_workflow(target):
         file = Path(target)
@@ -94,7 +94,7 @@ def submit(
         spec = graph_of(load_workflow(file), TraceScale(), run_id=run_id, tenant=tenant)
     elif names_spec(target):
         file = Path(target)
-        spec = _spec(file, tenant=tenant, user=user, run_id=run_id, params=params, on_error=on_error)
+        spec = spec_in(file, tenant=tenant, user=user, run_id=run_id, params=params, on_error=on_error)
     else:
         graph = load_graph(target, params)
         file = graph.file
@@ -346,7 +346,7 @@ def _print_plan(session: CliSession, spec: dict[str, Any]) -> None:
         session.console.print(plan_picture(view))
 
 
-def _spec(
+def spec_in(
     path: Path, *, tenant: str | None, user: str | None, run_id: str | None, params: dict[str, Any], on_error: str | None
 ) -> dict[str, Any]:
     """Return the spec in a file, overridden by the options of the command line. Raises SpecFileError."""
@@ -372,7 +372,8 @@ def labels_in(given: list[str]) -> dict[str, str]:
         raise typer.BadParameter(str(wrong), param_hint="--label") from None
 
 
-def _params(given: list[str]) -> dict[str, Any]:
+def params_in(given: list[str]) -> dict[str, Any]:
+    """Return the parameters of options `--param`. Raises typer.BadParameter."""
     params: dict[str, Any] = {}
     for pair in given:
         key, equals, text = pair.partition("=")

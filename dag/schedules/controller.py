@@ -1,0 +1,119 @@
+"""Starts what is due of all schedules. Only the elected coordinator calls it; two at once cost work, not safety, as for runs."""
+
+from __future__ import annotations
+
+import contextlib
+
+import structlog
+
+from dag.errors import BacklogFull, RunConflict, SpecError, UnknownRun
+from dag.run.runs import RunStore
+from dag.run.states import RUN_ENDS
+from dag.schedules.firing import Refusal, carried_out, decide, in_turns, is_worth_a_try, run_of
+from dag.schedules.schedule import Schedule, ScheduleStore, Start
+from federation.errors import StoreUnavailable
+from federation.quota.starts import Starts
+from federation.quota.tenant_policies import PoliciesInForce
+from federation.tenants import TenantTree
+from mesh.core.clock import Clock
+from mesh.core.ids import RunId, TenantPath
+from mesh.core.reasons import Reason
+from mesh.errors import MeshError
+
+log = structlog.get_logger(__name__)
+
+#: Schedules that one tick reads as due.
+DUE_MAX = 10_000
+#: Time of one tick for schedules, so that runs advance too; the next tick goes on with the next tenant.
+FIRING_MS_MAX = 500
+#: Stops that refuse a firing. A tenant outside its windows is not stopped: its runs are accepted, and wait.
+_STOPS = (Reason.TENANT_SUSPENDED, Reason.TENANT_DRAINED)
+
+
+class ScheduleController:
+    """Looks at schedules that are due. It keeps nothing but the tenant that came last."""
+
+    def __init__(self, *, schedules: ScheduleStore, runs: RunStore, clock: Clock) -> None:
+        self._schedules = schedules
+        self._runs = runs
+        self._clock = clock
+        self._last: TenantPath | None = None
+
+    def tick(self, tree: TenantTree, tenant_policies: PoliciesInForce) -> int:
+        """Decide and start what is due; return the number of schedules that were looked at.
+
+        Raises:
+            StoreUnavailable: Nothing is lost; call again.
+        """
+        due = self._schedules.due(self._clock.wall_ms(), DUE_MAX)
+        if not due:
+            return 0
+        starts, until_ms = Starts(tree, tenant_policies), self._clock.monotonic_ms() + FIRING_MS_MAX
+        for number, (tenant, name) in enumerate(in_turns(due, self._last), start=1):
+            self._last = tenant
+            try:
+                self._look_at(tenant, name, starts)
+            except StoreUnavailable:
+                raise
+            except MeshError as broken:  # One damaged record must not keep all other schedules from starting.
+                log.error("a schedule cannot be read", tenant=tenant, schedule=name, error=str(broken))  # noqa: TRY400  no defect of this code
+            if self._clock.monotonic_ms() >= until_ms:
+                return number
+        return len(due)
+
+    def _look_at(self, tenant: TenantPath, name: str, starts: Starts) -> None:
+        schedule = self._schedules.load(tenant, name)
+        if schedule is None:
+            return
+        if schedule.start is None:
+            decided = decide(schedule, self._clock.wall_ms(), self._active(schedule), refusal_of(starts, tenant, self._clock.wall_ms()))
+            if decided is schedule:
+                return
+            schedule = self._schedules.put(decided)
+        if schedule is not None and schedule.start is not None:
+            self._carry_out(schedule, schedule.start)
+
+    def _active(self, schedule: Schedule) -> tuple[RunId, ...]:
+        summaries = self._runs.summaries(schedule.active)
+        return tuple(known.run for known in summaries if known is not None and known.state not in RUN_ENDS)
+
+    def _carry_out(self, schedule: Schedule, start: Start) -> None:
+        """Cancel what the run replaces, create the run, record the firing. Each step may be repeated."""
+        now_ms = self._clock.wall_ms()
+        for run in start.replaces:
+            with contextlib.suppress(UnknownRun):
+                self._runs.request_cancel(run, f"schedule {schedule.name} has started {start.run} in its place")
+        try:
+            refusal = self._create(schedule, start, now_ms)
+        except BacklogFull as full:
+            if is_worth_a_try(schedule, start, now_ms):
+                return
+            refusal = Refusal(reason=Reason.BACKLOG_FULL, detail=str(full))
+        if refusal is not None:
+            log.warning("a schedule could not start", tenant=schedule.tenant, schedule=schedule.name, reason=refusal.reason.value)
+        self._schedules.put(carried_out(schedule, start, now_ms, refusal))  # After another writer's change, the next tick repeats this.
+
+    def _create(self, schedule: Schedule, start: Start, now_ms: int) -> Refusal | None:
+        """Create the run, or find it; return why there can be none. Raises BacklogFull."""
+        known = self._runs.summary(start.run)
+        if known is not None and known.tenant == schedule.tenant:
+            return None  # Created before a crash, perhaps from an earlier template.
+        template = self._schedules.template(schedule.tenant, schedule.name)
+        if template is None:
+            return Refusal(reason=Reason.REQUEST_INVALID, detail="the schedule has no template; create it again")
+        try:
+            self._runs.create(run_of(schedule, template, start.run, due_ms=start.due_ms, now_ms=now_ms), dict(template.blobs))
+        except (RunConflict, SpecError) as refused:
+            return Refusal(reason=Reason.REQUEST_INVALID, detail=str(refused))
+        return None
+
+
+def refusal_of(starts: Starts, tenant: TenantPath, now_ms: int) -> Refusal | None:
+    """Return why the tenant may start nothing: it is removed, suspended or drained."""
+    if not starts.tree.is_configured(tenant):
+        words = f"there is no tenant {tenant}; add it to the federation file, or delete the schedule"
+        return Refusal(reason=Reason.TENANT_UNKNOWN, detail=words)
+    allowed = starts.allowed(tenant, "", now_ms)
+    if allowed.gate is None or allowed.gate.reason not in _STOPS:
+        return None
+    return Refusal(reason=allowed.gate.reason, detail=allowed.detail)
