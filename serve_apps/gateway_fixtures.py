@@ -25,6 +25,7 @@ from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from dag.store.memory_cache import MemoryCacheStore
 from dag.store.memory_schedules import MemoryScheduleStore
 from dag.store.remote import Client
+from federation.api_keys import Role
 from federation.configured_meshes import NO_CONFIGURED_MESHES, ConfiguredMeshes
 from federation.durability import Durability
 from federation.store.memory.durability import MemoryDurability
@@ -153,9 +154,10 @@ class GatewayWorld:
             durability=self.durability,
         )
 
-    def http(self, tenant: str | None = RESEARCH, user: str = "") -> httpx.Client:
-        """Return an HTTP client with a new key of the tenant and user; without a key for None."""
-        headers = {"Authorization": f"Bearer {issue(self.keys, TenantPath(tenant), NOW_MS, user)}"} if tenant is not None else {}
+    def http(self, tenant: str | None = RESEARCH, user: str = "", role: Role = Role.OPERATOR) -> httpx.Client:
+        """Return an HTTP client with a new key of the tenant, user and role; without a key for None."""
+        key = issue(self.keys, TenantPath(tenant), NOW_MS, user, role=role) if tenant is not None else None
+        headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
         return httpx.Client(transport=InProcess(self.app), base_url=ADDRESS, headers=headers)
 
     def client(self, tenant: str = RESEARCH) -> Client:

@@ -14,7 +14,8 @@ from typer.core import TyperGroup
 
 #: Commands by file, in the order of `--help`.
 FILES = {
-    "lifecycle": ("up", "down", "load-scripts", "demo", "keys"),
+    "lifecycle": ("up", "down", "load-scripts", "demo"),
+    "keys": ("keys",),
     "applying": ("apply",),
     "joining": ("join",),
     "runs": ("submit", "runs", "watch", "result", "cancel", "signal"),

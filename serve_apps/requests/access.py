@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated
 
 from fastapi import Depends, Request, Security
@@ -9,14 +10,14 @@ from fastapi.security import HTTPBearer
 
 from dag.errors import UnknownRun
 from dag.run.runs import RunRecord, RunSummary
+from federation.api_keys import EVERYBODY, covers
+from federation.errors import StoreUnavailable
 from federation.snapshot import FederationSnapshot
 from mesh.core.ids import RunId, TenantPath
 from serve_apps.requests.auth import Denial, Denied, MeshPrincipal, Principal, authenticate, authenticate_mesh
 from serve_apps.requests.dependencies import Dependencies, Ports
 from serve_apps.requests.errors import NotAuthenticated, OutOfReach
-
-#: Tenant of an operator's key, which covers all tenants.
-EVERYBODY = TenantPath("*")
+from serve_apps.requests.roles import check_role
 
 _LISTED = "`schedulemesh runs` and GET /v1/runs list the runs that the key covers"
 
@@ -24,7 +25,8 @@ _WORDS = {
     Denial.MISSING: "no API key; send the header `Authorization: Bearer smk_…`",
     Denial.MALFORMED: "the Authorization header is not `Bearer smk_<id>_<secret>`",
     Denial.UNKNOWN: "unknown API key; `schedulemesh keys create` makes one",
-    Denial.REVOKED: "the API key was revoked",
+    Denial.REVOKED: "the API key was revoked; `schedulemesh keys create` makes another one",
+    Denial.EXPIRED: "the API key has expired; `schedulemesh keys create` makes another one",
 }
 _MESHS_WORDS = {denial: words.replace("smk_", "smm_").replace("API key", "mesh key") for denial, words in _WORDS.items()}
 
@@ -37,17 +39,28 @@ def asking(request: Request, ports: Ports, _shown: Annotated[object, Security(_s
 
     Raises:
         NotAuthenticated: The request has no valid key.
+        RoleTooLow: The role of the key does not include the call.
         TooManyCalls: The key is over its call limit, or its address has sent too many wrong keys.
         StoreUnavailable: The key ring does not answer.
     """
-    answer, now_ms = authenticate(request.headers.get("authorization"), ports.keys.find), ports.clock.monotonic_ms()
+    now_ms = ports.clock.monotonic_ms()
+    answer = authenticate(request.headers.get("authorization"), ports.keys.find, ports.clock.wall_ms())
     if isinstance(answer, Denied):
         ports.limiter.refuse(address_of(request), NotAuthenticated(_WORDS[answer.reason]), now_ms)
     try:
         ports.limiter.count_call(answer, now_ms)
     finally:
         request.state.rate = ports.limiter.calls_left(answer, now_ms)
+    _note_use(answer.key, ports)
+    check_role(answer, request.method, request.scope["route"].path_format)
     return answer
+
+
+def _note_use(key: str, ports: Dependencies) -> None:
+    """Record the use of a key, at most once a minute. A store that takes no writes refuses no call for it."""
+    if ports.limiter.is_use_due(key, ports.clock.monotonic_ms()):
+        with contextlib.suppress(StoreUnavailable):
+            ports.keys.note_use(key, ports.clock.wall_ms())
 
 
 def address_of(request: Request) -> str:
@@ -57,9 +70,10 @@ def address_of(request: Request) -> str:
 
 def asking_mesh(authorization: str | None, ports: Dependencies) -> MeshPrincipal:
     """Return the mesh whose key is in the `Authorization` header. Raises as `asking`."""
-    answer = authenticate_mesh(authorization, ports.keys.find)
+    answer = authenticate_mesh(authorization, ports.keys.find, ports.clock.wall_ms())
     if isinstance(answer, Denied):
         raise NotAuthenticated(_MESHS_WORDS[answer.reason])
+    _note_use(answer.key, ports)
     return answer
 
 
@@ -77,23 +91,23 @@ async def looking(request: Request, principal: Asking, ports: Ports) -> None:
 
 
 async def operating(principal: Asking) -> Principal:
-    """Return the holder of an operator's key.
+    """Return the holder of a key of all tenants.
 
     Raises:
         OutOfReach: The key belongs to a tenant.
     """
     if principal.tenant != EVERYBODY:
-        raise OutOfReach("this needs an operator's API key; `schedulemesh keys create '*'` makes one")
+        raise OutOfReach("this needs an API key of all tenants; `schedulemesh keys create '*'` makes one")
     return principal
 
 
-#: Route parameter: the caller, who must be an operator.
+#: Route parameter: the caller, whose key must cover all tenants.
 Operating = Annotated[Principal, Depends(operating)]
 
 
 def reaches(principal: Principal, tenant: TenantPath) -> bool:
-    """Return whether the key covers the tenant: its own tenant and those below it; an operator's key covers all."""
-    return principal.tenant == EVERYBODY or principal.may(tenant)
+    """Return whether the key covers the tenant."""
+    return covers(principal.tenant, tenant)
 
 
 def tops(principal: Principal, snapshot: FederationSnapshot) -> tuple[TenantPath, ...]:

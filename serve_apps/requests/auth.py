@@ -5,7 +5,7 @@ characters, 256 random bits) proves possession. The text is shown once, when it 
 secret.
 
 A wrong secret and an unknown id cost the same work and get the same response, so that no caller learns which ids exist. Only
-callers with the right secret learn that a key was revoked.
+callers with the right secret learn that a key was revoked or has expired.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from federation.api_keys import ApiKey, KeyRing
+from federation.api_keys import ApiKey, KeyRing, Role
 from mesh.core.ids import MeshId, TenantPath
 
 #: Prefixes of keys: tenants' and meshes'.
@@ -37,6 +37,8 @@ class Denial(str, Enum):
     """There is no such key."""
     REVOKED = "REVOKED"
     """The key was revoked."""
+    EXPIRED = "EXPIRED"
+    """The key has expired."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +50,13 @@ class Denied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Holder of a tenant's or operator's key."""
+    """Holder of a key of a tenant, or of all tenants."""
 
     key: str  #: Id of the key, for logs; the secret is stored nowhere.
     tenant: TenantPath
     user: str = ""  #: User of the key; empty: none.
-
-    def may(self, tenant: TenantPath) -> bool:
-        """Return whether the key covers the tenant: its own tenant and those below it."""
-        return tenant == self.tenant or tenant.startswith(f"{self.tenant}/")
+    role: Role = Role.OPERATOR
+    expires_ms: int = 0  #: Since the epoch; 0: never.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,15 +67,17 @@ class MeshPrincipal:
     mesh: MeshId
 
 
-def mint(tenant: TenantPath, now_ms: int, user: str = "") -> tuple[str, ApiKey]:
+def mint(tenant: TenantPath, now_ms: int, user: str = "", *, role: Role = Role.OPERATOR, expires_ms: int = 0) -> tuple[str, ApiKey]:
     """Make a key of the tenant: return its text, to be shown once, and its record for the ring.
 
     Args:
         now_ms: Milliseconds since the epoch.
         user: User of the key; empty: none.
+        expires_ms: Milliseconds since the epoch; 0: never.
     """
     key, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
-    record = ApiKey(key=key, tenant=tenant, sha256=_digest(secret), created_ms=now_ms, user=user)
+    digest = _digest(secret)
+    record = ApiKey(key=key, tenant=tenant, sha256=digest, created_ms=now_ms, user=user, role=role, expires_ms=expires_ms)
     return f"{TENANTS_KEY}_{key}_{secret}", record
 
 
@@ -85,21 +87,43 @@ def mint_for_mesh(mesh: MeshId, now_ms: int) -> tuple[str, ApiKey]:
     return f"{MESHS_KEY}_{key}_{secret}", ApiKey(key=key, tenant=TenantPath(""), mesh=mesh, sha256=_digest(secret), created_ms=now_ms)
 
 
-def issue(ring: KeyRing, tenant: TenantPath, now_ms: int, user: str = "") -> str:
+def issue(ring: KeyRing, tenant: TenantPath, now_ms: int, user: str = "", *, role: Role = Role.OPERATOR, expires_ms: int = 0) -> str:
     """Make a key, store it in the ring, and return its text, to be shown once.
 
     Args:
         now_ms: Milliseconds since the epoch.
         user: See `mint`.
+        expires_ms: See `mint`.
     Raises:
         StoreUnavailable: The ring does not answer; the key may have been stored, but no one has its text.
     """
-    return _kept(ring, lambda: mint(tenant, now_ms, user))
+    return _kept(ring, lambda: mint(tenant, now_ms, user, role=role, expires_ms=expires_ms))
 
 
 def issue_for_mesh(ring: KeyRing, mesh: MeshId, now_ms: int) -> str:
     """Make a key of the mesh and store it in the ring. See `issue`."""
     return _kept(ring, lambda: mint_for_mesh(mesh, now_ms))
+
+
+def rotate(ring: KeyRing, old: ApiKey, now_ms: int, overlap_ms: int) -> str:
+    """Make a key that may do what an old one may, let the old one expire after the overlap, and return the new one's text.
+
+    The new key lives as long as the old one was made for, or for ever.
+
+    Args:
+        old: A valid key of a tenant or mesh.
+        now_ms: Milliseconds since the epoch.
+
+    Raises:
+        StoreUnavailable: The ring does not answer. The old key may not expire then; both keys can be revoked.
+    """
+    if old.mesh is not None:
+        text = issue_for_mesh(ring, old.mesh, now_ms)
+    else:
+        expires_ms = now_ms + old.expires_ms - old.created_ms if old.expires_ms else 0
+        text = issue(ring, old.tenant, now_ms, old.user, role=old.role, expires_ms=expires_ms)
+    ring.expire(old.key, now_ms + overlap_ms)
+    return text
 
 
 def id_of(text: str) -> str:
@@ -114,25 +138,28 @@ def _kept(ring: KeyRing, mint_one: Callable[[], tuple[str, ApiKey]]) -> str:
             return text
 
 
-def authenticate(header: str | None, lookup: Callable[[str], ApiKey | None]) -> Principal | Denied:
+def authenticate(header: str | None, lookup: Callable[[str], ApiKey | None], now_ms: int) -> Principal | Denied:
     """Return the holder of the tenant's key in an `Authorization` header, or the denial.
 
     Args:
         lookup: `KeyRing.find`.
+        now_ms: Milliseconds since the epoch.
     Raises:
         StoreUnavailable: From `lookup`.
     """
-    record = _proven(header, TENANTS_KEY, lookup)
-    return record if isinstance(record, Denied) else Principal(key=record.key, tenant=record.tenant, user=record.user)
+    record = _proven(header, TENANTS_KEY, lookup, now_ms)
+    if isinstance(record, Denied):
+        return record
+    return Principal(key=record.key, tenant=record.tenant, user=record.user, role=record.role, expires_ms=record.expires_ms)
 
 
-def authenticate_mesh(header: str | None, lookup: Callable[[str], ApiKey | None]) -> MeshPrincipal | Denied:
+def authenticate_mesh(header: str | None, lookup: Callable[[str], ApiKey | None], now_ms: int) -> MeshPrincipal | Denied:
     """Return the holder of the mesh's key in an `Authorization` header, or the denial. See `authenticate`."""
-    record = _proven(header, MESHS_KEY, lookup)
+    record = _proven(header, MESHS_KEY, lookup, now_ms)
     return record if isinstance(record, Denied) else MeshPrincipal(key=record.key, mesh=record.mesh or MeshId(""))
 
 
-def _proven(header: str | None, kind: str, lookup: Callable[[str], ApiKey | None]) -> ApiKey | Denied:
+def _proven(header: str | None, kind: str, lookup: Callable[[str], ApiKey | None], now_ms: int) -> ApiKey | Denied:
     """Return the record of a key of this kind if the header has its secret."""
     if header is None:
         return Denied(reason=Denial.MISSING)
@@ -145,7 +172,9 @@ def _proven(header: str | None, kind: str, lookup: Callable[[str], ApiKey | None
     is_kind = (record.mesh is not None) == (kind == MESHS_KEY)
     if not hmac.compare_digest(_digest(match["secret"]), record.sha256) or found is None or not is_kind:
         return Denied(reason=Denial.UNKNOWN)
-    return Denied(reason=Denial.REVOKED) if record.revoked else record
+    if record.revoked:
+        return Denied(reason=Denial.REVOKED)
+    return Denied(reason=Denial.EXPIRED) if 0 < record.expires_ms <= now_ms else record
 
 
 def _digest(secret: str) -> str:

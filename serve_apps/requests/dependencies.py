@@ -39,6 +39,8 @@ CALLS_PER_S, CALLS_BURST = 1_000.0, 1_000
 SNAPSHOTS_PER_S, SNAPSHOTS_BURST = 20.0, 200
 #: Wrong keys per second from one address, and the burst.
 WRONG_PER_S, WRONG_BURST = 0.5, 20
+#: Records of a key's last use per second.
+USES_PER_S = 1 / 60
 #: Most keys and addresses that are counted.
 KEYS_MAX, ADDRESSES_MAX = 16_384, 4_096
 
@@ -49,6 +51,7 @@ class RequestLimiter:
     def __init__(self) -> None:
         self._calls = CallBudget(calls_per_s=CALLS_PER_S, burst=CALLS_BURST, keys_max=KEYS_MAX)
         self._looks = CallBudget(calls_per_s=SNAPSHOTS_PER_S, burst=SNAPSHOTS_BURST, keys_max=KEYS_MAX)
+        self._uses = CallBudget(calls_per_s=USES_PER_S, burst=1, keys_max=KEYS_MAX)
         self._wrong = CallBudget(calls_per_s=WRONG_PER_S, burst=WRONG_BURST, keys_max=ADDRESSES_MAX)
 
     def count_call(self, principal: Principal, now_ms: int) -> None:
@@ -66,6 +69,10 @@ class RequestLimiter:
     def looks_left(self, principal: Principal, now_ms: int) -> Rate:
         """Return what is left of the key's reads of the whole ledger."""
         return self._looks.rate(principal.key, now_ms)
+
+    def is_use_due(self, key: str, now_ms: int) -> bool:
+        """Return whether this use of the key is to be recorded; True once in a while."""
+        return self._uses.take(key, now_ms) == 0
 
     def is_suspect(self, address: str, now_ms: int) -> bool:
         """Return whether the address has sent too many wrong keys."""

@@ -71,11 +71,19 @@ class NotJson(RequestError):
 
 
 class NotAuthenticated(RequestError):
-    """The API key is missing, unknown or revoked."""
+    """The API key is missing, unknown, revoked or expired."""
 
 
 class OutOfReach(RequestError):
     """The API key does not cover the tenant."""
+
+
+class RoleTooLow(RequestError):
+    """The role of the API key does not include the call."""
+
+
+class UnknownKey(RequestError):
+    """There is no such API key within reach."""
 
 
 class WrongMesh(RequestError):
@@ -130,6 +138,8 @@ MEANINGS: tuple[tuple[type[Exception], HttpMeaning], ...] = (
     (MalformedBody, HttpMeaning(HTTPStatus.BAD_REQUEST, "malformed_json")),
     (NotAuthenticated, HttpMeaning(HTTPStatus.UNAUTHORIZED, "unauthorized")),
     (OutOfReach, HttpMeaning(HTTPStatus.FORBIDDEN, "forbidden")),
+    (RoleTooLow, HttpMeaning(HTTPStatus.FORBIDDEN, "role_too_low")),
+    (UnknownKey, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_key")),
     (WrongMesh, HttpMeaning(HTTPStatus.FORBIDDEN, "wrong_mesh")),
     (UnknownBlob, HttpMeaning(HTTPStatus.NOT_FOUND, NO_BLOB)),
     (ValueNotThere, HttpMeaning(HTTPStatus.NOT_FOUND, "unknown_output")),

@@ -27,8 +27,8 @@ _OF_PARAMETERS = (422,)
 _OF_BODY = (400, 408, 413, 422)
 #: Refusals of an operation that takes raw bytes.
 _OF_BYTES = (408, 413, 422)
-#: Refusals by dependency: no key, out of reach, too many calls; an unreadable record, a store that does not answer.
-_OF_DEPENDENCY: dict[Callable[..., Any], tuple[int, ...]] = {asking: (401, 429, 502, 503), operating: (403,), looking: (429,)}
+#: Refusals by dependency: no key, a low role, out of reach, too many calls; an unreadable record, a store that does not answer.
+_OF_DEPENDENCY: dict[Callable[..., Any], tuple[int, ...]] = {asking: (401, 403, 429, 502, 503), operating: (403,), looking: (429,)}
 #: Refusals of a link route that checks the mesh's key: no key, too many calls; an unreadable record, a store that does not answer.
 OF_MESH_KEY = (401, 429, 502, 503)
 #: Refusals of every verb of the link: the same, and what the state of the mesh's sessions and leases forbids.

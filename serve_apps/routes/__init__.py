@@ -5,5 +5,5 @@ dead_letters  dead letters and audits                    explanations  why work 
 cached        cached values of nodes                     schedules     run templates that start by cron
 logs          what the nodes of a run have printed       signals       values for nodes that wait for them
 graphs        graph, timeline and single nodes of a run, as a page draws them
-listing       lists and changes of all runs, and callers
+listing       lists and changes of all runs, and callers  api_keys      API keys, for admins
 """

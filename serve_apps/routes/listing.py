@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
-from typing import Annotated, get_args
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -16,14 +16,16 @@ from dag.run.runs import RunPlace
 from dag.run.states import RunState
 from dag.spec.run_labels import labels_of_texts
 from dag.store.rows import reach_of
+from federation.api_keys import EVERYBODY
 from federation.tenants import TenantTree
 from mesh.core.ids import TenantPath
-from serve_apps.requests.access import EVERYBODY, Asking, reaches, tops
+from serve_apps.requests.access import Asking, reaches, tops
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Ports
 from serve_apps.requests.openapi import refused
+from serve_apps.requests.roles import permissions_of
 from serve_apps.routes.runs import Limit
-from serve_apps.schemas.callers import CallerView, Permission
+from serve_apps.schemas.callers import CallerView
 from serve_apps.schemas.changes import RunChangesView
 from serve_apps.schemas.runs import RunsView
 from serve_apps.services.change_stream import change_stream, changes_now
@@ -31,8 +33,6 @@ from serve_apps.services.run_listing import RunFilter, run_page
 from serve_apps.services.stopping import check_reach
 from serve_apps.views.runs import run_line
 
-#: Permissions of every key within its tenant.
-OF_TENANTS: tuple[Permission, ...] = ("read", "submit", "cancel", "stop_tenants")
 #: Most characters of a text that runs are searched for.
 TEXT_MAX = 200
 MARK = r"^\d{1,16}-\d{1,16}$"
@@ -114,13 +114,14 @@ async def follow_runs(
 @router.get("/whoami")
 async def show_caller(principal: Asking) -> CallerView:
     """Show whose key the request has, and what the key may do."""
-    is_operator = principal.tenant == EVERYBODY
     return CallerView(
         key=principal.key,
         tenant=principal.tenant,
         user=principal.user,
-        operator=is_operator,
-        permissions=list(get_args(Permission) if is_operator else OF_TENANTS),
+        operator=principal.tenant == EVERYBODY,
+        role=principal.role,
+        expires_ms=principal.expires_ms,
+        permissions=permissions_of(principal),
     )
 
 

@@ -7,6 +7,7 @@
     cached   values of nodes          schedules  of runs
     view     shared by all            quantities  amounts     logs         of a run             graphs   and timelines of runs
     moments  times                    changes  of runs            callers       holders of keys
+    api_keys  as admins see them
 
 Times are RFC 3339 text in JSON, null if a thing has not happened (`moments`). A quantity has two forms: exact ledger units for
 programs, and text for people.

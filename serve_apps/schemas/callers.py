@@ -6,9 +6,11 @@ from typing import Literal
 
 from pydantic import Field
 
+from federation.api_keys import Role
+from serve_apps.schemas.moments import LaterMoment
 from serve_apps.schemas.view import View
 
-Permission = Literal["read", "submit", "cancel", "stop_tenants", "drain_meshes", "dead_letters", "audit", "metrics"]
+Permission = Literal["read", "submit", "cancel", "stop_tenants", "manage_keys", "drain_meshes", "dead_letters", "audit", "metrics"]
 
 
 class CallerView(View):
@@ -18,4 +20,6 @@ class CallerView(View):
     tenant: str = Field(description="The key reaches this tenant and the tenants below it; `*`: all tenants.")
     user: str = Field(description="User of every run submitted with the key; empty: the graph may name the user.")
     operator: bool = Field(description="Whether the key reaches all tenants.")
+    role: Role = Field(description="Role of the key.")
+    expires_ms: LaterMoment = Field(default=0, description="Time from which the key is refused; null: never.")
     permissions: list[Permission] = Field(description="Permissions of the key, in the tenants that it reaches.")

@@ -12,7 +12,10 @@ from pydantic import AliasChoices, AliasGenerator, BeforeValidator, PlainSeriali
 
 from mesh.core.clock import ms_of, rfc3339
 
-_PAST = ("created", "started", "ended", "finished", "sent", "saved", "granted", "drained", "stopped", "last_heard", "next", "queued", "due")
+_PAST = (
+    *("created", "started", "ended", "finished", "sent", "saved", "granted", "drained", "stopped", "last_heard", "next", "queued"),
+    *("due", "used"),
+)
 #: Names of times in JSON, by their names in Python.
 WIRE_NAMES = {
     "at_ms": "at",

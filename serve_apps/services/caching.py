@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dag.errors import SpecError
 from dag.result_cache import ENTRIES_MAX, CacheEntry, CacheStore
+from federation.api_keys import EVERYBODY
 from federation.tenants import TenantTree
 from mesh.core.ids import TenantPath
-from serve_apps.requests.access import EVERYBODY, reaches
+from serve_apps.requests.access import reaches
 from serve_apps.requests.auth import Principal
 from serve_apps.schemas.cached import CacheDropRequest, CachedView, CacheView
 from serve_apps.services.stopping import check_reach

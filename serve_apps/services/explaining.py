@@ -16,6 +16,7 @@ from dag.spec.plans import plans_of
 from dag.spec.spec import digest, kept_form
 from dag.starting import under_way
 from dag.store.rows import reach_of
+from federation.api_keys import EVERYBODY
 from federation.explaining.forecast import Forecast
 from federation.explaining.forecasts import Forecasts
 from federation.explaining.pending_stages import PendingStage
@@ -27,7 +28,7 @@ from federation.tenants import TenantTree
 from mesh.core.ids import MeshId, NodeId, RunId, TenantPath
 from mesh.core.reasons import PASSING, Reason
 from mesh.core.resources import ResourceSet
-from serve_apps.requests.access import EVERYBODY, reaches, tops
+from serve_apps.requests.access import reaches, tops
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies
 from serve_apps.schemas.explanations import RunExplanation, StageExplanation

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dag.spec.checks import similar_to
+from federation.api_keys import EVERYBODY
 from federation.leases import LeaseLedger
 from federation.quota.policies import Stop
 from federation.quota.tenant_policies import PoliciesInForce, TenantPolicyStore, TenantStop
 from mesh.core.ids import TenantPath
-from serve_apps.requests.access import EVERYBODY, reaches
+from serve_apps.requests.access import reaches
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.errors import OutOfReach
 

@@ -14,13 +14,14 @@ from dag.run.runs import RunRecord
 from dag.spec.plans import misspelt_resources, refused_for
 from dag.spec.spec import DagSpec, digest, kept_form, parse, parse_columns
 from dag.spec.strict_json import pointer
+from federation.api_keys import EVERYBODY
 from federation.configured_meshes import ConfiguredMeshes
 from federation.durability import Durability, check_reachable
 from federation.quota.policies import TenantPolicies
 from federation.snapshot import FederationSnapshot, resources_of
 from mesh.core.counting import counted
 from mesh.core.ids import NodeId, RunId, TenantPath
-from serve_apps.requests.access import EVERYBODY, reaches
+from serve_apps.requests.access import reaches
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies
 from serve_apps.requests.errors import MalformedBody, NoMeshFits, OutOfReach

@@ -89,7 +89,7 @@ class LedgerIdentity:
         self._drains: dict[MeshId, Drain] = {}
         self._settings: dict[MeshId, StageSettings] = {}
         self._keys: dict[str, ApiKey] = {}  #: Guarded keys, restored whatever happens.
-        self._revoked: dict[str, ApiKey] = {}
+        self._ended: dict[str, ApiKey] = {}  #: Revoked keys, and keys with an end, which an older copy may not have.
 
     def move_to(self, stores: Stores) -> None:
         """Use the server's new address from now on."""
@@ -124,7 +124,7 @@ class LedgerIdentity:
         tenant_policies, drains = self._stores.tenant_policies.in_force(), self._drained()
         settings = self._published()
         keys = {key: ring.find(key) or kept for key, kept in self._keys.items()}
-        revoked = self._revoked if self._tree is not None and written.changes == known.changes else self._revoked_of(ring)
+        ended = self._ended if self._tree is not None and written.changes == known.changes else self._ended_of(ring)
         if self._tree is None or written.version != known.version:
             version, tree = self._stores.ledger.configured_at()
         else:
@@ -132,20 +132,27 @@ class LedgerIdentity:
         seen = _Written(uid=self._uid, version=version, changes=written.changes)
         if _written(self._stores) == seen and not seen.is_older_than(known):
             self._known, self._tree, self._tenant_policies, self._drains = seen, tree, tenant_policies, drains
-            self._keys, self._revoked, self._settings = keys, revoked, settings
+            self._keys, self._ended, self._settings = keys, ended, settings
 
-    def _revoked_of(self, ring: RedisKeyRing) -> dict[str, ApiKey]:
-        names = (line.key for line in ring.list() if line.revoked)
-        found = {name: self._revoked.get(name) or ring.find(name) for name in names}
+    def _ended_of(self, ring: RedisKeyRing) -> dict[str, ApiKey]:
+        lines = [line for line in ring.list() if line.revoked or line.expires_ms]
+        found = {line.key: self._kept_if_revoked(line.key) or ring.find(line.key) for line in lines}
         return {name: key for name, key in found.items() if key is not None}
+
+    def _kept_if_revoked(self, key: str) -> ApiKey | None:
+        """Return a key that is known as revoked: nothing about it changes again."""
+        kept = self._ended.get(key)
+        return kept if kept is not None and kept.revoked else None
 
     def _restore(self, tree: TenantTree) -> None:
         """Restore everything; an interrupted restoration starts over. Stops and drains that only the older copy has are ended again."""
         self._owes = True
         self._restore_policies()
         ring = self._ring()
-        for key in (*self._keys.values(), *self._revoked.values()):
-            if not ring.add(key) and key.revoked:  # An older copy may have the key from before it was revoked.
+        for key in (*self._keys.values(), *self._ended.values()):
+            if key.key not in self._keys and not key.revoked:
+                ring.expire(key.key, key.expires_ms)  # An older copy may have it from before it was rotated.
+            elif not ring.add(key) and key.revoked:  # An older copy may have the key from before it was revoked.
                 ring.revoke(key.key)
         with redis_responses("count changes"):
             ChangeCounter(self._stores.client, self._stores.keys).raise_to(self._known.changes)

@@ -18,6 +18,7 @@ from typing import Any
 
 import structlog
 
+from federation.api_keys import Role
 from federation.config.loading import (
     FederationConfig,
     configured_meshes_of,
@@ -58,6 +59,7 @@ from serve_apps.standalone.port_claim import PortClaim
 from serve_apps.standalone.restarts import Restarts
 from serve_apps.standalone.stack_folder import StackFolder
 from serve_apps.standalone.startup_config import keep
+from serve_apps.standalone.tenant_replacement import replace_tenants
 
 log = structlog.get_logger(__name__)
 
@@ -177,7 +179,9 @@ class Stack:
         self._ledger = ledger_of(self.folder, stores)
         stores = self.stores(founding=is_new and known is None)
         tenants = tenants_of(self._config)
-        stores.ledger.configure(TenantTree(tenants))
+        ring, known_tree = RedisKeyRing(stores.client, stores.keys), stores.ledger.configured_at()[1]
+        for key in replace_tenants(stores.ledger, ring, TenantTree(tenants), known=known_tree):
+            self._say(f"revoked the API key {key}, since its tenant was removed")
         keep_ledger(self.folder, self._ledger)
         stores.tenant_policies.publish(tenant_policies_of(self._config))
         stores.registry.publish_settings(stage_settings_of(self._config))
@@ -344,7 +348,7 @@ class Stack:
     def _publish(self, stores: Stores) -> None:
         self.default_tenant = default_tenant_of(self._config)
         top = TenantPath(self.default_tenant.partition("/")[0])
-        self.api_key = self._guarded(issue(RedisKeyRing(stores.client, stores.keys), top, SystemClock().wall_ms()))
+        self.api_key = self._guarded(issue(RedisKeyRing(stores.client, stores.keys), top, SystemClock().wall_ms(), role=Role.ADMIN))
         self.folder.write("client.json", {"address": self.address, "api_key": self.api_key, "tenant": self.default_tenant})
         facts = self.folder.read("stack.json")
         self.folder.write("stack.json", {**facts, "state": "up", "address": self.address})

@@ -20,13 +20,13 @@ from sharing import SHARING
 from dag.spec.spec import load
 from dag.store.client_access import Access
 from dag.store.remote import Client
+from federation.api_keys import EVERYBODY
 from federation.config.loading import load_config
 from federation.store.redis.key_ring import RedisKeyRing
 from mesh.core.clock import SystemClock
 from mesh.core.ids import TenantPath
 from mesh.ray.cluster.own_cluster import OwnCluster
 from serve_apps.processes.stores import Stores
-from serve_apps.requests.access import EVERYBODY
 from serve_apps.requests.auth import issue
 from serve_apps.standalone.restarts import Restarts
 from serve_apps.standalone.stack import Stack

@@ -14,12 +14,12 @@ import dag
 from dag.errors import ApiError, RunCancelled, RunFailed
 from dag.run.states import RunState
 from dag.store.remote import Client
+from federation.api_keys import EVERYBODY
 from federation.config.loading import load_config, tenants_of
 from federation.store.redis.key_ring import RedisKeyRing
 from federation.tenants import TenantTree
 from mesh.core.reasons import Reason
 from serve_apps.processes.stores import Stores
-from serve_apps.requests.access import EVERYBODY
 from serve_apps.requests.auth import issue
 from serve_apps.schemas.runs import RunView
 from serve_apps.standalone.stack import Stack

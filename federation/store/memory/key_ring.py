@@ -3,7 +3,7 @@
 import threading
 from dataclasses import replace
 
-from federation.api_keys import ApiKey, ApiKeyLine, lines_of
+from federation.api_keys import ApiKey, ApiKeyLine, earlier, lines_of
 
 
 class MemoryKeyRing:
@@ -12,6 +12,7 @@ class MemoryKeyRing:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._keys: dict[str, ApiKey] = {}
+        self._used_ms: dict[str, int] = {}
 
     def add(self, key: ApiKey) -> bool:
         with self._lock:
@@ -28,6 +29,17 @@ class MemoryKeyRing:
                 self._keys[key] = replace(found, revoked=True)
             return found is not None
 
+    def expire(self, key: str, at_ms: int) -> bool:
+        with self._lock:
+            found = self._keys.get(key)
+            if found is not None:
+                self._keys[key] = replace(found, expires_ms=earlier(found.expires_ms, at_ms))
+            return found is not None
+
+    def note_use(self, key: str, at_ms: int) -> None:
+        with self._lock:
+            self._used_ms[key] = at_ms
+
     def list(self) -> tuple[ApiKeyLine, ...]:
         with self._lock:
-            return lines_of(list(self._keys.values()))
+            return lines_of(list(self._keys.values()), self._used_ms)

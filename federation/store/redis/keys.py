@@ -291,7 +291,7 @@ class Keys:
 
     @property
     def api_keys(self) -> str:
-        """Hash: key id to its record (tenant, SHA-256 of the secret, creation time), as JSON."""
+        """Hash: key id to its record (tenant, role, SHA-256 of the secret, times), as JSON; `ID|end` and `ID|used` to milliseconds."""
         return self._key("api-keys")
 
     @property

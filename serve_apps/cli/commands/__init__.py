@@ -1,6 +1,6 @@
 """Commands of the terminal: a file per family, imported when one of its commands is used.
 
-lifecycle   `up`, `down`, `load-scripts`, `keys`, `demo`     demo        output of `demo`
+lifecycle   `up`, `down`, `load-scripts`, `demo`             demo        output of `demo`
 runs        `submit`, `runs`, `watch`, `result`, `cancel`    waiting     `queue`, `explain`, `leases`, `history`
 federation  `tenants`, `meshes`                              stopping    `suspend`, `resume`
 draining    `drain mesh`, `drain tenant`, `undrain`          applying    `apply`
@@ -9,5 +9,5 @@ dead        `dead`, `audit`                                  versions    `versio
 replaying   `replay`                                         drawing     `graph`, `timeline`
 logs        `logs`                                           programs    `run`
 cached      `cache`                                          schedules   `schedule`
-deleting    `delete`
+deleting    `delete`                                         keys        `keys`
 """

@@ -11,6 +11,7 @@ import typer
 from federation.config.loading import stage_settings_of, tenants_of
 from federation.config.quota_rules import tenant_policies_of
 from federation.dispatch import NotificationKind
+from federation.store.redis.key_ring import RedisKeyRing
 from federation.tenants import SEPARATOR, TenantTree
 from mesh.core.counting import counted
 from serve_apps.cli.output import console_for, print_json
@@ -28,6 +29,7 @@ from serve_apps.configuration.config_diff import (
 from serve_apps.standalone.default_tenant import gone_default, publish_default
 from serve_apps.standalone.stack_folder import StackFolder
 from serve_apps.standalone.startup_config import APPLIED, differing, refuse_another
+from serve_apps.standalone.tenant_replacement import replace_tenants
 
 
 def register(app: typer.Typer) -> None:
@@ -51,8 +53,9 @@ def apply(
     settings = stage_settings_of(checked)
     known = {mesh: kept.settings for mesh, kept in stores.registry.conditions().meshes.items() if kept.settings is not None}
     of_meshes = mesh_changes(known, settings)
+    revoked: tuple[str, ...] = ()
     if not dry_run:
-        stores.ledger.configure(tree)
+        revoked = replace_tenants(stores.ledger, RedisKeyRing(stores.client, stores.keys), tree, known=snapshot.tree)
         stores.tenant_policies.publish(asked)
         stores.registry.publish_settings(settings)
         concerned = {one.mesh for one in of_meshes} | (known.keys() - settings.keys())  # The others follow their own again.
@@ -64,6 +67,7 @@ def apply(
     if json_asked:
         described = {"applied": not dry_run, "tenants": len(tree.tenants), **as_json(found), "meshes": mesh_changes_as_json(of_meshes)}
         described["not_applied"] = list(left)
+        described["revoked_keys"] = list(revoked)
         described["default_tenant"] = {"before": gone.before, "after": gone.after} if gone is not None else None
         print_json(json.dumps(described, indent=2))
         return
@@ -71,6 +75,8 @@ def apply(
     console.print(f"{'would be applied' if dry_run else 'applied'}: {counted(len(tree.tenants), 'tenant')}")
     for words in _lines(found, of_meshes, left):
         console.print(words, soft_wrap=True)
+    if revoked:
+        console.print(f"revoked API keys of removed tenants: {', '.join(revoked)}", soft_wrap=True)
     if gone is not None:
         console_for(stderr=True).print(f"warning: {gone.in_words(folder)}", style="yellow", soft_wrap=True)
 

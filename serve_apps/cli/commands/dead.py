@@ -1,6 +1,6 @@
 """Commands `dead` (nodes that failed for good) and `audit` (disagreements between stores).
 
-Both need an operator. The owner of this state folder's stack is an operator; anyone else needs an operator's key.
+Both need an operator. The owner of this state folder's stack is an operator; anyone else needs a key of all tenants.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Commands `drain mesh`, `drain tenant` and `undrain`.
 
-To drain a mesh needs an operator. The owner of this state folder's stack is an operator; anyone else needs an operator's key.
+To drain a mesh needs an operator. The owner of this state folder's stack is an operator; anyone else needs a key of all tenants.
 """
 
 from __future__ import annotations

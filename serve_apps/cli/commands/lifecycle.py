@@ -1,9 +1,8 @@
-"""Commands that start and stop processes: `up`, `down`, `load-scripts`, `keys`, `demo`."""
+"""Commands that start and stop processes: `up`, `down`, `load-scripts`, `demo`."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import shlex
 import signal
 import subprocess
@@ -22,16 +21,10 @@ from rich.console import Console
 from dag.store.client_access import STATE_VARIABLE
 from federation.config.loading import FederationConfig
 from federation.store.redis.client import connect
-from federation.store.redis.key_ring import RedisKeyRing
 from federation.store.redis.scripts import load_scripts
-from mesh.core.clock import SystemClock, moment, rfc3339
-from mesh.core.ids import MeshId, TenantPath
-from mesh.core.printable import check_printable
-from mesh.errors import MeshError
 from serve_apps.cli.commands.demo import show_demo
 from serve_apps.cli.interrupt import Interrupt, ignore_signals
-from serve_apps.cli.output import RoomyTable, Text, console_for, print_json
-from serve_apps.cli.session import JsonOption
+from serve_apps.cli.output import Text, console_for
 from serve_apps.cli.stack_log import FILE, StackLog, without_time
 from serve_apps.cli.state import (
     STATE,
@@ -39,13 +32,9 @@ from serve_apps.cli.state import (
     StateOption,
     named_or_default,
     read_config_with_warnings,
-    root_settings,
-    running_stores,
 )
 from serve_apps.processes.process import configure_logging, stop_on_signals
 from serve_apps.processes.stores import ANSWER_MS_MAX, VERB_FOLDERS
-from serve_apps.requests.access import EVERYBODY
-from serve_apps.requests.auth import id_of, issue, issue_for_mesh
 from serve_apps.standalone.stack import Stack
 from serve_apps.standalone.stack_folder import StackFolder
 from serve_apps.standalone.startup_config import refuse_another
@@ -54,18 +43,12 @@ WATCH_S = 1.0
 UP_S_MAX = 240.0
 DOWN_S_MAX = 60.0
 
-#: Fields of a key in `keys list`, beside its id.
-KEY_FIELDS = ("tenant", "mesh", "user", "revoked")
-
-keys_app = typer.Typer(help="Create, list and revoke API keys of tenants and meshes.", no_args_is_help=True)
-
 
 def register(app: typer.Typer) -> None:
     app.command()(up)
     app.command()(down)
     app.command("load-scripts")(load_redis_scripts)
     app.command()(demo)
-    app.add_typer(keys_app, name="keys")
 
 
 def up(
@@ -212,79 +195,6 @@ def _keep(stack: Stack, console: Console) -> None:
     stop = stop_on_signals()
     while not stop.wait(WATCH_S):
         stack.watch()
-
-
-# -- keys --------------------------------------------------------------------------------------------------------------
-
-
-def _printable(name: str) -> str:
-    """Return the name if it is printable. Raises typer.BadParameter."""
-    try:
-        return check_printable(name)
-    except ValueError as wrong:
-        raise typer.BadParameter(str(wrong)) from None
-
-
-@keys_app.command("create")
-def create_key(
-    tenant: Annotated[
-        str | None, typer.Argument(help="Path of the tenant; the key also covers the tenants below it. `*` creates an operator's key.")
-    ] = None,
-    mesh: Annotated[
-        str | None, typer.Option("--mesh", help="Create a key of this mesh instead: the mesh joins with it, and it covers no tenant.")
-    ] = None,
-    user: Annotated[str, typer.Option(callback=_printable, help="User of the key: runs submitted with the key belong to this user.")] = "",
-    state: StateOption = STATE,
-    as_json: JsonOption = False,
-) -> None:
-    """Create an API key and print it. The key cannot be shown again."""
-    if (tenant is None) == (mesh is None):
-        raise typer.BadParameter("give either a tenant or --mesh MESH")
-    if mesh is not None and user:
-        raise typer.BadParameter("--user needs a tenant: the key of a mesh has no user")
-    stores, settings = running_stores(state), root_settings(state)
-    ring, now_ms = RedisKeyRing(stores.client, stores.keys), SystemClock().wall_ms()
-    if mesh is not None:
-        if mesh not in settings.configured_meshes.meshes:
-            raise MeshError(f"the configuration has no mesh {mesh}; it has {', '.join(settings.configured_meshes.meshes)}")
-        _show_key(issue_for_mesh(ring, MeshId(mesh), now_ms), as_json=as_json)
-        return
-    path = TenantPath(str(tenant))
-    if path != EVERYBODY:
-        stores.ledger.snapshot().tree.tenant(path)
-    _show_key(issue(ring, path, now_ms, user), as_json=as_json)
-
-
-def _show_key(key: str, *, as_json: bool) -> None:
-    typer.echo(json.dumps({"id": id_of(key), "key": key}, indent=2) if as_json else key)
-
-
-@keys_app.command("list")
-def list_keys(state: StateOption = STATE, as_json: JsonOption = False) -> None:
-    """List the keys by id. Secrets are not stored."""
-    stores = running_stores(state)
-    if as_json:
-        listed = RedisKeyRing(stores.client, stores.keys).list()
-        described = [
-            {"id": key.key, "created_at": rfc3339(key.created_ms), **{name: getattr(key, name) for name in KEY_FIELDS}} for key in listed
-        ]
-        print_json(json.dumps({"keys": described}, indent=2))
-        return
-    table = RoomyTable("id", "of", "user", "created", "revoked", box=None, pad_edge=False, header_style="bold")
-    for key in RedisKeyRing(stores.client, stores.keys).list():
-        table.add_row(
-            key.key, f"mesh {key.mesh}" if key.mesh else key.tenant, key.user, moment(key.created_ms), "yes" if key.revoked else ""
-        )
-    console_for().print(table)
-
-
-@keys_app.command("revoke")
-def revoke_key(key: Annotated[str, typer.Argument(help="Id of the key.")], state: StateOption = STATE) -> None:
-    """Revoke a key at once."""
-    stores = running_stores(state)
-    if not RedisKeyRing(stores.client, stores.keys).revoke(key):
-        raise MeshError(f"there is no key {key}; `schedulemesh keys list` lists the keys")
-    typer.echo(f"revoked {key}")
 
 
 # -- what they share ---------------------------------------------------------------------------------------------------

@@ -25,8 +25,7 @@ from federation.quota.policies import QueueSettings, Stop, TenantPolicies
 from federation.quota.tenant_policies import TenantStop
 from federation.registry import observe
 from federation.snapshot import MeshRecord, PoolRecord
-from federation.store.memory.key_ring import MemoryKeyRing
-from federation.tenants import Tenant, TenantTree
+from federation.tenants import TenantTree
 from mesh.core.resources import ResourceSet
 from mesh.core.values import Encoding
 from serve_apps.cli import session
@@ -595,7 +594,9 @@ def test_stack_owner_stops_its_tenants_without_a_key(world, monkeypatch, capsys,
 def applied(world, tmp_path, monkeypatch, capsys):
     """Return a function that applies the changed quickstart file and gives exit code and output."""
     opened = SimpleNamespace(ledger=world.store, tenant_policies=world.tenant_policies, registry=world.registry, queue=world.store)
+    opened.client = opened.keys = None
     monkeypatch.setattr(applying, "running_stores", lambda _: opened)
+    monkeypatch.setattr(applying, "RedisKeyRing", lambda *_: world.keys)
     text = Path("configs/quickstart.yaml").read_text(encoding="utf-8").replace('import_paths: [".."]', "")
     (tmp_path / "started.yaml").write_text(text, encoding="utf-8")
     started = read_config(tmp_path / "started.yaml")
@@ -649,6 +650,15 @@ def test_apply_lists_added_and_removed_tenants(applied):
     code, output = applied("      ops:", "      ops2:")
     assert code == 0
     assert "new tenants: acme/ops2\nremoved tenants: acme/ops\n" in output
+
+
+def test_apply_revokes_the_keys_of_removed_tenants_for_good(world, applied):
+    kept, gone, mine = (world.http(tenant) for tenant in ("acme", "acme/ops", "acme/research"))
+    key = gone.headers["authorization"].split("_")[1]
+    assert "revoked" not in applied("      ops:", "      ops2:", "--dry-run")[1]
+    assert f"revoked API keys of removed tenants: {key}" in applied("      ops:", "      ops2:")[1]
+    assert applied()[0] == 0, "the tenant is there again"
+    assert [http.get("/v1/whoami").status_code for http in (kept, gone, mine)] == [200, 401, 200]
 
 
 DEFAULT = {"address": "http://root.test", "api_key": "k"}
@@ -1050,24 +1060,6 @@ def test_ctrl_c_during_start_ends_it_between_two_steps(monkeypatch, capsys, tmp_
     assert "all processes have stopped" in output
     assert "Ctrl-C stops everything" not in output, "it is not up"
     assert stack.stopped_at == ["the step is done, and noted"]
-
-
-def test_keys_are_made_and_listed_as_json(monkeypatch, capsys):
-    ring = MemoryKeyRing()
-    monkeypatch.setattr(lifecycle, "RedisKeyRing", lambda *_: ring)
-    ledger = SimpleNamespace(snapshot=lambda: SimpleNamespace(tree=TenantTree([Tenant(path=RESEARCH.partition("/")[0], parent=None)])))
-    monkeypatch.setattr(lifecycle, "running_stores", lambda _: SimpleNamespace(client=None, keys=None, ledger=ledger))
-    monkeypatch.setattr(lifecycle, "root_settings", lambda _: SimpleNamespace(meshes=("east",)))
-    assert run_command(["keys", "create", "acme", "--user", "ann", "--json"]) == 0
-    made = json.loads(capsys.readouterr().out)
-    assert made["key"].split("_")[1] == made["id"]
-    assert run_command(["keys", "list", "--json"]) == 0
-    (listed,) = json.loads(capsys.readouterr().out)["keys"]
-    assert (listed["id"], listed["tenant"], listed["user"], listed["revoked"]) == (made["id"], "acme", "ann", False)
-    assert run_command(["keys", "list"]) == 0
-    heads, row = capsys.readouterr().out.splitlines()
-    assert heads.split() == ["id", "of", "user", "created", "revoked"]
-    assert row.split()[4].endswith("Z")
 
 
 @pytest.mark.parametrize(

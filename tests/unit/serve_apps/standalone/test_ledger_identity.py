@@ -113,8 +113,23 @@ def test_a_key_that_was_revoked_stays_revoked_after_a_loss(client: redis.Redis, 
     keeper.look()
     lose_writes(client, Keys(), copy if loss == "an old copy" else {})
     assert keeper.look() is True
-    assert authenticate(f"Bearer {text}", ring.find) == Denied(reason=Denial.REVOKED)
-    assert isinstance(authenticate(f"Bearer {other}", ring.find), Principal)
+    assert authenticate(f"Bearer {text}", ring.find, 0) == Denied(reason=Denial.REVOKED)
+    assert isinstance(authenticate(f"Bearer {other}", ring.find, 0), Principal)
+
+
+def test_a_rotated_key_ends_in_an_old_copy_too(client: redis.Redis):
+    stores = kept_stores(client)
+    ring = RedisKeyRing(stores.client, stores.keys)
+    key = issue(ring, LAB, 0).split("_")[1]
+    keeper = LedgerIdentity(stores, "ours")
+    keeper.look()
+    copy = copied(client, Keys())
+    ring.expire(key, 500)
+    keeper.look()
+    lose_writes(client, Keys(), copy)
+    assert ring.find(key).expires_ms == 0
+    assert keeper.look() is True
+    assert ring.find(key).expires_ms == 500
 
 
 @pytest.mark.parametrize("loss", ["everything", "an old copy"])
@@ -136,7 +151,7 @@ def test_stops_and_revocations_survive_an_old_copy(client: redis.Redis, loss: st
     lose_writes(client, Keys(), copy if loss == "an old copy" else {})
     assert keeper.look() is True
     assert (stores.tenant_policies.in_force(), set(tenant_policies.stops)) == (tenant_policies, {LAB})
-    assert [authenticate(f"Bearer {text}", ring.find) for text in (mine, others)] == [Denied(reason=Denial.REVOKED)] * 2
+    assert [authenticate(f"Bearer {text}", ring.find, 0) for text in (mine, others)] == [Denied(reason=Denial.REVOKED)] * 2
     assert keeper.look() is False
 
 

@@ -1,0 +1,96 @@
+"""Roles that calls need: one table for all routes of tenants and operators.
+
+`asking` looks every call up here, so a route without a row answers nobody. The subtree of the key is checked apart, by `reaches` and
+`operating`. See ADR 0070.
+"""
+
+from __future__ import annotations
+
+from federation.api_keys import EVERYBODY, Role
+from serve_apps.requests.auth import Principal
+from serve_apps.requests.errors import RoleTooLow
+from serve_apps.schemas.callers import Permission
+
+#: Least role by method and path of the route.
+ROLES: dict[tuple[str, str], Role] = {
+    ("GET", "/metrics"): Role.VIEWER,
+    ("GET", "/v1/audit"): Role.VIEWER,
+    ("GET", "/v1/cache"): Role.VIEWER,
+    ("GET", "/v1/dead"): Role.VIEWER,
+    ("GET", "/v1/dead/{letter}"): Role.VIEWER,
+    ("GET", "/v1/events"): Role.VIEWER,
+    ("GET", "/v1/leases"): Role.VIEWER,
+    ("GET", "/v1/leases/history"): Role.VIEWER,
+    ("GET", "/v1/meshes"): Role.VIEWER,
+    ("GET", "/v1/queues"): Role.VIEWER,
+    ("GET", "/v1/queues/{tenant}"): Role.VIEWER,
+    ("GET", "/v1/runs"): Role.VIEWER,
+    ("GET", "/v1/runs/{run_id}"): Role.VIEWER,
+    ("GET", "/v1/runs/{run_id}/events"): Role.VIEWER,
+    ("GET", "/v1/runs/{run_id}/explain"): Role.VIEWER,
+    ("GET", "/v1/runs/{run_id}/graph"): Role.VIEWER,
+    ("GET", "/v1/runs/{run_id}/logs"): Role.VIEWER,
+    ("GET", "/v1/runs/{run_id}/nodes"): Role.VIEWER,
+    ("GET", "/v1/runs/{run_id}/nodes/{node}"): Role.VIEWER,
+    ("GET", "/v1/runs/{run_id}/nodes/{node}/elements"): Role.VIEWER,
+    ("GET", "/v1/runs/{run_id}/result"): Role.VIEWER,
+    ("GET", "/v1/runs/{run_id}/result/{output}"): Role.VIEWER,
+    ("GET", "/v1/runs/{run_id}/stages/{stage_id}/explain"): Role.VIEWER,
+    ("GET", "/v1/runs/{run_id}/summary"): Role.VIEWER,
+    ("GET", "/v1/runs/{run_id}/timeline"): Role.VIEWER,
+    ("GET", "/v1/tenants"): Role.VIEWER,
+    ("GET", "/v1/whoami"): Role.VIEWER,
+    ("POST", "/v1/plan"): Role.VIEWER,  # It changes nothing.
+    ("POST", "/v1/runs"): Role.SUBMITTER,
+    ("POST", "/v1/runs/{run_id}/cancel"): Role.SUBMITTER,
+    ("POST", "/v1/runs/{run_id}/resume"): Role.SUBMITTER,
+    ("POST", "/v1/runs/{run_id}/signals/{name}"): Role.SUBMITTER,
+    ("DELETE", "/v1/runs/{run_id}"): Role.SUBMITTER,
+    ("POST", "/v1/cache/drop"): Role.SUBMITTER,
+    ("POST", "/v1/dead/{letter}/drop"): Role.OPERATOR,
+    ("POST", "/v1/dead/{letter}/requeue"): Role.OPERATOR,
+    ("POST", "/v1/meshes/{mesh}/drain"): Role.OPERATOR,
+    ("POST", "/v1/meshes/{mesh}/undrain"): Role.OPERATOR,
+    ("POST", "/v1/tenants/{tenant}/drain"): Role.OPERATOR,
+    ("POST", "/v1/tenants/{tenant}/resume"): Role.OPERATOR,
+    ("POST", "/v1/tenants/{tenant}/suspend"): Role.OPERATOR,
+    ("GET", "/v1/keys"): Role.ADMIN,
+    ("POST", "/v1/keys/{key}/revoke"): Role.ADMIN,
+}
+#: Permissions in the order of `/v1/whoami`: the call that each stands for, and whether the key must cover all tenants.
+_PERMISSIONS: tuple[tuple[Permission, tuple[str, str], bool], ...] = (
+    ("read", ("GET", "/v1/runs"), False),
+    ("submit", ("POST", "/v1/runs"), False),
+    ("cancel", ("POST", "/v1/runs/{run_id}/cancel"), False),
+    ("stop_tenants", ("POST", "/v1/tenants/{tenant}/suspend"), False),
+    ("manage_keys", ("POST", "/v1/keys/{key}/revoke"), False),
+    ("drain_meshes", ("POST", "/v1/meshes/{mesh}/drain"), True),
+    ("dead_letters", ("POST", "/v1/dead/{letter}/requeue"), True),
+    ("audit", ("GET", "/v1/audit"), True),
+    ("metrics", ("GET", "/metrics"), True),
+)
+
+
+def check_role(principal: Principal, method: str, path: str) -> None:
+    """Check that the role of the key includes the call.
+
+    Args:
+        path: Path of the route, with its parameters in braces.
+
+    Raises:
+        RoleTooLow: It does not, or the table has no such route.
+    """
+    needed = ROLES.get((method, path))
+    if needed is None or not principal.role.includes(needed):
+        least = f"the role {needed.value} or a higher one" if needed is not None else "a role that does not exist"
+        remedy = f"; `schedulemesh keys create TENANT --role {needed.value}` makes such a key" if needed is not None else ""
+        raise RoleTooLow(f"{method} {path} needs {least}; the API key has the role {principal.role.value}{remedy}")
+
+
+def permissions_of(principal: Principal) -> list[Permission]:
+    """Return what the key may do in the tenants that it covers."""
+    return [
+        permission
+        for permission, call, needs_all in _PERMISSIONS
+        if principal.role.includes(ROLES[call]) and (principal.tenant == EVERYBODY or not needs_all)
+    ]
