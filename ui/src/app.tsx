@@ -36,7 +36,7 @@ function Header() {
         {PAGES.map((page) => <a key={page} href={format(page)} aria-current={route.value.page === page ? "page" : undefined}>{TITLES[page]}</a>)}
       </nav>
       <div class="tools">
-        {caller.value && <span class="who muted small" title={`Key ${caller.value.key}`}>{caller.value.operator ? "operator" : caller.value.tenant}{caller.value.user && ` · ${caller.value.user}`}</span>}
+        {caller.value && <span class="who muted small" title={`Key ${caller.value.key}`}>{caller.value.operator ? "all tenants" : caller.value.tenant} · {caller.value.role}{caller.value.user && ` · ${caller.value.user}`}</span>}
         <button type="button" onClick={toggleTheme} aria-label={theme.value === "dark" ? "Light theme" : "Dark theme"} title="Change the theme">{theme.value === "dark" ? "☀" : "☾"}</button>
         <button type="button" onClick={() => signOut()}>Sign out</button>
       </div>

@@ -95,7 +95,7 @@ export interface PlannedStageView {
 }
 export interface PlanView { tenant: string; at_ms: number; reason: string | null; detail: string; stages: PlannedStageView[]; blocked: BlockedView[] }
 
-export interface CallerView { key: string; tenant: string; user: string; operator: boolean; permissions: string[] }
+export interface CallerView { key: string; tenant: string; user: string; operator: boolean; role: string; permissions: string[] }
 
 export interface LeaseEventView {
   at_ms: number; verb: string; why: string; lease: string | null; tenant: string | null; mesh: string | null; flavor: string | null;

@@ -10,6 +10,7 @@ import { LogText, saveAs } from "../parts/LogText.tsx";
 import { NodePanel } from "../parts/NodePanel.tsx";
 import { ask, format, go, route } from "../routes.ts";
 import { isOver, kindOf, NODE_STATES } from "../states.ts";
+import { may } from "../store/caller.ts";
 import { now, usePolled } from "../store/poll.ts";
 import { RunStore } from "../store/run.ts";
 
@@ -81,8 +82,8 @@ function Head({ store }: { store: RunStore }) {
         <h1 class="mono wrap">{view.id}</h1>
         <div class="row tight">
           {store.live.value === "reconnecting" && !isOver(view.state) && <span class="muted small"><span class="pulse" aria-hidden="true" /> connecting</span>}
-          {!isOver(view.state) && <Action words="Cancel run" danger confirm={`Cancel ${view.id}? Its running tasks are stopped.`} run={(reason) => call(`${path}/cancel`, { method: "POST", body: { reason } })} onDone={store.again} />}
-          {canResume && <Action words="Resume run" confirm={`Resume ${view.id}? What has not succeeded runs again.`} run={(reason) => call(`${path}/resume`, { method: "POST", body: { reason } })} onDone={store.again} />}
+          {may("cancel") && !isOver(view.state) && <Action words="Cancel run" danger confirm={`Cancel ${view.id}? Its running tasks are stopped.`} run={(reason) => call(`${path}/cancel`, { method: "POST", body: { reason } })} onDone={store.again} />}
+          {may("cancel") && canResume && <Action words="Resume run" confirm={`Resume ${view.id}? What has not succeeded runs again.`} run={(reason) => call(`${path}/resume`, { method: "POST", body: { reason } })} onDone={store.again} />}
         </div>
       </div>
       <p class="row wide">

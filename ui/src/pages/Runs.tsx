@@ -5,6 +5,7 @@ import { count, counted, duration } from "../format.ts";
 import { Action, Age, Badge, Choice, Empty, Labels, Reason, Search, Standing, StateBar } from "../parts/basics.tsx";
 import { ask, format, route } from "../routes.ts";
 import { isOver, RUN_STATES } from "../states.ts";
+import { may } from "../store/caller.ts";
 import { now, usePolled } from "../store/poll.ts";
 import { cancellable, RunsStore } from "../store/runs.ts";
 
@@ -43,7 +44,7 @@ export function Runs() {
         {isFiltered && <button type="button" class="quiet" onClick={() => ask({ text: "", state: "", tenant: "", mesh: "", since: "" })}>Clear filters</button>}
         <span class="push muted">{runs && <>{counted(runs.length, "run")}{store?.next.value ? " and more" : ""}{store?.isLive.value ? <span class="live" title="Changes are shown as they happen"> live</span> : ""}</>}</span>
       </div>
-      {open.length > 0 && (
+      {may("cancel") && open.length > 0 && (
         <div class="row tight chosen-bar">
           <span><b>{count(open.length)}</b> chosen</span>
           <Action words={`Cancel ${counted(open.length, "run")}`} danger confirm={`Cancel ${counted(open.length, "run")}? Their running tasks are stopped.`} onDone={() => { setChosen(new Set()); store?.again(); }} run={async (reason) => {
@@ -70,14 +71,14 @@ function Table({ runs, chosen, choose }: { runs: readonly RunLine[]; chosen: Rea
       <table class="cards runs">
         <thead>
           <tr>
-            <th class="tick"><input type="checkbox" aria-label="Choose all open runs" checked={isAll} disabled={!open.length} onChange={(event) => choose(open, event.currentTarget.checked)} /></th>
+            <th class="tick"><input type="checkbox" aria-label="Choose all open runs" checked={isAll} disabled={!open.length || !may("cancel")} onChange={(event) => choose(open, event.currentTarget.checked)} /></th>
             <th>Run</th><th>Tenant</th><th>State</th><th>Nodes</th><th>Why</th><th class="num">Time</th><th class="num">Age</th>
           </tr>
         </thead>
         <tbody>
           {runs.map((run) => (
             <tr key={run.id}>
-              <td class="tick">{!isOver(run.state) && <input type="checkbox" aria-label={`Choose ${run.id}`} checked={chosen.has(run.id)} onChange={(event) => choose([run.id], event.currentTarget.checked)} />}</td>
+              <td class="tick">{may("cancel") && !isOver(run.state) && <input type="checkbox" aria-label={`Choose ${run.id}`} checked={chosen.has(run.id)} onChange={(event) => choose([run.id], event.currentTarget.checked)} />}</td>
               <td data-label="Run" class="main"><a class="mono" href={format("runs", run.id)}>{run.id}</a> <Labels of={run.labels} /></td>
               <td data-label="Tenant">{run.tenant}</td>
               <td data-label="State"><Badge state={run.state} /></td>

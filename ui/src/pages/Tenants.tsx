@@ -6,6 +6,7 @@ import { Action, Age, Choice, Empty, Standing } from "../parts/basics.tsx";
 import { LeaseLines } from "../parts/LeaseTable.tsx";
 import { QuotaBar } from "../parts/QuotaBar.tsx";
 import { ask, format, route } from "../routes.ts";
+import { may } from "../store/caller.ts";
 import { usePolled } from "../store/poll.ts";
 import { borrowingOf, depthOf, lentUnits, shownQuotas, treeOf } from "../store/quota.ts";
 
@@ -80,9 +81,9 @@ function Panel({ tenant, samples, again }: { tenant: TenantView; samples: Sample
       <div class="row between"><h2 class="wrap">{tenant.tenant}</h2><button type="button" class="quiet" aria-label="Close" onClick={() => ask({ tenant: "" })}>✕</button></div>
       {tenant.stop !== "none" && <p class="note">{tenant.stop === "hold" ? "Suspended: starts nothing new." : "Drained: starts nothing, and running work is preempted."} {tenant.stop_reason} {tenant.stopped_ms ? <Age ms={tenant.stopped_ms} /> : "by the file"}</p>}
       <div class="row tight">
-        {tenant.stop === "none"
+        {may("stop_tenants") && (tenant.stop === "none"
           ? <><Action words="Suspend" confirm={`Suspend ${tenant.tenant}? Running work goes on, nothing new starts.`} run={post("suspend")} onDone={again} /><Action words="Drain" danger confirm={`Drain ${tenant.tenant}? Running work is preempted, and runs again after resume.`} run={post("drain")} onDone={again} /></>
-          : <Action words="Resume" run={post("resume")} onDone={again} />}
+          : <Action words="Resume" run={post("resume")} onDone={again} />)}
         <a class="button" href={format("runs", "", "", { tenant: tenant.tenant })}>Its runs</a>
         <a class="button" href={format("queue", "", "", { tenant: tenant.tenant })}>Its queue</a>
       </div>
