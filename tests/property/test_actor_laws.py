@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -14,8 +15,8 @@ import dag
 from dag.client.compiling import compile_columns, compile_graph
 from dag.errors import CycleError
 from dag.spec.spec import digest, parse, parse_columns
-from mesh.core.functions import selected
-from mesh.ray.worker.plain_calls import has_calls, make_calls
+from mesh.core.functions import ActorCalls, selected
+from mesh.ray.worker.plain_calls import make_calls
 from mesh.stages.arguments import resolve
 
 ACTORS = 3
@@ -29,7 +30,7 @@ class Journal:
 
     def say(self, value: Any, *, twice: Any = None) -> list[Any]:
         self.said.append((value, twice))
-        return list(self.said)
+        return self.said
 
 
 def pair(*values: Any) -> list[Any]:
@@ -60,7 +61,7 @@ def computed(steps: list[tuple[int, list[int]]]) -> list[Any]:
     values: list[Any] = []
     for which, reads in steps:
         read = [values[each] for each in reads]
-        values.append(pair(*read) if which < 0 else actors[which].say(read, twice=(read or [None])[-1]))
+        values.append(pair(*read) if which < 0 else deepcopy(actors[which].say(read, twice=(read or [None])[-1])))
     return values
 
 
@@ -87,7 +88,7 @@ def ran(spec: Any, blobs: dict[str, bytes]) -> dict[str, Any]:
         call = spec.calls.call(place)
         function = selected if call.function.startswith("call:") else loaded[call.function.removeprefix("blob:")]
         args = [resolve(form, value_of=values.__getitem__, blob_of=loaded.__getitem__) for form in call.args]
-        is_actor = has_calls(args)
+        is_actor = any(type(each) is ActorCalls for each in args)
         values[spec.calls.ids[place]] = make_calls(function, args, {}, lambda *_: None) if is_actor else function(*args)
     return values
 

@@ -28,7 +28,7 @@ import ray
 from ray.exceptions import LocalRayletDiedError, NodeDiedError, OutOfMemoryError, TaskPlacementGroupRemoved, WorkerCrashedError
 
 from mesh.core.counting import counted
-from mesh.core.functions import PROGRAM, check_outputs, returned_graph
+from mesh.core.functions import PROGRAM, ActorCalls, check_outputs, returned_graph
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
@@ -43,7 +43,7 @@ from mesh.ray.user_code.ownership import attribute_to
 from mesh.ray.user_code.task_context import TaskPreempted, make_current
 from mesh.ray.worker.elements import ElementsFailed, Rules, Unpicklable, run_elements, with_argument
 from mesh.ray.worker.exporting import ValueUnreadable, ValueUnwritable, export, export_encoded, import_value, unpack
-from mesh.ray.worker.plain_calls import as_plain, has_calls, make_calls
+from mesh.ray.worker.plain_calls import as_plain, make_calls
 from mesh.ray.worker.present_task import AttemptLost, PresentTask, Pulse
 from mesh.ray.worker.watch_folder import register, watch_folder
 from mesh.stages.arguments import resolve
@@ -394,8 +394,8 @@ def _called(function: Callable[..., Any], call: TaskCall, named: Mapping[str, An
     for argument in (*args, *kwargs.values()):
         if type(argument) is ArrayArgument:
             return _call_array(function, args, kwargs, argument, call)
-    if has_calls(args):
-        return make_calls(function, args, kwargs, lambda method, value: _check(value, f"{call.node}.{method}"))
+        if type(argument) is ActorCalls:
+            return make_calls(function, args, kwargs, lambda method, value: _check(value, f"{call.node}.{method}"))
     value = function(*args, **kwargs)
     if type(value) not in _PLAIN and (graph := returned_graph(value)) is not None:
         raise _grown(graph, call)

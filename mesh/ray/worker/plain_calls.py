@@ -7,7 +7,10 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
+import cloudpickle
+
 from mesh.core.functions import ActorCalls, called_code
+from mesh.stages.call_shapes import PLAIN
 
 
 def as_plain(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -22,17 +25,12 @@ def as_plain(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def has_calls(args: Sequence[Any]) -> bool:
-    """Return whether the arguments are those of an actor's node."""
-    return any(type(argument) is ActorCalls for argument in args)
-
-
 def make_calls(kind: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], check: Callable[[str, Any], None]) -> list[Any]:
     """Make an object of the class, and return what its methods return, called one after the other.
 
     Args:
         kind: The class.
-        args: Arguments of the class, with the calls among them.
+        args: Arguments of the class, with the calls among them or among `kwargs`.
         check: Refuses a value of a method.
 
     Raises:
@@ -40,17 +38,39 @@ def make_calls(kind: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, 
     """
     if not isinstance(kind, type):
         raise TypeError(f"{getattr(kind, '__name__', kind)} is not a class: an actor is made of one")
-    calls = next(argument.calls for argument in args if type(argument) is ActorCalls)
-    actor, values = kind(*(argument for argument in args if type(argument) is not ActorCalls), **kwargs), list[Any]()
-    for method, given, named in calls:
+    calls = next(argument.calls for argument in (*args, *kwargs.values()) if type(argument) is ActorCalls)
+    own = {name: argument for name, argument in kwargs.items() if type(argument) is not ActorCalls}
+    actor, values = kind(*(argument for argument in args if type(argument) is not ActorCalls), **own), list[Any]()
+    seen: dict[int, Any] = {}  #: Arguments of earlier calls, by their `id`.
+    for method, positional, by_name in calls:
+        given, named = [_anew(value, seen) for value in positional], {name: _anew(value, seen) for name, value in by_name.items()}
         try:
-            values.append(as_plain(getattr(actor, method))(*given, **named))
+            value = as_plain(getattr(actor, method))(*given, **named)
         except Exception as error:
             if hasattr(error, "add_note"):  # From Python 3.11 on, the traceback ends with it.
                 error.add_note(f"in call {len(values) + 1} of {len(calls)} of the actor: {method}")
             raise
-        check(method, values[-1])
+        check(method, value)
+        values.append(_copied(value) if len(values) + 1 < len(calls) else value)  # A later call may change what this one returned.
     return values
+
+
+def _anew(value: Any, seen: dict[int, Any]) -> Any:
+    """Return an argument of a call; a copy if an earlier call had the same object, which it may have changed."""
+    if id(value) in seen:
+        return _copied(value)
+    seen[id(value)] = value
+    return value
+
+
+def _copied(value: Any) -> Any:
+    """Return the value as another process would read it; a value that cannot be pickled as it is, since its node fails for that."""
+    if type(value) in PLAIN:
+        return value
+    try:
+        return cloudpickle.loads(cloudpickle.dumps(value, protocol=5))
+    except Exception:  # noqa: BLE001  pickling runs the objects' own code, which may raise anything
+        return value
 
 
 async def _elements(elements: AsyncIterator[Any]) -> list[Any]:

@@ -278,6 +278,31 @@ def test_an_error_names_its_call():
     assert failed.value.__notes__ == ["in call 2 of 2 of the actor: add"]
 
 
+def test_the_calls_may_stand_among_the_arguments_by_name():
+    calls = ActorCalls((("add", [1], {"by": 2}), ("pair", [], {})))
+    assert make_calls(Counter, [], {"start": 1, "do": calls}, lambda *_: None) == [3, (3, -3)]
+
+
+class Keeps:
+    """Changes and returns what it keeps."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    def take(self, given: list[Any]) -> list[Any]:
+        given.append(len(self.kept))
+        self.kept.append(list(given))
+        return self.kept
+
+
+def test_a_later_call_changes_no_earlier_value_or_argument():
+    shared: list[Any] = ["a"]
+    calls = ActorCalls((("take", [shared], {}), ("take", [], {"given": shared}), ("take", [["b"]], {})))
+    first, second, _ = make_calls(Keeps, [calls], {}, lambda *_: None)
+    assert first == [["a", 0]]
+    assert second == [["a", 0], ["a", 0, 1]]
+
+
 def test_an_actor_is_made_of_a_class_only():
     with pytest.raises(TypeError, match="load is not a class"):
         make_calls(load, [1, ActorCalls((("add", [1], {}),))], {}, lambda *_: None)
