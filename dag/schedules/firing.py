@@ -1,4 +1,4 @@
-"""What is due of a schedule, what becomes of it, and the run of a firing. Pure: time and the state of the federation are arguments.
+"""Due firings of a schedule, their outcome, and their runs. Pure: time and the state of the federation are arguments.
 
 A decision is a new record of the schedule. A run to start stands in it as `start`, under an id that follows from schedule and time alone.
 The decision is stored first, then the run is created, then the firing is recorded; so a crash between two of these steps repeats a step

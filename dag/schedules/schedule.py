@@ -23,7 +23,7 @@ NAME_RULE = f"1 to {NAME_CHARS_MAX} of A-Z a-z 0-9 . _ -, the first a letter, di
 
 
 class Overlap(str, Enum):
-    """What a firing does while an earlier run of the schedule goes on."""
+    """Rule for a firing while an earlier run of the schedule goes on."""
 
     SKIP = "skip"  #: Starts nothing.
     QUEUE = "queue"  #: Waits for the end of all earlier runs; one firing waits at most.
@@ -32,7 +32,7 @@ class Overlap(str, Enum):
 
 
 class Outcome(str, Enum):
-    """What became of a firing."""
+    """Outcome of a firing."""
 
     STARTED = "STARTED"
     SKIPPED = "SKIPPED"  #: By the overlap rule.
@@ -105,7 +105,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """What each run of a schedule is made from."""
+    """Graph and code of each run of a schedule."""
 
     spec: bytes  #: The graph as `dag.spec.spec.kept_form` returns it.
     blobs: Mapping[str, bytes]  #: Bytes by their SHA-256.

@@ -17,8 +17,9 @@ from dag.schedules.schedule import NAME, NAME_RULE, Firing, Outcome, Rules, Sche
 from dag.spec.forms import used_params
 from dag.spec.run_labels import LABELS_MAX
 from dag.spec.spec import DagSpec, digest, kept_form, parse
+from federation.api_keys import EVERYBODY
 from mesh.core.ids import NodeId, RunId, TenantPath
-from serve_apps.requests.access import EVERYBODY, reaches
+from serve_apps.requests.access import reaches
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies
 from serve_apps.requests.errors import OutOfReach, ScheduleBusy

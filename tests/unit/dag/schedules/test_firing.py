@@ -1,4 +1,4 @@
-"""What becomes of firings, by overlap rule, delay and refusal."""
+"""Outcomes of firings, by overlap rule, delay and refusal."""
 
 from dataclasses import replace
 

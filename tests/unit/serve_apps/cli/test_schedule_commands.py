@@ -33,6 +33,7 @@ def world(monkeypatch):
     monkeypatch.setenv("SCHEDULEMESH_API_KEY", "in the headers")
     http = built.http(RESEARCH)  # One key for all commands.
     monkeypatch.setattr(session, "Client", lambda access: Client(access, http=http, patience_s=0))
+    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(sys, "path", sys.path[:])
     return built
 
