@@ -26,7 +26,7 @@ from serve_apps.requests.openapi import refused
 from serve_apps.requests.roles import permissions_of
 from serve_apps.routes.runs import Limit
 from serve_apps.schemas.callers import CallerView
-from serve_apps.schemas.changes import RunChangesView
+from serve_apps.schemas.events import RunChangesView
 from serve_apps.schemas.runs import RunsView
 from serve_apps.services.change_stream import change_stream, changes_now
 from serve_apps.services.run_listing import RunFilter, run_page

@@ -12,7 +12,7 @@ from dag.store.event_feed import RunChanges
 from federation.errors import StoreUnavailable
 from mesh.core.ids import RunId, TenantPath
 from serve_apps.requests.dependencies import Dependencies
-from serve_apps.schemas.changes import RemovedRun, RunChangesView
+from serve_apps.schemas.events import RemovedRun, RunChangesView
 from serve_apps.services.event_stream import KEEP_ALIVE_S, RETRY_MS
 from serve_apps.snapshot_cache.waits import with_reasons
 from serve_apps.views.runs import run_line

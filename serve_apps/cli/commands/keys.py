@@ -104,7 +104,7 @@ def list_keys(state: StateOption = STATE, as_json: JsonOption = False) -> None:
     now_ms = SystemClock().wall_ms()
     for line in lines:
         of, role = (f"mesh {line.mesh}", "") if line.mesh else (line.tenant, line.role.value)
-        times = [moment(at_ms) if at_ms else "never" for at_ms in (line.created_ms, line.expires_ms, line.used_ms)]
+        times = [moment(line.created_ms)[:10], *(moment(at_ms) if at_ms else "never" for at_ms in (line.expires_ms, line.used_ms))]
         table.add_row(line.key, of, role, line.user, *times, _state(line, now_ms))
     console_for().print(table)
 
