@@ -67,6 +67,8 @@ def plan(
     """
     planning_state = PlanningState(forest, holdings, rules=rules, settings=settings, now_ms=now_ms)
     stopped = _Stopped(forest, settings)
+    if settings:
+        planning_state.list_work()  # Tenants may be drained, or evict work after a quota reduction.
     planning_state.withdraw_promises()
     _drain(planning_state, stopped)
     _reduce(planning_state)

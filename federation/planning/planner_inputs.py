@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import is_
+from typing import NamedTuple
 
 from federation.planning.values import Holding, LeaseKey, PlannerDemand
 from federation.snapshot import DemandView, FederationSnapshot, LeaseView, MeshRecord, PoolRecord, RunningView
@@ -47,9 +49,15 @@ class FreeRoom:
     pools: dict[tuple[MeshId, FlavorName], list[PoolRecord]] = field(default_factory=dict)
     #: Sum of all targets less all held amounts: positive for promised room, negative for room about to come free.
     promised: dict[tuple[MeshId, FlavorName, str], int] = field(default_factory=dict)
-    #: Free room of all pools together, less the room that plans have promised.
-    room: dict[tuple[MeshId, FlavorName], dict[str, int]] = field(default_factory=dict)
     limited: set[MeshId] = field(default_factory=set)  #: Meshes that limit their own preemption.
+    _room: dict[tuple[MeshId, FlavorName], dict[str, int]] = field(default_factory=dict)  #: Answers of `room_of`.
+
+    def room_of(self, mesh: MeshId, flavor: FlavorName) -> dict[str, int]:
+        """Return the free room of all pools together, less the room that plans have promised; computed at the first demand for it."""
+        room = self._room.get((mesh, flavor))
+        if room is None:
+            room = self._room[mesh, flavor] = _all_room(self, mesh, flavor)
+        return room
 
 
 def granted_ms(lease: LeaseView) -> int:
@@ -71,18 +79,51 @@ def holdings_of(snapshot: FederationSnapshot, running: RunningByLease | None = N
     Args:
         running: `running_by_lease` of the snapshot, if the caller has it.
     """
-    running = running_by_lease(snapshot) if running is None else running
-    wanted = {(view.mesh, view.tenant, view.flavor) for view in snapshot.demands}
-    protected = {(view.record.mesh, flavor) for view in snapshot.meshes for flavor in _protected_flavors(view.record)}
-    return [
-        _holding(
-            lease,
-            running.get(_key(lease), ()),
-            is_wanted=_key(lease) in wanted,
-            is_protected=(lease.mesh, lease.flavor) in protected,
-        )
-        for lease in snapshot.leases
-    ]
+    return HoldingsReader().read(snapshot, running_by_lease(snapshot) if running is None else running)
+
+
+class HoldingsReader:
+    """Reads the leases of one snapshot after the other as holdings. The holding of a lease that has not changed is kept.
+
+    A reader of the ledger that caches its rows returns the same objects for unchanged rows, so comparing objects suffices.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[int, _Kept] = {}  #: By id of the lease's row, which the value holds.
+
+    def read(self, snapshot: FederationSnapshot, running: RunningByLease) -> list[Holding]:
+        """Return every lease as a holding, in the order of the snapshot; `running` is `running_by_lease` of it."""
+        wanted, before, now, nothing = _wanted(snapshot), self._kept, dict[int, _Kept](), list[RunningView]()
+        protected = {(view.record.mesh, flavor) for view in snapshot.meshes for flavor in _protected_flavors(view.record)}
+        for lease in snapshot.leases:
+            mesh, _, flavor = key = _key(lease)
+            work, flags = running.get(key, nothing), (key in wanted, (mesh, flavor) in protected)
+            kept = before.get(id(lease))
+            if kept is None or kept.flags != flags or not _are_same(kept.running, work):
+                is_wanted, is_protected = flags
+                kept = _Kept(lease, work, flags, _holding(lease, work, is_wanted=is_wanted, is_protected=is_protected))
+            now[id(lease)] = kept
+        self._kept = now
+        return [kept.holding for kept in now.values()]
+
+
+class _Kept(NamedTuple):
+    """A holding and what it was made of."""
+
+    lease: LeaseView
+    running: Sequence[RunningView]
+    flags: tuple[bool, bool]  #: Whether it is wanted, and protected.
+    holding: Holding
+
+
+def _are_same(some: Sequence[RunningView], others: Sequence[RunningView]) -> bool:
+    """Return whether both have the same objects in the same order."""
+    return len(some) == len(others) and all(map(is_, some, others))
+
+
+def _wanted(snapshot: FederationSnapshot) -> set[LeaseKey]:
+    """Return the leases that demands would grow."""
+    return {(view.mesh, view.tenant, view.flavor) for view in snapshot.demands}
 
 
 def _protected_flavors(record: MeshRecord) -> frozenset[FlavorName]:
@@ -97,7 +138,12 @@ def demands_of(snapshot: FederationSnapshot, running: RunningByLease | None = No
     """Return the demands of all meshes that can start work, for tenants that exist; `running` as in `holdings_of`."""
     able = {view.record.mesh for view in snapshot.meshes if view.can_start}
     running = running_by_lease(snapshot) if running is None else running
-    coming = {_key(lease): on_its_way(lease, running.get(_key(lease), ())) for lease in snapshot.leases if lease.incarnation is None}
+    wanted = _wanted(snapshot)
+    coming = {
+        _key(lease): on_its_way(lease, running.get(_key(lease), ()))
+        for lease in snapshot.leases
+        if lease.incarnation is None and _key(lease) in wanted
+    }
     free = free_room(snapshot)
     left: _Left = {}
     demands: list[PlannerDemand] = []
@@ -121,7 +167,6 @@ def free_room(snapshot: FederationSnapshot) -> FreeRoom:
             for name in {*lease.target.keys(), *lease.amounts.keys()}:
                 key = lease.mesh, lease.flavor, name
                 free.promised[key] = free.promised.get(key, 0) + lease.target[name] - lease.amounts[name]
-    free.room.update({key: _all_room(free, *key) for key in free.pools})
     return free
 
 
@@ -215,7 +260,7 @@ def _parts(view: DemandView, slots: int, at_ms: int, free: FreeRoom, left: _Left
     not decided here. The rest carries all `free` room, so that a demand can use room that was assigned to an earlier demand which failed.
     """
     key = view.mesh, view.flavor
-    room = free.room.get(key, {})
+    room = free.room_of(*key)
     need = SlotNeed(slot=view.slot, priority=view.priority, is_gang=view.gang_size > 0, whole=view.whole)
     with_room = min(slots, _slots_in_pools(free, *key, need))
     if with_room > 0:
@@ -247,7 +292,7 @@ def _slots_in_pools(free: FreeRoom, mesh: MeshId, flavor: FlavorName, need: Slot
 
 def _all_room(free: FreeRoom, mesh: MeshId, flavor: FlavorName, need: SlotNeed | None = None) -> dict[str, int]:
     """Return the free room of the pools, as far as the need may use it, less promised room. None: any work."""
-    pools = free.pools[mesh, flavor]
+    pools = free.pools.get((mesh, flavor), ())
     names = {name for pool in pools for name in pool.capacity}
     room = {name: sum(pool.free(name) if need is None else need.free_in(pool, name) for pool in pools) for name in names}
     return {name: units - max(0, free.promised.get((mesh, flavor, name), 0)) for name, units in room.items()}
@@ -257,4 +302,4 @@ def _room_for(free: FreeRoom, mesh: MeshId, flavor: FlavorName, need: SlotNeed) 
     """Return the free room that the need may use."""
     if any(pool.reserved_idle for pool in free.pools.get((mesh, flavor), ())):
         return _all_room(free, mesh, flavor, need)
-    return free.room.get((mesh, flavor), {})
+    return free.room_of(mesh, flavor)

@@ -15,7 +15,7 @@ import structlog
 from federation.errors import LedgerRecovering, PlannerSuperseded, QuotaExceeded, SessionUnknown, TreeChanged
 from federation.leases import CONTESTED_MS, ROWS_MAX, VICTIMS_MAX, LeaseLedger, TargetUpdate
 from federation.planning.planner import plan
-from federation.planning.planner_inputs import demands_of, holdings_of, running_by_lease
+from federation.planning.planner_inputs import HoldingsReader, demands_of, running_by_lease
 from federation.planning.settled_plan import SettledPlan
 from federation.planning.values import Plan, Target
 from federation.quota.forest import QuotaForest
@@ -115,6 +115,7 @@ class PlannerLoop:
         self._tenant_policies = tenant_policies
         self._history: UsageHistory | None = None  #: Present if past use counts.
         self._forest: tuple[TenantTree, PoliciesInForce, QuotaForest] | None = None  #: The forest with its sources.
+        self._holdings = HoldingsReader()
         self._settled: SettledPlan | None = None  #: The last plan, if it changed nothing.
         self._token: int | None = None  #: Token of the election, if this root led at the last tick.
 
@@ -187,7 +188,7 @@ class PlannerLoop:
         tenant_policies, running = in_force.merged(), running_by_lease(snapshot)
         answer = plan(
             self._forest_of(snapshot, in_force),
-            holdings_of(snapshot, running),
+            self._holdings.read(snapshot, running),
             demands_of(snapshot, running),
             now_ms=snapshot.at_ms,
             rules=tenant_policies.rules,

@@ -101,8 +101,15 @@ class PlanningState:
             for holding in sorted(holdings, key=_PLACE)
         ]
         self.ledger.charge_all((lease.node, lease.key[2], lease.target, 1) for lease in leases)
-        for lease in leases:
-            if not lease.holding.is_fixed and any(lease.target.values()):
+        self._has_work_listed = False
+
+    def list_work(self) -> None:
+        """List the work of all holdings; called before work is looked at, so a round without a search does not pay for it."""
+        if self._has_work_listed:
+            return
+        self._has_work_listed = True
+        for lease in self.leases.values():
+            if not lease.holding.is_fixed and any(lease.holding.target.values()):
                 self.quota.list_later(lease.node, lease.key[2], lease.key[0], partial(self._work_of, lease))
 
     def _add(self, node: int, key: LeaseKey, holding: Holding, target: dict[str, int]) -> PlannedLease:

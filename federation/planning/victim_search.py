@@ -66,6 +66,7 @@ class VictimSearch:
         self._outlook = None
         if claim.demand.is_crowded or not quota.rules.fair_sharing:
             return False
+        self._planning_state.list_work()
         room = quota.ledger.room
         rooms = {key: room(claim.node, key) for key in claim.slot}
         short = frozenset([key for key, units in claim.slot.items() if units * slots > rooms[key]])
@@ -95,6 +96,7 @@ class VictimSearch:
 
     def _search(self, claim: PlannedDemand, amounts: Amounts) -> tuple[Victim, ...] | None:
         """Return `make_room`; if it is None, the caller undoes the changes."""
+        self._planning_state.list_work()
         for_room = self._for_room(claim, amounts) if claim.demand.is_crowded else ()
         if for_room is None:
             return None
