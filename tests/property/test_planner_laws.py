@@ -293,3 +293,14 @@ def test_a_wide_stage_loses_what_as_many_stages_would(world: tuple[QuotaForest, 
         assert [target[:5] for target in some.lowered] == [target[:5] for target in wide.lowered]
         assert [target[:5] for target in some.raised] == [target[:5] for target in wide.raised]
         federation.round()
+
+
+@given(world=worlds())
+@settings(max_examples=examples(100))
+def test_when_work_is_listed_changes_no_plan(world: tuple[QuotaForest, list[PlannerDemand]]):
+    federation, unused = Federation(*world), {"nobody": QueueSettings()}  # With any settings the planner lists work before it searches.
+    for _ in range(3):
+        holdings, demands = federation.holdings(), federation.missing()
+        expected = plan(federation.forest, holdings, demands, now_ms=NOW_MS, settings=unused)
+        assert plan(federation.forest, holdings, demands, now_ms=NOW_MS) == expected
+        federation.round()
