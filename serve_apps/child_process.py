@@ -78,8 +78,8 @@ def main(settings_file: str) -> None:
         sys.exit(str(wrong))  # The operator's mistake, which no traceback explains better.
 
 
-def run(settings: ChildSettings, notify: Callable[..., None] = report_ready) -> None:
-    """Run the mesh as `main` does, in a process that is set up.
+def run(settings: ChildSettings, notify: Callable[..., None] = report_ready) -> bool:
+    """Run the mesh as `main` does, in a process that is set up, and return whether Ctrl-C ended it.
 
     Args:
         notify: Called once, when the mesh has started: with `mesh`, `cluster` (Ray's own id), `pid`, and `warnings`, in words.
@@ -130,6 +130,7 @@ def run(settings: ChildSettings, notify: Callable[..., None] = report_ready) -> 
     _leave(child)
     host.close()
     ray.shutdown()
+    return stop.is_interrupt
 
 
 def plugins_of(settings: ChildSettings) -> StagePlugins:

@@ -186,7 +186,10 @@ def test_cli_page_names_only_existing_commands_and_options():
     named = {tuple(words.split()) for words in re.findall(r"^\| `schedulemesh ([a-z -]*[a-z])[ `]", page, flags=re.MULTILINE)}
     assert named == set(COMMANDS)
     known = {
-        option for command in COMMANDS.values() for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
+        option
+        for command in (typer.main.get_command(terminal), *COMMANDS.values())
+        for parameter in command.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
     }
     assert set(re.findall(r"`(--[a-z-]+)", page)) - {"--help"} <= known
 

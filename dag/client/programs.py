@@ -23,6 +23,7 @@ class Archive:
     """Zip archive of a working directory, which travels as it is and is not pickled."""
 
     data: bytes = field(repr=False)
+    files: int = 0  #: Number of files in the archive.
 
 
 class Program:

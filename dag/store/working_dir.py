@@ -67,7 +67,7 @@ def packed(folder: str | Path, *, excludes: Sequence[str] = ()) -> Archive:
                 raise SpecError((("", f"working_dir {home}: {file.name} cannot be read: {unreadable.strerror or unreadable}"),)) from None
             if data.tell() > ZIP_BYTES_MAX:
                 raise _too_large(home, files, f"packed, a program has {ZIP_BYTES_MAX >> 20} MiB at most")
-    return Archive(data.getvalue())
+    return Archive(data.getvalue(), len(files))
 
 
 def _files(home: Path, excludes: Sequence[str]) -> Iterator[_File]:

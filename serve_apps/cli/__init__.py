@@ -6,6 +6,7 @@
 Shared by the commands:
 
     session     client of the root: tables or JSON              state            the stack of a state folder
+    completion  names that the root knows, for the tab key
     graph_file  `FILE.py:graph` to nodes                        spec_file        `FILE.json` to a spec
     output      safe, width-aware terminal output
     render      views as tables                                 mesh_render      meshes as tables

@@ -14,16 +14,15 @@ from rich.console import RenderableType
 
 from mesh.errors import MeshError
 from serve_apps.cli.command_loading import Commands
-from serve_apps.cli.output import Text, console_for, print_json
+from serve_apps.cli.output import INTERRUPTED, Text, console_for, print_json
 
-#: Exit codes: an error; a wrong command line (typer's own); Ctrl-C, by shell convention.
-FAILED, INTERRUPTED = 1, 130
+#: Exit code of an error; that of a wrong command line is typer's own.
+FAILED = 1
 
 app = typer.Typer(
     cls=Commands,
     help="One federation over many Ray clusters: tenants, enforced quotas, and workflows routed by labels, quota and data.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

@@ -12,7 +12,33 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-#: Commands by file, in the order of `--help`.
+#: Panels of `--help` with their commands, in order.
+PANELS = {
+    "Start and stop": ("up", "down", "demo"),
+    "Run": (
+        "submit",
+        "run",
+        "replay",
+        "runs",
+        "watch",
+        "logs",
+        "result",
+        "graph",
+        "timeline",
+        "resume",
+        "cancel",
+        "signal",
+        "delete",
+        "schedule",
+    ),
+    "Why work waits": ("queue", "explain", "leases", "history"),
+    "Tenant": ("tenants", "suspend"),
+    "Mesh": ("meshes", "join", "drain", "undrain"),
+    "Key": ("keys",),
+    "Config": ("validate", "apply", "load-scripts"),
+    "Upkeep": ("cache", "dead", "audit", "version"),
+}
+#: Commands by file.
 FILES = {
     "lifecycle": ("up", "down", "load-scripts", "demo"),
     "keys": ("keys",),
@@ -37,12 +63,15 @@ FILES = {
 
 
 def registered(file: str) -> dict[str, Any]:
-    """Import a file and return its commands by name."""
+    """Import a file and return its commands by name, each in its panel."""
     part = typer.Typer(add_completion=False)
     part.callback()(lambda: None)  # A callback makes typer build a group even for a single command.
     import_module(f"serve_apps.cli.commands.{file}").register(part)
     group = typer.main.get_command(part)
     assert isinstance(group, TyperGroup)  # noqa: S101  what a callback makes of it; the type of the function is wider
+    panels = {name: panel for panel, names in PANELS.items() for name in names}
+    for name, command in group.commands.items():
+        command.rich_help_panel = panels[name]  # type: ignore[attr-defined]  # typer's commands and groups have it
     return dict(group.commands)
 
 
@@ -65,10 +94,10 @@ class _Loaded(MutableMapping[str, Any]):
         del self._known[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys((*self._files, *self._known)))
+        return iter(name for names in PANELS.values() for name in names)
 
     def __len__(self) -> int:
-        return len({*self._files, *self._known})
+        return sum(map(len, PANELS.values()))
 
 
 class Commands(TyperGroup):

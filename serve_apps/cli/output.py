@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, cast
@@ -16,19 +14,19 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.style import Style, StyleType
-from rich.table import Table
+from rich.table import Column, Table
 
 from mesh.core.printable import escaped, escaped_json
 
-#: A pipe has no width: text that goes into a pipe is not cut.
-PIPE_COLUMNS = 10_000
+#: Exit code after Ctrl-C, by shell convention.
+INTERRUPTED = 130
+#: Width at which every table fits.
+UNBOUNDED_COLUMNS = 10_000
 
 
 def console_for(*, stderr: bool = False) -> Console:
-    """Return a console as wide as `COLUMNS` or the terminal; without either, lines are not cut."""
-    stream = sys.stderr if stderr else sys.stdout
-    has_width = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return SafeConsole(stderr=stderr, width=None if has_width else PIPE_COLUMNS)
+    """Return a console as wide as `COLUMNS` or the terminal of this process; without either, 80 columns."""
+    return SafeConsole(stderr=stderr)
 
 
 def print_json(document: str) -> None:
@@ -70,14 +68,27 @@ class SafeConsole(Console):
 
 
 class RoomyTable(Table):
-    """Table that limits columns to their `max_width` only if it would otherwise be too wide."""
+    """Table that limits columns to their `max_width` only if it would otherwise be too wide. In a pipe it folds cells and cuts none."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        narrow = self.columns
-        self.columns = [replace(column, max_width=None) for column in narrow]
+        columns = self.columns
+        self.columns = [replace(column, max_width=None) for column in columns]
         try:
-            if Measurement.get(console, options.update(width=PIPE_COLUMNS), self).maximum > options.max_width:
-                self.columns = narrow
+            if not self._fits(console, options):
+                self.columns = columns if console.is_terminal else self._uncut(columns, console, options)
             yield from super().__rich_console__(console, options)
         finally:
-            self.columns = narrow
+            self.columns = columns
+
+    def _fits(self, console: Console, options: ConsoleOptions) -> bool:
+        return Measurement.get(console, options.update(width=UNBOUNDED_COLUMNS), self).maximum <= options.max_width
+
+    def _uncut(self, columns: list[Column], console: Console, options: ConsoleOptions) -> list[Column]:
+        """Return columns that fold what they would cut: those that may be cut, or all if the whole ones need too much room."""
+        some = [_folded(column) if column.max_width else column for column in columns]
+        self.columns = [column if column.no_wrap else replace(column, max_width=1) for column in some]
+        return some if self._fits(console, options) else list(map(_folded, columns))
+
+
+def _folded(column: Column) -> Column:
+    return replace(column, overflow="fold", no_wrap=False) if column.no_wrap or column.overflow == "ellipsis" else column

@@ -10,12 +10,18 @@ import typer
 from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
+from dag.errors import UnknownRun
 from dag.store.client_access import ADDRESS_VARIABLE, IN_TERMINAL, STATE_VARIABLE, find_access
 from dag.store.http_calls import Params
-from dag.store.remote import Client
+from dag.store.remote import Client, Run
 from mesh.core.counting import counted
-from mesh.errors import RuntimeAdapterError
+from mesh.core.near_names import nearest
+from mesh.errors import MeshError, RuntimeAdapterError
 from serve_apps.cli.output import console_for, print_json
+from serve_apps.schemas.runs import RunsView
+
+#: Newest runs among which a near id is looked for: as many as one answer holds.
+NEAR_RUNS = 1000
 
 V = TypeVar("V", bound=BaseModel)
 
@@ -54,6 +60,23 @@ class CliSession:
             RuntimeAdapterError: The root has another version and its response cannot be read.
         """
         return read_view(kind, self.client.ask(path, params))
+
+    def run(self, run_id: str) -> Run:
+        """Return a run by its id. Raises UnknownRun, which suggests a near id if there is one, and ApiError."""
+        try:
+            return self.client.run(run_id)
+        except UnknownRun as unknown:
+            raise UnknownRun(f"{unknown}{self.near_run(run_id)}") from None
+
+    def near_run(self, run_id: str) -> str:
+        """Return `; did you mean 'night'?` for a recent run that the text begins or resembles; else an empty text."""
+        try:
+            recent = self.client.ask("/v1/runs", {"limit": NEAR_RUNS})
+            ids = [one.id for one in read_view(RunsView, recent).runs]
+        except MeshError:
+            return ""
+        begun = next((one for one in ids if run_id and one.startswith(run_id)), None)
+        return nearest(begun, (begun,)) if begun is not None else nearest(run_id, ids)
 
     def print_json_view(self, view: BaseModel) -> None:
         """Print the view as JSON."""

@@ -44,14 +44,26 @@ def collect_seldom() -> None:
     gc.set_threshold(_GARBAGE_LOOK, *gc.get_threshold()[1:])
 
 
-def stop_on_signals(wake: Callable[[], None] | None = None) -> threading.Event:
+class Stop(threading.Event):
+    """Event that SIGTERM and SIGINT set."""
+
+    by: int | None = None  #: The first signal; None: none has come.
+
+    @property
+    def is_interrupt(self) -> bool:
+        """Whether Ctrl-C set it."""
+        return self.by == signal.SIGINT
+
+
+def stop_on_signals(wake: Callable[[], None] | None = None) -> Stop:
     """Return an event that SIGTERM and SIGINT set; `wake` is also called then, for threads that wait for something else.
 
     Call this after `ray.init`, which installs its own SIGTERM handler.
     """
-    stop = threading.Event()
+    stop = Stop()
 
-    def on_signal(_number: int, _frame: FrameType | None) -> None:
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        stop.by = stop.by or number
         stop.set()
         if wake is not None:
             wake()

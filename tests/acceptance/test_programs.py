@@ -44,7 +44,7 @@ def test_run_prints_the_output_and_exits_as_the_program(folder: Path, home: Path
 
 
 def test_ctrl_c_cancels_the_run(client: Client, folder: Path) -> None:
-    options = ["run", "--state-dir", str(folder), "--tenant", TENANT, "--id", "program-cancelled"]
+    options = ["run", "--state-dir", str(folder), "--tenant", TENANT, "--id", "program-cancelled", "--no-working-dir"]
     command = [sys.executable, "-m", "serve_apps.cli", *options, "--", "sh", "-c", "echo begun; sleep 1000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as terminal:
         assert terminal.stdout is not None
@@ -55,7 +55,7 @@ def test_ctrl_c_cancels_the_run(client: Client, folder: Path) -> None:
 
 
 def test_detach_prints_the_id_only(client: Client, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["run", "--detach", "--state-dir", str(folder), "--tenant", TENANT, "--", "true"]) == 0
+    assert run_command(["run", "--detach", "--no-working-dir", "--state-dir", str(folder), "--tenant", TENANT, "--", "true"]) == 0
     run = client.run(capfd.readouterr().out.strip())
     assert run.result(LIMIT_S) == 0
 

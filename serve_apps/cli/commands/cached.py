@@ -9,6 +9,7 @@ from rich.console import RenderableType
 
 from mesh.core.clock import moment
 from mesh.core.counting import counted
+from serve_apps.cli.completion import complete_runs, complete_tenants
 from serve_apps.cli.output import RoomyTable, Text
 from serve_apps.cli.session import AddressOption, CliSession, JsonOption, StateDirOption, open_session, read_view
 from serve_apps.schemas.cached import CacheDroppedView, CachedView, CacheView
@@ -18,7 +19,10 @@ KEY_SHOWN, KEY_MIN = 12, 6
 #: Most entries that a beginning of a key is looked for in.
 LOOKED_AT = 1_000
 
-TenantOption = Annotated[str | None, typer.Option("--tenant", help="Tenant of the values. Default: all that the key covers.")]
+TenantOption = Annotated[
+    str | None,
+    typer.Option("--tenant", help="Tenant of the values. Default: all that the key covers.", autocompletion=complete_tenants),
+]
 
 cache_app = typer.Typer(help="Cached values of nodes.", no_args_is_help=True)
 
@@ -47,7 +51,7 @@ def list_cache(
 @cache_app.command("rm")
 def remove(
     keys: Annotated[list[str] | None, typer.Argument(help="Keys of the values, or their first characters.", metavar="[KEY]...")] = None,
-    run: Annotated[str | None, typer.Option("--run", help="All values that this run has computed.")] = None,
+    run: Annotated[str | None, typer.Option("--run", help="All values that this run has computed.", autocompletion=complete_runs)] = None,
     everything: Annotated[bool, typer.Option("--all", help="All values of the tenant.")] = False,
     tenant: TenantOption = None,
     address: AddressOption = None,

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dag.store.remote import Run
-from mesh.core.ids import RunId
+from serve_apps.cli.completion import complete_runs
 from serve_apps.cli.output import print_json
 from serve_apps.cli.session import AddressOption, JsonOption, StateDirOption, open_session
 
@@ -18,7 +17,7 @@ def register(app: typer.Typer) -> None:
 
 
 def delete(
-    run_ids: Annotated[list[str], typer.Argument(help="Ids of the runs.", metavar="RUN…")],
+    run_ids: Annotated[list[str], typer.Argument(help="Ids of the runs.", metavar="RUN…", autocompletion=complete_runs)],
     address: AddressOption = None,
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
@@ -26,7 +25,7 @@ def delete(
     """Remove runs that have ended, with their outputs, events and logs."""
     session = open_session(address, state_dir, as_json=as_json)
     for run_id in run_ids:
-        Run(RunId(run_id), session.client).delete()
+        session.run(run_id).delete()
         if not as_json:
             session.console.print(f"{run_id} is removed")
     if as_json:

@@ -13,6 +13,7 @@ import typer
 from federation.snapshot import FederationSnapshot
 from mesh.core.ids import MeshId
 from serve_apps.cli.commands.stopping import drain_tenant
+from serve_apps.cli.completion import complete_meshes
 from serve_apps.cli.mesh_render import beside_the_table, meshes_table
 from serve_apps.cli.output import console_for, print_json
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
@@ -22,7 +23,7 @@ from serve_apps.services.draining import drain_mesh, undrain_mesh
 from serve_apps.snapshot_cache.snapshots import only
 from serve_apps.views.federation import meshes_view
 
-MeshArgument = Annotated[str, typer.Argument(help="The name of the mesh.", metavar="MESH")]
+MeshArgument = Annotated[str, typer.Argument(help="The name of the mesh.", metavar="MESH", autocompletion=complete_meshes)]
 
 
 def register(app: typer.Typer) -> None:

@@ -17,8 +17,8 @@ from dag.spec.array_forms import array_key, elements_of
 from dag.spec.control import CONTROL_KEYS
 from dag.store.remote import Run
 from mesh.core.clock import SystemClock
-from mesh.core.ids import RunId
 from mesh.stages.arguments import refs_of
+from serve_apps.cli.completion import RunArgument, complete_runs
 from serve_apps.cli.graph_file import load_graph
 from serve_apps.cli.session import AddressOption, CliSession, StateDirOption, open_session
 from serve_apps.cli.spec_file import load_spec, names_spec
@@ -52,7 +52,12 @@ def register(app: typer.Typer) -> None:
 
 def graph(
     target: Annotated[
-        str, typer.Argument(help="Id of a run, FILE.py:NAME, a dag/1 spec FILE.json, or a WfFormat workflow.", metavar="RUN|FILE")
+        str,
+        typer.Argument(
+            help="Id of a run, FILE.py:NAME, a dag/1 spec FILE.json, or a WfFormat workflow.",
+            metavar="RUN|FILE",
+            autocompletion=complete_runs,
+        ),
     ],
     form: Annotated[GraphFormat, typer.Option("--format", help="Format of the picture.")] = GraphFormat.TEXT,
     out: OutOption = None,
@@ -64,13 +69,13 @@ def graph(
     if nodes is None:
         session = open_session(address, state_dir, as_json=False)
         with session.client:
-            nodes = _nodes_of_run(session, session.client.run(target))
+            nodes = _nodes_of_run(session, session.run(target))
     draw = {GraphFormat.SVG: graph_svg, GraphFormat.MERMAID: mermaid, GraphFormat.TEXT: plain}[form]
     _write(draw(picture_of(target, nodes)), out)
 
 
 def timeline(
-    run_id: Annotated[str, typer.Argument(help="Id of the run.", metavar="RUN")],
+    run_id: RunArgument,
     form: Annotated[TimelineFormat, typer.Option("--format", help="Format of the timeline.")] = TimelineFormat.TEXT,
     out: OutOption = None,
     address: AddressOption = None,
@@ -79,7 +84,7 @@ def timeline(
     """Draw when a run's nodes ran, by mesh; for many nodes one bar per stage."""
     session = open_session(address, state_dir, as_json=False)
     with session.client:
-        run = Run(RunId(run_id), session.client)
+        run = session.run(run_id)
         line = session.view(RunLine, f"{run.path}/summary")
         made = timeline_of(run_id, _nodes_of_run(session, run), line.ended_ms or SystemClock().wall_ms(), line.created_ms)
     _write(timeline_svg(made) if form is TimelineFormat.SVG else bars(made), out)

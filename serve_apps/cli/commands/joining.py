@@ -23,7 +23,7 @@ from mesh.core.near_names import nearest
 from mesh.core.resources import ResourceSet
 from mesh.errors import AmountError, MeshError
 from mesh.ray.cluster.cluster_token import MODE_VARIABLE
-from serve_apps.cli.output import console_for
+from serve_apps.cli.output import INTERRUPTED, console_for
 from serve_apps.configuration.config_file import read_config
 from serve_apps.processes.process import configure_logging
 from serve_apps.processes.ray_access import auth_mode, check_answers, open_words
@@ -95,11 +95,17 @@ def join(
 
 
 def _run(settings: ChildSettings) -> None:
-    """Connect to the Ray cluster, with its token if needed, and serve the mesh until stopped. Raises RuntimeAdapterError."""
+    """Connect to the Ray cluster, with its token if needed, and serve the mesh until stopped.
+
+    Raises:
+        RuntimeAdapterError: The cluster cannot be entered.
+        typer.Exit: Ctrl-C stopped the mesh, in good order.
+    """
     os.environ[MODE_VARIABLE] = auth_mode(os.environ, settings.ray_address)
     from serve_apps import child_process  # noqa: PLC0415  Ray reads its mode at import, and no other command needs its seconds
 
-    child_process.run(settings, _print_joined)
+    if child_process.run(settings, _print_joined):
+        raise typer.Exit(INTERRUPTED)
 
 
 def _print_joined(*, mesh: str, cluster: str, pid: int, warnings: tuple[str, ...]) -> None:

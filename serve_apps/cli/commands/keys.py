@@ -15,6 +15,7 @@ from mesh.core.clock import SystemClock, moment, rfc3339
 from mesh.core.ids import MeshId, TenantPath
 from mesh.core.printable import check_printable
 from mesh.errors import MeshError
+from serve_apps.cli.completion import complete_meshes, complete_tenants
 from serve_apps.cli.output import RoomyTable, console_for, print_json
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.state import STATE, StateOption, root_settings, running_stores
@@ -52,10 +53,19 @@ def _time(text: str) -> str:
 @keys_app.command("create")
 def create_key(
     tenant: Annotated[
-        str | None, typer.Argument(help="Path of the tenant; the key also covers the tenants below it. `*`: the key covers all tenants.")
+        str | None,
+        typer.Argument(
+            help="Path of the tenant; the key also covers the tenants below it. `*`: the key covers all tenants.",
+            autocompletion=complete_tenants,
+        ),
     ] = None,
     mesh: Annotated[
-        str | None, typer.Option("--mesh", help="Create a key of this mesh instead: the mesh joins with it, and it covers no tenant.")
+        str | None,
+        typer.Option(
+            "--mesh",
+            help="Create a key of this mesh instead: the mesh joins with it, and it covers no tenant.",
+            autocompletion=complete_meshes,
+        ),
     ] = None,
     user: Annotated[str, typer.Option(callback=_printable, help="User of the key: runs submitted with the key belong to this user.")] = "",
     role: Annotated[

@@ -24,7 +24,7 @@ from federation.store.redis.client import connect
 from federation.store.redis.scripts import load_scripts
 from serve_apps.cli.commands.demo import show_demo
 from serve_apps.cli.interrupt import Interrupt, ignore_signals
-from serve_apps.cli.output import Text, console_for
+from serve_apps.cli.output import INTERRUPTED, Text, console_for
 from serve_apps.cli.stack_log import FILE, StackLog, without_time
 from serve_apps.cli.state import (
     STATE,
@@ -79,6 +79,8 @@ def _up_here(config: FederationConfig, state: Path, console: Console, *, rebuild
         while not stop.wait(WATCH_S):
             stack.watch()
         log.say("stopping")
+    if stop.is_interrupt:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _up_detached(config: Path, state: Path, console: Console, *, rebuild_ledger: bool) -> None:
@@ -102,7 +104,7 @@ def _up_detached(config: Path, state: Path, console: Console, *, rebuild_ledger:
         console.print("stopping the processes that were started")
         process.terminate()
         process.wait(DOWN_S_MAX)
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None
     facts = folder.read("client.json")
     console.print(Text.assemble(("up", "bold"), f": {facts['address']}  (docs at {facts['address']}/docs)"))
     console.print(f"runs are submitted to tenant {facts['tenant']}; address and key are in {folder.path / 'client.json'}")
@@ -179,22 +181,29 @@ def demo(
     console = console_for()
     checked = read_config_with_warnings(named_or_default(config))
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="schedulemesh-demo-") as folder, _stack(checked, Path(folder), StackLog(console)) as stack:
+    with (
+        tempfile.TemporaryDirectory(prefix="schedulemesh-demo-") as folder,
+        contextlib.closing(StackLog(console)) as log,
+        _stack(checked, Path(folder), log) as stack,
+    ):
         started = time.monotonic()
         show_demo(stack.address, stack.api_key, console, out)
         console.print(f"\nstart {started - begun:.1f} s, run {time.monotonic() - started:.1f} s")
-        if keep:
-            _keep(stack, console)
+        is_interrupted = keep and _keep(stack, console)
         console.print("stopping")
     console.print(f"total {time.monotonic() - begun:.1f} s")
+    if is_interrupted:
+        raise typer.Exit(INTERRUPTED)
 
 
-def _keep(stack: Stack, console: Console) -> None:
+def _keep(stack: Stack, console: Console) -> bool:
+    """Keep the stack up until SIGTERM or Ctrl-C, and return whether it was Ctrl-C."""
     console.print(Text.assemble(("up", "bold"), f": {stack.address}  (docs at {stack.address}/docs); Ctrl-C stops everything"))
     console.print(f"in another terminal: export SCHEDULEMESH_ADDRESS={stack.address} SCHEDULEMESH_API_KEY={stack.api_key}", soft_wrap=True)
     stop = stop_on_signals()
     while not stop.wait(WATCH_S):
         stack.watch()
+    return stop.is_interrupt
 
 
 # -- what they share ---------------------------------------------------------------------------------------------------

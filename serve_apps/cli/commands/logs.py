@@ -13,7 +13,7 @@ import typer
 
 from dag.store.run_logs import LogLine
 from mesh.core.counting import counted
-from serve_apps.cli.commands.runs import RunArgument
+from serve_apps.cli.completion import RunArgument
 from serve_apps.cli.output import Text, print_json
 from serve_apps.cli.session import AddressOption, CliSession, JsonOption, StateDirOption, open_session
 
@@ -36,7 +36,7 @@ def logs(
 ) -> None:
     """Print what the nodes of a run have printed, from all meshes. With --json: one line as JSON per line."""
     session = open_session(address, state_dir, as_json=as_json)
-    log = session.client.log_of(session.client.run(run_id).id, node=node, attempt=attempt)
+    log = session.client.log_of(session.run(run_id).id, node=node, attempt=attempt)
     there: Iterable[LogLine] = log.lines() if tail is None else deque(log.lines(), maxlen=tail)
     for line in chain(there, log.follow() if follow else ()):
         _print(session, line, shows_node=node is None)

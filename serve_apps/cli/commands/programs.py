@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from dag.errors import RunCancelled, RunFailed
+from dag.client.tasks import Node
+from dag.errors import RunCancelled, RunFailed, SpecError
 from dag.run.states import RUN_ENDS
 from dag.store.programs import program
 from dag.store.remote import Run
 from mesh.core.counting import counted
 from mesh.errors import ProgramFailed
 from serve_apps.cli.commands.runs import LabelOption, labels_in
+from serve_apps.cli.completion import TenantOption, complete_meshes
 from serve_apps.cli.output import Text, console_for, print_json
 from serve_apps.cli.session import AddressOption, CliSession, JsonOption, StateDirOption, open_session
 
@@ -28,16 +32,17 @@ def register(app: typer.Typer) -> None:
 
 def run(
     command: Annotated[list[str], typer.Argument(help="The program and its arguments, after `--`: -- python train.py --lr 0.1.")],
-    tenant: Annotated[
-        str | None, typer.Option(help="Tenant whose quota the program uses. Default: that of the stack or of the key.")
-    ] = None,
+    tenant: TenantOption = None,
     cpus: Annotated[float, typer.Option(help="CPUs of each bundle.")] = 1,
     gpus: Annotated[float, typer.Option(help="GPUs of each bundle.")] = 0,
     memory: Annotated[str | None, typer.Option(help="Memory of each bundle, like 4GiB.")] = None,
     resource: Annotated[list[str] | None, typer.Option(help="Custom resource NAME=AMOUNT of each bundle. Repeatable.")] = None,
     size: Annotated[int, typer.Option(help="Bundles of its placement group.")] = 1,
     strategy: Annotated[str, typer.Option(help="Where several bundles go: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD.")] = "PACK",
-    working_dir: Annotated[str | None, typer.Option(help="Folder that is sent along and in which the program runs.")] = None,
+    working_dir: Annotated[
+        str | None, typer.Option(help="Folder that is sent along and in which the program runs. Default: the current folder.")
+    ] = None,
+    no_working_dir: Annotated[bool, typer.Option("--no-working-dir", help="Send no folder; the program runs in an empty one.")] = False,
     exclude: Annotated[
         list[str] | None, typer.Option(help="Pattern, as in a .gitignore, of what is left out of the folder. Repeatable.")
     ] = None,
@@ -46,7 +51,7 @@ def run(
     requirements: Annotated[str | None, typer.Option(help="Requirements file with packages.")] = None,
     label: LabelOption = None,
     mesh_label: Annotated[list[str] | None, typer.Option(help="Label KEY=VALUE that the mesh must have. Repeatable.")] = None,
-    mesh: Annotated[str | None, typer.Option(help="The only mesh that may run the program.")] = None,
+    mesh: Annotated[str | None, typer.Option(help="The only mesh that may run the program.", autocompletion=complete_meshes)] = None,
     priority: Annotated[int, typer.Option(help="Higher goes first.")] = 0,
     retries: Annotated[int, typer.Option(help="Further attempts after another exit code than 0.")] = 0,
     name: Annotated[str | None, typer.Option(help="Name of the program in views. Default: that of the script.")] = None,
@@ -61,10 +66,13 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run a program under the quota of its tenant. Prints what it prints, and exits with its exit code; Ctrl-C cancels it."""
+    if working_dir is not None and no_working_dir:
+        raise typer.BadParameter("give either --working-dir or --no-working-dir", param_hint="--no-working-dir")
     session = open_session(address, state_dir, as_json=as_json)
-    node = program(
+    sends_here = working_dir is None and not no_working_dir
+    make = partial(
+        program,
         command,
-        working_dir=working_dir,
         excludes=exclude or [],
         env_vars=_pairs(env, "--env", "NAME=VALUE"),
         pip=requirements if requirements is not None and not pip else pip,
@@ -80,6 +88,7 @@ def run(
         retries=retries,
         name=name,
     )
+    node = _with_this_folder(session, make) if sends_here else make(working_dir=working_dir)
     labels = labels_in(label) if label else None
     with session.client:
         submitted = session.client.submit(node, id=run_id, tenant=tenant, user=user, labels=labels, wait_for_capacity=wait_for_capacity)
@@ -89,6 +98,21 @@ def run(
             print_json(json.dumps({"id": submitted.id}))
         else:
             session.console.print(submitted.id, soft_wrap=True, highlight=False)
+
+
+def _with_this_folder(session: CliSession, make: Callable[..., Node]) -> Node:
+    """Return the node of a program in the current folder, and say that the folder is sent. Raises SpecError."""
+    try:
+        node = make(working_dir=".")
+    except SpecError as wrong:
+        remedy = "; or name another folder by --working-dir, or send none by --no-working-dir"
+        raise SpecError(tuple((place, f"{problem}{remedy}") for place, problem in wrong.problems)) from None
+    if not session.as_json:
+        archive = node.kwargs["working_dir"]
+        sent = f"{counted(archive.files, 'file')}, {len(archive.data) / 1024:.1f} KiB packed"
+        words = f"the current folder is sent along ({sent}); --no-working-dir sends none"
+        console_for(stderr=True).print(Text(words, style="dim"), soft_wrap=True)
+    return node
 
 
 def _follow(session: CliSession, run: Run) -> None:

@@ -19,6 +19,7 @@ from dag.workflows.trace_graph import Account, TraceScale, expected_account
 from dag.workflows.wfformat import Workflow
 from mesh.core.counting import counted
 from serve_apps.cli.commands.runs import draw_until_end
+from serve_apps.cli.completion import TenantOption
 from serve_apps.cli.output import console_for, print_json
 from serve_apps.cli.session import AddressOption, CliSession, JsonOption, StateDirOption, open_session
 from serve_apps.cli.workflow_file import graph_of, load_workflow
@@ -38,9 +39,7 @@ def replay(
     bytes_scale: Annotated[float, typer.Option(min=0.0, help="Factor on the recorded sizes of files.")] = 1.0,
     burn: Annotated[bool, typer.Option("--burn/--sleep", help="Tasks compute for their run time, instead of sleeping.")] = False,
     num_cpus: Annotated[float, typer.Option(min=0.0, help="CPUs that each task asks for.")] = 1.0,
-    tenant: Annotated[
-        str | None, typer.Option(help="Tenant whose quota the run uses. Default: the tenant of the stack or of the key.")
-    ] = None,
+    tenant: TenantOption = None,
     run_id: Annotated[str | None, typer.Option("--id", help="Id of the run.")] = None,
     address: AddressOption = None,
     state_dir: StateDirOption = None,

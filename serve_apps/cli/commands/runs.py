@@ -21,7 +21,7 @@ from dag.spec.run_labels import labels_of_texts
 from dag.store.remote import Run
 from dag.workflows.trace_graph import TraceScale
 from mesh.core.clock import SystemClock
-from mesh.core.ids import RunId
+from serve_apps.cli.completion import RunArgument, TenantOption, complete_meshes, complete_tenants
 from serve_apps.cli.graph_file import load_graph
 from serve_apps.cli.output import Text, console_for, print_json
 from serve_apps.cli.render import failure_summary, result_summary, run_panel, runs_table
@@ -41,7 +41,6 @@ LOG_LOOK_S = 2.0
 RUNS_LOOK_S = 2.0
 
 LabelOption = Annotated[list[str] | None, typer.Option("--label", help="Label NAME=VALUE of the run. Repeatable.", metavar="NAME=VALUE")]
-RunArgument = Annotated[str, typer.Argument(help="Id of the run.", metavar="RUN")]
 
 
 def register(app: typer.Typer) -> None:
@@ -61,9 +60,7 @@ def submit(
             "in WfFormat, FILE.json.gz: its tasks run as `replay` runs them, at the recorded times and sizes."
         ),
     ],
-    tenant: Annotated[
-        str | None, typer.Option(help="Tenant whose quota the run uses. Default: the tenant of the stack or of the key.")
-    ] = None,
+    tenant: TenantOption = None,
     run_id: Annotated[
         str | None, typer.Option("--id", help="Id of the run. Submitting the same graph with the same id again returns the same run.")
     ] = None,
@@ -132,12 +129,14 @@ def _is_there(session: CliSession, run_id: str) -> bool:
 
 
 def runs(
-    tenant: Annotated[str | None, typer.Option(help="Only runs of this tenant and the tenants below it.")] = None,
+    tenant: Annotated[
+        str | None, typer.Option(help="Only runs of this tenant and the tenants below it.", autocompletion=complete_tenants)
+    ] = None,
     user: Annotated[str | None, typer.Option(help="Only runs of this user.")] = None,
     state: Annotated[list[RunState] | None, typer.Option(case_sensitive=False, help="Only runs in this state. Repeatable.")] = None,
     text: Annotated[str | None, typer.Option(help="Only runs with this text in their id, user, labels or detail.")] = None,
     label: LabelOption = None,
-    mesh: Annotated[str | None, typer.Option(help="Only runs that have had a stage on this mesh.")] = None,
+    mesh: Annotated[str | None, typer.Option(help="Only runs that have had a stage on this mesh.", autocompletion=complete_meshes)] = None,
     since: Annotated[
         str | None, typer.Option(help="Only runs submitted at this time or later, like 2026-01-31T09:00:00Z.", metavar="TIME")
     ] = None,
@@ -174,7 +173,7 @@ def runs(
 def watch(run_id: RunArgument, address: AddressOption = None, state_dir: StateDirOption = None, as_json: JsonOption = False) -> None:
     """Follow a run until it ends: its stages, their meshes, why stages wait; then its result. With --json: one event per line."""
     session = open_session(address, state_dir, as_json=as_json)
-    run = session.client.run(run_id)
+    run = session.run(run_id)
     if as_json:
         for event in run.events():
             print_json(json.dumps({name: getattr(event, name) for name in event.__dataclass_fields__}, default=str))
@@ -191,7 +190,7 @@ def result(
 ) -> None:
     """Print the outputs of a run. Pickled outputs are not unpickled."""
     session = open_session(address, state_dir, as_json=as_json)
-    run = session.client.run(run_id)
+    run = session.run(run_id)
     if out is None:
         _print_result(session, run)
         return
@@ -216,7 +215,7 @@ def cancel(
 ) -> None:
     """Cancel a run and stop its running tasks. Its cleanup goes on."""
     session = open_session(address, state_dir, as_json=as_json)
-    run = Run(RunId(run_id), session.client)
+    run = session.run(run_id)
     before = session.view(RunLine, f"{run.path}/summary")
     if RunState(before.state) not in RUN_ENDS:
         run.cancel(reason or "requested from a terminal", also_cleanup=also_cleanup)
@@ -231,7 +230,7 @@ def cancel(
 
 def resume_run(session: CliSession, run_id: str, reason: str, *, wait: bool) -> None:
     """Resume a run that failed or was cancelled, and follow it."""
-    run = session.client.run(run_id)
+    run = session.run(run_id)
     run.resume(reason or "resumed from a terminal")
     if not session.as_json:
         session.console.print(Text.assemble("resumed ", (run.id, "bold")))
@@ -251,7 +250,7 @@ def signal(
 ) -> None:
     """Send a signal to the nodes of a run that wait for it, now or later."""
     session = open_session(address, state_dir, as_json=as_json)
-    view = SignalView.model_validate(Run(RunId(run_id), session.client).signal(name, True if value is None else _json_or_text(value)))
+    view = SignalView.model_validate(session.run(run_id).signal(name, True if value is None else _json_or_text(value)))
     if as_json:
         session.print_json_view(view)
     else:

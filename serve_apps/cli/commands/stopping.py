@@ -15,14 +15,18 @@ from dag.errors import UnknownRun
 from federation.quota.policies import Stop
 from mesh.core.ids import RunId, TenantPath
 from serve_apps.cli.commands.runs import resume_run
+from serve_apps.cli.completion import complete_runs_and_tenants, complete_tenants
 from serve_apps.cli.output import Text, console_for, print_json
-from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
+from serve_apps.cli.session import AddressOption, CliSession, JsonOption, is_elsewhere, open_session, read_view
 from serve_apps.cli.state import STATE, StateOption, running_stores
 from serve_apps.schemas.stops import StopView
+from serve_apps.schemas.tenants import TenantsView
 from serve_apps.services.stopping import AT_THE_TERMINAL, resume_tenant, stop_tenant
 from serve_apps.views.federation import stop_view
 
-TenantArgument = Annotated[str, typer.Argument(help="Path of the tenant; the tenants below it are included.", metavar="TENANT")]
+TenantArgument = Annotated[
+    str, typer.Argument(help="Path of the tenant; the tenants below it are included.", metavar="TENANT", autocompletion=complete_tenants)
+]
 ReasonOption = Annotated[str, typer.Option(help="Shown beside the tenant and to users whose work waits for it.")]
 
 #: Action in the URL that sets the stop.
@@ -60,7 +64,12 @@ def drain_tenant(
 
 def resume(
     name: Annotated[
-        str, typer.Argument(help="Id of a run, or path of a tenant; without a slash, a run if there is one of this id.", metavar="NAME")
+        str,
+        typer.Argument(
+            help="Id of a run, or path of a tenant; without a slash, a run if there is one of this id.",
+            metavar="NAME",
+            autocompletion=complete_runs_and_tenants,
+        ),
     ],
     is_tenant: Annotated[bool | None, typer.Option("--tenant/--run", help="Kind of NAME. Default: by its form.")] = None,
     reason: Annotated[str, typer.Option(help="Shown in the events of the run.")] = "",
@@ -70,13 +79,18 @@ def resume(
     as_json: JsonOption = False,
 ) -> None:
     """Run again what has not succeeded in a failed or cancelled run; or let the work of a stopped tenant start again."""
-    if is_tenant is None:
-        is_tenant = "/" in name or not _is_run(name, address, state)
-    if is_tenant:
-        _resume_tenant(name, address, state, as_json=as_json)
-    else:
-        state_dir = None if is_elsewhere(address) else state
-        resume_run(open_session(address, state_dir, as_json=as_json), name, reason, wait=wait)
+    is_guessed = is_tenant is None and "/" not in name
+    if is_tenant is False or (is_guessed and _is_run(name, address, state)):
+        resume_run(_session(address, state, as_json=as_json), name, reason, wait=wait)
+        return
+    if is_guessed and not _is_tenant(name, address, state):
+        near = _session(address, state, as_json=as_json).near_run(name)
+        raise UnknownRun(f"there is no run {name}, and no tenant of this name{near or '; `schedulemesh runs` lists the runs'}")
+    _resume_tenant(name, address, state, as_json=as_json)
+
+
+def _session(address: str | None, state: Path, *, as_json: bool) -> CliSession:
+    return open_session(address, None if is_elsewhere(address) else state, as_json=as_json)
 
 
 def _is_run(name: str, address: str | None, state: Path) -> bool:
@@ -87,6 +101,13 @@ def _is_run(name: str, address: str | None, state: Path) -> bool:
     except UnknownRun:
         return False
     return True
+
+
+def _is_tenant(name: str, address: str | None, state: Path) -> bool:
+    if not is_elsewhere(address):
+        return name in running_stores(state).ledger.snapshot().tree.tenants
+    view = _session(address, state, as_json=False).view(TenantsView, "/v1/tenants")
+    return name in {one.tenant for one in view.tenants}
 
 
 def _resume_tenant(tenant: str, address: str | None, state: Path, *, as_json: bool) -> None:

@@ -7,9 +7,8 @@ from urllib.parse import quote
 
 import typer
 
-from dag.store.remote import Run
 from mesh.core.clock import SystemClock
-from mesh.core.ids import RunId
+from serve_apps.cli.completion import RunArgument, complete_meshes, complete_tenants
 from serve_apps.cli.session import AddressOption, JsonOption, StateDirOption, open_session
 from serve_apps.cli.waiting_render import explanation_picture, history_table, leases_table, queue_picture, stage_picture
 from serve_apps.schemas.explanations import RunExplanation, StageExplanation
@@ -27,7 +26,10 @@ def register(app: typer.Typer) -> None:
 
 def queue(
     tenant: Annotated[
-        str | None, typer.Argument(help="Tenant, with all tenants below it. Default: all that the key covers.", metavar="TENANT")
+        str | None,
+        typer.Argument(
+            help="Tenant, with all tenants below it. Default: all that the key covers.", metavar="TENANT", autocompletion=complete_tenants
+        ),
     ] = None,
     limit: Annotated[int, typer.Option(min=0, max=1000, help="Number of stages to explain; the others are only listed.")] = 100,
     address: AddressOption = None,
@@ -45,7 +47,7 @@ def queue(
 
 
 def explain(
-    run: Annotated[str, typer.Argument(help="Id of the run.", metavar="RUN")],
+    run: RunArgument,
     stage: Annotated[str | None, typer.Argument(help="One stage, by id or number. Default: all stages.", metavar="STAGE")] = None,
     address: AddressOption = None,
     state_dir: StateDirOption = None,
@@ -53,7 +55,7 @@ def explain(
 ) -> None:
     """Explain why a run, or one of its stages, waits: position, reason, what would have to change, preemption victims, history."""
     session = open_session(address, state_dir, as_json=as_json)
-    path = Run(RunId(run), session.client).path
+    path = session.run(run).path
     if stage is None:
         view = session.view(RunExplanation, f"{path}/explain")
         picture = explanation_picture(view)
@@ -81,9 +83,12 @@ def leases(address: AddressOption = None, state_dir: StateDirOption = None, as_j
 
 def history(
     tenant: Annotated[
-        str | None, typer.Argument(help="Only leases of this tenant and the tenants below it. Default: all.", metavar="TENANT")
+        str | None,
+        typer.Argument(
+            help="Only leases of this tenant and the tenants below it. Default: all.", metavar="TENANT", autocompletion=complete_tenants
+        ),
     ] = None,
-    mesh: Annotated[str | None, typer.Option(help="Only leases of this mesh.")] = None,
+    mesh: Annotated[str | None, typer.Option(help="Only leases of this mesh.", autocompletion=complete_meshes)] = None,
     flavor: Annotated[str | None, typer.Option(help="Only leases of this flavor.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many, the latest.")] = 50,
     address: AddressOption = None,

@@ -444,23 +444,22 @@ def crowded(world):
 
 
 @pytest.mark.parametrize(
-    ("columns", "width"), [(None, 100_000), ("200", 200), ("60", 60)], ids=["a pipe", "a pipe with a width", "a narrow one"]
+    ("columns", "width"), [(None, 80), ("200", 200), ("60", 60)], ids=["a pipe", "a pipe with a width", "a narrow one"]
 )
-def test_piped_output_has_the_width_of_columns_or_is_uncut(world, monkeypatch, capsys, columns, width):
+def test_piped_tables_have_a_width_and_cut_nothing(world, monkeypatch, capsys, columns, width):
     monkeypatch.delenv("COLUMNS")
     if columns is not None:
         monkeypatch.setenv("COLUMNS", columns)
     crowded(world)
-    run = f"a-run-with-a-long-name-{'x' * 60}"
+    run = f"a-run-with-a-long-name-{'x' * 20}"
     world.client().submit_spec(spec_of("a", id=run))
     world.coordinator().step(0)
     for command in (["queue"], ["runs"], ["explain", run], ["history"], ["leases"], ["tenants"], ["meshes"]):
         assert run_command(command) == 0
         output = capsys.readouterr().out
         assert max(map(len, output.splitlines())) <= width
-        if width > 100:
-            assert "…" not in output
-            assert (run in output) is (command[0] in ("queue", "runs", "explain"))
+        assert "…" not in output
+        assert (output.count("x") >= run.count("x")) is (command[0] in ("queue", "runs", "explain"))
 
 
 def test_queue_shows_positions_reasons_and_needed_changes(world, capsys):
@@ -588,6 +587,35 @@ def test_stack_owner_stops_its_tenants_without_a_key(world, monkeypatch, capsys,
     assert run_command([*command.split(), RESEARCH]) == 0
     stopped = world.tenant_policies.in_force().stops.get(RESEARCH)
     assert (stopped.by if stopped is not None else None) == (None if command == "resume" else "terminal")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["watch"], ["result"], ["cancel"], ["logs"], ["explain"], ["graph"], ["timeline"], ["resume", "--run"], ["resume"], ["delete"]],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("typed", ["nihgtly-0a1b", "nightly"], ids=["a slip", "the beginning of an id"])
+def test_a_near_run_id_is_suggested(world, capsys, arguments, typed):
+    world.client().submit_spec(spec_of("a", id="nightly-0a1b"))
+    assert run_command([*arguments, typed]) == 1
+    output = capsys.readouterr()
+    assert f"there is no run {typed}" in output.err
+    assert "did you mean 'nightly-0a1b'?" in output.err
+    assert len(output.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("is_owner", [False, True], ids=["with a key", "as the owner of the stack"])
+def test_resume_of_nothing_says_that_there_is_no_such_run(world, monkeypatch, tmp_path, capsys, is_owner):
+    if is_owner:
+        monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
+        opened = SimpleNamespace(ledger=world.store, tenant_policies=world.tenant_policies, runs=world.runs)
+        monkeypatch.setattr(stopping, "running_stores", lambda _: opened)
+        (tmp_path / "client.json").write_text(json.dumps({"address": "http://root.test", "api_key": "k"}))
+        monkeypatch.setenv("SCHEDULEMESH_STATE", str(tmp_path))
+    assert run_command(["resume", "nosuch"]) == 1
+    assert capsys.readouterr().err == "error: there is no run nosuch, and no tenant of this name; `schedulemesh runs` lists the runs\n"
+    assert run_command(["resume", "acme/nosuch"]) == 1
+    assert "there is no tenant 'acme/nosuch'" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -1043,6 +1071,39 @@ class StartThatIsDoneBefore(StartThatFailsOnCtrlC):
     def start(self) -> None:
         with contextlib.suppress(OSError):
             super().start()
+
+
+class UpUntilASignal(StartThatFailsOnCtrlC):
+    """Stack that comes up, and gets a signal at its first check."""
+
+    number: ClassVar[signal.Signals] = signal.SIGINT
+
+    def start(self) -> None:
+        self.steps.append("up")
+
+    def watch(self) -> None:
+        signal.raise_signal(self.number)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize("command", [["up", "--foreground"], ["demo", "--keep"]], ids=" ".join)
+def test_a_stack_in_the_foreground_exits_by_its_signal(monkeypatch, capsys, tmp_path, number, code, command):
+    monkeypatch.setattr(UpUntilASignal, "stopped_at", [])
+    monkeypatch.setattr(UpUntilASignal, "number", number)
+    monkeypatch.setattr(UpUntilASignal, "api_key", "k", raising=False)
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    monkeypatch.setattr(lifecycle, "Stack", UpUntilASignal)
+    monkeypatch.setattr(lifecycle, "configure_logging", lambda _: None)  # It would write to a closed stream after this test.
+    monkeypatch.setattr(lifecycle, "show_demo", lambda *_: None)
+    monkeypatch.setattr(lifecycle, "WATCH_S", 0)
+    monkeypatch.setenv("SCHEDULEMESH_STATE", str(tmp_path / "state"))
+    try:
+        assert run_command([command[0], "configs/quickstart.yaml", *command[1:]]) == code
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert UpUntilASignal.stopped_at == ["up"]
+    assert "all processes have stopped" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("stack", [StartThatFailsOnCtrlC, StartThatIsDoneBefore], ids=["reported as another error", "too late for a step"])
