@@ -62,6 +62,12 @@ class SafeConsole(Console):
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
 
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; in a pipe, text is whole lines, however long: scripts read ids in it."""
+        if not self.is_terminal and all(isinstance(each, str | rich.text.Text) for each in objects):
+            options.setdefault("soft_wrap", True)
+        super().print(*objects, **options)
+
     def render_str(self, text: str, **options: Any) -> rich.text.Text:
         """Return the string as plain, escaped `Text`. rich calls this for every string that it prints."""
         return super().render_str(escaped(text), **options)

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -102,6 +103,10 @@ def run(
 
 def _with_this_folder(session: CliSession, make: Callable[..., Node]) -> Node:
     """Return the node of a program in the current folder, and say that the folder is sent. Raises SpecError."""
+    here = Path.cwd()
+    if here in (Path.home(), Path(here.anchor)):
+        remedy = "name its folder by --working-dir, or send none by --no-working-dir"
+        raise SpecError((("", f"the current folder is {here}, which is more than a program: {remedy}"),))
     try:
         node = make(working_dir=".")
     except SpecError as wrong:
@@ -139,7 +144,7 @@ def _follow(session: CliSession, run: Run) -> None:
     except KeyboardInterrupt:
         if run.status not in RUN_ENDS:
             run.cancel("Ctrl-C in a terminal")
-        notes.print(f"{run.id} is cancelled", soft_wrap=True)
+            notes.print(f"{run.id} is cancelled", soft_wrap=True)
         raise
     if session.as_json:
         print_json(json.dumps({"id": run.id, "exit_code": code}))

@@ -36,6 +36,54 @@ def test_what_git_and_ray_ignore_is_left_out(tmp_path: Path):
     assert names_in(tmp_path, "train*") == [".gitignore", "data/keep.txt", "lib/.rayignore"]
 
 
+def test_rules_of_the_repository_above_count(tmp_path: Path):
+    fill(tmp_path, ".git/config", "sub/train.py", "sub/.env", "sub/data/x", "other/y", "out/a.py")
+    (tmp_path / ".gitignore").write_text(".env\ndata/\n/other/\nout/\n")
+    assert names_in(tmp_path / "sub") == ["train.py"]
+    assert names_in(tmp_path / "out") == ["a.py"]  # Left out as a whole, and asked for.
+
+
+def test_rules_outside_a_repository_do_not_count(tmp_path: Path):
+    fill(tmp_path, "sub/train.py")
+    (tmp_path / ".gitignore").write_text("*.py\n")
+    assert names_in(tmp_path / "sub") == ["train.py"]
+
+
+def test_no_ignore_file_brings_keys_back(tmp_path: Path):
+    fill(tmp_path, "train.py", ".git/config", ".schedulemesh/client.json", "prod/lock", "prod/settings/root.json", "prod/client.json")
+    (tmp_path / ".gitignore").write_text("!.*\n!prod\n")
+    assert names_in(tmp_path) == [".gitignore", "train.py"]
+    assert names_in(tmp_path / "prod") == []
+
+
+def test_an_unreadable_part_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    fill(tmp_path, "train.py", "private/x")
+    (tmp_path / ".gitignore").write_bytes(b"\xff\n")
+    with pytest.raises(SpecError, match=r"\.gitignore cannot be read: it is not UTF-8; leave it out"):
+        packed(tmp_path)
+    (tmp_path / ".gitignore").unlink()
+    scan = os.scandir
+
+    def refusing(folder: Path):
+        if Path(folder).name == "private":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scan(folder)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(SpecError, match="private cannot be read: Permission denied"):
+        packed(tmp_path)
+
+
+def test_the_walk_ends_at_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    fill(tmp_path, *(f"{number}/x" for number in range(20)))
+    looked_at: list[Path] = []
+    monkeypatch.setattr(working_dir, "FILES_MAX", 3)
+    monkeypatch.setattr(working_dir, "_rules_of", lambda folder: looked_at.append(folder) or ())
+    with pytest.raises(SpecError, match="in 4 files or more; "):
+        packed(tmp_path)
+    assert len(looked_at) < 10
+
+
 def test_equal_files_make_equal_bytes(tmp_path: Path):
     fill(tmp_path / "a", "x.py", "y/z.py")
     fill(tmp_path / "b", "y/z.py", "x.py")

@@ -53,6 +53,13 @@ def test_the_current_folder_goes_along_by_default(world, capsys):
     assert sent_files(world) == {"train.py", ".gitignore"}
 
 
+def test_a_home_folder_does_not_go_along_unasked(world, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert run() == 1
+    assert "which is more than a program: name its folder by --working-dir" in " ".join(capsys.readouterr().err.split())
+    assert run("--working-dir", ".") == 0
+
+
 def test_another_folder_is_sent_instead(world, tmp_path, capsys):
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "train.py").touch()
