@@ -5,8 +5,8 @@ STAMP := .venv/.installed
 PAGE := serve_apps/browser/built/index.html
 # Tests start hundreds of processes, and each would compile all sources again.
 export PYTHONDONTWRITEBYTECODE=
-# Processes that share the tests, file by file: while one waits for Ray, the other one computes. More of them want more cores.
-WORKERS := 2
+# Processes that share the tests, file by file, on two cores: while one waits for Ray, the others compute. More of them want more cores.
+WORKERS := 3
 # After this time in one test a process prints its threads and ends; seconds. Longer than the longest row may take.
 ROW_S_MAX := 1000
 # What fresh examples and worlds are made from: make prints it, so that they can be had again.
@@ -20,7 +20,7 @@ setup: $(STAMP) ## Make .venv with everything at the versions of constraints.txt
 demo: $(STAMP) ## Start a small federation here, run a workflow on it, show what happened, stop it
 	.venv/bin/schedulemesh demo $(ARGS)
 
-test: $(STAMP) ## All tests but the slow faults, with real Redis and real Ray, by two processes; WORKERS=0: by one
+test: $(STAMP) ## All tests but the slow faults, with real Redis and real Ray, by three processes; WORKERS=0: by one
 	$(PY) -m pytest -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 faults: $(STAMP) ## Kill, freeze, cut off, fill up: every row of the fault plan, and a stack stopped again and again; minutes; see docs/faults.md
