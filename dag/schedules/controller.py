@@ -71,33 +71,44 @@ class ScheduleController:
                 return
             schedule = self._schedules.put(decided)
         if schedule is not None and schedule.start is not None:
-            self._carry_out(schedule, schedule.start)
+            self._carry_out(schedule, schedule.start, refusal_of(starts, tenant, self._clock.wall_ms()))
 
     def _active(self, schedule: Schedule) -> tuple[RunId, ...]:
         summaries = self._runs.summaries(schedule.active)
         return tuple(known.run for known in summaries if known is not None and known.state not in RUN_ENDS)
 
-    def _carry_out(self, schedule: Schedule, start: Start) -> None:
-        """Cancel what the run replaces, create the run, record the firing. Each step may be repeated."""
+    def _carry_out(self, schedule: Schedule, start: Start, stop: Refusal | None) -> None:
+        """Create the run, cancel what it replaces, record the firing. Each step may be repeated.
+
+        Args:
+            stop: Why the tenant may start nothing now: a start may have waited for room since it was decided.
+        """
         now_ms = self._clock.wall_ms()
-        for run in start.replaces:
-            with contextlib.suppress(UnknownRun):
-                self._runs.request_cancel(run, f"schedule {schedule.name} has started {start.run} in its place")
         try:
-            refusal = self._create(schedule, start, now_ms)
+            refusal = self._create(schedule, start, now_ms, stop)
         except BacklogFull as full:
             if is_worth_a_try(schedule, start, now_ms):
+                self._cancel(schedule, start)  # The run waits for the room of what it replaces.
                 return
             refusal = Refusal(reason=Reason.BACKLOG_FULL, detail=str(full))
-        if refusal is not None:
+        if refusal is None:
+            self._cancel(schedule, start)
+        else:
             log.warning("a schedule could not start", tenant=schedule.tenant, schedule=schedule.name, reason=refusal.reason.value)
         self._schedules.put(carried_out(schedule, start, now_ms, refusal))  # After another writer's change, the next tick repeats this.
 
-    def _create(self, schedule: Schedule, start: Start, now_ms: int) -> Refusal | None:
+    def _cancel(self, schedule: Schedule, start: Start) -> None:
+        for run in start.replaces:
+            with contextlib.suppress(UnknownRun):
+                self._runs.request_cancel(run, f"schedule {schedule.name} starts {start.run} in its place")
+
+    def _create(self, schedule: Schedule, start: Start, now_ms: int, stop: Refusal | None) -> Refusal | None:
         """Create the run, or find it; return why there can be none. Raises BacklogFull."""
         known = self._runs.summary(start.run)
         if known is not None and known.tenant == schedule.tenant:
             return None  # Created before a crash, perhaps from an earlier template.
+        if stop is not None:
+            return stop
         template = self._schedules.template(schedule.tenant, schedule.name)
         if template is None:
             return Refusal(reason=Reason.REQUEST_INVALID, detail="the schedule has no template; create it again")

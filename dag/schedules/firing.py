@@ -119,11 +119,11 @@ def recorded(schedule: Schedule, firing: Firing) -> Schedule:
 
 def carried_out(schedule: Schedule, start: Start, now_ms: int, refusal: Refusal | None = None) -> Schedule:
     """Return the schedule after its start was carried out, or refused for good."""
-    outcome = Outcome.STARTED if refusal is None else Outcome.REFUSED
+    outcome, replaced = (Outcome.STARTED, start.replaces) if refusal is None else (Outcome.REFUSED, ())
     reason, detail = (refusal.reason, refusal.detail) if refusal is not None else (None, "")
     run = start.run if refusal is None else None
     firing = Firing(due_ms=start.due_ms, at_ms=now_ms, outcome=outcome, run=run, reason=reason, detail=detail)
-    return recorded(replace(schedule, start=None, active=tuple(run for run in schedule.active if run not in start.replaces)), firing)
+    return recorded(replace(schedule, start=None, active=tuple(run for run in schedule.active if run not in replaced)), firing)
 
 
 def is_worth_a_try(schedule: Schedule, start: Start, now_ms: int) -> bool:

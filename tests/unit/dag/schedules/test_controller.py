@@ -1,0 +1,102 @@
+"""Starts that a schedule decided, carried out later: what they replace, and whether the tenant may still start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dag.errors import BacklogFull
+from dag.schedules.controller import ScheduleController
+from dag.schedules.firing import run_of
+from dag.schedules.schedule import Outcome, Overlap, Rules, Schedule, Template
+from dag.spec.spec import kept_form, parse
+from dag.store.memory import MemoryRunStore
+from dag.store.memory_schedules import MemoryScheduleStore
+from federation.quota.tenant_policies import PoliciesInForce
+from federation.store.memory.store import MemoryStore
+from federation.tenants import Tenant, TenantTree
+from mesh.core.clock import ManualClock
+from mesh.core.ids import RunId, TenantPath
+from mesh.core.reasons import Reason
+
+LAB, OTHER = TenantPath("lab"), TenantPath("other")
+MINUTE_MS = 60_000
+TREE = TenantTree([Tenant(path=LAB, parent=None)])
+SPEC = parse(b'{"spec": "dag/1", "nodes": {"a": {"call": "m:f"}}, "outputs": {"a": {"$ref": "a"}}}')
+TEMPLATE = Template(spec=kept_form(SPEC), blobs={})
+FIRST = RunId("first")
+
+
+class FullRuns(MemoryRunStore):
+    """Run store whose backlog is full when a test says so; it notes whose cancellation was asked for."""
+
+    is_full = False
+
+    def __init__(self, store):
+        super().__init__(store)
+        self.cancelled = []
+
+    def create(self, record, blobs):
+        if self.is_full:
+            raise BacklogFull("100 runs are open", 1_000)
+        return super().create(record, blobs)
+
+    def request_cancel(self, run, reason, *, also_cleanup=False):
+        super().request_cancel(run, reason, also_cleanup=also_cleanup)
+        self.cancelled.append(run)
+
+
+class Scene:
+    """A schedule that replaces, whose first run is active."""
+
+    def __init__(self):
+        self.clock = ManualClock(now_ms=10 * MINUTE_MS)
+        self.schedules = MemoryScheduleStore()
+        self.runs = FullRuns(MemoryStore(clock=self.clock, ttl_ms=10_000, grace_ms=3_000))
+        rules = Rules(cron="* * * * *", overlap=Overlap.REPLACE, digest="d")
+        made = Schedule(tenant=LAB, name="s", uid="u", rules=rules, created_ms=0, cursor_ms=9 * MINUTE_MS, next_ms=10 * MINUTE_MS)
+        self.runs.create(run_of(made, TEMPLATE, FIRST, due_ms=0, now_ms=0), {})
+        self.schedules.put(replace(made, active=(FIRST,)), TEMPLATE)
+
+    def tick(self, tree=TREE):
+        ScheduleController(schedules=self.schedules, runs=self.runs, clock=self.clock).tick(tree, PoliciesInForce())
+        return self.schedules.load(LAB, "s")
+
+
+@pytest.fixture
+def scene():
+    return Scene()
+
+
+def test_a_run_is_cancelled_for_one_that_started(scene):
+    kept = scene.tick()
+    assert scene.runs.cancelled == [FIRST]
+    assert kept.active == (kept.firings[0].run,)
+
+
+def test_a_run_makes_room_for_the_one_that_replaces_it(scene):
+    scene.runs.is_full = True
+    waiting = scene.tick()
+    assert scene.runs.cancelled == [FIRST]
+    scene.runs.is_full = False
+    assert scene.tick().active == (waiting.start.run,)
+
+
+def test_a_refused_start_leaves_the_run_that_it_replaces(scene):
+    scene.runs.is_full = True
+    start = scene.tick().start
+    scene.runs.cancelled.clear()
+    scene.runs.is_full = False
+    other = run_of(replace(scene.schedules.load(LAB, "s"), tenant=OTHER), TEMPLATE, start.run, due_ms=0, now_ms=0)
+    scene.runs.create(other, {})
+    kept = scene.tick()
+    assert (kept.firings[0].outcome, kept.active, scene.runs.cancelled) == (Outcome.REFUSED, (FIRST,), [])
+
+
+def test_a_start_that_waited_asks_again_whether_it_may(scene):
+    scene.runs.is_full = True
+    assert scene.tick().start is not None
+    scene.runs.is_full = False
+    kept = scene.tick(TenantTree([Tenant(path=OTHER, parent=None)]))
+    assert (kept.start, kept.firings[0].outcome, kept.firings[0].reason) == (None, Outcome.REFUSED, Reason.TENANT_UNKNOWN)
