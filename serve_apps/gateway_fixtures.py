@@ -28,6 +28,8 @@ from dag.store.remote import Client
 from federation.api_keys import Role
 from federation.configured_meshes import NO_CONFIGURED_MESHES, ConfiguredMeshes
 from federation.durability import Durability
+from federation.manual_mesh import ManualMesh
+from federation.snapshot import MeshRecord, PoolRecord
 from federation.store.memory.durability import MemoryDurability
 from federation.store.memory.key_ring import MemoryKeyRing
 from federation.store.memory.policies import MemoryTenantPolicies
@@ -36,10 +38,12 @@ from federation.store.memory.run_log import MemoryRunLog
 from federation.store.memory.store import MemoryStore
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.clock import ManualClock
-from mesh.core.ids import FlavorName, MeshId, NodeId, RunId, StageId, TenantPath
+from mesh.core.ids import FlavorName, MeshId, NodeId, PoolName, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
+from mesh.core.resources import ResourceSet
 from mesh.core.values import Encoding, StoredValue
 from mesh.stages.messages import Failure
+from mesh.stages.spec import StageSpec
 from serve_apps.requests.auth import issue
 from serve_apps.root.gateway import Dependencies, create_app
 
@@ -48,6 +52,7 @@ ADDRESS = "http://root.test"
 ACME, RESEARCH, SALES, RIVAL = (TenantPath(path) for path in ("acme", "acme/research", "acme/sales", "rival"))
 STANDARD = FlavorName("standard")
 EAST = MeshId("east")
+ONE_CPU = ResourceSet.of({"cpu": 1})
 
 TENANTS = (
     Tenant(path=ACME, parent=None, quotas={(STANDARD, "cpu"): Quota(nominal=40_000)}, functions=("examples.*:*",), pickled_code=True),
@@ -243,6 +248,18 @@ class GatewayWorld:
     def _event(self, record: RunRecord, kind: str, before: str, after: str, node: str | None = None) -> RunEvent:
         named = NodeId(node) if node is not None else None
         return RunEvent(seq=0, at_ms=self.clock.wall_ms(), run=record.run, kind=kind, node=named, before=before, after=after)
+
+
+def with_mesh(world: GatewayWorld, *tenants: str) -> None:
+    """Add a mesh on which research holds three CPUs, one of them borrowed, and two stages wait."""
+    pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 4, "memory": "1GiB"}), used=ONE_CPU)
+    mesh = ManualMesh(world.store, MeshRecord(mesh=EAST, labels={"zone": "east"}, pools=(pool,), cluster="c1", tenants=tenants or ("*",)))
+    mesh.acquire(RESEARCH, STANDARD, ONE_CPU, 3)
+    for number in (1, 2):
+        tenant = RIVAL if number == 1 else RESEARCH
+        stage = StageSpec(stage=StageId(f"r.{number}"), run=RunId("r"), tenant=tenant, tasks=(), slot=ONE_CPU, width=1)
+        world.store.submit(EAST, stage)
+    world.store.explain(mesh.session, (StageId("r.2"),), Reason.QUOTA_EXHAUSTED, "2 cpu short")
 
 
 def spec_of(*nodes: str, **fields: Any) -> dict[str, Any]:

@@ -9,16 +9,10 @@ import pytest
 from federation.errors import StoreUnavailable
 from federation.estimates import Pace
 from federation.flap_detection import FlapHistory
-from federation.leases import Granted
-from federation.manual_mesh import ManualMesh
 from federation.registry import RegistryNote
-from federation.snapshot import MeshRecord, PoolRecord
 from mesh.core.clock import rfc3339
-from mesh.core.ids import PoolName, RunId, StageId
-from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
-from mesh.stages.spec import StageSpec
-from serve_apps.gateway_fixtures import ACME, ADDRESS, EAST, RESEARCH, RIVAL, SALES, STANDARD, GatewayWorld, InProcess, spec_of
+from serve_apps.gateway_fixtures import ACME, ADDRESS, EAST, RESEARCH, RIVAL, SALES, STANDARD, GatewayWorld, InProcess, spec_of, with_mesh
 from serve_apps.requests.dependencies import CALLS_BURST, SNAPSHOTS_BURST, WRONG_BURST
 from serve_apps.root.gateway import TRUTH_KEPT_MS, create_app
 
@@ -28,18 +22,6 @@ ONE_CPU = ResourceSet.of({"cpu": 1})
 @pytest.fixture
 def world() -> GatewayWorld:
     return GatewayWorld(body_limit_bytes=1_000)
-
-
-def with_mesh(world: GatewayWorld, *tenants: str) -> None:
-    """A mesh on which research holds three CPUs, one of them borrowed, and a stage waits."""
-    pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 4, "memory": "1GiB"}), used=ONE_CPU)
-    mesh = ManualMesh(world.store, MeshRecord(mesh=EAST, labels={"zone": "east"}, pools=(pool,), cluster="c1", tenants=tenants or ("*",)))
-    assert mesh.acquire(RESEARCH, STANDARD, ONE_CPU, 3) == Granted(slots=3)
-    for number in (1, 2):
-        tenant = RIVAL if number == 1 else RESEARCH
-        stage = StageSpec(stage=StageId(f"r.{number}"), run=RunId("r"), tenant=tenant, tasks=(), slot=ONE_CPU, width=1)
-        world.store.submit(EAST, stage)
-    world.store.explain(mesh.session, (StageId("r.2"),), Reason.QUOTA_EXHAUSTED, "2 cpu short")
 
 
 def test_a_body_that_says_it_is_too_large_is_413(world):
