@@ -12,5 +12,5 @@ Shared by the commands:
     render      views as tables                                 mesh_render      meshes as tables
     stack_log   log of a stack                                  waiting_render   waiting work as tables
     interrupt   SIGINT and SIGTERM during a start            workflow_file    WfFormat files, as graphs that run
-    trace_task  the function of a replayed task
+    trace_task  the function of a replayed task                 top_render       one frame of `top`
 """

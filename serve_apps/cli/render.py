@@ -164,21 +164,26 @@ def failure_summary(view: NoResultView) -> RenderableType:
     return Group(*parts)
 
 
-def tenants_table(view: TenantsView) -> RenderableType:
-    """Render `schedulemesh tenants`: quota of each tenant by flavor."""
+def tenants_table(view: TenantsView, waiting: Mapping[str, int] | None = None) -> RenderableType:
+    """Render `schedulemesh tenants`: quota of each tenant by flavor. Counts of waiting work replace the available quota, and the note."""
     table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     table.add_column("tenant", overflow="fold", max_width=26)
     table.add_column("flavor", overflow="ellipsis", no_wrap=True, max_width=12)
     table.add_column("resource", overflow="ellipsis", no_wrap=True, max_width=10)
     table.add_column("", no_wrap=True)
-    for column in ("nominal", "used", "borrowed", "available"):
+    for column in ("nominal", "used", "borrowed", "available" if waiting is None else "waiting"):
         table.add_column(column, justify="right", no_wrap=True)
     for level, tenant in _as_tree(view.tenants):
         name = Text.assemble(_indented(tenant, level), *_held(tenant))
+        count = str(waiting.get(tenant.tenant, 0)) if waiting is not None else ""
         if not tenant.quotas:
-            table.add_row(name, "", "", "", "", "", "", "")
+            table.add_row(name, "", "", "", "", "", "", count)
         for row, quota in enumerate(tenant.quotas):
-            table.add_row(name if row == 0 else Text(), *_quota_cells(quota))
+            *cells, available = _quota_cells(quota)
+            last = available if waiting is None else count if row == 0 else ""
+            table.add_row(name if row == 0 else Text(), *cells, last)
+    if waiting is not None:
+        return table
     note = "nominal: the tenant's own quota; used and borrowed include the tenants below; borrowed: use above the nominal of all of them"
     return Group(table, Text(note, style="dim"))
 

@@ -10,4 +10,5 @@ replaying   `replay`                                         drawing     `graph`
 logs        `logs`                                           programs    `run`
 cached      `cache`                                          schedules   `schedule`
 deleting    `delete`                                         keys        `keys`
+top         `top`
 """

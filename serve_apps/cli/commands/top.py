@@ -1,0 +1,58 @@
+"""Command `top`."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+from rich.live import Live
+
+from serve_apps.cli.session import AddressOption, CliSession, JsonOption, StateDirOption, open_session
+from serve_apps.cli.top_render import TopView, top_frame
+from serve_apps.schemas.leases import LeasesView
+from serve_apps.schemas.meshes import MeshesView
+from serve_apps.schemas.queues import QueueView
+from serve_apps.schemas.tenants import TenantsView
+
+#: Seconds between two frames.
+FRAME_S = 1.0
+#: Lines of a frame beside the rows of its four sections: titles, headers, counts of what is left out.
+_LINES_BESIDE = 16
+#: Fewest rows of a section, however low the terminal is.
+_ROWS_MIN = 2
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(top)
+
+
+def top(
+    once: Annotated[bool, typer.Option("--once", help="Print one frame and end, as without a terminal.")] = False,
+    address: AddressOption = None,
+    state_dir: StateDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show tenants, leases, queues and meshes, every second anew until Ctrl-C. With --json: one object, once."""
+    session = open_session(address, state_dir, as_json=as_json)
+    if as_json:
+        session.print_json_view(_look(session))
+        return
+    if once or not session.console.is_terminal:
+        session.console.print(top_frame(_look(session)))
+        return
+    with Live(console=session.console, auto_refresh=False) as live:
+        while True:
+            rows = max(_ROWS_MIN, (session.console.height - _LINES_BESIDE) // 4)
+            live.update(top_frame(_look(session), rows), refresh=True)
+            time.sleep(FRAME_S)
+
+
+def _look(session: CliSession) -> TopView:
+    """Fetch what one frame shows."""
+    return TopView(
+        tenants=session.view(TenantsView, "/v1/tenants"),
+        leases=session.view(LeasesView, "/v1/leases"),
+        queue=session.view(QueueView, "/v1/queues", {"limit": 0}),
+        meshes=session.view(MeshesView, "/v1/meshes"),
+    )
