@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 #: Panels of `--help` with their commands, in order.
 PANELS = {
-    "Start and stop": ("up", "down", "demo"),
+    "Start and stop": ("init", "up", "down", "demo"),
     "Run": (
         "submit",
         "run",
@@ -41,6 +41,7 @@ PANELS = {
 #: Commands by file.
 FILES = {
     "lifecycle": ("up", "down", "load-scripts", "demo"),
+    "initial": ("init",),
     "keys": ("keys",),
     "applying": ("apply",),
     "joining": ("join",),

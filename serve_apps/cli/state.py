@@ -13,6 +13,7 @@ from federation.configured_meshes import ConfiguredMeshes
 from mesh.errors import MeshError
 from serve_apps.cli.output import console_for
 from serve_apps.configuration.config_file import read_config
+from serve_apps.configuration.initial_config import INITIAL_FILE, initial_config
 from serve_apps.processes.settings import RootSettings
 from serve_apps.processes.stores import Stores, open_stores
 from serve_apps.standalone.stack_folder import StackFolder
@@ -48,7 +49,21 @@ def read_config_with_warnings(config: Path, *, about: tuple[str, ...] | None = N
     Raises:
         ConfigError: The file cannot be read, or is wrong.
     """
-    checked = read_config(config)
+    return _with_warnings(read_config(config), about=about)
+
+
+def startable(config: Path | None) -> FederationConfig:
+    """Return what `up` starts, and print its warnings: the given file, else `INITIAL_FILE` of this folder, else the initial federation.
+
+    Raises:
+        ConfigError: The file cannot be read, or is wrong.
+    """
+    if config is None and not INITIAL_FILE.exists():
+        return _with_warnings(initial_config())
+    return read_config_with_warnings(config or INITIAL_FILE)
+
+
+def _with_warnings(checked: FederationConfig, *, about: tuple[str, ...] | None = None) -> FederationConfig:
     for warning in checked.warnings:
         if about is not None and warning.place.partition(".")[0] not in about:
             continue

@@ -2,4 +2,5 @@
 
 config_file      reads the file               dispatch_rules  its `dispatch` section, for the graph layer
 config_diff      what `apply` would change    config_format   rules and settings in the file's words
+initial_config   the file for this machine
 """

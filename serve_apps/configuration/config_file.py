@@ -24,10 +24,18 @@ def read_config(path: str | Path) -> FederationConfig:
         raise ConfigError(located=(FileProblem(source=str(path), message=f"is not UTF-8 text (byte {broken.start})"),)) from None
     except OSError as refused:
         raise ConfigError(located=(unread(path, refused),)) from None
-    folder = Path(path).resolve().parent
+    return config_in(text, source=str(path), folder=Path(path).resolve().parent)
+
+
+def config_in(text: str, *, source: str, folder: Path) -> FederationConfig:
+    """Validate the text as `read_config` does a file of the folder.
+
+    Raises:
+        ConfigError: The content is wrong (one line per problem).
+    """
     config = load_config(
         text,
-        source=str(path),
+        source=source,
         is_folder=lambda entry: (folder / entry).is_dir(),
         is_file=lambda entry: (folder / entry).is_file(),
         installed=installed_names(),

@@ -41,7 +41,7 @@ def running_name(folder: StackFolder) -> str | None:
     return str(name) if name is not None else None
 
 
-def refuse_another(folder: StackFolder, config: FederationConfig, file: Path) -> None:
+def refuse_another(folder: StackFolder, config: FederationConfig, file: Path | str) -> None:
     """Refuse the file of another federation, because it would remove all tenants of this folder's federation.
 
     Raises:

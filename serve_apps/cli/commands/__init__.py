@@ -10,5 +10,5 @@ replaying   `replay`                                         drawing     `graph`
 logs        `logs`                                           programs    `run`
 cached      `cache`                                          schedules   `schedule`
 deleting    `delete`                                         keys        `keys`
-top         `top`
+top         `top`                                            initial     `init`
 """

@@ -32,7 +32,9 @@ from serve_apps.cli.state import (
     StateOption,
     named_or_default,
     read_config_with_warnings,
+    startable,
 )
+from serve_apps.configuration.initial_config import INITIAL_FILE
 from serve_apps.processes.process import configure_logging, stop_on_signals
 from serve_apps.processes.stores import ANSWER_MS_MAX, VERB_FOLDERS
 from serve_apps.standalone.stack import Stack
@@ -52,7 +54,14 @@ def register(app: typer.Typer) -> None:
 
 
 def up(
-    config: ConfigOrDefault = None,
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            help=f"Federation file. Default: {INITIAL_FILE} in this folder, else what `init` would write.",
+            metavar="CONFIG",
+            show_default=False,
+        ),
+    ] = None,
     state: StateOption = STATE,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay in the foreground; Ctrl-C stops everything.")] = False,
     rebuild_ledger: Annotated[
@@ -61,13 +70,12 @@ def up(
 ) -> None:
     """Start a federation on this machine: Redis, Ray clusters, the root mesh, child meshes."""
     console = console_for()
-    file = named_or_default(config)
-    checked = read_config_with_warnings(file)
-    refuse_another(StackFolder(state), checked, file)
+    checked = startable(config)
+    refuse_another(StackFolder(state), checked, config or (INITIAL_FILE if INITIAL_FILE.exists() else "the initial configuration"))
     if foreground:
         _up_here(checked, state, console, rebuild_ledger=rebuild_ledger)
     else:
-        _up_detached(file, state, console, rebuild_ledger=rebuild_ledger)
+        _up_detached(config, state, console, rebuild_ledger=rebuild_ledger)
 
 
 def _up_here(config: FederationConfig, state: Path, console: Console, *, rebuild_ledger: bool) -> None:
@@ -83,13 +91,22 @@ def _up_here(config: FederationConfig, state: Path, console: Console, *, rebuild
         raise typer.Exit(INTERRUPTED)
 
 
-def _up_detached(config: Path, state: Path, console: Console, *, rebuild_ledger: bool) -> None:
+def _up_detached(config: Path | None, state: Path, console: Console, *, rebuild_ledger: bool) -> None:
     folder = StackFolder(state)
     with folder:
         pass  # Raises, with the owner's pid, if another process owns the folder.
     log = folder.path / FILE
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "serve_apps.cli", "up", str(config), "--state-dir", str(folder.path), "--foreground"]
+    command = [
+        sys.executable,
+        "-m",
+        "serve_apps.cli",
+        "up",
+        *([str(config)] if config else []),
+        "--state-dir",
+        str(folder.path),
+        "--foreground",
+    ]
     command += ["--rebuild-ledger"] if rebuild_ledger else []
     asked = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: asked.set())  # Until the process exists that must be stopped.
@@ -107,6 +124,7 @@ def _up_detached(config: Path, state: Path, console: Console, *, rebuild_ledger:
         raise typer.Exit(INTERRUPTED) from None
     facts = folder.read("client.json")
     console.print(Text.assemble(("up", "bold"), f": {facts['address']}  (docs at {facts['address']}/docs)"))
+    console.print(f"page: {facts['address']}/")
     console.print(f"runs are submitted to tenant {facts['tenant']}; address and key are in {folder.path / 'client.json'}")
     if folder.path != STATE.resolve():
         console.print(f"first: export {STATE_VARIABLE}={shlex.quote(str(folder.path))}, so that commands and programs find this federation")
