@@ -15,7 +15,7 @@ from dag.errors import ApiError
 from dag.schedules.schedule import Overlap
 from dag.store.schedules import ScheduleHandle
 from federation.config.sections.values import parse_duration
-from mesh.core.clock import SystemClock, rfc3339
+from mesh.core.clock import SystemClock, moment
 from serve_apps.cli.commands.runs import LabelOption, labels_in, params_in, spec_in
 from serve_apps.cli.graph_file import load_graph
 from serve_apps.cli.output import RoomyTable, Text
@@ -201,7 +201,7 @@ def _within_ms(text: str | None) -> int | None:
 
 
 def _when(view: ScheduleView) -> str:
-    return " is paused" if view.paused else f" fires next at {rfc3339(view.next_ms)}" if view.next_ms else " never fires again"
+    return " is paused" if view.paused else f" fires next at {moment(view.next_ms)}" if view.next_ms else " never fires again"
 
 
 def schedules_table(view: SchedulesView) -> RenderableType:
@@ -212,8 +212,8 @@ def schedules_table(view: SchedulesView) -> RenderableType:
     for title in ("name", "tenant", "cron", "timezone", "overlap", "next", "last"):
         table.add_column(title, no_wrap=True, overflow="ellipsis")
     for each in view.schedules:
-        following = "paused" if each.paused else rfc3339(each.next_ms) if each.next_ms else "never"
-        last = f"{each.firings[0].outcome.value} {rfc3339(each.firings[0].due_ms)}" if each.firings else ""
+        following = "paused" if each.paused else moment(each.next_ms) if each.next_ms else "never"
+        last = f"{each.firings[0].outcome.value} {moment(each.firings[0].due_ms)}" if each.firings else ""
         table.add_row(each.name, each.tenant, each.cron, each.timezone, each.overlap.value, following, last)
     parts: list[RenderableType] = [table]
     return Group(*parts, Text(f"more: --cursor '{view.next}'")) if view.next is not None else table
@@ -225,13 +225,13 @@ def schedule_page(view: ScheduleDetailView) -> RenderableType:
     rules = f"{view.cron} {view.timezone}, overlap {view.overlap.value}{within}, user {view.user}"
     lines: list[Any] = [Text.assemble((view.name, "bold"), f" of {view.tenant}", _when(view)), Text(rules)]
     if view.queued_ms:
-        lines.append(Text(f"the firing of {rfc3339(view.queued_ms)} waits for the end of {', '.join(view.active)}"))
+        lines.append(Text(f"the firing of {moment(view.queued_ms)} waits for the end of {', '.join(view.active)}"))
     table = RoomyTable(box=None, pad_edge=False, header_style="bold")
     for title in ("due", "outcome", "run", "why"):
         table.add_column(title, overflow="fold")
     for firing in view.firings:
         why = f"{firing.reason}: {firing.detail}" if firing.reason else "triggered" if firing.triggered else ""
-        table.add_row(rfc3339(firing.due_ms), firing.outcome.value, firing.run or "", why)
+        table.add_row(moment(firing.due_ms), firing.outcome.value, firing.run or "", why)
     if view.firings:
         lines += [Text(""), table]
     if view.runs:

@@ -18,7 +18,7 @@ from serve_apps.schemas.tenants import TenantsView
 #: Seconds between two frames.
 FRAME_S = 1.0
 #: Lines of a frame beside the rows of its four sections: titles, headers, counts of what is left out.
-_LINES_BESIDE = 16
+_LINES_BESIDE = 18
 #: Fewest rows of a section, however low the terminal is.
 _ROWS_MIN = 2
 
