@@ -50,6 +50,7 @@ class ApiKey:
     user: str = ""  #: User of the key; submissions with the key belong to this user. Empty: the caller names the user.
     role: Role = Role.OPERATOR  #: Role of a tenant's key; unused for the key of a mesh.
     expires_ms: int = 0  #: The key is refused from this time on; since the epoch. 0: never.
+    rotated: bool = False  #: Whether `expires_ms` is from `KeyRing.expire`, and no longer shows for how long the key was made.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,7 +111,7 @@ def rotate(ring: KeyRing, old: ApiKey, now_ms: int, overlap_ms: int) -> str:
     The new key lives as long as the old one was made for, or for ever.
 
     Args:
-        old: A valid key of a tenant or mesh.
+        old: A valid key of a tenant or mesh that was not rotated before.
         now_ms: Milliseconds since the epoch.
 
     Raises:

@@ -33,7 +33,7 @@ class MemoryKeyRing:
         with self._lock:
             found = self._keys.get(key)
             if found is not None:
-                self._keys[key] = replace(found, expires_ms=earlier(found.expires_ms, at_ms))
+                self._keys[key] = replace(found, expires_ms=earlier(found.expires_ms, at_ms), rotated=True)
             return found is not None
 
     def note_use(self, key: str, at_ms: int) -> None:

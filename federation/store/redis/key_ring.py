@@ -71,4 +71,4 @@ class RedisKeyRing:
 
 def _key_of(row: bytes, end: bytes | None) -> ApiKey:
     key = cast(ApiKey, decode(ApiKey, row))
-    return replace(key, expires_ms=earlier(key.expires_ms, int(end))) if end is not None else key
+    return replace(key, expires_ms=earlier(key.expires_ms, int(end)), rotated=True) if end is not None else key

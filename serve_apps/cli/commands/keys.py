@@ -156,6 +156,8 @@ def rotate_key(
         raise _unknown(key)
     if ended := _state(old, now_ms):
         raise MeshError(f"key {key} is {ended} and cannot be rotated; `schedulemesh keys create` makes a new one")
+    if old.rotated:
+        raise MeshError(f"key {key} was rotated already; rotate its newer key, or make another one with `schedulemesh keys create`")
     _show_key(rotate(ring, old, now_ms, parse_duration(overlap)), as_json=as_json)
 
 

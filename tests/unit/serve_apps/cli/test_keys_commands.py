@@ -98,3 +98,13 @@ def test_a_key_that_has_ended_is_not_rotated(ring, run, capsys, end, words):
     assert len(ring.list()) == 1
     assert run_command(["keys", "list"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split()[-1] == end
+
+
+def test_a_rotated_key_is_not_rotated_again(ring, run, capsys):
+    old = run("keys", "create", "acme")["id"]
+    new = run("keys", "rotate", old)["id"]
+    assert run_command(["keys", "rotate", old]) == 1
+    assert f"key {old} was rotated already; rotate its newer key" in " ".join(capsys.readouterr().err.split())
+    assert len(ring.list()) == 2
+    newest = run("keys", "rotate", new)["id"]
+    assert ring.find(newest).expires_ms == 0
