@@ -150,10 +150,11 @@ class LedgerIdentity:
         self._restore_policies()
         ring = self._ring()
         for key in (*self._keys.values(), *self._ended.values()):
-            if key.key not in self._keys and not key.revoked:
-                ring.expire(key.key, key.expires_ms)  # An older copy may have it from before it was rotated.
-            elif not ring.add(key) and key.revoked:  # An older copy may have the key from before it was revoked.
-                ring.revoke(key.key)
+            is_added = (key.revoked or key.key in self._keys) and ring.add(key)
+            if key.revoked and not is_added:
+                ring.revoke(key.key)  # An older copy may have the key from before it was revoked.
+            elif key.rotated and not is_added:
+                ring.expire(key.key, key.expires_ms)  # Or it has the key from before it was rotated.
         with redis_responses("count changes"):
             ChangeCounter(self._stores.client, self._stores.keys).raise_to(self._known.changes)
         self._stores.ledger.configure(tree)

@@ -117,11 +117,14 @@ def test_a_key_that_was_revoked_stays_revoked_after_a_loss(client: redis.Redis, 
     assert isinstance(authenticate(f"Bearer {other}", ring.find, 0), Principal)
 
 
-def test_a_rotated_key_ends_in_an_old_copy_too(client: redis.Redis):
+@pytest.mark.parametrize("is_guarded", [False, True])
+def test_a_rotated_key_ends_in_an_old_copy_too(client: redis.Redis, is_guarded: bool):
     stores = kept_stores(client)
     ring = RedisKeyRing(stores.client, stores.keys)
-    key = issue(ring, LAB, 0).split("_")[1]
+    key, other = (issue(ring, LAB, 0, expires_ms=end_ms).split("_")[1] for end_ms in (0, 900))
     keeper = LedgerIdentity(stores, "ours")
+    if is_guarded:
+        keeper.guard(key)
     keeper.look()
     copy = copied(client, Keys())
     ring.expire(key, 500)
@@ -130,6 +133,7 @@ def test_a_rotated_key_ends_in_an_old_copy_too(client: redis.Redis):
     assert ring.find(key).expires_ms == 0
     assert keeper.look() is True
     assert ring.find(key).expires_ms == 500
+    assert (ring.find(other).expires_ms, ring.find(other).rotated) == (900, False)
 
 
 @pytest.mark.parametrize("loss", ["everything", "an old copy"])
