@@ -20,6 +20,7 @@ from serve_apps.cli.output import RoomyTable, console_for, print_json
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.state import STATE, StateOption, root_settings, running_stores
 from serve_apps.requests.auth import id_of, issue, issue_for_mesh, rotate
+from serve_apps.standalone.stack_folder import StackFolder
 
 #: Time for which a rotated key stays valid.
 OVERLAP = "1d"
@@ -158,7 +159,21 @@ def rotate_key(
         raise MeshError(f"key {key} is {ended} and cannot be rotated; `schedulemesh keys create` makes a new one")
     if old.rotated:
         raise MeshError(f"key {key} was rotated already; rotate its newer key, or make another one with `schedulemesh keys create`")
+    if place := _place_in_stack(StackFolder(state), key):
+        raise MeshError(
+            f"key {key} cannot be rotated: the running stack uses it ({place}) and replaces it at each start, by `schedulemesh down` and "
+            "`schedulemesh up`; `schedulemesh keys create` makes a key for another use"
+        )
     _show_key(rotate(ring, old, now_ms, parse_duration(overlap)), as_json=as_json)
+
+
+def _place_in_stack(folder: StackFolder, key: str) -> str:
+    """Return the file of the state folder that has a key of this id; empty if none has."""
+    texts = {"client.json": folder.read("client.json").get("api_key")}
+    for file in sorted((folder.path / "settings").glob("mesh-*.json")):
+        name = f"settings/{file.name}"
+        texts[name] = (folder.read(name).get("link") or {}).get("key")
+    return next((name for name, text in texts.items() if text and id_of(text) == key), "")
 
 
 @keys_app.command("revoke")

@@ -11,6 +11,7 @@ from mesh.core.ids import TenantPath
 from serve_apps.cli.app import run_command
 from serve_apps.cli.commands import keys
 from serve_apps.requests.auth import Denial, Denied, authenticate
+from serve_apps.standalone.stack_folder import StackFolder
 
 DAY_MS = 86_400_000
 
@@ -108,3 +109,18 @@ def test_a_rotated_key_is_not_rotated_again(ring, run, capsys):
     assert len(ring.list()) == 2
     newest = run("keys", "rotate", new)["id"]
     assert ring.find(newest).expires_ms == 0
+
+
+@pytest.mark.parametrize("place", ["client.json", "settings/mesh-east.json"])
+def test_a_key_of_the_stack_itself_is_not_rotated(ring, run, capsys, tmp_path, place):
+    made, other = run("keys", "create", "acme"), run("keys", "create", "acme")
+    (tmp_path / "settings").mkdir()
+    StackFolder(tmp_path).write("settings.json", {"link": {"key": made["key"]}, "api_key": made["key"]})
+    (tmp_path / "settings.json").rename(tmp_path / place)
+    (tmp_path / "settings" / "mesh-west.json").write_text('{"link": null}')
+    assert run_command(["keys", "rotate", made["id"], "--state-dir", str(tmp_path)]) == 1
+    refusal = " ".join(capsys.readouterr().err.split())
+    assert f"the running stack uses it ({place})" in refusal
+    assert "`schedulemesh down` and `schedulemesh up`" in refusal
+    assert ring.find(made["id"]).expires_ms == 0
+    assert run("keys", "rotate", other["id"], "--state-dir", str(tmp_path))["id"] != other["id"]
