@@ -124,10 +124,15 @@ def earlier(*times_ms: int) -> int:
     return min((at_ms for at_ms in times_ms if at_ms), default=0)
 
 
-def revoke_orphans(ring: KeyRing, tenants: Collection[TenantPath]) -> tuple[str, ...]:
-    """Revoke the keys that cover none of these tenants, and return their ids. Raises StoreUnavailable."""
+def orphans_of(ring: KeyRing, tenants: Collection[TenantPath]) -> tuple[str, ...]:
+    """Return the ids of the valid keys that cover none of these tenants. Raises StoreUnavailable."""
     valid = (line for line in ring.list() if not line.revoked and line.mesh is None)
-    orphans = tuple(line.key for line in valid if not any(covers(line.tenant, tenant) for tenant in tenants))
+    return tuple(line.key for line in valid if not any(covers(line.tenant, tenant) for tenant in tenants))
+
+
+def revoke_orphans(ring: KeyRing, tenants: Collection[TenantPath]) -> tuple[str, ...]:
+    """Revoke the keys that `orphans_of` finds, and return their ids. Raises StoreUnavailable."""
+    orphans = orphans_of(ring, tenants)
     for key in orphans:
         ring.revoke(key)
     return orphans

@@ -7,7 +7,7 @@ by the next one, before any tenant can come back.
 
 from __future__ import annotations
 
-from federation.api_keys import KeyRing, revoke_orphans
+from federation.api_keys import KeyRing, orphans_of, revoke_orphans
 from federation.leases import LeaseLedger
 from federation.tenants import TenantTree
 
@@ -24,3 +24,9 @@ def replace_tenants(ledger: LeaseLedger, ring: KeyRing, tree: TenantTree, *, kno
     orphans = revoke_orphans(ring, tuple(known.tenants)) if known.tenants else ()
     ledger.configure(tree)
     return (*orphans, *revoke_orphans(ring, tuple(tree.tenants)))
+
+
+def keys_to_revoke(ring: KeyRing, tree: TenantTree, *, known: TenantTree) -> tuple[str, ...]:
+    """Return the ids of the keys that `replace_tenants` would revoke; change nothing. Raises as `replace_tenants`."""
+    orphans = orphans_of(ring, tuple(known.tenants)) if known.tenants else ()
+    return tuple(dict.fromkeys((*orphans, *orphans_of(ring, tuple(tree.tenants)))))

@@ -29,7 +29,7 @@ from serve_apps.configuration.config_diff import (
 from serve_apps.standalone.default_tenant import gone_default, publish_default
 from serve_apps.standalone.stack_folder import StackFolder
 from serve_apps.standalone.startup_config import APPLIED, differing, refuse_another
-from serve_apps.standalone.tenant_replacement import replace_tenants
+from serve_apps.standalone.tenant_replacement import keys_to_revoke, replace_tenants
 
 
 def register(app: typer.Typer) -> None:
@@ -53,9 +53,11 @@ def apply(
     settings = stage_settings_of(checked)
     known = {mesh: kept.settings for mesh, kept in stores.registry.conditions().meshes.items() if kept.settings is not None}
     of_meshes = mesh_changes(known, settings)
-    revoked: tuple[str, ...] = ()
-    if not dry_run:
-        revoked = replace_tenants(stores.ledger, RedisKeyRing(stores.client, stores.keys), tree, known=snapshot.tree)
+    ring = RedisKeyRing(stores.client, stores.keys)
+    if dry_run:
+        revoked = keys_to_revoke(ring, tree, known=snapshot.tree)
+    else:
+        revoked = replace_tenants(stores.ledger, ring, tree, known=snapshot.tree)
         stores.tenant_policies.publish(asked)
         stores.registry.publish_settings(settings)
         concerned = {one.mesh for one in of_meshes} | (known.keys() - settings.keys())  # The others follow their own again.
@@ -76,7 +78,7 @@ def apply(
     for words in _lines(found, of_meshes, left):
         console.print(words, soft_wrap=True)
     if revoked:
-        console.print(f"revoked API keys of removed tenants: {', '.join(revoked)}", soft_wrap=True)
+        console.print(f"{'would revoke' if dry_run else 'revoked'} API keys of removed tenants: {', '.join(revoked)}", soft_wrap=True)
     if gone is not None:
         console_for(stderr=True).print(f"warning: {gone.in_words(folder)}", style="yellow", soft_wrap=True)
 

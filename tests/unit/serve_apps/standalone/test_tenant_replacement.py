@@ -11,7 +11,7 @@ from federation.store.redis.ledger import RedisLedger
 from federation.tenants import Tenant, TenantTree
 from mesh.core.ids import TenantPath
 from serve_apps.requests.auth import id_of, issue
-from serve_apps.standalone.tenant_replacement import replace_tenants
+from serve_apps.standalone.tenant_replacement import keys_to_revoke, replace_tenants
 
 BOTH = TenantTree([Tenant(path=TenantPath("acme"), parent=None), Tenant(path=TenantPath("beta"), parent=None)])
 ACME = TenantTree([Tenant(path=TenantPath("acme"), parent=None)])
@@ -43,11 +43,15 @@ def test_a_key_of_a_removed_tenant_does_not_reach_a_new_one(ledger, redis_server
     dying.ledger = ledger
     replace_tenants(ledger, ring, BOTH, known=ledger.configured_at()[1])
     acme, beta = (id_of(issue(ring, TenantPath(tenant), 0)) for tenant in ("acme", "beta"))
+    assert keys_to_revoke(ring, ACME, known=ledger.configured_at()[1]) == (beta,)
     if dies:
         with pytest.raises(StoreUnavailable):
             replace_tenants(ledger, dying, ACME, known=ledger.configured_at()[1])
         assert not ring.find(beta).revoked
     else:
         assert replace_tenants(ledger, ring, ACME, known=ledger.configured_at()[1]) == (beta,)
-    assert replace_tenants(ledger, ring, BOTH, known=ledger.configured_at()[1]) == ((beta,) if dies else ())
+    known = ledger.configured_at()[1]
+    assert keys_to_revoke(ring, BOTH, known=known) == ((beta,) if dies else ())
+    assert ring.find(beta).revoked is not dies
+    assert replace_tenants(ledger, ring, BOTH, known=known) == ((beta,) if dies else ())
     assert [ring.find(key).revoked for key in (acme, beta)] == [False, True]
