@@ -113,8 +113,8 @@ def _run(command: list[str], env: Mapping[str, str], limit_s: int, failed: str) 
     except (OSError, subprocess.TimeoutExpired) as broken:
         raise PageNotBuilt(f"{failed}: {broken}; try `make page` again") from None
     if done.returncode:
-        told = (done.stderr or done.stdout).strip()[-2_000:]
-        raise PageNotBuilt(f"{failed}; try `make page` again once this is mended:\n{told}")
+        output = (done.stderr or done.stdout).strip()[-2_000:]
+        raise PageNotBuilt(f"{failed}; try `make page` again once this is mended:\n{output}")
 
 
 if __name__ == "__main__":
