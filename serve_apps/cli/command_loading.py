@@ -36,12 +36,13 @@ PANELS = {
     "Mesh": ("meshes", "join", "drain", "undrain"),
     "Key": ("keys",),
     "Config": ("validate", "apply", "load-scripts"),
-    "Upkeep": ("cache", "dead", "audit", "version"),
+    "Upkeep": ("cache", "dead", "audit", "doctor", "version"),
 }
 #: Commands by file.
 FILES = {
     "lifecycle": ("up", "down", "load-scripts", "demo"),
     "initial": ("init",),
+    "doctor": ("doctor",),
     "keys": ("keys",),
     "applying": ("apply",),
     "joining": ("join",),

@@ -1,0 +1,35 @@
+"""Command `doctor`: finds likely faults of this machine and names the remedies."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+
+import typer
+from rich.table import Column
+
+from serve_apps.cli.diagnosis import FAIL, findings_of
+from serve_apps.cli.machine_facts import facts_of
+from serve_apps.cli.output import RoomyTable, console_for, print_json
+from serve_apps.cli.session import JsonOption
+from serve_apps.cli.state import STATE, StateOption
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(doctor)
+
+
+def doctor(state: StateOption = STATE, as_json: JsonOption = False) -> None:
+    """Check this machine, the state folder and the root, and name the remedy of each fault."""
+    findings = findings_of(facts_of(state, environment=dict(os.environ)))
+    has_failed = any(finding.state == FAIL for finding in findings)
+    if as_json:
+        print_json(json.dumps({"ok": not has_failed, "checks": [asdict(finding) for finding in findings]}, indent=2))
+    else:
+        table = RoomyTable("check", "state", Column("found", overflow="fold"), Column("remedy", overflow="fold"))
+        for finding in findings:
+            table.add_row(finding.check, finding.state, finding.found, finding.remedy)
+        console_for().print(table)
+    if has_failed:
+        raise typer.Exit(1)
