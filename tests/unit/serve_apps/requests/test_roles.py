@@ -10,7 +10,6 @@ from federation.link import LINK_PATH
 from federation.store.memory.key_ring import MemoryKeyRing
 from mesh.core.ids import MeshId
 from serve_apps.gateway_fixtures import NOW_MS, RESEARCH, GatewayWorld, spec_of
-from serve_apps.requests import dependencies
 from serve_apps.requests.access import asking_mesh
 from serve_apps.requests.auth import Principal, issue_for_mesh
 from serve_apps.requests.errors import RoleTooLow
@@ -30,6 +29,17 @@ OPERATIONS = {
 
 def test_the_table_has_exactly_the_routes_of_the_openapi():
     assert set(ROLES) == OPERATIONS - OPEN
+
+
+@pytest.mark.parametrize("call", ROLES, ids=" ".join)
+def test_a_route_asks_for_a_key(call):
+    """Only `asking` gives this answer, so the route depends on it, whatever its role."""
+    method, path = call
+    http = GatewayWorld().http()  # Of its own: one address may send only so many wrong keys.
+    del http.headers["authorization"]
+    answer = http.request(method, re.sub(r"\{\w+\}", "x", path))
+    assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
+    assert "send the header `Authorization: Bearer smk_" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(("call", "needed"), ROLES.items(), ids=lambda value: " ".join(value) if isinstance(value, tuple) else value.value)
@@ -114,7 +124,3 @@ def test_expired_key_is_refused_with_its_remedy():
     answer = http.get("/v1/runs")
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
     assert "has expired; `schedulemesh keys create`" in answer.json()["detail"]
-
-
-def test_the_budget_of_records_is_one_a_minute():
-    assert dependencies.USES_PER_S * 60 == 1
