@@ -1,4 +1,4 @@
-"""What `doctor` looks at: facts of this machine, of the state folder and of the root. Changes nothing."""
+"""Facts of the machine, the state folder and the root, gathered for the checks of `doctor`."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ def doctor(state: StateOption = STATE, as_json: JsonOption = False) -> None:
     if as_json:
         print_json(json.dumps({"ok": not has_failed, "checks": [asdict(finding) for finding in findings]}, indent=2))
     else:
-        table = RoomyTable("check", "state", Column("found", overflow="fold"), Column("remedy", overflow="fold"))
+        columns = ("check", "state", Column("found", overflow="fold"), Column("remedy", overflow="fold"))
+        table = RoomyTable(*columns, box=None, pad_edge=False, header_style="bold")
         for finding in findings:
             table.add_row(finding.check, finding.state, finding.found, finding.remedy)
         console_for().print(table)
