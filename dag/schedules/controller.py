@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 
 import structlog
 
@@ -69,6 +70,8 @@ class ScheduleController:
             decided = decide(schedule, self._clock.wall_ms(), self._active(schedule), refusal_of(starts, tenant, self._clock.wall_ms()))
             if decided is schedule:
                 return
+            if not starts.tree.is_configured(tenant):  # A later tenant of this path may be another one.
+                decided = replace(decided, is_paused=True, queued_ms=None)
             schedule = self._schedules.put(decided)
         if schedule is not None and schedule.start is not None:
             self._carry_out(schedule, schedule.start, refusal_of(starts, tenant, self._clock.wall_ms()))

@@ -223,6 +223,10 @@ class Client:
         """Return the root's JSON answer to a POST. Raises as `run`."""
         return self._calls.post(path, json.dumps(body).encode()).json()
 
+    def post_once(self, path: str) -> Any:
+        """Post without a body, so that a repeat after a lost answer has no second effect. Returns and raises as `post`."""
+        return self._calls.post(path, b"{}", headers={"Idempotency-Key": uuid.uuid4().hex}).json()
+
     def put(self, path: str, body: Any) -> Any:
         """Return the root's JSON answer to a PUT. Raises as `run`."""
         return self._calls.put(path, json.dumps(body).encode()).json()

@@ -32,7 +32,7 @@ class ScheduleHandle:
 
     def trigger(self) -> Run:
         """Start a run now, beside earlier ones."""
-        return Run(RunId(self._client.post(self.path("/trigger"), {})["id"]), self._client)
+        return Run(RunId(self._client.post_once(self.path("/trigger"))["id"]), self._client)
 
     def pause(self) -> None:
         """Start nothing by cron until `resume`."""

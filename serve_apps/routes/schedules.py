@@ -64,7 +64,7 @@ def show_schedule(name: NamePath, ports: Ports, principal: Asking, tenant: Owner
 def delete_schedule(name: NamePath, ports: Ports, principal: Asking, tenant: OwnerQuery = None) -> ScheduleDeletedView:
     """Delete a schedule. Its runs go on."""
     schedule = scheduling.schedule_within(ports, principal, name, tenant)
-    ports.schedules.drop(schedule.tenant, schedule.name)
+    scheduling.delete(ports, schedule)
     return ScheduleDeletedView(name=schedule.name, tenant=schedule.tenant)
 
 
@@ -94,4 +94,4 @@ def trigger_schedule(
     ] = None,
 ) -> SubmittedView:
     """Start a run of the schedule now, beside earlier ones, also while it is paused."""
-    return scheduling.trigger(ports, scheduling.schedule_within(ports, principal, name, tenant), idempotency_key)
+    return scheduling.trigger(ports, principal, scheduling.schedule_within(ports, principal, name, tenant), idempotency_key)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
 
-from dag.errors import SpecError, UnknownSchedule
+from dag.errors import RunConflict, SpecError, UnknownSchedule
 from dag.run.node_table import NodeTable
 from dag.run.runs import RunRecord, RunSummary
 from dag.schedules.cron import problem_of_cron, problem_of_timezone
@@ -65,6 +66,7 @@ def put_schedule(ports: Dependencies, principal: Principal, name: str, tenant: s
     for _ in range(TRIES_MAX):
         known = ports.schedules.load(owner, name)
         if known is not None and known.rules == rules:
+            ports.durable.confirm(ports.durability)  # An earlier try may have ended before its confirmation.
             return known, False
         if known is None:
             uid = hashlib.sha256(f"{place_of(owner, name)}|{now_ms}".encode()).hexdigest()[:8]
@@ -140,8 +142,11 @@ def schedule_within(ports: Dependencies, principal: Principal, name: str, tenant
 
 def runs_of(ports: Dependencies, schedule: Schedule) -> tuple[RunSummary, ...]:
     """Return the last runs of a schedule that are kept, newest first; also those of an earlier one of its name."""
-    listed = ports.runs.list(schedule.tenant, FIRINGS_KEPT, {LABEL: schedule.name})
-    return tuple(run for run in listed if run.tenant == schedule.tenant)
+    fired = dict.fromkeys((*(firing.run for firing in schedule.firings if firing.run is not None), *schedule.active))
+    listed = ports.runs.list(schedule.tenant, FIRINGS_KEPT, {LABEL: schedule.name})  # Those of tenants below count too.
+    known = [run for run in (*ports.runs.summaries(tuple(fired)), *listed) if run is not None and run.tenant == schedule.tenant]
+    newest = sorted({run.run: run for run in known}.values(), key=lambda run: run.created_ms, reverse=True)
+    return tuple(newest[:FIRINGS_KEPT])
 
 
 def pause(ports: Dependencies, schedule: Schedule, *, is_paused: bool) -> Schedule:
@@ -159,19 +164,28 @@ def pause(ports: Dependencies, schedule: Schedule, *, is_paused: bool) -> Schedu
         paused = replace(known, is_paused=is_paused)
         return replace(paused, queued_ms=None) if is_paused else restarted(paused, now_ms)
 
-    return _changed(ports, schedule, change)
+    changed = _changed(ports, schedule, change)
+    ports.durable.confirm(ports.durability)
+    return changed
 
 
-def trigger(ports: Dependencies, schedule: Schedule, key: str | None) -> SubmittedView:
+def delete(ports: Dependencies, schedule: Schedule) -> None:
+    """Delete the schedule; its runs go on. Raises StoreUnavailable; safe to repeat."""
+    ports.schedules.drop(schedule.tenant, schedule.name)
+    ports.durable.confirm(ports.durability)
+
+
+def trigger(ports: Dependencies, principal: Principal, schedule: Schedule, key: str | None) -> SubmittedView:
     """Start a run now, whatever the cron expression, the overlap rule and a pause say.
 
     Args:
+        principal: A key with a user starts the run as this user.
         key: Idempotency key: a repeated call with it returns the same run.
 
     Raises:
         UnknownTenant: The tenant was removed.
         BacklogFull, StoreFull: Too much work is open.
-        UnknownSchedule, ScheduleBusy: As `pause`.
+        UnknownSchedule: It was deleted meanwhile.
     """
     snapshot, now_ms = ports.ledger.snapshot(), ports.clock.wall_ms()
     snapshot.tree.tenant(schedule.tenant)
@@ -182,14 +196,21 @@ def trigger(ports: Dependencies, schedule: Schedule, key: str | None) -> Submitt
         raise UnknownSchedule(f"schedule {schedule.name} was deleted")
     if known is None:
         record = run_of(schedule, template, run, due_ms=now_ms, now_ms=now_ms)
-        ports.accepted.create(record, dict(template.blobs), epoch=snapshot.epoch)
+        record = replace(record, user=principal.user or record.user)
+        try:
+            ports.accepted.create(record, dict(template.blobs), epoch=snapshot.epoch)
+        except RunConflict:  # A call with the same key was faster: its time of the firing differs.
+            known = ports.runs.summary(run)
+            if known is None or known.tenant != schedule.tenant:
+                raise
     reached = ports.durable.confirm(ports.durability)
 
     def change(found: Schedule) -> Schedule:
         firing = Firing(due_ms=now_ms, at_ms=now_ms, outcome=Outcome.STARTED, run=run, is_triggered=True)
         return found if any(fired.run == run for fired in found.firings) else recorded(found, firing)
 
-    _changed(ports, schedule, change)
+    with contextlib.suppress(ScheduleBusy, UnknownSchedule):  # The run is there, whether the list of firings has it or not.
+        _changed(ports, schedule, change)
     state = known.state.value if known is not None else "PENDING"
     return SubmittedView(id=run, tenant=schedule.tenant, state=state, created=known is None, durability=reached.value)
 

@@ -149,7 +149,7 @@ def trigger(
 ) -> None:
     """Start a run of the schedule now, also while it is paused."""
     session = open_session(address, state_dir, as_json=as_json)
-    view = read_view(SubmittedView, session.client.post(_path(session, name, tenant, "/trigger"), {}))
+    view = read_view(SubmittedView, session.client.post_once(_path(session, name, tenant, "/trigger")))
     _print(session, view, lambda view: Text.assemble("submitted ", (view.id, "bold")))
 
 

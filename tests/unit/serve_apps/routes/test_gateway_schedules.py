@@ -79,6 +79,34 @@ def test_a_triggered_run_starts_at_once(world):
     assert (firing["triggered"], firing["run"]) == (True, answer.json()["id"])
 
 
+def test_of_two_triggers_at_once_one_starts_a_run(world, monkeypatch):
+    put(world)
+    send = lambda: world.http(RESEARCH).post("/v1/schedules/nightly/trigger", headers={"Idempotency-Key": "k"}).json()  # noqa: E731  twice
+    first, summary, looks = send(), world.runs.summary, []
+    monkeypatch.setattr(world.runs, "summary", lambda run: summary(run) if looks or looks.append(run) else None)
+    world.clock.advance(1_000)
+    second = send()
+    assert (second["id"], second["created"]) == (first["id"], False)
+
+
+def test_a_triggered_run_belongs_to_the_user_of_the_key(world):
+    put(world, graph=a_schedule()["graph"] | {"user": "bob"})
+    run = world.http(RESEARCH, user="ann").post("/v1/schedules/nightly/trigger").json()["id"]
+    assert world.record(RunId(run)).user == "ann"
+
+
+def test_a_repeated_put_is_confirmed_again(world, monkeypatch):
+    confirmed = []
+    confirm = world.durable.confirm
+    monkeypatch.setattr(world.durable, "confirm", lambda level: confirmed.append(level) or confirm(level))
+    put(world)
+    put(world, status=200)
+    for call in ("pause", "resume"):
+        world.http(RESEARCH).post(f"/v1/schedules/nightly/{call}")
+    world.http(RESEARCH).delete("/v1/schedules/nightly")
+    assert len(confirmed) == 5
+
+
 def test_a_paused_schedule_starts_nothing(world):
     put(world)
     paused = world.http(RESEARCH).post("/v1/schedules/nightly/pause").json()
@@ -205,6 +233,7 @@ def test_a_removed_tenant_keeps_its_schedule(world):
     fire(world)
     shown = world.http("*").get(f"/v1/schedules/nightly?tenant={RESEARCH}").json()
     assert [(firing["outcome"], firing["reason"]) for firing in shown["firings"]] == [("REFUSED", "TENANT_UNKNOWN")]
+    assert shown["paused"]
     answer = world.http("*").post(f"/v1/schedules/nightly/trigger?tenant={RESEARCH}")
     assert answer.json()["code"] == "unknown_tenant"
 
