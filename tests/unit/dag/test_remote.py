@@ -15,6 +15,7 @@ from dag.spec.spec import load as load_spec
 from dag.store.client_access import IN_TERMINAL, Access, find_access
 from dag.store.remote import Client, Run
 from dag.store.result_decoding import failure_of
+from dag.store.schedules import ScheduleHandle
 from mesh.core.clock import ManualClock
 from mesh.core.values import Encoding
 from mesh.errors import RuntimeAdapterError
@@ -63,6 +64,15 @@ def answering(*answers: httpx.Response | Exception, patience_s: float = 5) -> tu
 
 def line(state: str, **fields: object) -> httpx.Response:
     return httpx.Response(200, json={"id": "night", "tenant": "acme", "state": state, "created_ms": 1, "counts": {}, **fields})
+
+
+def test_a_trigger_is_repeated_under_one_key():
+    client, asked = answering(httpx.ReadTimeout("lost"), httpx.Response(202, json={"id": "night-1"}))
+    handle = ScheduleHandle("night", "acme", client)
+    assert handle.trigger().id == "night-1"
+    assert handle.trigger().id == "night-1"
+    first, repeated, another = (request.headers["Idempotency-Key"] for request in asked)
+    assert first == repeated != another
 
 
 # -- submitting --------------------------------------------------------------------------------------------------------
