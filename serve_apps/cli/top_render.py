@@ -71,14 +71,10 @@ def _section(title: str, table: RenderableType, entries: Sequence[object], rows:
 
 def _waiting_by_tenant(view: TopView) -> Counter[str]:
     """Count stages in queues and runs that were sent to no mesh, for each tenant with the tenants below it."""
-    parents = {tenant.tenant: tenant.parent for tenant in view.tenants.tenants}
     counts: Counter[str] = Counter()
-    owners = [one.tenant for one in view.queue.waiting] + [one.tenant for one in view.queue.kept_back]
-    for owner in owners:
-        tenant: str | None = owner
-        while tenant is not None:
-            counts[tenant] += 1
-            tenant = parents.get(tenant)
+    for owner in [one.tenant for one in view.queue.waiting] + [one.tenant for one in view.queue.kept_back]:
+        names = owner.split("/")
+        counts.update("/".join(names[:depth]) for depth in range(1, len(names) + 1))
     return counts
 
 
