@@ -217,8 +217,8 @@ def test_work_outside_is_found_and_its_node_fails(mesh: Mesh) -> None:
     assert "placement group outside group of node group" in messages["group"].message
     mesh.until(StageEnded, stage)
     eventually(lambda: not [task for task in ray_tables.tasks().rows if task.amounts])
-    assert "outside actor" not in {actor.name for actor in ray_tables.actors()}
-    assert "outside group" not in {group.name for group in ray_tables.groups()}
+    eventually(lambda: "outside actor" not in {actor.name for actor in ray_tables.actors()})
+    eventually(lambda: "outside group" not in {group.name for group in ray_tables.groups()})
     (mesh.folder / "stays").touch()
     assert mesh.until(NodeSucceeded, inside)
     mesh.until(StageEnded, inside)
