@@ -65,8 +65,13 @@ def ray_driver(ray_cluster: OwnCluster) -> Iterator[OwnCluster]:
     with driving(ray_cluster) as driven:
         yield driven
         gone(_holders)
-        if not _is_free(ONE_NODE):
-            SHARING.close("ray_cluster")  # The next file gets a cluster that is free.
+        _replace_if_held("ray_cluster", ONE_NODE)
+
+
+def _replace_if_held(name: str, spec: ClusterSpec) -> None:
+    """Close a cluster that Ray does not free: the next file gets another."""
+    if not _is_free(spec):
+        SHARING.close(name)
 
 
 def _holders() -> list[Any]:
@@ -94,3 +99,4 @@ def two_nodes() -> Iterator[OwnCluster]:
     """Two nodes with two CPUs each, with this process as their driver. Each file stops the meshes that it starts; they have own names."""
     with driving(SHARING.get("two_nodes", "two nodes", lambda: running(TWO_NODES, PYTHON_PATH))) as driven:
         yield driven
+        _replace_if_held("two_nodes", TWO_NODES)
