@@ -35,9 +35,10 @@ check: $(STAMP) ## Linter, formatter, types, layers
 fix: $(STAMP) ## Put right what the linter and the formatter can
 	$(PY) -m ruff check --fix . ; $(PY) -m ruff format .
 
-docs: $(STAMP) ## Write docs/configuration.md and docs/states.md anew from the code
+docs: $(STAMP) ## Write docs/configuration.md, docs/states.md and docs/codes.md anew from the code
 	$(PY) -m serve_apps.configuration_docs docs/configuration.md
 	$(PY) -m serve_apps.states_docs docs/states.md
+	$(PY) -m serve_apps.codes.pages docs/codes.md
 
 page: $(STAMP) ## Build the browser page anew from ui/; a running root shows it after a restart
 	$(PY) ui/build_backend.py

@@ -11,6 +11,7 @@ A folder imports only folders below it in this list:
     views           records and snapshots to HTTP shapes
     browser         the page at `/`, which `ui/` builds
     requests        checks and limits of every request: ports, keys, reach, limits, errors
+    codes           reasons and error codes: meaning, remedy, and a page for each
     configuration   the federation file: reading it, comparing it with the running federation
     processes       parts of every process: settings, stores, connection to its Ray cluster
     telemetry       metrics, and traces of runs
@@ -22,7 +23,7 @@ Modules started by name, above all folders but `cli`:
     root_process        deploys the root mesh on its cluster and stays beside it
     child_process       one child mesh: a driver of its Ray cluster
     configuration_docs  writes the page about the federation file
-    states_docs         writes the page about states and reasons
+    states_docs         writes the page about states
 
 For tests and benchmarks:
 

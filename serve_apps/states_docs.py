@@ -1,9 +1,7 @@
-"""`python -m serve_apps.states_docs FILE` writes the page about states and reasons, from the tables that the code runs on."""
+"""`python -m serve_apps.states_docs FILE` writes the page about states, from the tables that the code runs on."""
 
 from __future__ import annotations
 
-import ast
-import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -12,24 +10,24 @@ from typing import TypeVar
 
 from dag.run.retrying import RETRY_RULES
 from dag.run.states import NODE_TRANSITIONS, RUN_TRANSITIONS, SHOWN_FOR_PLANNED, STAGE_TRANSITIONS, NodeState, RunState, StageState
-from mesh.core.reasons import PASSING, Reason
 from mesh.core.task_spec import TRANSITIONS, TaskState
 from mesh.jobs.states import MEMBER_TRANSITIONS, SCHEDULE_TRANSITIONS, MemberState, ScheduleState, Stage
 from mesh.jobs.states import STAGE_TRANSITIONS as JOB_TRANSITIONS
+from serve_apps.codes.member_docs import meanings
 
 S = TypeVar("S", bound=Enum)
 
 _INTRO = """\
-# States and reasons
+# States
 
 A federation splits a run into stages, and a stage holds nodes. A [local mesh](mesh/README.md) has tasks, and jobs with their members. Each
-has its own state machine. `make docs` writes this page from `dag/run/states.py`, `mesh/core/task_spec.py`, `mesh/jobs/states.py` and
-`mesh/core/reasons.py`, which the state machines use. A transition that is not listed here raises `IllegalTransition`.
+has its own state machine. `make docs` writes this page from `dag/run/states.py`, `mesh/core/task_spec.py` and `mesh/jobs/states.py`, which
+the state machines use. [Codes](codes.md) has the reasons. A transition that is not listed here raises `IllegalTransition`.
 """
 
 _SHOWN = """\
 A planned run is stored as `RUNNING`. Commands, HTTP, Python and metrics show it as `WAITING` or `BLOCKED` while
-none of its stages runs. The difference between the two is that of the [reasons](#reasons) that pass and those that hold.
+none of its stages runs. The difference between the two is that of the [reasons](codes.md#reasons) that pass and those that hold.
 """
 
 _ATTEMPTS = f"""\
@@ -50,15 +48,6 @@ _JOBS = """\
 A job has two states at once: its stage, and how much of it is placed. Each member, the leader or a worker, has its own state.
 """
 
-_REASONS = """\
-## Reasons
-
-Work that waits, was refused or failed has one of these reasons, and placed work has a reason for its placement. A reason that passes
-ends with a later event, without anybody's action; the others hold until somebody changes the work or the configuration.
-
-| reason | passes | meaning |
-| --- | --- | --- |"""
-
 
 def page() -> str:
     """Return the whole page as Markdown."""
@@ -76,21 +65,8 @@ def page() -> str:
             *_table("Schedule states of jobs", ScheduleState, SCHEDULE_TRANSITIONS),
             *_table("Members of jobs", MemberState, MEMBER_TRANSITIONS),
             _JOBS,
-            *_reasons(),
-            "",
         )
     )
-
-
-def meanings(kind: type[Enum]) -> dict[str, str]:
-    """Return the docstring below each member in the source, which Python itself discards."""
-    body = ast.parse(inspect.getsource(kind)).body[0]
-    assert isinstance(body, ast.ClassDef)  # noqa: S101  `kind` is a class; the type of a statement is wider
-    described: dict[str, str] = {}
-    for member, words in zip(body.body, body.body[1:], strict=False):
-        if isinstance(member, ast.Assign) and isinstance(member.targets[0], ast.Name) and isinstance(words, ast.Expr):
-            described[member.targets[0].id] = str(ast.literal_eval(words.value))
-    return described
 
 
 def _table(title: str, kind: type[S], moves: Mapping[S, frozenset[S]], *, begins: tuple[S, ...] = ()) -> Iterator[str]:
@@ -118,13 +94,6 @@ def _shown_states() -> Iterator[str]:
     yield _SHOWN
     yield from (f"- `{state.value}`: {described[state.name]}" for state in RunState if state in SHOWN_FOR_PLANNED)
     yield ""
-
-
-def _reasons() -> Iterator[str]:
-    described = meanings(Reason)
-    yield _REASONS
-    for reason in Reason:
-        yield f"| `{reason.value}` | {'yes' if reason in PASSING else ''} | {described[reason.name]} |"
 
 
 if __name__ == "__main__":

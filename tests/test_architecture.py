@@ -58,7 +58,7 @@ ROOMS = {
     ),
     "dag": ("placement", "spec", "client", "run", "schedules", "workflows", "drawing", "", "conformance", "store"),
     "serve_apps": (
-        "schemas", "snapshot_cache", "telemetry", "processes", "configuration", "requests", "browser", "views", "link", "services",
+        "schemas", "snapshot_cache", "telemetry", "processes", "configuration", "codes", "requests", "browser", "views", "link", "services",
         "routes", "root", "standalone", "", "cli", "cli.commands",
     ),
 }

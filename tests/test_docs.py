@@ -45,6 +45,8 @@ from mesh.ray.user_code import task_context
 from mesh.ray.user_code.task_context import TaskContext
 from serve_apps import configuration_docs, states_docs
 from serve_apps.cli.app import app as terminal
+from serve_apps.codes import pages as code_pages
+from serve_apps.codes.errors import ERRORS
 from serve_apps.gateway_fixtures import GatewayWorld
 from serve_apps.requests.errors import INTERNAL, MEANINGS
 
@@ -98,7 +100,8 @@ def blocks(page: str, language: str) -> list[str]:
     ("page", "written"),
     [
         pytest.param("docs/configuration.md", configuration_docs.page, id="every key of the federation file"),
-        pytest.param("docs/states.md", states_docs.page, id="every state and every reason"),
+        pytest.param("docs/states.md", states_docs.page, id="every state"),
+        pytest.param("docs/codes.md", code_pages.page, id="every reason and every error"),
     ],
 )
 def test_a_generated_page_is_what_the_code_says(page: str, written: Callable[[], str]):
@@ -129,7 +132,7 @@ def test_every_state_and_every_move_stands_on_the_page(title: str, moves: dict[A
 
 
 def test_every_reason_has_its_meaning_on_the_page():
-    documented = {cells[0].strip("`"): cells[-1] for cells in rows(sections("docs/states.md", "##")["Reasons"])}
+    documented = {cells[0].strip("`"): cells[2] for cells in rows(sections("docs/codes.md", "##")["Reasons"])}
     expect_none([reason.value for reason in Reason if not documented.get(reason.value, "").endswith(".")])
 
 
@@ -237,7 +240,7 @@ def test_every_route_parameter_is_documented_at_its_route():
 
 
 def test_every_error_code_stands_with_its_status():
-    documented = {code: cells[0] for cells in rows(sections("docs/http.md", "##")["Errors"]) for code in re.findall(r"`(\w+)`", cells[1])}
+    documented = {code: str(known.status) for code, known in ERRORS.items()}
     own = {meaning.code: str(meaning.status.value) for meaning in (*(meaning for _, meaning in MEANINGS), INTERNAL)}
     assert own.items() <= documented.items()
 

@@ -159,6 +159,7 @@ def failure_summary(view: NoResultView) -> RenderableType:
         where = f" on {first.mesh}" if first.mesh else ""
         parts.append(Text(f"\n{first.node}{others} (attempt {first.attempt}{where}): {reason}", style="bold"))
         parts.append(Text(described))
+        parts.append(Text(f"what to do: schedulemesh code {reason}", style="dim"))
     if view.skipped:
         parts.append(Text(f"\nskipped because of this: {len(view.skipped)}", style="magenta"))
     return Group(*parts)

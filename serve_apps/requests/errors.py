@@ -228,5 +228,6 @@ def problem_body(
 
 
 def problem_response(body: ProblemDetails, headers: Mapping[str, str] | None = None) -> Response:
-    """Return the response with this body."""
-    return Response(body.model_dump_json(), status_code=body.status, media_type=MEDIA_TYPE, headers=dict(headers or {}))
+    """Return the response with this body, and a link to the page about its code."""
+    linked = {**(headers or {}), "Link": f'</codes/{body.code}>; rel="help"'}
+    return Response(body.model_dump_json(), status_code=body.status, media_type=MEDIA_TYPE, headers=linked)

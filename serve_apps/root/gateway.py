@@ -26,6 +26,7 @@ from dag.spec.checks import similar_to
 from federation.link import LINK_PATH
 from mesh.errors import MeshError
 from serve_apps.browser.page_files import page_routes
+from serve_apps.codes.routes import code_routes
 from serve_apps.link import routes as link_routes
 from serve_apps.requests.accepted_runs import look_after
 from serve_apps.requests.access import Operating
@@ -117,7 +118,7 @@ def _routes() -> tuple[BaseRoute, ...]:
     whole = APIRouter()
     for router in ROUTERS:
         whole.include_router(router, dependencies=[Depends(_known_parameters)] if router in _OF_TENANTS else [])
-    return (*whole.routes, *page_routes())
+    return (*whole.routes, *page_routes(), *code_routes())
 
 
 @cache

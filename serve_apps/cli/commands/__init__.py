@@ -11,5 +11,5 @@ logs        `logs`                                           programs    `run`
 cached      `cache`                                          schedules   `schedule`
 deleting    `delete`                                         keys        `keys`
 top         `top`                                            initial     `init`
-doctor      `doctor`
+doctor      `doctor`                                         codes       `code`
 """

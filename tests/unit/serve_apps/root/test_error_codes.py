@@ -5,7 +5,6 @@ import json
 import re
 from collections import Counter
 from http import HTTPStatus
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -15,12 +14,12 @@ from hypothesis import strategies as st
 from dag.errors import ApiError
 from serve_apps.cli import session
 from serve_apps.cli.app import run_command
+from serve_apps.codes.errors import ERRORS
 from serve_apps.gateway_fixtures import RESEARCH, GatewayWorld, spec_of
 from serve_apps.requests.errors import INTERNAL, MEANINGS, OF_ROUTING
 from serve_apps.root import proxy_responses
 from serve_apps.schemas.errors import ProblemDetails
 
-HTTP_MD = Path(__file__).parents[4] / "docs" / "http.md"
 #: Of runs that ended without a result: the route itself answers them.
 OF_RESULTS = {"run_failed": HTTPStatus.CONFLICT, "run_cancelled": HTTPStatus.CONFLICT}
 #: Answers of Serve's proxy without a gateway.
@@ -41,13 +40,8 @@ def possible_codes() -> dict[str, HTTPStatus]:
 
 
 def documented_codes() -> dict[str, set[int]]:
-    """Return the codes of the documentation's table."""
-    found: dict[str, set[int]] = {}
-    section = HTTP_MD.read_text().partition("\n## Errors\n")[2]
-    for statuses, codes in re.findall(r"^\| ([\d, ]+) \| ((?:`\w+`(?:, )?)+) \|", section, re.MULTILINE):
-        for code in re.findall(r"`(\w+)`", codes):
-            found.setdefault(code, set()).update(map(int, statuses.split(", ")))
-    return found
+    """Return the codes of the table that docs/codes.md is made of."""
+    return {code: {known.status} for code, known in ERRORS.items()}
 
 
 def test_documentation_lists_exactly_the_error_codes():
@@ -83,6 +77,7 @@ def assert_problem(answer):
     problem = ProblemDetails.model_validate(answer.json())
     assert (answer.headers["content-type"], problem.status) == ("application/problem+json", answer.status_code)
     assert problem.type == f"urn:schedulemesh:problem:{problem.code}"
+    assert answer.headers["link"] == f'</codes/{problem.code}>; rel="help"'
     assert problem.title
     assert problem.detail
     assert ("retry-after" in answer.headers) or answer.status_code not in (429, 503)
