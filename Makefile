@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test faults fresh check fix bench clean docs page
+.PHONY: help setup demo test faults fresh check fix bench clean docs page site
 PY := .venv/bin/python
 STAMP := .venv/.installed
 PAGE := serve_apps/browser/built/index.html
@@ -40,6 +40,9 @@ docs: $(STAMP) ## Write docs/configuration.md, docs/states.md and docs/codes.md 
 	$(PY) -m serve_apps.states_docs docs/states.md
 	$(PY) -m serve_apps.codes.pages docs/codes.md
 
+site: $(STAMP) ## Build the documentation as a site, with search, into site/
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+
 page: $(STAMP) ## Build the browser page anew from ui/; a running root shows it after a restart
 	$(PY) ui/build_backend.py
 
@@ -47,7 +50,7 @@ bench: $(STAMP) ## Measure; see benchmarks/README.md
 	$(PY) -m benchmarks
 
 clean: ## Remove .venv, caches and build folders; state folders (.schedulemesh) stay
-	rm -rf .venv ui/node_modules serve_apps/browser/built build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis && find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf .venv ui/node_modules serve_apps/browser/built build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis && find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt
 	@if command -v uv >/dev/null; then uv venv --quiet --allow-existing --python '>=3.10,<3.14' .venv; else python3 -c 'import sys; sys.exit(None if sys.version_info >= (3, 10) else "Python 3.10 or newer is needed, as python3 on PATH")' && python3 -m venv .venv; fi

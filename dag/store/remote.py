@@ -120,8 +120,8 @@ class Client:
             deadline_s: Time limit of the run in seconds; then it is stopped, and fails with RUN_DEADLINE_EXCEEDED. None: no limit.
             wait_for_capacity: Accept nodes that no mesh could ever run as things are, and wait until one could; else they are refused.
             idempotency_key: The same key with the same graph is the same run, whoever repeats it; it names the run when `id` does not.
-            durability: `D0`, or `D1`: refused unless the root's store writes the run to its disk before the answer. None: the root's
-            level.
+            durability: `D1` is refused unless the store writes the run to disk before the answer; `D0` never; None: as the root.
+
         Raises:
             SpecError: The graph is wrong; nothing was sent.
             RunConflict: The id exists with another graph.
