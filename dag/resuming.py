@@ -43,7 +43,8 @@ def resume(
 
     Raises:
         UnknownRun: There is no such run.
-        NotResumed: It has succeeded or still goes on, its pickled code is gone, or its end is still being carried out.
+        NotResumed: It has succeeded or still goes on, is being removed, its pickled code is gone, or its end is still being
+            carried out.
         BacklogFull, StoreFull: Too much work is open, as for a submission.
         StoreUnavailable: The outcome is unknown; repeat the call.
     """
@@ -68,6 +69,8 @@ def resume(
 
 
 def _check(record: RunRecord) -> None:
+    if record.is_removing:
+        raise NotResumed(f"run {record.run} is being removed; submit the graph anew")
     if record.state is RunState.SUCCEEDED:
         raise NotResumed(f"run {record.run} has succeeded: nothing is left to resume")
     if record.state not in RUN_ENDS:

@@ -147,6 +147,7 @@ class RunRecord:
     ended_ms: int = 0
     forget_ms: int = 0  #: When the values of a run without success are deleted, since the epoch; 0: at its end.
     forgotten: bool = False  #: The values that are no outputs were deleted after the end of the run.
+    is_removing: bool = False  #: Somebody removes the run with its files: it is never resumed.
     reason: Reason | None = None
     detail: str = ""
     last_entry: str = ""  #: Last inbox entry that was committed; earlier ones are skipped.
@@ -250,7 +251,8 @@ class RunStore(DeadLetters, Protocol):
         """Write the change and the record's own fields if the stored version is still `record.version`, and increment the version.
 
         Return False, and write nothing, if another coordinator committed first, or if the change resumes a run whose end is still being
-        carried out. A change that resumes a run makes it active again, drops its dead letters, and puts `resumed` into the inbox.
+        carried out or that is being removed. A change that resumes a run makes it active again, drops its dead letters, and puts
+        `resumed` into the inbox.
 
         Raises:
             BacklogFull, StoreFull: As `create`, for a change that resumes a run.

@@ -174,7 +174,7 @@ class MemoryRunStore:
             if int(rows.fields["seq"]) != before:
                 raise LedgerError(f"run {record.run}: the events of version {record.version} do not end with number {before}")
             if rows.state in RUN_ENDS and record.state not in RUN_ENDS:
-                if not rows.settled or (rows.is_to_forget and rows.fields["forgotten"]):
+                if not rows.settled or "removing" in rows.fields or (rows.is_to_forget and rows.fields["forgotten"]):
                     return False
                 self._check_backlog(record.tenant, rows.weight)
                 rows.settled, rows.is_to_forget, rows.dead, rows.signals = False, False, {}, {}

@@ -547,6 +547,21 @@ def test_values_that_were_kept_are_due_once(runs):
     assert runs.commit(again, resumed(again))
 
 
+@pytest.mark.every_form
+def test_a_run_that_is_being_removed_is_not_resumed(runs):
+    record = failed_run(runs)
+    runs.settle(RUN)
+    early = loaded(runs)
+    record.is_removing = True
+    assert runs.commit(record, RunChange())
+    assert loaded(runs).is_removing
+    late = loaded(runs)
+    for known in (early, late):
+        assert not runs.commit(known, resumed(known))
+    assert loaded(runs) == record
+    assert runs.remove(RUN)
+
+
 # ---- forget
 
 

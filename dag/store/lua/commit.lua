@@ -17,7 +17,8 @@
 -- ARGV[10…] sections: fields of the run, the new version among them; changed rows of nodes; changed stages (each name, value, …);
 --           dead letters (node, JSON, …); their names and times (name, ms, …)
 -- Reply     'COMMITTED' | 'STALE' when the stored version differs or there is no such run | 'GAP' when the number of the last
---           stored event differs | 'BUSY' when the end of a run to resume is still being carried out
+--           stored event differs | 'BUSY' when the end of a run to resume is still being carried out, or
+--           when it is being removed
 --           {'FULL', …} | {'MEMORY'}: `no_room_for` of a run to resume
 
 local run, version, seq, ended_ms, events, last_seq = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
@@ -33,7 +34,8 @@ end
 local is_resumed = ended_ms == '' and redis.call('ZSCORE', ENDED, run)
 if is_resumed then
   local is_forgetting = redis.call('HGET', RUN .. run, 'forgotten') == '1' and redis.call('ZSCORE', TO_FORGET, run)
-  if is_forgetting or redis.call('SISMEMBER', ACTIVE, run) == 1 then
+  local is_removing = redis.call('HEXISTS', RUN .. run, 'removing') == 1
+  if is_forgetting or is_removing or redis.call('SISMEMBER', ACTIVE, run) == 1 then
     return 'BUSY'
   end
   local tenant, weight = unpack(redis.call('HMGET', RUN .. run, 'tenant', 'weight'))
