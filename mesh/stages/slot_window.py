@@ -113,6 +113,11 @@ class SlotWindow(Generic[Group]):
         """Number of slots that are not retired."""
         return sum(fed.slots for fed in self._groups.values() if not fed.is_retired)
 
+    @property
+    def open_groups(self) -> list[Group]:
+        """Groups that get tasks: they are placed and not retired."""
+        return [group for group, fed in self._groups.items() if fed.is_open and not fed.is_retired]
+
     def in_retired(self) -> list[Work]:
         """Return the submitted tasks and chunks of retired groups."""
         return [work for fed in self._groups.values() if fed.is_retired for work in fed.tasks]

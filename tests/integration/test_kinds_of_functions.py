@@ -60,6 +60,27 @@ def touch(path):
     Path(path).touch()
 
 
+def load_on_sound_workers(path, sick):
+    """Return a function; the first workers that ask are sick and cannot load it. Each worker writes its process id down."""
+    pids = Path(path).read_text().split() if Path(path).exists() else []
+    if (pid := str(os.getpid())) not in pids:
+        pids.append(pid)
+        Path(path).write_text(" ".join(pids))
+    if pids.index(pid) < sick:
+        raise ImportError("libshop.so: cannot open shared object file")
+    return lambda value: value
+
+
+class Loaded:
+    """Function that is loaded by `load_on_sound_workers`."""
+
+    def __init__(self, path, sick):
+        self.how = str(path), sick
+
+    def __reduce__(self):
+        return load_on_sound_workers, self.how
+
+
 async def waits_for_ever(started, stopped):
     try:
         touch(started)
@@ -191,3 +212,25 @@ def test_a_missing_module_fails_one_task_and_starts_no_other(runner_log, task, s
     others = [failure.message for failure in failures if not failure.traceback]
     assert all("its function cannot be loaded on this mesh, as n" in message for message in others)
     assert isinstance(ended["good"], NodeSucceeded)
+
+
+def test_tasks_of_a_worker_that_loads_nothing_run_on_another(runner_log, task, slot, tmp_path):
+    asked = tmp_path / "pids"
+    key = runner_log.function(Loaded(asked, sick=1))
+    names = [f"n{number}" for number in range(20)]
+    stage = runner_log.start(*(task(name, key, number, export=True) for number, name in enumerate(names)), run="sick-worker", group=slot)
+    ended = runner_log.end(stage)
+    assert [answer(ended[name], runner_log) for name in names] == list(range(20))
+    assert len(asked.read_text().split()) == 2
+
+
+def test_code_that_two_workers_cannot_load_fails_its_tasks(runner_log, task, slot, tmp_path):
+    asked = tmp_path / "pids"
+    key = runner_log.function(Loaded(asked, sick=9))
+    stage = runner_log.start(*(task(name, key, 1) for name in "abc"), run="no-worker", group=slot)
+    ended = runner_log.end(stage)
+    assert {ended[name].failure.reason for name in "abc"} == {Reason.CODE_UNAVAILABLE}
+    (message,) = [ended[name].failure.message for name in "abc" if ended[name].failure.traceback]
+    assert "libshop.so" in message
+    assert "more than one worker tried" in message
+    assert len(asked.read_text().split()) == 2

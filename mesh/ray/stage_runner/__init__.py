@@ -19,6 +19,7 @@ The runner of a tenant:
     ray_thread  calls in Ray's I/O thread, where a cancellation is safe
     chunk_feed  chunks of tasks to workers, and their reports
     worker_pool  worker actors, by placement group
+    load_failures  functions that workers could not load
     worker_pages  what a dead worker ran; requests to stop
     functions   Ray tasks of their own: the tenant's code, sent to a process once
     checkpoints  the newest checkpoint of each node, and its rate of reports

@@ -25,7 +25,7 @@ from mesh.ray.stage_runner.worker_pages import WorkerPages
 from mesh.ray.stage_runner.worker_pool import PooledWorker, WorkerPool, WorkerState
 from mesh.ray.user_code import ray_tables
 from mesh.ray.worker.chunk_calls import ChunkCall, ChunkNode, ChunkReport, WorkerSite
-from mesh.ray.worker.execution import EncodedValue, class_name
+from mesh.ray.worker.execution import EncodedValue, TaskFault, class_name
 from mesh.ray.worker.page import NO_TASK
 from mesh.stages.chunks import Habits
 from mesh.stages.slot_window import SHARES, share_of
@@ -33,6 +33,9 @@ from mesh.stages.spec import TaskSpec
 from mesh.stages.stage_machine import StageTaskState
 
 log = structlog.get_logger(__name__)
+
+#: Added to the words of a function that no worker could load.
+TRIED = "more than one worker tried"
 
 
 class ChunkEnds(Protocol):
@@ -43,6 +46,9 @@ class ChunkEnds(Protocol):
 
     def take_outcome(self, stage: OpenStage, node: NodeId, outcome: Outcome) -> None:
         """Handle a task that came back otherwise."""
+
+    def try_again(self, stage: OpenStage, node: NodeId) -> None:
+        """Let another worker run a task whose function this one could not load."""
 
     def take_start(self, stage: OpenStage, node: NodeId, started_ms: int) -> None:
         """Report a task that runs for long."""
@@ -173,7 +179,8 @@ class ChunkFeed:
     def feed(self, stage: OpenStage, first: TaskSpec) -> bool:
         """Send a chunk that begins with the first ready task to an idle worker; return whether there was one. Start workers as needed."""
         share = share_of(first.resources, stage.spec.slot)
-        roomy = stage.window.roomy(share)
+        avoided = stage.loads.avoided(first.function)
+        roomy = [(group, places) for group, places in stage.window.roomy(share) if stage.place_of(group) not in avoided]
         worker = next((idle for group, _ in roomy if (idle := self._pool.idle(group)) is not None), None)
         if worker is None:
             self._start_workers(stage, roomy)
@@ -183,7 +190,9 @@ class ChunkFeed:
         lanes = stage.window.open_slots * max(1, SHARES // share)
 
         def may_join(task: TaskSpec) -> bool:
-            return stage.shares_worker(task) and task.resources == first.resources and task.function not in stage.unloadable
+            if not stage.shares_worker(task) or task.resources != first.resources:
+                return False
+            return stage.place_of(worker.group) not in stage.loads.avoided(task.function) and stage.unloadable_by(task.function) is None
 
         chunk = stage.chunks.take(number, lanes, may_join)
         if chunk is None:
@@ -315,7 +324,10 @@ class ChunkFeed:
                 self._pool.drop(sent.worker)
                 self._lose(sent, broken, None, is_known=False)
             else:
-                self._pool.rest(sent.worker)
+                if self._is_suspect(sent, report):
+                    self._pool.drop(sent.worker)
+                else:
+                    self._pool.rest(sent.worker)
                 self._take(sent, report, sent.answers[:-1])
                 self._end(sent)
         elif isinstance(outcome, RayTaskError):
@@ -336,6 +348,7 @@ class ChunkFeed:
                 took[stage.machine.task(sent.nodes[task]).function].append(took_us / 1000)
             for function, times_ms in took.items():
                 self.habits.note(function, times_ms)
+                stage.loads.note_loaded(function)
             reported = {sent.nodes[task]: place for place, task in enumerate(report.tasks)}
             new = stage.chunks.succeed(number, reported)
             ended = {reported[node]: node for node in new}
@@ -345,13 +358,35 @@ class ChunkFeed:
         for index in (*report.large, *report.creators):
             self.habits.note_ending(stage.machine.task(sent.nodes[index]).function)
         for index, fault in report.faults.items():
-            self._come_back(sent, sent.nodes[index], OwnFailure(fault.reason, fault.type_name, fault.message, fault))
+            self._take_fault(sent, sent.nodes[index], fault)
         for index, (lost_id, message) in report.lost.items():
             self._come_back(sent, sent.nodes[index], InputGone(message, lost_id))
         if report.is_interrupted and report.running != NO_TASK:
             node = sent.nodes[report.running]
             stage.started_ms.setdefault(node, report.running_since_ms)
             self._come_back(sent, node, TaskInterrupted())
+
+    def _take_fault(self, sent: _Sent, node: NodeId, fault: TaskFault) -> None:
+        """Take the failure of a task; one whose function this worker alone could not load goes to another worker."""
+        stage, words = sent.stage, fault.message
+        if _is_unloaded(fault) and not (stage.is_stopped or node in stage.evicted or node in stage.reclaimed):
+            if not self._is_blamed(sent, node, fault):
+                if stage.chunks.ends(sent.number, node):
+                    self._ends.try_again(stage, node)
+                return
+            words = f"{words} ({TRIED})"
+        self._come_back(sent, node, OwnFailure(fault.reason, fault.type_name, words, fault))
+
+    def _is_suspect(self, sent: _Sent, report: ChunkReport) -> bool:
+        """Return whether the worker could not load a function that another worker may load."""
+        unloaded = [(sent.nodes[index], fault) for index, fault in report.faults.items() if _is_unloaded(fault)]
+        return any(not self._is_blamed(sent, node, fault) for node, fault in unloaded)
+
+    def _is_blamed(self, sent: _Sent, node: NodeId, fault: TaskFault) -> bool:
+        """Note that the worker could not load the task's function; return whether no other worker of the stage can."""
+        stage, function = sent.stage, sent.stage.machine.task(node).function
+        stage.loads.note_failure(function, node, fault.report.worker, stage.place_of(sent.worker.group))
+        return stage.unloadable_by(function) is not None
 
     def _come_back(self, sent: _Sent, node: NodeId, outcome: Outcome) -> None:
         if sent.stage.chunks.ends(sent.number, node):
@@ -436,3 +471,7 @@ class ChunkFeed:
             self._pool.kill(worker)
         elif stage is not None:
             self._ends.go_on(stage)
+
+
+def _is_unloaded(fault: TaskFault) -> bool:
+    return fault.reason is Reason.CODE_UNAVAILABLE and fault.is_function

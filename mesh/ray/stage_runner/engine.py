@@ -575,8 +575,8 @@ class StageEngine:
     def _feed(self, stage: OpenStage) -> None:
         """Submit ready tasks while slots have places for them, and the outbox room: to workers in chunks, or as Ray tasks of their own."""
         while (task := stage.machine.next_ready()) is not None and self._outbox.has_room(self._feed_later):
-            if task.function in stage.unloadable:
-                self._refuse_unloadable(stage, task)
+            if (shown_by := stage.unloadable_by(task.function)) is not None:
+                self._refuse_unloadable(stage, task, shown_by)
                 continue
             if stage.shares_worker(task):
                 if not self._chunks.feed(stage, task):
@@ -597,9 +597,9 @@ class StageEngine:
         self._take_back_stuck(stage)
         self._end_if_over(stage)
 
-    def _refuse_unloadable(self, stage: OpenStage, task: TaskSpec) -> None:
+    def _refuse_unloadable(self, stage: OpenStage, task: TaskSpec, shown_by: NodeId) -> None:
         """Fail a task without starting it: another task of the stage has shown that its function cannot be loaded."""
-        words = f"its function cannot be loaded on this mesh, as {stage.unloadable[task.function]} has shown"
+        words = f"its function cannot be loaded on this mesh, as {shown_by} has shown"
         stage.machine.submit(task.node)
         self._fail(stage, task.node, OwnFailure(Reason.CODE_UNAVAILABLE, "schedulemesh.CodeUnavailable", words))
 
@@ -702,6 +702,10 @@ class StageEngine:
     def take_outcome(self, stage: OpenStage, node: NodeId, outcome: Outcome) -> None:
         self._take_cause(stage, node, outcome)
 
+    def try_again(self, stage: OpenStage, node: NodeId) -> None:
+        stage.machine.take_back(node)
+        self._forget_task(stage, node)
+
     def take_start(self, stage: OpenStage, node: NodeId, started_ms: int) -> None:
         self._announce(stage.spec.stage, node, stage.machine.task(node).attempt, started_ms)
 
@@ -729,6 +733,7 @@ class StageEngine:
         stage.machine.succeed(node)
         self._forget_task(stage, node)
         self._run_times.note(stage.machine.task(node).function, report.finished_ms - report.started_ms)
+        stage.loads.note_loaded(stage.machine.task(node).function)
         self._checkpoints.drop(stage.spec.stage, node)
         blobs = {report.stored.sha256: report.data} if report.stored is not None and report.data is not None else None
         message = NodeSucceeded(
@@ -783,7 +788,8 @@ class StageEngine:
         now_ms = time.time_ns() // 1_000_000
         fault = own_failure.fault
         if fault is not None and fault.reason is Reason.CODE_UNAVAILABLE and fault.is_function:
-            stage.unloadable.setdefault(stage.machine.task(node).function, node)
+            worker = fault.report.worker  # Its process is its place: only Ray knows where a Ray task runs.
+            stage.loads.note_failure(stage.machine.task(node).function, node, worker, worker)
         attempt = stage.machine.task(node).attempt
         if fault is not None and fault.grew is not None:
             self._report_growth(stage, node, fault, *fault.grew)

@@ -11,6 +11,7 @@ import ray
 from mesh.core.ids import GroupId, NodeId, NodeName
 from mesh.core.reasons import Reason
 from mesh.ray.placement import SlotGroup
+from mesh.ray.stage_runner.load_failures import LoadFailures
 from mesh.ray.stage_runner.outcomes import OwnFailure
 from mesh.ray.stage_runner.worker_pool import has_devices
 from mesh.stages.call_shapes import blobs_of
@@ -49,7 +50,7 @@ class OpenStage:
     reclaimed: set[NodeId] = field(default_factory=set)  #: Submitted tasks that were interrupted, since their slots go back.
     taken_back: set[NodeId] = field(default_factory=set)  #: Submitted tasks that were cancelled, to be submitted to another slot.
     evicted: dict[NodeId, OwnFailure] = field(default_factory=dict)  #: Submitted tasks that are killed alone, and how they fail.
-    unloadable: dict[str, NodeId] = field(default_factory=dict)  #: Functions that no worker could load, and the task that found it out.
+    loads: LoadFailures = field(default_factory=LoadFailures)  #: Functions that workers could not load.
     listening: set[NodeId] = field(default_factory=set)  #: Running tasks whose code hears a request to stop.
     cancelled: bool = False
     is_group_lost: bool = False  #: Ray has removed the placement group: a task submitted there would wait for ever.
@@ -70,6 +71,16 @@ class OpenStage:
         """
         needs_own = task.is_isolated or task.gang is not None or has_devices(task.resources)
         return self.has_workers and not needs_own and task.ray_options.items() <= _USUAL.items()
+
+    def place_of(self, group: str) -> str:
+        """Return the node that runs the workers of a group; the group itself, if its node is not known."""
+        return (self.groups[group].node if group in self.groups else "") or group
+
+    def unloadable_by(self, function: str) -> NodeId | None:
+        """Return the task that has shown that no worker of the stage can load the function; None: one may."""
+        if not self.loads.avoided(function):
+            return None
+        return self.loads.shown_by(function, {self.place_of(group) for group in self.window.open_groups})
 
     @property
     def slots(self) -> int:
