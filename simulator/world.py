@@ -7,8 +7,11 @@ Source: TigerBeetle's simulator. The code under test is production code; only cl
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from dag.coordinator import Coordinator
 from dag.run.runs import RunRecord
@@ -35,6 +38,18 @@ LEADER_TTL_MS = 3_000
 RETENTION_MS = 3_600_000
 
 
+#: Wraps a store for a role: `coordinator`, or the name of a mesh. A `Killed` from a call of the wrapped store ends that process.
+Tap = Callable[[str, Any], Any]
+
+
+def _untapped(_role: str, store: Any) -> Any:
+    return store
+
+
+class Killed(BaseException):
+    """Death of the process that makes the call. No code under test catches it."""
+
+
 @dataclass(slots=True)
 class SimulatedMesh:
     """Process of one child mesh."""
@@ -44,6 +59,7 @@ class SimulatedMesh:
     host: SimulatedHost | None = None
     cursor: str = ""
     resumes_ms: int = 0  #: Paused or dead until this time.
+    is_runner_dead: bool = False  #: Its runner does nothing more; its host sees it at the next step.
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,6 +95,7 @@ class World:
     records: tuple[MeshRecord, ...]
     faults: Faults = field(default_factory=Faults)
     failing: frozenset[str] = frozenset()  #: Nodes that fail at every attempt.
+    tap: Tap = _untapped
     clock: ManualClock = field(default_factory=lambda: ManualClock(1_700_000_000_000))
     ended: list[RunRecord] = field(default_factory=list)
 
@@ -106,10 +123,11 @@ class World:
     def _new_root(self) -> _Root:
         self._roots_made += 1
         planner = PlannerLoop(self.store, f"root-{self._roots_made}", leader_ttl_ms=LEADER_TTL_MS, tenant_policies=self.tenant_policies)
+        tapped = self.tap("coordinator", self.store)
         coordinator = Coordinator(
-            runs=self.runs,
-            queue=self.store,
-            ledger=self.store,
+            runs=self.tap("coordinator", self.runs),
+            queue=tapped,
+            ledger=tapped,
             registry=self.registry,
             tenant_policies=self.tenant_policies,
             blobs=self.store,
@@ -133,6 +151,24 @@ class World:
             raise AssertionError(f"seed {self.seed}: attempt {task.attempt} of node {task.node} of run {run} starts for the second time")
         self._started.add(started)
 
+    @property
+    def starts(self) -> Counter[tuple[RunId, NodeId]]:
+        """How often each node has started."""
+        return Counter((run, node) for run, node, _ in self._started)
+
+    def kill_coordinator(self) -> None:
+        """Kill the root process, and start another one."""
+        self._roots = [self._new_root()]
+
+    def kill_child(self, mesh: MeshId, for_ms: int = 0) -> None:
+        """Kill the process of a mesh; its workers and its runner live on. The next process starts after this time."""
+        self.meshes[mesh].child = None
+        self.meshes[mesh].resumes_ms = self.clock.now_ms + for_ms
+
+    def kill_runner(self, mesh: MeshId) -> None:
+        """Kill the runner of a mesh, with all that it runs and holds."""
+        self.meshes[mesh].is_runner_dead = True
+
     def step(self) -> None:
         """Advance time a little and let every live process work."""
         self.clock.advance(self.random_stream.randint(1, STEP_MS_MAX))
@@ -141,9 +177,15 @@ class World:
         self.random_stream.shuffle(order)
         for mesh in order:
             if self.clock.now_ms >= mesh.resumes_ms:
-                self._work(mesh)
-        for root in self._roots:
-            root.coordinator.step(0)
+                try:
+                    self._work(mesh)
+                except Killed:
+                    self.kill_child(mesh.record.mesh)
+        for root in tuple(self._roots):
+            try:
+                root.coordinator.step(0)
+            except Killed:
+                self.kill_coordinator()
         if self._roots[0].coordinator.has_contest:
             self._times.note_contest(self.clock.now_ms)
         if self.clock.now_ms >= self._times.due_ms():
@@ -161,6 +203,9 @@ class World:
             return
         reports: list[HostReport] = []
         mesh.host.listen(reports.append)
+        if mesh.is_runner_dead:
+            mesh.is_runner_dead = False
+            mesh.host.kill_runner()
         mesh.host.advance()
         mesh.cursor, notifications = self.store.notifications(mesh.record.mesh, mesh.cursor, 0)
         deliveries = [partial(mesh.child.take_report, report) for report in reports]
@@ -180,13 +225,17 @@ class World:
             )
         reports: list[HostReport] = []
         mesh.host.listen(reports.append)
+        if mesh.is_runner_dead:
+            mesh.is_runner_dead = False
+            mesh.host.kill_runner()
         mesh.host.advance()  # Runs what the watchdogs do meanwhile.
         mesh.cursor, _ = self.store.notifications(mesh.record.mesh, "", 0)
+        tapped = self.tap(mesh.record.mesh, self.store)
         mesh.child = ChildMesh(
             record=mesh.record,
-            ledger=self.store,
-            queue=self.store,
-            blobs=self.store,
+            ledger=tapped,
+            queue=tapped,
+            blobs=tapped,
             host=mesh.host,
             clock=self.clock,
             heartbeat_ms=HEARTBEAT_MS,

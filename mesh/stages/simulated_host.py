@@ -106,6 +106,11 @@ class SimulatedHost:
         return frozenset(stage for stage, hosted in self._stages.items() if hosted.cancelled)
 
     @property
+    def running(self) -> frozenset[NodeId]:
+        """Tasks that run here."""
+        return frozenset(node for hosted in self._stages.values() for node in hosted.running)
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing runs and no value is kept."""
         return not self._stages and not self._values
@@ -215,6 +220,10 @@ class SimulatedHost:
     def nodes_of(self, stage: StageId) -> tuple[NodeName, ...]:
         """Return the nodes that the stage was started with."""
         return self._stages[stage].nodes
+
+    def kill_runner(self) -> None:
+        """Kill the runner of all stages: they are reported lost, and the values that it held are gone."""
+        self._die()
 
     def stop_all(self) -> None:
         for kept in (self._stages, self._values, self._runs, self._notes, self._kept, self._numbers):
