@@ -217,10 +217,11 @@ class _Round:
             lines[claim.node].append(claim)
         order = ShareOrder(self._quota, [_head(line[-1]) for line in lines.values()], self._past)
         while (head := order.next()) is not None:
-            claim, line, least = head.item, lines[head.queue], head.item.least
-            slots = 0 if claim.demand.is_crowded else claim.quota.free(max(least, -(-claim.slots // PORTIONS)))
+            claim = head.item
+            line, least, portion = lines[head.queue], claim.least, -(-claim.slots // PORTIONS)
+            slots = 0 if claim.demand.is_crowded else claim.quota.free(portion if portion > least else least)  # noqa: FURB136
             leaves: Collection[int] = ()
-            if slots >= max(1, least):
+            if slots and slots >= least:
                 self._planning_state.raise_for(claim, slots, Reason.QUOTA_FREE)
             else:
                 leaves = self._reclaim(claim, claim.slots)

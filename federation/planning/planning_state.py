@@ -66,6 +66,7 @@ class PlannedDemand:
     slot: dict[FlavorResource, int]  #: Amounts of one slot, without zeros.
     quota: SlotQuota  #: The same at the leaf.
     lease: PlannedLease | None = None  #: The lease that has grown for the claim.
+    unbooked: int = 0  #: Slots of this growth that its target lacks so far.
     is_kept: bool = False  #: Waiting beyond its `max_wait`: room is reserved for the claim, and the rest of the round skips it.
 
     def amounts(self, slots: int) -> dict[FlavorResource, int]:
@@ -96,6 +97,7 @@ class PlanningState:
         self.leases: dict[LeaseKey, PlannedLease] = {}
         self.grown: defaultdict[tuple[MeshId, FlavorName], defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._payers: dict[str, PlannedLease] = {}  #: By id of the running work.
+        self._grown_claims: list[PlannedDemand] = []  #: Those with growth that is not booked.
         leases = [
             self._add(forest.queue_of(holding.tenant), _PLACE(holding), holding, dict(holding.target))
             for holding in sorted(holdings, key=_PLACE)
@@ -318,17 +320,27 @@ class PlanningState:
         if lease is None:
             key = demand.mesh, demand.tenant, demand.flavor
             claim.lease = lease = self.leases.get(key) or self._add(claim.node, key, _UNHELD, {})
-        target, grown = lease.target, lease.grown
-        for name, units in demand.slot.items():
-            more = slots * units
-            target[name] = target.get(name, 0) + more
-            grown[name] += more
+        if not claim.unbooked:
+            self._grown_claims.append(claim)
+        claim.unbooked += slots
         if not lease.has_given:  # Otherwise the reason of the lowering stays, since it decides whether work may continue for a while.
             lease.reason = reason
         lease.has_grown = True
         claim.slots = left = claim.slots - slots
         if left < demand.slots_min:
             claim.least = left
+
+    def _book(self) -> None:
+        """Add the growth since the last call to targets and rooms. A claim grows portion by portion, and few rounds look in between."""
+        for claim in self._grown_claims:
+            slots, claim.unbooked = claim.unbooked, 0
+            assert claim.lease is not None  # noqa: S101  it has grown
+            target, grown = claim.lease.target, claim.lease.grown
+            for name, units in claim.demand.slot.items():
+                more = slots * units
+                target[name] = target.get(name, 0) + more
+                grown[name] += more
+        self._grown_claims.clear()
 
     def charge(self, node: int, amounts: Mapping[FlavorResource, int], times: int = 1) -> None:
         """Charge the amounts to the leaf, `times` times, whichever lease holds them."""
@@ -337,6 +349,7 @@ class PlanningState:
 
     def grown_room(self, claim: PlannedDemand) -> dict[FlavorResource, int]:
         """Return the room that a crowded mesh has for the claim, with what this round has freed and given there."""
+        self._book()
         demand, grown = claim.demand, self.grown[claim.demand.mesh, claim.demand.flavor]
         return {key: max(0, demand.free.get(key[1], 0) - grown[key[1]]) for key in claim.slot}
 
@@ -346,9 +359,11 @@ class PlanningState:
 
     def slots_in_room(self, claim: PlannedDemand) -> int:
         """Return how many of the missing slots the mesh has room for, beside the growth of leases there in this round."""
-        demand, grown = claim.demand, self.grown[claim.demand.mesh, claim.demand.flavor]
+        demand = claim.demand
         if demand.room is None:
             return claim.slots
+        self._book()
+        grown = self.grown[demand.mesh, demand.flavor]
         return max(0, min([claim.slots, *((demand.room.get(name, 0) - grown[name]) // units for (_, name), units in claim.slot.items())]))
 
     def slots_of_own(self, claim: PlannedDemand) -> int:
@@ -361,6 +376,7 @@ class PlanningState:
         The first list includes a drained tenant's lease that is already shrinking, since the ledger may have given it time that it no
         longer has.
         """
+        self._book()
         lowered: list[Target] = []
         raised: list[Target] = []
         for lease in self.leases.values():

@@ -41,6 +41,10 @@ class _Column:
 _Parts = tuple[list[int], list[int] | None, tuple[tuple[int, int], ...] | None, bool]
 
 
+#: Use beyond own by node, one node, and the most that it may use beyond its own.
+Bound = tuple[list[int], int, int]
+
+
 class _Columns(dict[FlavorResource, _Column]):
     """Columns, made on first use. A plain dict lookup finds an existing column."""
 
@@ -81,11 +85,12 @@ class SlotQuota:
             else:
                 room = UNLIMITED if is_endless else -excess[root]
                 for step, limit in limits:
-                    room = min(room, limit - excess[step])
-            if room < units:
-                return 0
+                    if (left := limit - excess[step]) < room:
+                        room = left
             if room < most * units:
                 most = room // units
+                if most <= 0:
+                    return 0
         return most
 
     def own(self, most: int) -> int:
@@ -356,6 +361,23 @@ class QuotaLedger:
     def is_within_limits(self, node: int, keys: Iterable[FlavorResource]) -> bool:
         """Return whether what the node has been charged is within all limits on which it draws."""
         return all(self.deficit(node, key) == 0 and (self.keeps_local or self.room(node, key) >= 0) for key in keys)
+
+    def bounds(self, node: int, amounts: Amounts) -> list[Bound] | None:
+        """Return what `is_within_limits` compares for a node that uses some of all these pairs, the root's bounds first.
+
+        None where a node keeps something of a pair, or where the node may use nothing of it: `is_within_limits` has to tell.
+        """
+        path, found = self._paths[node], list[tuple[int, Bound]]()
+        for key, units in amounts.items():
+            column = self._columns[key]
+            rows = column.rows
+            if rows.keeps_any or units <= 0:
+                return None
+            if rows.own[path[-1]] != UNLIMITED:
+                found.append((len(path), (column.excess, path[-1], 0)))
+            found += [(path.index(step), (column.excess, step, limit)) for step, limit in rows.limits[node]]
+        found.sort(key=itemgetter(0), reverse=True)
+        return [bound for _, bound in found]
 
     def fits(self, node: int, amounts: Amounts, steps: int | None = None) -> bool:
         """Return whether there is room for all amounts at once; `steps` as in `room`."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import pairwise
 from typing import Generic, TypeVar
 
 from federation.quota.ledger import Amounts
@@ -28,6 +29,8 @@ T = TypeVar("T")
 _Urgency = tuple[int, int, int, str]
 #: Borrows with the request, share with the request, what the head itself brings; and the node.
 _Standing = tuple[bool, int, _Urgency, int]
+#: From a queue up: a node, the cohort above it, the cohort's heap, and the place of that cohort among a head's prepared requests.
+_Step = tuple[int, int, list[_Standing], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +88,8 @@ class ShareOrder(Generic[T]):
             self._enter(head)
         self._winner: dict[int, int] = {}  #: Node to the queue that stands for it.
         self._heaps: dict[int, list[_Standing]] = {}  #: Cohort to its children, best first. Outdated standings are skipped at the top.
-        self._standings: dict[int, _Standing] = {}  #: Present standing of each child that takes part.
+        self._standings: dict[int, _Standing | None] = {}  #: Present standing of each child that takes part.
+        self._climbs: dict[int, tuple[_Step, ...]] = {}  #: By queue, made when it is first ranked anew.
         self._roots: list[int] = []
         self._build()
 
@@ -137,36 +141,43 @@ class ShareOrder(Generic[T]):
                 children.setdefault(forest.parents[node], []).append(node)
         self._roots.sort(key=lambda node: forest.names[node], reverse=True)
 
-    def _rank_above(self, queue: int) -> None:
-        winner, standings, heaps, entries = self._winner, self._standings, self._heaps, self._entries
-        path, below, winning = self._forest.paths[queue], queue, self._winner.get(queue)
-        depth = len(path) - 1
-        for cohort in path[1:]:
-            heap = heaps.get(cohort)
+    def _climb(self, queue: int) -> tuple[_Step, ...]:
+        """Return the steps from the queue up; none if no head of its cohort ever took part."""
+        path, steps = self._forest.paths[queue], list[_Step]()
+        for place, (below, cohort) in enumerate(pairwise(path), 2):
+            heap = self._heaps.get(cohort)
             if heap is None:
-                return  # No head of this part of the tree ever took part.
-            before = standings.get(below)
+                break
+            self._standings.setdefault(below, None)
+            steps.append((below, cohort, heap, len(path) - place))
+        self._climbs[queue] = climb = tuple(steps)
+        return climb
+
+    def _rank_above(self, queue: int) -> None:
+        winner, standings, entries = self._winner, self._standings, self._entries
+        winning = winner.get(queue)
+        for below, cohort, heap, place in self._climbs[queue] if queue in self._climbs else self._climb(queue):
             if winning is None:
-                if before is not None:
-                    del standings[below]
+                standings[below] = None
             else:
                 requests, urgency = entries[winning]
-                request = requests[depth - 1]
+                request = requests[place]
                 would_borrow, share = self._rank(winning, below) if request is None else request.rank(below)
+                before = standings[below]
                 standings[below] = after = would_borrow, share, urgency, below
                 if heap[0] is before:
                     heapreplace(heap, after)
                 else:
                     heappush(heap, after)
-            while heap and standings.get(heap[0][3]) is not heap[0]:
+            while heap:
+                best = heap[0]
+                if standings[best[3]] is best:
+                    winner[cohort] = winning = winner[best[3]]
+                    break
                 heappop(heap)
-            if heap:
-                winner[cohort] = winning = winner[heap[0][3]]
             else:
                 winner.pop(cohort, None)
                 winning = None
-            below = cohort
-            depth -= 1
 
     def _standing(self, child: int, depth: int) -> _Standing:
         """Record and return the rank of the child among its siblings, including its winner's request.

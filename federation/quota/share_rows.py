@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -98,6 +98,13 @@ class ShareRows:
             return (parent < 0 or child in self._users[parent, flavor]) and self._ledger.is_over_in(child, flavor)
         for below in self._users[child, flavor]:
             if self._ledger.is_over_in(below, flavor) if not self._below[below] else self.could_give(below, flavor):
+                return True
+        return False
+
+    def could_give_any(self, child: int, flavors: Iterable[FlavorName]) -> bool:
+        """Return `could_give` for any of the flavors."""
+        for flavor in flavors:  # noqa: SIM110  a generator under `any` takes twice as long
+            if self.could_give(child, flavor):
                 return True
         return False
 

@@ -123,7 +123,7 @@ class Outlook:
             for minus, _, child in row:
                 if -minus < least:
                     break
-                if child in users and child != mine and any(rows.could_give(child, flavor) for flavor in flavors):
+                if child in users and child != mine and rows.could_give_any(child, flavors):
                     found.append((mine, -minus))
                     break
         return found
@@ -139,13 +139,6 @@ class _Level:
     read: int = 0  #: Place of the first child of the row that is still in it.
     least: int | None = None  #: Value of `_Tree._least`; None: not known yet.
 
-    def first(self) -> tuple[tuple[int, int, int] | None, bool]:
-        """Return the first child's entry, None if there is none, and whether that is in the row."""
-        heap, row, read = self.heap, self.row, self.read
-        if read < len(row) and not (heap and heap[0] < row[read]):
-            return row[read], True
-        return (heap[0] if heap else None), False
-
     def pop(self, *, in_row: bool) -> None:
         """Remove the first child."""
         if in_row:
@@ -155,9 +148,12 @@ class _Level:
 
     def is_tied(self, minus: int, *, in_row: bool) -> bool:
         """Return whether another child may have the first one's share."""
-        others = self.heap[:1] if in_row else self.heap[1:3]
-        read = self.read + in_row
-        return any(other[0] <= minus for other in others) or (read < len(self.row) and self.row[read][0] <= minus)
+        heap, read = self.heap, self.read + in_row
+        if read < len(self.row) and self.row[read][0] <= minus:
+            return True
+        if in_row:
+            return bool(heap) and heap[0][0] <= minus
+        return (len(heap) > 1 and heap[1][0] <= minus) or (len(heap) > 2 and heap[2][0] <= minus)  # noqa: PLR2004  the two below the top
 
     def drop(self) -> None:
         """Remove all children."""
@@ -240,40 +236,49 @@ class _Tree:
                 return child
             node = child
 
-    def _highest(self, node: int) -> int | None:
+    def _highest(self, node: int) -> int | None:  # noqa: C901  the loop of all searches; each call in it would cost as much as it does
         """Return the child with the highest share that is not closed; a cohort goes before a queue of the same share.
 
         Shares only fall during a search, so a child whose share has fallen moves down when it is reached.
         """
-        level = self._levels.get(node) or self._level(node)
-        mine, closed, changed, rank = level.mine, self._closed, self.changed, self._snapshot.shares.rank
-        least = self._least(level)
+        level = self._levels[node] if node in self._levels else self._level(node)
+        mine, closed, changed, rank, children = level.mine, self._closed, self.changed, self._snapshot.shares.rank, self._children
+        heap, row, opened = level.heap, level.row, self._opened
+        least = self._least(level) if level.least is None or mine in changed else level.least
         equals: ShareRow = []  #: Open queues with the highest share; or the own side alone, and siblings of the same share are dropped.
         while True:
-            entry, in_row = level.first()
-            if entry is None or (equals and entry[0] != equals[0][0]):
+            read = level.read
+            in_row = read < len(row) and not (heap and heap[0] < row[read])
+            if not in_row and not heap:
                 break
+            entry = row[read] if in_row else heap[0]
             minus, place, child = entry
-            share = rank(child) if child in changed else -minus
+            if equals and minus != equals[0][0]:
+                break
             if child in closed:
                 level.pop(in_row=in_row)
-            elif share != -minus:
+                continue
+            if child in changed and (share := rank(child)) != -minus:
                 level.pop(in_row=in_row)
-                heappush(level.heap, (-share, place, child))
-            elif share < least - 1:
+                heappush(heap, (-share, place, child))
+                continue
+            share = -minus
+            if share < least - 1:
                 level.drop()  # All others are lower still, and the preemptor's own side came before.
             elif share < least and child != mine:
                 level.pop(in_row=in_row)
-            elif not self._is_open(child, share, is_mine=child == mine):
+            elif not ((share or child == mine) and child in opened) and not self._is_open(child, share, is_mine=child == mine):
                 closed.add(child)
                 level.pop(in_row=in_row)
-            elif share >= least and not equals and (self._children[child] or not level.is_tied(minus, in_row=in_row)):
+            elif share >= least and not equals and (children[child] or not level.is_tied(minus, in_row=in_row)):
                 return child
             else:
                 level.pop(in_row=in_row)
                 equals.append(entry)
+        if not equals:
+            return None
         for entry in equals:
-            heappush(level.heap, entry)
+            heappush(heap, entry)
         return self._first([child for _, _, child in equals])
 
     def _least(self, level: _Level) -> int:
@@ -296,7 +301,7 @@ class _Tree:
             return bool(self.waiting(child))
         if child not in self._opened:  # Later on its queues are open as long as they have candidates left.
             rows = self._snapshot.rows
-            if not is_mine and self._others is None and not any(rows.could_give(child, flavor) for flavor in self._flavors):
+            if not is_mine and self._others is None and not rows.could_give_any(child, self._flavors):
                 return False
             self._opened.add(child)
         return True
@@ -328,6 +333,8 @@ class _Hunt:
         self._by_share: defaultdict[int, dict[str, Victim]] = defaultdict(dict)  #: Those chosen by share, by `_height` and id.
         #: Whether the queue stays within its own quota with the request; decided before its own work is preempted.
         self._is_due = not snapshot.ledger.is_over(ask.node, ask.needed)
+        #: Limits of the asking queue; None: the ledger has to compare. The request is charged, so the queue uses some of each pair.
+        self._bounds = None if ask.mesh else snapshot.ledger.bounds(ask.node, ask.amounts)
         self._root = self._highest_short()
         self._pairs: dict[int, tuple[int, int, int]] = {}  #: `lowest_common` of the asking queue and another.
 
@@ -335,13 +342,18 @@ class _Hunt:
         """Take victims while the strategy permits; return whether the request fits."""
         tree = _Tree(self._snapshot, self._ask, root=self._root, is_due=self._is_due)
         is_first = strategy is self._snapshot.rules.strategies[0]
-        return any(self._from(tree, queue, strategy, once=not is_first) for queue in tree.targets())
+        for queue in tree.targets():  # noqa: SIM110  a generator under `any` takes twice as long
+            if self._from(tree, queue, strategy, once=not is_first):
+                return True
+        return False
 
     def _highest_short(self) -> int:
         """Return the highest node of the path whose limits the request exceeds: work elsewhere frees nothing that it lacks."""
         path = self._snapshot.forest.paths[self._ask.node]
         if self._ask.mesh:
             return path[-1]
+        if self._bounds is not None:
+            return next((step for excess, step, most in self._bounds if excess[step] > most), path[0])
         ledger = self._snapshot.ledger
         return next((step for step in reversed(path) if not ledger.is_within_limits(step, self._ask.amounts)), path[0])
 
@@ -409,6 +421,11 @@ class _Hunt:
         return self._fits()
 
     def _fits(self) -> bool:
+        if self._bounds is not None:
+            for excess, step, most in self._bounds:  # noqa: SIM110  a generator under `all` takes twice as long
+                if excess[step] > most:
+                    return False
+            return True
         if self._ask.mesh:
             return self._snapshot.fits(self._ask)
         return self._snapshot.ledger.is_within_limits(self._ask.node, self._ask.amounts)
