@@ -5,6 +5,7 @@ Folders:
     quota          admission, order and preemption under quota          planning    targets by which leases grow and shrink
     routing        choice of the mesh for each stage                    explaining  why a stage waits, and for how long
     child          a child mesh, between its queue and its runners      config      the federation file, parsed and validated
+    usage          use by tenant, user, flavor and day, for bills
     conformance    cases of other projects, run against the core        store       the ports of this folder, on Redis and in memory
 
 Tenants and their quota:

@@ -36,7 +36,9 @@ from federation.store.memory.policies import MemoryTenantPolicies
 from federation.store.memory.registry import MemoryRegistry
 from federation.store.memory.run_log import MemoryRunLog
 from federation.store.memory.store import MemoryStore
+from federation.store.memory.usage import MemoryUsage
 from federation.tenants import Quota, Tenant, TenantTree
+from federation.usage.keeper import UsageKeeper
 from mesh.core.clock import ManualClock
 from mesh.core.ids import FlavorName, MeshId, NodeId, PoolName, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
@@ -98,6 +100,7 @@ class GatewayWorld:
     run_log: MemoryRunLog = field(init=False)
     cache: MemoryCacheStore = field(init=False)
     schedules: MemoryScheduleStore = field(init=False)
+    usage: MemoryUsage = field(init=False)
     keys: MemoryKeyRing = field(init=False)
     app: FastAPI = field(init=False)
 
@@ -110,6 +113,7 @@ class GatewayWorld:
         self.run_log = MemoryRunLog(self.store)
         self.cache = MemoryCacheStore(self.store, self.runs)
         self.schedules = MemoryScheduleStore(self.schedule_limits)
+        self.usage = MemoryUsage(self.store)
         self.keys = MemoryKeyRing()
         self.app = create_app(self.dependencies())
 
@@ -135,6 +139,10 @@ class GatewayWorld:
         """Return a controller of schedules on the same stores."""
         return ScheduleController(schedules=self.schedules, runs=self.runs, clock=self.clock)
 
+    def keeper(self) -> UsageKeeper:
+        """Return a keeper of use on the same stores."""
+        return UsageKeeper(store=self.usage, clock=self.clock)
+
     def dependencies(self) -> Dependencies:
         """Return the gateway's dependencies."""
         return Dependencies(
@@ -147,6 +155,7 @@ class GatewayWorld:
             run_log=self.run_log,
             cache=self.cache,
             schedules=self.schedules,
+            usage=self.usage,
             feed=MemoryEventFeed(self.runs),
             keys=self.keys,
             body_limit_bytes=self.body_limit_bytes,

@@ -29,6 +29,7 @@ from federation.store.memory.policies import MemoryTenantPolicies
 from federation.store.memory.registry import MemoryRegistry
 from federation.store.memory.run_log import MemoryRunLog
 from federation.store.memory.store import MemoryStore
+from federation.store.memory.usage import MemoryUsage
 from mesh.core.clock import SystemClock
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
@@ -148,6 +149,7 @@ def link_app(
             blobs=blobs,
             cache=MemoryCacheStore(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000), runs),
             schedules=MemoryScheduleStore(),
+            usage=MemoryUsage(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000)),
             run_log=run_log or MemoryRunLog(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000)),
             feed=feed,
             keys=keys,

@@ -53,8 +53,8 @@ ROOMS = {
         "ray.local.supervisor", "ray.local.services", "ray.local.client",
     ),
     "federation": (
-        "", "quota", "routing", "planning", "child", "explaining", "config.sections", "config", "store", "store.redis", "store.memory",
-        "conformance",
+        "", "usage", "quota", "routing", "planning", "child", "explaining", "config.sections", "config", "store", "store.redis",
+        "store.memory", "conformance",
     ),
     "dag": ("placement", "spec", "client", "run", "schedules", "workflows", "drawing", "", "conformance", "store"),
     "serve_apps": (

@@ -107,7 +107,10 @@ class Attempts:
 
     def lose(self, node: NodeRecord, reason: Reason, detail: str, *, waits: bool = False) -> None:
         """Retry a node that was lost through no fault of its own, up to `losses_max` times."""
-        node.losses += reason not in PREEMPTED_COUNT  # A preempted node may run again without limit.
+        if reason in PREEMPTED_COUNT:
+            self._writer.lose_work(node, self._run_status.plans[node.node].task.resources)
+        else:
+            node.losses += 1  # A preempted node may run again without limit.
         lost = Failure(reason=reason, type_name="schedulemesh.WorkLost", message=detail)
         if node.losses > self._rules.losses_max:
             self._recalls.restart(node, reason, detail)

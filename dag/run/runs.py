@@ -168,6 +168,15 @@ def graph_of(record: RunRecord) -> DagSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LostWork:
+    """Work of a stage that a preemption has ended or lost, since its last checkpoint."""
+
+    stage: StageId
+    at_ms: int
+    resources: Mapping[str, int]  #: Units times milliseconds, by resource.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunChange:
     """Changes of one step of the run machine; committed whole or not at all."""
 
@@ -177,6 +186,7 @@ class RunChange:
     decisions: tuple[Decision, ...] = ()  #: Decisions for the outbox.
     dead: tuple[DeadLetter, ...] = ()  #: Dead letters of nodes that failed for good in this step.
     growths: tuple[Growth, ...] = ()  #: The last ones of the record, which are new.
+    lost: tuple[LostWork, ...] = ()  #: For bills.
 
 
 NOTHING_CHANGED = RunChange()

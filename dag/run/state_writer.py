@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+
 import numpy as np
 
 from dag.run.dead_letters import DeadLetter
 from dag.run.node_facts import Rows
 from dag.run.node_table import NodeRecord
 from dag.run.run_events import LoggedEvents, NodesEnded, NodesMoved, RunEvent, runs_of
-from dag.run.runs import Decision, DeliverInput, DropValue, RunChange, RunRecord, StageRecord
+from dag.run.runs import Decision, DeliverInput, DropValue, LostWork, RunChange, RunRecord, StageRecord
 from dag.run.states import NODE_TRANSITIONS, OPEN, RUN_TRANSITIONS, STAGE_ENDS, STAGE_TRANSITIONS, NodeState, RunState, StageState
 from dag.spec.growth import Growth
 from mesh.core.ids import MeshId, NodeId, StageId
@@ -64,6 +67,7 @@ class StateWriter:
         self._decisions: list[Decision] = []
         self._dead: list[DeadLetter] = []
         self._growths: list[Growth] = []
+        self._lost: dict[StageId, Counter[str]] = {}
 
     def change(self) -> RunChange:
         """Return the changes and decisions of the step, in order."""
@@ -74,6 +78,7 @@ class StateWriter:
             decisions=tuple(self._decisions),
             dead=tuple(self._dead),
             growths=tuple(self._growths),
+            lost=tuple(LostWork(stage=stage, at_ms=self.now_ms, resources=dict(lost)) for stage, lost in self._lost.items()),
         )
 
     def decide(self, decision: Decision) -> None:
@@ -84,6 +89,15 @@ class StateWriter:
         self.record.growths = (*self.record.growths, growth)
         self.record.nodes.add(growth.names())
         self._growths.append(growth)
+
+    def lose_work(self, node: NodeRecord, resources: Mapping[str, int]) -> None:
+        """Record what the attempt of a preempted node has run since its last checkpoint; nothing of one that is not known to have run."""
+        if node.stage is None or not node.started_ms:
+            return
+        since_ms = max(node.started_ms, node.checkpoint.saved_ms if node.checkpoint is not None else 0)
+        ran_ms = (node.finished_ms or self.now_ms) - since_ms
+        if ran_ms > 0:
+            self._lost.setdefault(node.stage, Counter()).update({name: units * ran_ms for name, units in resources.items()})
 
     def record_dead_letter(self, letter: DeadLetter) -> None:
         self._dead.append(letter)

@@ -14,5 +14,6 @@ The Python client:
     script_modules   modules beside the user's script
     schedules        `dag.schedule`: a graph by cron                 redis_schedules  schedules on Redis
     memory_schedules  the same in one process
+    usage_rows       rows of use, as the client returns them
     programs         `dag.program`: a script as a node               working_dir    zip archive of a folder, without what is ignored
 """

@@ -84,11 +84,17 @@ class MemoryRunStore:
         self._runs: dict[RunId, _Rows] = {}
         self._feed: list[tuple[RunId, TenantPath]] = []  #: Runs that were submitted, changed or removed, oldest first.
         store.fence_by(self._version_of)
+        store.name_users(self._user_of)
 
     def _version_of(self, run: RunId) -> int | None:
         """Return the stored version, without the lock: a commit holds it while it waits for that of `MemoryStore`."""
         rows = self._runs.get(run)
         return None if rows is None else int(rows.fields["version"])
+
+    def _user_of(self, run: RunId) -> str:
+        """Return the user of the run, as `_version_of`."""
+        rows = self._runs.get(run)
+        return "" if rows is None else rows.fields["user"].decode()
 
     def copied(self) -> dict[str, object]:
         """Return a copy of all runs. Blobs and inbox entries are in `MemoryStore`, which has its own copy."""
@@ -188,6 +194,8 @@ class MemoryRunStore:
             if events:
                 rows.events[record.seq] = events
             rows.dead.update(dead)
+            for lost in change.lost:
+                self._store.note_lost(lost.stage, lost.at_ms, lost.resources)
             self._announce(record.run, record.tenant)
         record.version = version
         return True

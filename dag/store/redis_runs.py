@@ -37,6 +37,7 @@ from federation.errors import StoreUnavailable
 from federation.store.redis.client import home_of
 from federation.store.redis.keys import Keys
 from federation.store.redis.scripts import Scripts, redis_responses
+from federation.store.usage_rows import amounts_row
 from mesh.core.ids import NodeId, RunId, TenantPath
 from mesh.core.wire import decode, encode
 from mesh.errors import LedgerError
@@ -82,6 +83,7 @@ def scripted_keys(keys: Keys) -> tuple[str, ...]:
         *of_twins,
         keys.run_feed,
         *of_schedules,
+        keys.usage_log,
     )
 
 
@@ -183,6 +185,7 @@ class RedisRunStore:
             *_rows(stage_rows(change.stages, record.nodes)),
             *_rows(dead_rows(change.dead)),
             *_section([part for letter in change.dead for part in (letter.letter, str(letter.at_ms))]),
+            *_section([part for lost in change.lost for part in (lost.stage, str(lost.at_ms), amounts_row(lost.resources))]),
         )
         if answer == b"GAP":
             raise LedgerError(f"run {record.run}: the events of version {record.version} do not end with number {before}")

@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
@@ -41,6 +42,7 @@ from dag.store.http_calls import JSON_KIND, PATIENCE_S, HttpCalls, Params
 from dag.store.result_decoding import decode_output, failure_of
 from dag.store.run_logs import LogLine, LogReader
 from dag.store.script_modules import modules_beside_script
+from dag.store.usage_rows import Usage, rows_of
 from mesh.core.clock import Clock, SystemClock, ms_of
 from mesh.core.ids import RunId
 from mesh.core.wire import decode
@@ -214,6 +216,28 @@ class Client:
         run = Run(RunId(id), self)
         self.ask(f"{run.path}/summary")
         return run
+
+    def usage(
+        self,
+        first: date | None = None,
+        last: date | None = None,
+        *,
+        tenant: str | None = None,
+        by: Sequence[str] = ("tenant",),
+    ) -> tuple[Usage, ...]:
+        """Return what tenants have used, borrowed, and lost by preemption.
+
+        Args:
+            first: First day, in UTC; None: 30 days up to the last one.
+            last: Last day; None: today. A report has 100 days at most.
+            tenant: Only this tenant and the tenants below it.
+            by: Columns that the rows tell apart: `day`, `tenant`, `user`, `flavor`.
+
+        Raises:
+            ApiError: The root does not answer, or refuses: the tenant is out of reach, or the range is wrong.
+        """
+        days = {"from": first.isoformat() if first is not None else None, "to": last.isoformat() if last is not None else None}
+        return tuple(rows_of(self.ask("/v1/usage", {**days, "tenant": tenant, "by": list(by)})))
 
     def ask(self, path: str, params: Params | None = None, *, patience_s: float | None = None) -> Any:
         """Return the root's JSON answer to a GET; `patience_s` as for `HttpCalls.get`. Raises as `run`."""

@@ -12,6 +12,7 @@ Shared by the stores:
     tree_rows      a tenant tree
     inbox_entries  checks and messages of both stage queues
     report_parts   numbers of the parts of a large batch
+    usage_rows     reports on use, and rows of days
 
     http_link  the child's ports over HTTP, with a mesh key
 """

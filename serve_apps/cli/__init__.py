@@ -14,4 +14,5 @@ Shared by the commands:
     interrupt   SIGINT and SIGTERM during a start            workflow_file    WfFormat files, as graphs that run
     trace_task  the function of a replayed task                 top_render       one frame of `top`
     diagnosis   checks of `doctor`                              machine_facts    what they judge
+    usage_render  use as a table, and for spreadsheets
 """

@@ -18,6 +18,7 @@ from federation.durability import Durability
 from federation.estimates import CostRules
 from federation.flap_detection import FlapRules
 from federation.snapshot import MeshRecord
+from federation.usage.keeper import USAGE_DAYS
 
 
 class LinkSettings(BaseModel):
@@ -84,6 +85,7 @@ class RootSettings(_Settings):
     schedules: ScheduleLimits = ScheduleLimits()
     retrying: RetryRules = RetryRules()
     durability: Durability = Durability.D0
+    usage_days: int = USAGE_DAYS  #: How many days the use of a day is kept.
 
     @staticmethod
     def read(path: str) -> RootSettings:

@@ -29,6 +29,7 @@ from federation.store.redis.queue import ChildStageQueue, RedisStageQueue
 from federation.store.redis.registry import RedisRegistry
 from federation.store.redis.run_log import ChildRunLog, RedisRunLog
 from federation.store.redis.safety import check_schema
+from federation.store.redis.usage import RedisUsage
 from serve_apps.processes.settings import ChildSettings, LinkSettings
 
 log = structlog.get_logger(__name__)
@@ -56,6 +57,7 @@ class Stores:
     run_log: RedisRunLog
     cache: RedisCacheStore
     schedules: RedisScheduleStore
+    usage: RedisUsage
     durable: RedisDurability
 
 
@@ -162,5 +164,6 @@ def open_stores(
         run_log=RedisRunLog(client, keys),
         cache=RedisCacheStore(client, keys),
         schedules=RedisScheduleStore(client, keys, schedule_limits),
+        usage=RedisUsage(client, keys),
         durable=RedisDurability(client, keys),
     )

@@ -24,6 +24,7 @@ from federation.receipts import ReceiptKeys
 from federation.registry import MeshRegistry
 from federation.run_log import RunLog
 from federation.snapshot import FederationSnapshot
+from federation.usage.records import UsageStore
 from mesh.core.clock import Clock
 from serve_apps.requests.accepted_runs import KEPT_MS, AcceptedRuns
 from serve_apps.requests.auth import Principal
@@ -105,6 +106,7 @@ class Dependencies:
     run_log: RunLog
     cache: CacheStore
     schedules: ScheduleStore
+    usage: UsageStore
     feed: EventFeed
     keys: KeyRing
     body_limit_bytes: int

@@ -41,6 +41,7 @@ ROLES: dict[tuple[str, str], Role] = {
     ("GET", "/v1/schedules"): Role.VIEWER,
     ("GET", "/v1/schedules/{name}"): Role.VIEWER,
     ("GET", "/v1/tenants"): Role.VIEWER,
+    ("GET", "/v1/usage"): Role.VIEWER,
     ("GET", "/v1/whoami"): Role.VIEWER,
     ("POST", "/v1/plan"): Role.VIEWER,  # It changes nothing.
     ("POST", "/v1/runs"): Role.SUBMITTER,

@@ -31,6 +31,7 @@ from federation.receipts import ReceiptKeys
 from federation.store.redis.client import connect_async
 from federation.store.redis.election import CoordinatorElection
 from federation.store.redis.key_ring import RedisKeyRing
+from federation.usage.keeper import UsageKeeper
 from mesh.core.clock import SystemClock
 from mesh.ray.worker.exporting import clear_folder, read_within, remove_within
 from serve_apps.processes.process import collect_seldom, configure_logging
@@ -100,6 +101,7 @@ class CoordinatorLoop:
             stores.ledger, f"{socket.gethostname()}:{os.getpid()}", leader_ttl_ms=LEADER_TTL_MS, tenant_policies=stores.tenant_policies
         )
         schedules = ScheduleController(schedules=stores.schedules, runs=stores.runs, clock=clock)
+        usage = UsageKeeper(store=stores.usage, clock=clock, days_kept=self._settings.usage_days)
         coordinator: Coordinator | None = None
         renewal_ms = 0
         times = TickTimes(self._tick_ms())
@@ -146,6 +148,7 @@ class CoordinatorLoop:
                     planner.tick(seen)  # Before runs are advanced, which may take long: the planner needs a fresh snapshot.
                     if times.is_regular(now_ms):
                         schedules.tick(seen.tree, stores.tenant_policies.in_force())
+                        usage.tick(seen.tree)
                         coordinator.tend(seen)
                     times.end(now_ms, clock.monotonic_ms())
             except StoreUnavailable as gone:
@@ -192,6 +195,7 @@ def gateway_app(settings: RootSettings) -> FastAPI:
             run_log=stores.run_log,
             cache=stores.cache,
             schedules=stores.schedules,
+            usage=stores.usage,
             feed=RedisEventFeed(feed_client, stores.keys),
             keys=RedisKeyRing(stores.client, stores.keys),
             body_limit_bytes=settings.body_limit_bytes,

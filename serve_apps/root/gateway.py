@@ -45,7 +45,20 @@ from serve_apps.requests.errors import (
 from serve_apps.requests.limits import BodyLimit
 from serve_apps.requests.middleware import ObservedRequests, log, request_id_of
 from serve_apps.requests.openapi import allowed_methods, described, refused
-from serve_apps.routes import api_keys, cached, dead_letters, explanations, federation, graphs, listing, logs, runs, schedules, signals
+from serve_apps.routes import (
+    api_keys,
+    cached,
+    dead_letters,
+    explanations,
+    federation,
+    graphs,
+    listing,
+    logs,
+    runs,
+    schedules,
+    signals,
+    usage,
+)
 from serve_apps.schemas.health import HealthView
 from serve_apps.snapshot_cache.single_flight import SingleFlight
 from serve_apps.telemetry.metrics import CONTENT_TYPE, GatewayMetrics, read_truth
@@ -163,7 +176,7 @@ def scrape(request: Request, principal: Operating) -> Response:  # noqa: ARG001 
 #: Routers whose unknown parameters are refused.
 _OF_TENANTS = (
     *(explanations.router, runs.router, graphs.router, logs.router, signals.router, federation.router, dead_letters.router),
-    *(cached.router, listing.router, schedules.router, api_keys.router),
+    *(cached.router, listing.router, schedules.router, api_keys.router, usage.router),
 )
 #: The link first: it has the most calls, and routes are matched in order.
 ROUTERS = (link_routes.router, *_OF_TENANTS, _operating)

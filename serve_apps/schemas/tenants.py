@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 from pydantic import Field
 
 from serve_apps.schemas.moments import LaterMoment, Moment
@@ -29,6 +31,30 @@ class WindowView(View):
     opens_ms: int = Field(description="Offset from the beginning of each period.")
     lasts_ms: int
     every_ms: int
+
+
+class UsageRowView(View):
+    """Use of one resource. A column that the report does not tell apart is null. Each row counts what no other row counts."""
+
+    day: date | None = Field(default=None, description="Day in UTC.")
+    tenant: str | None = Field(default=None, description="The tenant itself, without the tenants below it.")
+    user: str | None = None
+    flavor: str | None = None
+    resource: str
+    unit: str = Field(description="`h`: CPUs, GPUs or custom resources times hours; `GiB h`: memory times hours.")
+    used: float = Field(description="Amounts that stages held, from their start to their end.")
+    borrowed: float = Field(description="The part of it beyond the own quota of the tenant and the tenants below it.")
+    lost: float = Field(description="Run time of attempts since their last checkpoint that a preemption ended.")
+
+
+class UsageView(View):
+    """Use in a range of days, with what runs now up to `at`."""
+
+    at_ms: Moment
+    first: date = Field(description="First day, in UTC.")
+    last: date = Field(description="Last day.")
+    rows: list[UsageRowView]
+    total: list[UsageRowView] = Field(description="The sum of all rows, for each resource.")
 
 
 class TenantView(View):

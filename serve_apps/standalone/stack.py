@@ -38,6 +38,7 @@ from federation.store.redis.embedded import EmbeddedRedis
 from federation.store.redis.key_ring import RedisKeyRing
 from federation.store.redis.safety import check_server
 from federation.tenants import TenantTree
+from federation.usage.accounting import DAY_MS
 from mesh.core.clock import SystemClock
 from mesh.core.counting import counted
 from mesh.core.ids import MeshId, TenantPath
@@ -301,6 +302,7 @@ class Stack:
             schedules=schedule_limits_of(self._config),
             retrying=retry_rules_of(self._config),
             durability=Durability(self._config.dispatch.durability),
+            usage_days=federation.usage_retention_ms // DAY_MS,
         )
         self.root = self._spawn("root", "serve_apps.root_process", settings, section.cluster)
         self._say("root: deploying gateway and coordinator on Ray Serve")

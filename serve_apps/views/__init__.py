@@ -3,4 +3,5 @@
 runs          runs, their stages, nodes and events       federation  tenants, meshes and leases
 dead_letters  dead letters and audits                    waiting     waiting work and its explanations
 graphs        graphs and timelines of runs as columns  schedules   schedules and their firings
+usage         what tenants have used, in hours
 """

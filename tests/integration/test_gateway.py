@@ -39,6 +39,7 @@ from federation.store.redis.policies import RedisTenantPolicies
 from federation.store.redis.queue import RedisStageQueue
 from federation.store.redis.registry import RedisRegistry
 from federation.store.redis.run_log import RedisRunLog
+from federation.store.redis.usage import RedisUsage
 from federation.tenants import TenantTree
 from mesh.core.clock import SystemClock
 from mesh.core.ids import NodeId, RunId
@@ -136,6 +137,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
                 run_log=RedisRunLog(client, keys),
                 cache=RedisCacheStore(client, keys),
                 schedules=RedisScheduleStore(client, keys),
+                usage=RedisUsage(client, keys),
                 feed=WatchedFeed(waiting, keys),
                 close=waiting.aclose,
                 keys=ring,

@@ -28,6 +28,7 @@ from federation.store.redis.policies import RedisTenantPolicies
 from federation.store.redis.queue import RedisStageQueue
 from federation.store.redis.registry import RedisRegistry
 from federation.store.redis.run_log import RedisRunLog
+from federation.store.redis.usage import RedisUsage
 from federation.tenants import TenantTree
 from mesh.core.clock import SystemClock
 from serve_apps.gateway_fixtures import EAST, RESEARCH, TENANTS, GatewayWorld, spec_of
@@ -85,6 +86,7 @@ def root() -> Iterator[tuple[str, dict[str, str]]]:
                 run_log=RedisRunLog(client, keys),
                 cache=RedisCacheStore(client, keys),
                 schedules=RedisScheduleStore(client, keys),
+                usage=RedisUsage(client, keys),
                 feed=RedisEventFeed(waiting, keys),
                 keys=ring,
                 body_limit_bytes=100_000,

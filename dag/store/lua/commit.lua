@@ -15,7 +15,7 @@
 -- ARGV[7…8] most open runs and bytes of a tenant with its descendants: a resumed run meets the limits of a new one
 -- ARGV[9]   largest share of the server's memory limit in use, percent
 -- ARGV[10…] sections: fields of the run, the new version among them; changed rows of nodes; changed stages (each name, value, …);
---           dead letters (node, JSON, …); their names and times (name, ms, …)
+--           dead letters (node, JSON, …); their names and times (name, ms, …); lost work (stage, ms, JSON, …)
 -- Reply     'COMMITTED' | 'STALE' when the stored version differs or there is no such run | 'GAP' when the number of the last
 --           stored event differs | 'BUSY' when the end of a run to resume is still being carried out, or
 --           when it is being removed
@@ -67,9 +67,18 @@ end
 if events ~= '' then
   redis.call('XADD', EVENTS .. run, last_seq .. '-0', 'events', events)
 end
-local dead_first, dead_last = section(write_rows(DEAD_OF .. run, at))
-for place = dead_first, dead_last, 2 do
+local first, last
+first, last, at = section(write_rows(DEAD_OF .. run, at))
+for place = first, last, 2 do
   redis.call('ZADD', DEAD, ARGV[place + 1], ARGV[place])
+end
+first, last = section(at)
+for place = first, last, 3 do -- As `lib_usage.lua` of the ledger reports what claims hold.
+  local lease = redis.call('HGET', STAGE .. ARGV[place], 'lease')
+  if lease and lease ~= '|' then
+    redis.call('XADD', USAGE_LOG, '*', 'at', ARGV[place + 1], 'stage', ARGV[place], 'lease', lease,
+      'user', redis.call('HGET', RUN .. run, 'user') or '', 'lost', ARGV[place + 2])
+  end
 end
 if ended_ms ~= '' then
   redis.call('ZADD', ENDED, ended_ms, run)

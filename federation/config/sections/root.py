@@ -34,6 +34,13 @@ class FederationSection(Section):
         "within a `lease_ttl` the clock of Redis may leap ahead by two thirds of this grace, 2s at most.",
     )
     retention_ms: DurationMs = Field(default=86_400_000, alias="retention", description="How long ended runs and their results are kept.")
+    usage_retention_ms: DurationMs = Field(
+        default=400 * 86_400_000,
+        ge=86_400_000,
+        le=4_000 * 86_400_000,
+        alias="usage_retention",
+        description="How long the use of each day is kept, for bills; in whole days.",
+    )
     inline_limit_bytes: SizeBytes = Field(
         default=65_536,
         le=8 * 2**20,

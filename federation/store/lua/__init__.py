@@ -24,6 +24,10 @@ Stages, and claims on them:
     forget      drop the stages of a run                             explain            record why queued stages wait
     append_log  append output of nodes to the log of their run, under the claim
 
+Use of quota over time:
+
+    usage_write  write rows by day, once, and remove the reports that they count
+
 Reads:
 
     queued      ids of the stages queued at a mesh, in order         waiting            the queued stages themselves
@@ -39,5 +43,5 @@ Parts that several verbs need:
     lib_lease   leases as rows                                       lib_tree           quota arithmetic, as in `federation.tenants`
     lib_stage   a stage's record                                     lib_queue          queue of a mesh, and demands of its stages
     lib_claim   creation of a claim                                  lib_ending         effects of the end of a session
-    lib_post    notifications to meshes, messages about runs
+    lib_post    notifications to meshes, messages about runs         lib_usage          reports on what claims hold
 """

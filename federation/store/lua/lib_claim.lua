@@ -37,9 +37,11 @@ local function make_claim(stage, token, lease, amounts, slots, lease_field, leas
       amounts[resource] = text(units)
       row[#row + 1], row[#row + 2] = resource, amounts[resource]
     end
-    redis.call('HSET', STAGE .. stage, 'takes', cjson.encode(amounts))
+    local held = cjson.encode(amounts)
+    redis.call('HSET', STAGE .. stage, 'takes', held)
     redis.call('HSET', RUNNING .. MESH, stage, table.concat(row, '|'))
     count_taken(MESH, lease_field, amounts, 1)
+    note_use(stage, lease_field, held)
   end
   if deadline and deadline ~= '' then
     redis.call('ZADD', OVERDUE, text(LT + tonumber(deadline)), stage)

@@ -1,4 +1,4 @@
--- needs: keys, text
+-- needs: keys, text, usage
 -- A stage's record: `state` (queued, claimed, ended, lost, cancelled), `since` when by the server's clock, `created` when it was queued,
 -- `run`, `mesh`, `spec` and `head` as JSON, `member`, `kind` and `width` (see lib_queue), `reason` why it waits, `cancelled` (0 or 1),
 -- `deadline` in ms from its claim or empty; and of its claim `incarnation`, `token`, `batch`, `lease`, `lease_token`, and `takes`: units of the lease
@@ -22,6 +22,7 @@ local function end_claim(stage, mesh)
   local lease, takes = unpack(redis.call('HMGET', STAGE .. stage, 'lease', 'takes'))
   if redis.call('ZREM', CLAIMED .. mesh, stage) == 1 and takes then
     count_taken(mesh, lease, cjson.decode(takes), -1)
+    note_use(stage, lease, '')
   end
   redis.call('ZREM', OVERDUE, stage)
   redis.call('HDEL', RUNNING .. mesh, stage)
@@ -61,8 +62,10 @@ local function resize_claim(stage, mesh, slots)
   end
   count_taken(mesh, lease, cjson.decode(takes), -1)
   count_taken(mesh, lease, amounts, 1)
-  redis.call('HSET', STAGE .. stage, 'takes', cjson.encode(amounts))
+  local held = cjson.encode(amounts)
+  redis.call('HSET', STAGE .. stage, 'takes', held)
   redis.call('HSET', RUNNING .. mesh, stage, table.concat(parts, '|'))
+  note_use(stage, lease, held)
 end
 
 -- Close a claimed stage. Keep what late or repeated reports are checked against; drop the rest.

@@ -11,4 +11,5 @@ policies      preemption policies and rules of a queue
 key_ring      keys of clients and meshes
 durability    durability without a disk
 run_log       logs of runs
+usage         rows of use by day
 """

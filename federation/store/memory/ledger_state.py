@@ -26,7 +26,7 @@ _SET_BACK_US = 50_000
 _LOG_KEPT = 100_000
 _WAKES_MAX, _WAKE_LOOKS_MAX = 8, 64
 #: Attributes that are not stored data.
-_NEVER_LOST = ("_clock", "_changed", "_terms", "_uid", "_on_release", "_versions")
+_NEVER_LOST = ("_clock", "_changed", "_terms", "_uid", "_on_release", "_versions", "_user_of")
 
 
 class MemoryLedgerState(ABC):

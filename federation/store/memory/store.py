@@ -48,10 +48,11 @@ from federation.store.lease_rows import marked_leaving
 from federation.store.memory.demands import StageKind
 from federation.store.memory.ledger import MemoryLedger
 from federation.store.memory.rows import SessionRow
+from federation.usage.records import Amounts, UsageEntry
 from mesh.core.clock import Clock
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
-from mesh.core.resources import ResourceSet
+from mesh.core.resources import NOTHING, ResourceSet
 from mesh.core.shapes import gang_size
 from mesh.core.values import StoredValue
 from mesh.core.wire import decode, encode
@@ -109,6 +110,8 @@ class MemoryStore(MemoryLedger):
         self._blobs: defaultdict[RunId, dict[str, bytes]] = defaultdict(dict)
         self._on_release: list[Callable[[RunId], None]] = []
         self._versions: list[Callable[[RunId], int | None]] = []
+        self._use: list[UsageEntry] = []  #: Reports on use, oldest first.
+        self._user_of: Callable[[RunId], str] = _nobody
 
     # ---- snapshot, and hooks of the ledger
 
@@ -271,6 +274,7 @@ class MemoryStore(MemoryLedger):
         record.overdue = None if record.deadline_ms is None else self._lt + record.deadline_ms
         self._claims[claim.mesh][claim.stage] = claim
         self._leave_queue(record)
+        self._note_use(record, held=record.takes)
 
     def _check_claims(self, mesh: MeshId, record: _Stage, lease: Lease | None, slots: int) -> None:
         """Raises TooManyClaims."""
@@ -346,7 +350,10 @@ class MemoryStore(MemoryLedger):
                 self.post(record.head.run, "stage", encode(list(messages), STAGE_MESSAGES))
                 if any(isinstance(message, NodeCheckpoint) for message in messages):
                     record.saved_ms = self._clock.wall_ms()
-                record.slots = next((message.slots for message in reversed(messages) if isinstance(message, StageResized)), record.slots)
+                resized = next((message for message in reversed(messages) if isinstance(message, StageResized)), None)
+                if resized is not None:
+                    record.slots = resized.slots
+                    self._note_use(record, held=record.takes)
             if state is not None:
                 self._claims[claim.mesh].pop(claim.stage, None)
                 self._close(record, state)
@@ -440,6 +447,7 @@ class MemoryStore(MemoryLedger):
                 record = self._stages.pop(stage)
                 if record.state == "claimed":
                     self._claims[record.mesh].pop(stage, None)
+                    self._note_use(record, held=NOTHING)
                 elif record.state == "queued":
                     self._leave_queue(record)
             self._forgotten.add(run)
@@ -531,11 +539,54 @@ class MemoryStore(MemoryLedger):
         if wait_ms > 0:
             self._changed.wait_for(there, timeout=wait_ms / 1000)
 
-    @staticmethod
-    def _close(record: _Stage, state: str) -> None:
+    def _close(self, record: _Stage, state: str) -> None:
         """Keep what late or repeated reports are checked against; drop the rest."""
+        if record.state == "claimed":
+            self._note_use(record, held=NOTHING)
         record.state, record.spec, record.overdue = state, b"", None
         record.inputs.clear()
+
+    # ---- use
+
+    def _note_use(self, record: _Stage, *, held: ResourceSet) -> None:
+        """Report what the claim holds from now on; see `lua/lib_usage.lua`."""
+        if record.paid_by is not None:
+            self._add_use(record, self._clock.wall_ms(), held=dict(held))
+
+    def note_lost(self, stage: StageId, at_ms: int, lost: Amounts) -> None:
+        """Report work of the stage that a preemption has lost."""
+        with self._changed:
+            record = self._stages.get(stage)
+            if record is not None and record.paid_by is not None:
+                self._add_use(record, at_ms, lost=lost)
+
+    def _add_use(self, record: _Stage, at_ms: int, held: Amounts | None = None, lost: Amounts | None = None) -> None:
+        assert record.paid_by is not None  # noqa: S101  the callers have checked it
+        entry = UsageEntry(
+            entry=f"{self._next_entry()}-0",
+            at_ms=at_ms,
+            stage=record.head.stage,
+            tenant=record.paid_by.tenant,
+            flavor=record.paid_by.flavor,
+            user=self._user_of(record.head.run),
+            held=held,
+            lost=lost or {},
+        )
+        self._use.append(entry)
+
+    def use_after(self, after: str) -> tuple[UsageEntry, ...]:
+        """Return the reports on use after this one."""
+        with self._changed:
+            return tuple(entry for entry in self._use if _number(entry.entry) > _number(after))
+
+    def drop_use(self, entries: tuple[str, ...]) -> None:
+        """Remove reports on use."""
+        with self._changed:
+            self._use = [entry for entry in self._use if entry.entry not in entries]
+
+    def name_users(self, user_of: Callable[[RunId], str]) -> None:
+        """Let reports on use name the users of runs."""
+        self._user_of = user_of
 
     # ---- blobs
 
@@ -551,6 +602,14 @@ class MemoryStore(MemoryLedger):
     def drop(self, run: RunId, sha256: str) -> None:
         with self._changed:
             self._blobs[run].pop(sha256, None)
+
+
+def _nobody(_run: RunId) -> str:
+    return ""
+
+
+def _number(entry: str) -> int:
+    return int(entry.partition("-")[0])
 
 
 def _kind_of(head: QueuedStage) -> StageKind:

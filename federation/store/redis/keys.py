@@ -158,7 +158,28 @@ class Keys:
         of_stages = (self.running(""), self.queued_slots(""))
         of_logs = (self.run_log(""), self.run_log_use(""))
         of_runs = (self.run(""), self.blobs(""))
-        return (*single, *ledger, *(family("") for family in families), *of_claims, *of_trees, *of_stages, *of_logs, *of_runs)
+        of_usage = (self.usage_log, self.usage, self.usage_days, self.usage_of(""))
+        fixed = (*single, *ledger, *(family("") for family in families), *of_claims, *of_trees)
+        return (*fixed, *of_stages, *of_logs, *of_runs, *of_usage)
+
+    @property
+    def usage_log(self) -> str:
+        """Stream: what claims hold and what preemptions lost, until it is carried into rows; see `lua/lib_usage.lua`."""
+        return self._key("usage-log")
+
+    @property
+    def usage(self) -> str:
+        """Hash: `version`, `cursor` and, as JSON, `holding|<stage>` and `reckoning|<tenant>|<flavor>`; see `federation.usage`."""
+        return self._key("usage")
+
+    @property
+    def usage_days(self) -> str:
+        """Sorted set: days with rows of use, by their number since 1970-01-01."""
+        return self._key("usage-days")
+
+    def usage_of(self, day: int | str) -> str:
+        """Hash: rows of use of the day: `[tenant, user, flavor, resource]` to `used|borrowed|lost`."""
+        return self._key("usage-of", str(day))
 
     def run_log(self, run: RunId | str) -> str:
         """Stream: what the run's nodes have printed; the entry id is `<seq>-0`."""
