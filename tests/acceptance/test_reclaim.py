@@ -71,6 +71,16 @@ def incarnation_of(stores: Stores, mesh: str) -> int:
     return views[0].incarnation
 
 
+def _assert_billed(client: Client) -> None:
+    """Check that the bill has what the guest held, what of it was borrowed, and what it lost; and that its owner lost nothing."""
+    (guest,) = (row for row in client.usage(tenant=GUEST) if row.resource == "cpu")
+    assert guest.used > guest.lost > 0
+    assert guest.used >= guest.borrowed > 0
+    assert sum(row.used for row in client.usage(tenant=GUEST, by=("day", "user", "flavor")) if row.resource == "cpu") >= guest.used
+    (owner,) = (row for row in client.usage(tenant=OWNER) if row.resource == "cpu")
+    assert (owner.used > 0, owner.borrowed) == (True, 0)
+
+
 def test_s40_quota_lent_on_a_cluster_is_reclaimed_on_another(sharers: Client, stores: Stores, tmp_path: Path) -> None:
     runs = [gated(sharers, tmp_path, "first", EAST), gated(sharers, tmp_path, "second", WEST), gated(sharers, tmp_path, "third", WEST)]
     assert (cpus_of(stores, GUEST), cpus_of(stores, OWNER)) == (3, 0)  # All quota is lent.
@@ -82,6 +92,7 @@ def test_s40_quota_lent_on_a_cluster_is_reclaimed_on_another(sharers: Client, st
     assert lost
     assert {reason for _, reason in lost} == {Reason.QUOTA_RECLAIMED.value}
     assert sum(attempts(tmp_path, name) for name in ("first", "second", "third")) == 3 + len(lost)
+    eventually(lambda: _assert_billed(sharers))
 
 
 def test_s41_urgent_work_preempts_and_the_victim_reruns(sharers: Client, stores: Stores, tmp_path: Path) -> None:
