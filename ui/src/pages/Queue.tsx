@@ -5,6 +5,7 @@ import { clock, count, counted, duration } from "../format.ts";
 import { Age, Choice, Empty, Failed, Loading, Reason, Standing } from "../parts/basics.tsx";
 import { AmountsText } from "../parts/LeaseTable.tsx";
 import { ask, format, route } from "../routes.ts";
+import { caller } from "../store/caller.ts";
 import { usePolled } from "../store/poll.ts";
 
 export function Queue() {
@@ -134,13 +135,15 @@ function WhatIf({ tenants }: { tenants: readonly string[] }) {
   const [plan, setPlan] = useState<PlanView | null>(null);
   const [failed, setFailed] = useState("");
   const [isBusy, setBusy] = useState(false);
+  // A key of all tenants has none of its own.
+  const tenant = fields.tenant || (caller.value?.operator ? (tenants[0] ?? "") : "");
   const set = (name: keyof typeof fields) => (event: { currentTarget: { value: string } }): void => setFields({ ...fields, [name]: event.currentTarget.value });
   const submit = async (event: Event): Promise<void> => {
     event.preventDefault();
     setBusy(true);
     setFailed("");
     try {
-      const body = isGraph ? fields.graph : specOf(fields.cpu, fields.gpu, fields.memory, fields.labels, fields.tenant, fields.copies);
+      const body = isGraph ? fields.graph : specOf(fields.cpu, fields.gpu, fields.memory, fields.labels, tenant, fields.copies);
       setPlan(await call<PlanView>("/v1/plan", { method: "POST", body }));
     } catch (broken) {
       setPlan(null);
@@ -160,7 +163,7 @@ function WhatIf({ tenants }: { tenants: readonly string[] }) {
           </>
         ) : (
           <div class="fields">
-            <label>Tenant<select value={fields.tenant} onChange={set("tenant")}><option value="">that of the key</option>{tenants.map((each) => <option key={each}>{each}</option>)}</select></label>
+            <label>Tenant<select value={tenant} onChange={set("tenant")}>{!caller.value?.operator && <option value="">that of the key</option>}{tenants.map((each) => <option key={each}>{each}</option>)}</select></label>
             <label>CPUs<input inputMode="decimal" value={fields.cpu} onInput={set("cpu")} /></label>
             <label>GPUs<input inputMode="decimal" value={fields.gpu} onInput={set("gpu")} placeholder="0" /></label>
             <label>Memory<input value={fields.memory} onInput={set("memory")} placeholder="4GiB" /></label>

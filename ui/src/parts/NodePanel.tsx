@@ -3,9 +3,10 @@ import { call, wordsOf } from "../api/client.ts";
 import type { ElementsView, ElementView, NodeView } from "../api/types.ts";
 import { bytes, clock, count, duration, plain } from "../format.ts";
 import { isOver } from "../states.ts";
+import { may } from "../store/caller.ts";
 import { now, usePolled } from "../store/poll.ts";
 import type { RunStore } from "../store/run.ts";
-import { Badge, Choice, Reason, Standing, StateBar } from "./basics.tsx";
+import { Action, Badge, Choice, Reason, Standing, StateBar } from "./basics.tsx";
 import { LogText } from "./LogText.tsx";
 
 const POLL_MS = 2_000;
@@ -23,7 +24,8 @@ export function NodePanel({ store, node, onChoose }: { store: RunStore; node: st
     [store.id, node, isEnded],
   );
   const found = polled.data.value;
-  const stage = found?.stage ? store.view.value?.stages.find((each) => each.id === found.stage) : undefined;
+  const run = store.view.value;
+  const stage = found?.stage ? run?.stages.find((each) => each.id === found.stage) : undefined;
   const why = found?.stage ? store.why.value?.stages.find((each) => each.stage === found.stage) : undefined;
   return (
     <aside class="panel node-panel" id="node-panel" tabIndex={-1} aria-label={`Node ${node}`} onKeyDown={(event) => event.key === "Escape" && onChoose("")}>
@@ -49,6 +51,9 @@ export function NodePanel({ store, node, onChoose }: { store: RunStore; node: st
             {found.value_bytes !== null && <><dt>Value</dt><dd>{bytes(found.value_bytes)}, stored</dd></>}
             {found.roots.length > 0 && <><dt>Because of</dt><dd>{found.roots.slice(0, 10).map((root) => <button key={root} type="button" class="link mono" onClick={() => onChoose(root)}>{root}</button>)}</dd></>}
           </dl>
+          {found.state === "FAILED" && run && isOver(run.state) && may("cancel") && (
+            <p><Action words="Run again" confirm={`Resume ${store.id}? ${node} and all else that has not succeeded run again.`} run={(reason) => call(`${store.path}/resume`, { method: "POST", body: { reason } })} onDone={() => { setEnded(false); store.again(); }} /></p>
+          )}
           <Attempts key={node} store={store} found={found} isLive={!isEnded} />
         </>
       )}
@@ -130,7 +135,7 @@ function Attempts({ store, found, isLive }: { store: RunStore; found: NodeView; 
           {failure.traceback && <details open><summary>Traceback</summary><pre tabIndex={0} aria-label="Traceback">{failure.traceback}</pre></details>}
         </div>
       )}
-      {found.control === null && <LogText key={`${found.node} ${attempt}`} store={store} node={found.array ? "" : found.node} attempt={found.array ? 0 : attempt} isLive={isLive} />}
+      {found.control === null && <LogText key={`${found.node} ${attempt}`} store={store} node={found.array ? "" : found.node} attempt={found.array ? 0 : attempt} isLive={isLive && attempt === found.attempt} />}
     </>
   );
 }
