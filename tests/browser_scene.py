@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import dag
-from dag.run.runs import RunChange, StageRecord
+from dag.coordinator import Coordinator
+from dag.run.node_facts import PastAttempt
+from dag.run.runs import StageRecord
 from dag.run.states import NodeState, RunState, StageState
-from dag.spec.plans import plans_of
-from dag.spec.spec import load
 from federation.leases import QuotaDemand
 from federation.manual_mesh import ManualMesh
 from federation.quota.policies import QueueSettings, Rules, TenantPolicies
@@ -22,8 +22,9 @@ from federation.snapshot import MeshRecord, NodeSize, PoolRecord
 from mesh.core.clock import ManualClock
 from mesh.core.ids import MeshId, NodeId, PoolName, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
-from mesh.core.resources import ResourceSet
-from mesh.stages.messages import Failure
+from mesh.core.resources import NOTHING, ResourceSet
+from mesh.stages.messages import Failure, NodeOutput
+from mesh.stages.spec import StageSpec
 from serve_apps.gateway_fixtures import EAST, RESEARCH, SALES, STANDARD, GatewayWorld, spec_of
 from serve_apps.link_fixtures import serving
 from serve_apps.requests.auth import issue
@@ -34,6 +35,8 @@ CALL = "examples.hello.hello:greet"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 #: Nodes of the large graph, by levels.
 LEVELS, PER_LEVEL = 100, 100
+#: Lines that `clean-03` has printed: more than a page of the log has entries.
+PRINTED = 250
 
 
 @dataclass(slots=True)
@@ -41,6 +44,7 @@ class Scene:
     """Address of the root, an operator's key, and the world behind them."""
 
     world: GatewayWorld
+    coordinator: Coordinator
     address: str
     key: str
 
@@ -54,13 +58,18 @@ def chromium() -> str | None:
 def scene() -> Iterator[Scene]:
     """Serve a world with runs in every state within the block."""
     world = GatewayWorld(clock=ManualClock(int(time.time() * 1000) - 58_000), body_limit_bytes=64 << 20)
-    world.client(RESEARCH).submit_spec({**etl(), "id": "etl-nightly-7", "labels": {"team": "ads", "kind": "nightly"}})
+    client = world.client(RESEARCH)
+    client.submit_spec({**etl(), "id": "etl-nightly-7", "labels": {"team": "ads", "kind": "nightly"}})
     world.clock.advance(58_000)
-    _waiting(world)
+    client.submit(dag.map(double, range(1_000), parts=10), id="array")
+    client.submit_spec({**layered(LEVELS, PER_LEVEL), "id": "large"})
+    coordinator, east = _waiting(world)
     _runs(world)
+    coordinator.step(0)
+    _print(world, east)
     key = issue(world.keys, TenantPath("*"), world.clock.wall_ms())
     with serving(world.app) as address:
-        yield Scene(world, address, key)
+        yield Scene(world, coordinator, address, key)
 
 
 def layered(levels: int, per_level: int, seed: int = 7) -> dict[str, Any]:
@@ -89,7 +98,7 @@ def etl() -> dict[str, Any]:
     return {"spec": "dag/1", "nodes": nodes, "outputs": {"report": {"$ref": "publish-report"}}, "on_error": "continue"}
 
 
-def _waiting(world: GatewayWorld) -> None:
+def _waiting(world: GatewayWorld) -> tuple[Coordinator, ManualMesh]:
     """Two meshes; sales has borrowed of acme, so a run of research waits for two CPUs."""
     pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": 8}), used=ResourceSet.of({"cpu": 5}))
     sizes = (NodeSize(total=ResourceSet.of({"cpu": 4}), nodes=2),)
@@ -108,6 +117,7 @@ def _waiting(world: GatewayWorld) -> None:
     world.store.explain(east.session, (StageId("night.1"),), Reason.QUOTA_EXHAUSTED, "2 cpu short")
     coordinator.step(0)
     east.heartbeat(demands=(QuotaDemand(tenant=RESEARCH, flavor=STANDARD, slot=ResourceSet.of({"cpu": 2}), slots=1),))
+    return coordinator, east
 
 
 def _runs(world: GatewayWorld) -> None:
@@ -136,9 +146,10 @@ def _runs(world: GatewayWorld) -> None:
         if state == "succeed":
             world.succeed(run, {"fetch": 1, "greet": 2, "send": "hello"})
         else:
+            world.move(run, RunState.RUNNING, nodes={"fetch": {"state": NodeState.SUCCEEDED, "finished_ms": now_ms}})
             world.fail(run, "greet", ValueError("the name is empty"), skipped=("send",))
-    client.submit_spec({**layered(LEVELS, PER_LEVEL), "id": "large"})
-    _array(world)
+    parts = {f"double@{part}": {"state": NodeState.SUCCEEDED if part < 6 else NodeState.RUNNING, "started_ms": now_ms} for part in range(9)}
+    world.move("array", RunState.RUNNING, nodes=parts)
 
 
 def _etl_states(now_ms: int) -> dict[str, dict[str, Any]]:
@@ -162,23 +173,44 @@ def _etl_states(now_ms: int) -> dict[str, dict[str, Any]]:
         "pandas.errors.ParserError: Expected 14 fields in line 88127, saw 15",
     )
     states["clean-03"] |= {"state": NodeState.FAILED, "failure": failure, "reason": Reason.USER_ERROR}
+    past = (
+        PastAttempt(
+            attempt=1,
+            mesh=WEST,
+            started_ms=now_ms - 52_000,
+            ended_ms=now_ms - 47_000,
+            reason=Reason.USER_ERROR,
+            type_name="builtins.OSError",
+            detail="disk full",
+        ),
+        PastAttempt(attempt=2, mesh=EAST, started_ms=now_ms - 46_000, ended_ms=now_ms - 40_000, reason=Reason.WORKER_LOST),
+    )
+    states["clean-09"] |= {"attempt": 3, "past": past, "retries_used": 1, "losses": 1}
     states["features"] = {"state": NodeState.SKIPPED, "roots": (NodeId("clean-03"),), "reason": Reason.UPSTREAM_FAILED}
     return states
+
+
+def _print(world: GatewayWorld, mesh: ManualMesh) -> None:
+    """Let `clean-03` and both attempts of `clean-09` print, as a mesh that has claimed their stage reports it."""
+    stage, run = StageId("etl-nightly-7.3"), RunId("etl-nightly-7")
+    world.store.submit(EAST, StageSpec(stage=stage, run=run, tenant=TenantPath(RESEARCH), tasks=(), slot=NOTHING, width=1))
+    claimed = world.store.claim(mesh.session, stage, None)
+    if claimed is None:
+        raise AssertionError("nobody else claims the stage")
+    printed = [
+        NodeOutput(stage=stage, node=NodeId("clean-09"), attempt=attempt, number=1, at_ms=7, stream="stderr", lines=(f"try {attempt}",))
+        for attempt in (1, 3)
+    ]
+    printed += [
+        NodeOutput(stage=stage, node=NodeId("clean-03"), attempt=1, number=number, at_ms=7, stream="stdout", lines=(f"row {number:,}",))
+        for number in range(1, PRINTED + 1)
+    ]
+    world.run_log.append(claimed.claim, 1, tuple(printed))
 
 
 def double(number: int) -> int:
     """Return twice the number: the function of the array."""
     return 2 * number
-
-
-def _array(world: GatewayWorld) -> None:
-    submitted = world.client(RESEARCH).submit(dag.map(double, range(1_000), parts=10), id="array")
-    record = world.record(submitted.id)
-    record.nodes.add(plans_of(load(record.spec)))
-    if not world.runs.commit(record, RunChange(nodes=record.nodes.take_changes())):
-        raise AssertionError("the array was written concurrently")
-    parts = {f"double@{part}": {"state": NodeState.SUCCEEDED if part < 6 else NodeState.RUNNING, "started_ms": 1} for part in range(9)}
-    world.move(submitted.id, RunState.RUNNING, nodes=parts)
 
 
 def end_run(world: GatewayWorld, run: str, node: str) -> None:

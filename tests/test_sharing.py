@@ -17,7 +17,7 @@ from source_tree import ROOT
 FIRST, SECOND = [file for file, fixture in SHARED.items() if fixture == "two_nodes"][:2]
 ELSEWHERE = "tests/test_sharing.py"
 #: Fixtures that start something shared.
-FIXTURES = re.compile(r"\b(http_stack|http_federation|two_nodes|three_nodes|ray_cluster|ray_driver|runner_log)\b")
+FIXTURES = re.compile(r"\b(http_stack|http_federation|two_nodes|three_nodes|ray_cluster|ray_driver|runner_log|open_page)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def test_resource_ends_with_the_last_test(log, starting):
 def test_files_on_a_shared_cluster_are_named():
     files = {
         f"tests/{path.parent.name}/{path.name}": path
-        for name in ("acceptance", "integration")
+        for name in ("acceptance", "browser", "integration")
         for path in (ROOT / "tests" / name).glob("test_*")
     }
     users = {file for file, path in files.items() if uses_shared(path.read_text(encoding="utf-8"))}
