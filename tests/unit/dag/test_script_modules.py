@@ -55,6 +55,20 @@ def test_loaded_modules_beside_the_script_are_found(sent):
     assert sent["modules"] == ["helper", "json_lib_of_nobody_else", "locked", "pack", "pack.inner"]
 
 
+def test_a_module_that_is_loaded_later_is_found_as_well(tmp_path):
+    for name in ("early", "late"):
+        (tmp_path / f"{name}.py").write_text("")
+    lines = (
+        "import early",
+        "from dag.store.script_modules import modules_beside_script as beside",
+        "first = len(beside()), len(beside())",
+        "import late",
+        "print(*first, [module.__name__ for module in beside()])",
+    )
+    (tmp_path / "script.py").write_text("\n".join(lines))
+    assert _run([str(tmp_path / "script.py")], tmp_path).strip() == "1 1 ['early', 'late']"
+
+
 def test_functions_of_these_modules_run_where_none_is(sent, tmp_path):
     assert _run(["-c", WORKER, sent["functions"][0]], tmp_path).strip() == "18"
 
