@@ -108,6 +108,16 @@ class Calls:
             rows.kind[place],
         )
 
+    def row(self, place: int) -> tuple[int, int, tuple[NodeId, ...], Sequence[Any]]:
+        """Return the places of a call's function and shape in their tables, the nodes that it reads, and its plain values."""
+        rows = self._rows
+        return rows.function[place], rows.shape[place], rows.inputs(place), rows.values(place)
+
+    def alike(self, place: int) -> tuple[int, int]:
+        """Return a key that calls of the same function and kind have in common."""
+        rows = self._rows
+        return rows.function[place], rows.kind[place]
+
     def kind_of(self, place: int) -> int:
         """Return the kind of a call."""
         return self._rows.kind[place]
@@ -115,6 +125,10 @@ class Calls:
     def function_of(self, node: NodeId) -> str:
         """Return the function of a call."""
         return self.functions[self._rows.function[self.place_of[node]]]
+
+    def function_names(self) -> Iterator[str]:
+        """Yield the function of each call."""
+        return map(self.functions.__getitem__, self._rows.function)
 
     def edges(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return all edges as (nodes that are waited for, calls that wait): those for values first, then those for order."""

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 
 from mesh.core.ids import NodeId
 from mesh.stages.slot_window import FUNCTIONS_MAX, RunTimes
-from mesh.stages.spec import TaskSpec
 from mesh.stages.stage_machine import StageMachine, StageTaskState
 
 #: Expected time of a chunk: at most, at least where there are so many ready tasks, and at most for one that widens; milliseconds.
@@ -94,7 +93,7 @@ class ChunkScheduler:
     _alone: set[NodeId] = field(default_factory=set)
     _idle_deaths: int = 0
 
-    def take(self, number: int, slots: int, joins: Callable[[TaskSpec], bool]) -> Chunk | None:
+    def take(self, number: int, slots: int, joins: Callable[[NodeId], bool]) -> Chunk | None:
         """Return the next chunk for an idle slot; None: no task is ready.
 
         Args:
@@ -104,13 +103,14 @@ class ChunkScheduler:
         """
         machine, nodes, sum_ms = self.machine, list[NodeId](), 0.0
         wide = -(-machine.ready // max(1, slots))
-        while (task := machine.next_ready()) is not None:
-            is_single = task.node in self._alone or self.habits.ends_chunk(task.function)
-            sum_ms += self._expected_ms(task)
-            if nodes and (is_single or sum_ms > (LEAST_MS if len(nodes) >= wide else FULL_MS) or not joins(task)):
+        while (node := machine.next_ready_node()) is not None:
+            function = machine.function(node)
+            is_single = node in self._alone or self.habits.ends_chunk(function)
+            sum_ms += self._expected_ms(function)
+            if nodes and (is_single or sum_ms > (LEAST_MS if len(nodes) >= wide else FULL_MS) or not joins(node)):
                 break
-            machine.submit(task.node)
-            nodes.append(task.node)
+            machine.submit(node)
+            nodes.append(node)
             if is_single:
                 return self._begin(number, nodes)
         if not nodes:
@@ -120,10 +120,10 @@ class ChunkScheduler:
 
     def wants_worker(self, serving: int) -> bool:
         """Return whether the ready tasks are worth the start of another worker. `serving`: workers that start, or will soon be idle."""
-        task = self.machine.next_ready()
-        if task is None:
+        node = self.machine.next_ready_node()
+        if node is None:
             return False
-        expected_ms = self.habits.of(task.function)
+        expected_ms = self.habits.of(self.machine.function(node))
         # A function that has not run may take long.
         return serving == 0 or self.machine.ready * (START_MS if expected_ms is None else expected_ms) > START_MS * serving
 
@@ -194,28 +194,28 @@ class ChunkScheduler:
         chunk = self.chunks[number] = Chunk(number=number, nodes=tuple(nodes), left=dict.fromkeys(nodes))
         return chunk
 
-    def _grow(self, nodes: list[NodeId], joins: Callable[[TaskSpec], bool]) -> None:
+    def _grow(self, nodes: list[NodeId], joins: Callable[[NodeId], bool]) -> None:
         """Add tasks whose needs are all in the chunk, nearest first."""
         machine, open_needs = self.machine, dict[NodeId, int]()
         front, width = deque(nodes), len(nodes)
-        sum_ms = sum(self._expected_ms(machine.task(node)) for node in nodes)
+        sum_ms = sum(self._expected_ms(machine.function(node)) for node in nodes)
         while front:
             for follower in machine.followers(front.popleft()):
                 needed = open_needs[follower] = open_needs.get(follower, machine.missing(follower)) - 1
                 if needed or machine.state(follower) is not StageTaskState.WAITING:
                     continue
-                task = machine.task(follower)
-                if follower in self._alone or self.habits.ends_chunk(task.function) or not joins(task):
+                function = machine.function(follower)
+                if follower in self._alone or self.habits.ends_chunk(function) or not joins(follower):
                     continue
-                sum_ms += self._expected_ms(task)
+                sum_ms += self._expected_ms(function)
                 if sum_ms > (FULL_MS if len(front) < width else WIDENED_MS):
                     return
                 machine.submit(follower)
                 nodes.append(follower)
                 front.append(follower)
 
-    def _expected_ms(self, task: TaskSpec) -> float:
-        expected_ms = self.habits.of(task.function)
+    def _expected_ms(self, function: str) -> float:
+        expected_ms = self.habits.of(function)
         return GUESS_MS if expected_ms is None else expected_ms
 
     def _leaves(self, chunk: Chunk, node: NodeId) -> bool:

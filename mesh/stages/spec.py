@@ -29,8 +29,8 @@ from mesh.core.values import StoredValue
 from mesh.core.wire import decode, encode
 from mesh.errors import RuntimeAdapterError
 from mesh.preemption.stage_preemption import NEVER_PREEMPTS, PreemptionPolicy
-from mesh.stages.call_shapes import blobs_of
-from mesh.stages.calls import Calls, array_of, json_of, packed, raw_of, unpacked
+from mesh.stages.call_shapes import Shape, ShapeWriter, blobs_of
+from mesh.stages.calls import Calls, array_of, json_of, numbers, packed, raw_of, unpacked
 
 #: Bound of a priority, and of a negative one.
 PRIORITY_MAX = 1_000_000
@@ -185,6 +185,62 @@ class StageTasks(Sequence[TaskSpec]):
         return self._text
 
     @classmethod
+    def of(cls, tasks: Sequence[TaskSpec]) -> StageTasks:
+        """Return tasks as columns."""
+        ids = tuple([task.node for task in tasks])
+        number_of: dict[NodeId, int] = {node: place for place, node in enumerate(ids)}
+        functions: dict[str, int] = {}
+        shapes: dict[str, tuple[int, Shape]] = {}
+        kinds: dict[str, tuple[int, TaskKind]] = {}
+        rows: list[tuple[int, int, int]] = []
+        inputs: list[int] = []
+        values: list[Any] = []
+        ordered: list[tuple[int, int]] = []
+        for place, task in enumerate(tasks):
+            written = ShapeWriter()
+            args = tuple([written.argument(form, NodeId) for form in task.args])
+            kwargs = {name: written.argument(form, NodeId) for name, form in task.kwargs.items()}
+            shape = Shape(args, kwargs, len(written.inputs), len(written.values))
+            kind = TaskKind(
+                resources=task.resources,
+                ray_options=task.ray_options,
+                gang=task.gang,
+                num_returns=task.num_returns,
+                is_isolated=task.is_isolated,
+                start_to_close_ms=task.start_to_close_ms,
+            )
+            rows.append(
+                (
+                    functions.setdefault(task.function, len(functions)),
+                    shapes.setdefault(repr(shape), (len(shapes), shape))[0],
+                    kinds.setdefault(repr(kind), (len(kinds), kind))[0],
+                )
+            )
+            inputs += [number_of.setdefault(node, len(number_of)) for node in written.inputs]
+            values += written.values
+            ordered += [(place, number_of.setdefault(node, len(number_of))) for node in task.after]
+        calls = Calls(
+            ids=ids,
+            functions=tuple(functions),
+            shapes=tuple([shape for _, shape in shapes.values()]),
+            function=numbers(function for function, _, _ in rows),
+            shape=numbers(shape for _, shape, _ in rows),
+            kind=numbers(kind for _, _, kind in rows),
+            inputs=numbers(inputs),
+            values=values,
+            ordered=numbers(waits for waits, _ in ordered),
+            after=numbers(needed for _, needed in ordered),
+            outside=tuple(number_of)[len(ids) :],
+        )
+        return cls(
+            calls,
+            tuple([kind for _, kind in kinds.values()]),
+            attempts={place: task.attempt for place, task in enumerate(tasks) if task.attempt > 1},
+            exported=frozenset(place for place, task in enumerate(tasks) if task.export),
+            checkpoints={place: task.checkpoint for place, task in enumerate(tasks) if task.checkpoint is not None},
+        )
+
+    @classmethod
     def of_text(cls, text: str) -> StageTasks:
         """Return the tasks of a text that `as_text` has written.
 
@@ -243,6 +299,22 @@ class StageSpec:
         if isinstance(self.tasks, StageTasks):
             return self.tasks.calls.needs()
         return (tuple(dict.fromkeys((*task.inputs, *task.after))) for task in self.tasks)
+
+    def functions(self) -> Iterator[str]:
+        """Yield the function of each task."""
+        return self.tasks.calls.function_names() if isinstance(self.tasks, StageTasks) else (task.function for task in self.tasks)
+
+    def later_attempts(self) -> dict[NodeId, int]:
+        """Return the attempts of the tasks that run again."""
+        if isinstance(self.tasks, StageTasks):
+            return {self.tasks.calls.ids[place]: attempt for place, attempt in self.tasks.attempts.items()}
+        return {task.node: task.attempt for task in self.tasks if task.attempt > 1}
+
+    def resuming(self) -> Iterator[TaskSpec]:
+        """Yield the tasks of which an earlier attempt has saved a checkpoint."""
+        if isinstance(self.tasks, StageTasks):
+            return (self.tasks[place] for place in self.tasks.checkpoints)
+        return (task for task in self.tasks if task.checkpoint is not None)
 
     @property
     def gang(self) -> Gang | None:

@@ -46,7 +46,10 @@ class StageMachine:
     def __init__(self, spec: StageSpec) -> None:
         self.spec = spec
         self.externals = spec.external_inputs()
-        self._index = {node: index for index, node in enumerate(spec.nodes)}
+        self._nodes = spec.nodes
+        self._index = {node: index for index, node in enumerate(self._nodes)}
+        self._functions = dict(zip(self._index, spec.functions(), strict=True))
+        self._attempts = spec.later_attempts()
         self._needs = dict(zip(self._index, spec.needs(), strict=True))
         self._missing = {node: len(needs) for node, needs in self._needs.items()}
         self._readers: dict[NodeId, list[NodeId]] = {}
@@ -75,6 +78,14 @@ class StageMachine:
     def task(self, node: NodeId) -> TaskSpec:
         """Return the spec of a task of this stage."""
         return self.spec.tasks[self._index[node]]
+
+    def function(self, node: NodeId) -> str:
+        """Return the function of a task of this stage."""
+        return self._functions[node]
+
+    def attempt(self, node: NodeId) -> int:
+        """Return the attempt of a task of this stage."""
+        return self._attempts.get(node, 1)
 
     def left(self) -> tuple[NodeId, ...]:
         """Return the tasks that have not ended; other threads may call it."""
@@ -112,10 +123,15 @@ class StageMachine:
 
     def next_ready(self) -> TaskSpec | None:
         """Return the first ready task in the order of the spec; it stays ready."""
+        node = self.next_ready_node()
+        return None if node is None else self.task(node)
+
+    def next_ready_node(self) -> NodeId | None:
+        """Return the node of the first ready task; it stays ready."""
         while self._ready:
-            task = self.spec.tasks[self._ready[0]]
-            if self._states[task.node] is StageTaskState.READY:
-                return task
+            node = self._nodes[self._ready[0]]
+            if self._states[node] is StageTaskState.READY:
+                return node
             heapq.heappop(self._ready)
         return None
 

@@ -100,7 +100,7 @@ def test_each_task_ends_once_and_after_what_it_needs(graph: list[tuple[int, ...]
             world.is_stopped = True
             world.machine.stop()
         number += 1
-        chunk = None if len(world.chunks.chunks) > 3 else world.chunks.take(number, data.draw(st.integers(1, 4)), lambda _task: True)
+        chunk = None if len(world.chunks.chunks) > 3 else world.chunks.take(number, data.draw(st.integers(1, 4)), lambda _node: True)
         if chunk is not None:
             assert not world.is_stopped
         if world.chunks.chunks and (chunk is None or data.draw(st.booleans())):
@@ -108,7 +108,7 @@ def test_each_task_ends_once_and_after_what_it_needs(graph: list[tuple[int, ...]
             world.work(chosen, data.draw(DEEDS), data.draw(st.integers(0, len(chosen.left))))
     while world.chunks.chunks or world.machine.ready:  # From now on all goes well.
         number += 1
-        world.chunks.take(number, 1, lambda _task: True)
+        world.chunks.take(number, 1, lambda _node: True)
         for chunk in tuple(world.chunks.chunks.values()):
             world.work(chunk, "end", len(chunk.left))
     assert world.machine.is_ended

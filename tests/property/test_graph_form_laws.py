@@ -267,6 +267,7 @@ def test_a_stage_with_a_parameter_can_be_read(value, is_whole):
     plans = plans_of(parse(body_of({"spec": "dag/1", "params": {"p": value}, "nodes": nodes, "outputs": {"r": {"$ref": "a"}}})))
     tasks = plans.tasks_of((NodeId("a"),), attempts={}, exported=(), checkpoints={})
     assert StageTasks.of_text(tasks.as_text()) == tasks
+    assert StageTasks.of(tuple(tasks)) == tasks
 
 
 @settings(max_examples=examples(120))
@@ -283,6 +284,8 @@ def test_columns_and_rows_have_the_same_edges(document):
     for mine, other in ((columns.to(every), rows.to(every)), (columns.of(every), rows.of(every))):
         assert [part.tolist() for part in mine] == [part.tolist() for part in other]
     assert columns.needs == {node: (*plan.task.inputs, *plan.task.after) for node, plan in plans.items()}
+    tasks = plans.tasks_of(tuple(plans), attempts={}, exported=(), checkpoints={})
+    assert StageTasks.of(tuple(tasks)) == tasks
 
 
 def test_a_run_begins_without_a_plan_per_node(monkeypatch):

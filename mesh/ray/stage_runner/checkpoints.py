@@ -8,7 +8,7 @@ but for `last`, which any thread may call.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from mesh.core.ids import NodeId, StageId
@@ -62,7 +62,7 @@ class Checkpoints:
         """Record the checkpoints that earlier attempts left. `blobs`: bytes that came with the stage, by SHA-256."""
         self._stages[spec.stage] = {
             task.node: _Node(attempt=task.attempt, last=(task.checkpoint, blobs.get(task.checkpoint.sha256)))
-            for task in spec.tasks
+            for task in spec.resuming()
             if task.checkpoint is not None
         }
 
@@ -117,10 +117,13 @@ class Checkpoints:
             kept.refused = None
         kept.reported_number, kept.reported_progress, kept.reported_s = kept.number, kept.progress, now_s
 
-    def drop(self, stage: StageId, node: NodeId) -> None:
-        """Forget the node: its task has succeeded, and needs no checkpoint."""
-        self._waiting.pop((stage, node), None)
-        self._stages[stage].pop(node, None)
+    def drop(self, stage: StageId, nodes: Iterable[NodeId]) -> None:
+        """Forget the nodes: their tasks have succeeded, and need no checkpoint."""
+        kept = self._stages[stage]
+        if kept:
+            for node in nodes:
+                self._waiting.pop((stage, node), None)
+                kept.pop(node, None)
 
     def end(self, stage: StageId) -> None:
         """Forget all nodes of a stage that has ended."""

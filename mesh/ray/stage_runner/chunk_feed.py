@@ -24,9 +24,10 @@ from mesh.ray.stage_runner.outcomes import InputGone, Outcome, OwnFailure, TaskI
 from mesh.ray.stage_runner.worker_pages import WorkerPages
 from mesh.ray.stage_runner.worker_pool import PooledWorker, WorkerPool, WorkerState
 from mesh.ray.user_code import ray_tables
-from mesh.ray.worker.chunk_calls import ChunkCall, ChunkNode, ChunkReport, WorkerSite
+from mesh.ray.worker.chunk_calls import ChunkCall, ChunkReport, WorkerSite
 from mesh.ray.worker.execution import EncodedValue, TaskFault, class_name
 from mesh.ray.worker.page import NO_TASK
+from mesh.stages.call_shapes import Shape
 from mesh.stages.chunks import Habits
 from mesh.stages.slot_window import SHARES, share_of
 from mesh.stages.spec import TaskSpec
@@ -79,50 +80,78 @@ class _Draft:
 
     def __init__(self, stage: OpenStage, worker: PooledWorker, held: Mapping[NodeId, Any]) -> None:
         self._stage, self._worker, self._held = stage, worker, held
-        self.rows: list[ChunkNode] = []
         self.places: dict[NodeId, int] = {}
-        self._functions: dict[str, int] = {}
-        self._codes: list[tuple[str, bytes | None]] = []
+        self._functions: dict[int, int] = {}  #: Place of each function in the stage's table to that in the call's.
+        self._shapes: dict[int, int] = {}  #: As the functions.
+        self._called: list[tuple[str, bytes | None]] = []
+        self._formed: list[Shape] = []
+        self._function: list[int] = []
+        self._shape: list[int] = []
+        self._inputs: list[int] = []
+        self._plain: list[Any] = []
+        self._after: dict[int, tuple[int, ...]] = {}
+        self._outside: dict[NodeId, int] = {}  #: Each with its number among the inputs.
         self._blobs: dict[str, bytes] = {}
         self._values: dict[NodeId, tuple[bytes, str]] = {}
         self._references: dict[NodeId, Any] = {}
         self._large_blobs: dict[str, Any] = {}
 
-    def add(self, task: TaskSpec) -> None:
+    def add(self, node: NodeId) -> None:
         """Add a task behind the others. Raises Missing."""
-        for need in task.inputs:
-            if need not in self.places and need not in self._values and need not in self._references:
-                self._read(task, need)
-        if task.args or task.kwargs:
-            inline, names, put = self._stage.arguments_of(task)
-            self._blobs.update(inline)
-            self._large_blobs.update(zip(names, put, strict=True))
-        function = self._functions.get(task.function)
-        if function is None:
-            code = self._code_of(task)
-            function = self._functions[task.function] = len(self._codes)
-            self._codes.append((task.function, code))
-        behind = tuple(self.places[need] for need in self._stage.machine.needs(task.node) if need in self.places)
-        self.places[task.node] = len(self.rows)
-        self.rows.append(
-            ChunkNode(task.node, task.attempt, function, task.args, task.kwargs, task.inputs, behind, task.export, task.num_returns)
-        )
+        places, outside, calls = self.places, self._outside, self._stage.columns.calls
+        at = self._stage.machine.position(node)
+        function, shape, needs, plain = calls.row(at)
+        inputs: list[int] = []
+        for need in needs:
+            number = places.get(need)
+            if number is None and (number := outside.get(need)) is None:
+                number = self._read(node, need)
+            inputs.append(number)
+        own_shape = self._shapes.get(shape)
+        if own_shape is None:
+            own_shape = self._shape_at(node, shape)
+        own_function = self._functions.get(function)
+        if own_function is None:
+            own_function = self._function_at(node, function)
+        if calls.after.size:
+            before = tuple([places[need] for need in calls.after_of(at) if need in places])
+            if before:
+                self._after[len(places)] = before
+        places[node] = len(places)
+        self._function.append(own_function)
+        self._shape.append(own_shape)
+        self._inputs += inputs
+        self._plain += plain
 
-    def _read(self, task: TaskSpec, need: NodeId) -> None:
+    def _read(self, reader: NodeId, need: NodeId) -> int:
         value = self._held.get(need)
         if value is None:
-            raise self._stage.lost_input(task, need)
+            raise self._stage.lost_input(reader, need)
         if isinstance(value, EncodedValue):
             self._values[need] = value.data, value.encoding.value
         else:
             self._references[need] = value
+        number = self._outside[need] = ~len(self._outside)
+        return number
 
-    def _code_of(self, task: TaskSpec) -> bytes | None:
-        if not task.function.startswith("blob:") or task.function in self._worker.codes:
-            return None
-        code = self._stage.code_of(task)
-        self._worker.codes.add(task.function)
-        return code
+    def _shape_at(self, node: NodeId, place: int) -> int:
+        shape = self._stage.columns.calls.shapes[place]
+        if shape.args or shape.kwargs:
+            inline, names, put = self._stage.arguments_of(node, (*shape.args, *shape.kwargs.values()))
+            self._blobs.update(inline)
+            self._large_blobs.update(zip(names, put, strict=True))
+        own = self._shapes[place] = len(self._formed)
+        self._formed.append(shape)
+        return own
+
+    def _function_at(self, node: NodeId, place: int) -> int:
+        function, code = self._stage.columns.calls.functions[place], None
+        if function.startswith("blob:") and function not in self._worker.codes:
+            code = self._stage.code_of(node, function)
+            self._worker.codes.add(function)
+        own = self._functions[place] = len(self._called)
+        self._called.append((function, code))
+        return own
 
     def all_references(self) -> list[Any]:
         """Return the references beside the call, in the order in which the call names them."""
@@ -130,14 +159,29 @@ class _Draft:
 
     def call(self, number: int, storage_url: str, inline_limit_bytes: int) -> ChunkCall:
         """Return the call."""
+        columns, position = self._stage.columns, self._stage.machine.position
+        calls, kinds = columns.calls, columns.kinds
+        has_more = bool(columns.attempts or columns.exported) or any(kind.num_returns > 1 for kind in kinds)
+        at = [position(node) for node in self.places] if has_more else []  #: Places in the stage's columns.
+        outputs = [kinds[calls.kind_of(place)].num_returns for place in at]
         return ChunkCall(
             number=number,
             run=self._stage.spec.run,
             stage=self._stage.spec.stage,
             storage_url=storage_url,
             inline_limit_bytes=inline_limit_bytes,
-            functions=self._codes,
-            nodes=self.rows,
+            functions=self._called,
+            shapes=self._formed,
+            nodes=list(self.places),
+            function=self._function,
+            shape=self._shape,
+            inputs=self._inputs,
+            plain=self._plain,
+            after=self._after,
+            attempts={own: columns.attempts[place] for own, place in enumerate(at) if place in columns.attempts},
+            exported=frozenset([own for own, place in enumerate(at) if place in columns.exported]),
+            num_returns={own: count for own, count in enumerate(outputs) if count > 1},
+            outside=list(self._outside),
             blobs=self._blobs,
             values=self._values,
             references=[*self._references, *self._large_blobs],
@@ -189,10 +233,18 @@ class ChunkFeed:
         number = self._count
         lanes = stage.window.open_slots * max(1, SHARES // share)
 
-        def may_join(task: TaskSpec) -> bool:
-            if not stage.shares_worker(task) or task.resources != first.resources:
-                return False
-            return stage.place_of(worker.group) not in stage.loads.avoided(task.function) and stage.unloadable_by(task.function) is None
+        position, alike, known = stage.machine.position, stage.columns.calls.alike, dict[tuple[int, int], bool]()
+        place = stage.place_of(worker.group)
+
+        def may_join(node: NodeId) -> bool:
+            key = alike(position(node))  # The answer depends on nothing else, and a stage has few keys.
+            found = known.get(key)
+            if found is None:
+                task = stage.machine.task(node)
+                found = stage.shares_worker(task) and task.resources == first.resources
+                found = found and place not in stage.loads.avoided(task.function) and stage.unloadable_by(task.function) is None
+                known[key] = found
+            return found
 
         chunk = stage.chunks.take(number, lanes, may_join)
         if chunk is None:
@@ -279,11 +331,11 @@ class ChunkFeed:
             if stage.machine.state(node) is not StageTaskState.SUBMITTED:  # It was behind another that could not be sent.
                 continue
             try:
-                draft.add(stage.machine.task(node))
+                draft.add(node)
             except Missing as missing:
                 stage.chunks.ends(sent.number, node)
                 self._ends.refuse(stage, node, missing)
-        if not draft.rows:
+        if not draft.places:
             return
         sent.nodes = list(draft.places)
         call = pickle.dumps(draft.call(sent.number, self._storage_url, self._inline_limit_bytes), protocol=5)
@@ -344,8 +396,9 @@ class ChunkFeed:
         stage, number = sent.stage, sent.number
         if report.tasks:
             took: dict[str, list[float]] = defaultdict(list)
+            function_of = stage.machine.function
             for task, took_us in zip(report.tasks, report.took_us, strict=True):
-                took[stage.machine.task(sent.nodes[task]).function].append(took_us / 1000)
+                took[function_of(sent.nodes[task])].append(took_us / 1000)
             for function, times_ms in took.items():
                 self.habits.note(function, times_ms)
                 stage.loads.note_loaded(function)
@@ -356,7 +409,7 @@ class ChunkFeed:
             if ended:
                 self._ends.take_successes(stage, report, ended, values)
         for index in (*report.large, *report.creators):
-            self.habits.note_ending(stage.machine.task(sent.nodes[index]).function)
+            self.habits.note_ending(stage.machine.function(sent.nodes[index]))
         for index, fault in report.faults.items():
             self._take_fault(sent, sent.nodes[index], fault)
         for index, (lost_id, message) in report.lost.items():
@@ -384,7 +437,7 @@ class ChunkFeed:
 
     def _is_blamed(self, sent: _Sent, node: NodeId, fault: TaskFault) -> bool:
         """Note that the worker could not load the task's function; return whether no other worker of the stage can."""
-        stage, function = sent.stage, sent.stage.machine.task(node).function
+        stage, function = sent.stage, sent.stage.machine.function(node)
         stage.loads.note_failure(function, node, fault.report.worker, stage.place_of(sent.worker.group))
         return stage.unloadable_by(function) is not None
 

@@ -550,7 +550,7 @@ class StageEngine:
 
     def _hold(self, run: RunId, node: NodeId, value: Any) -> None:
         """Hold a value, and submit the tasks that wait for it in any stage of its run."""
-        self._values.hold(run, node, value)
+        self._values.hold(run, {node: value})
         for stage in tuple(self._stages.values()):
             if stage.spec.run == run:
                 self._arrive(stage, (node,))
@@ -616,8 +616,8 @@ class StageEngine:
 
     def _submit_one(self, stage: OpenStage, task: TaskSpec, group: SlotGroup) -> None:
         needs_code = task.function.startswith("blob:") and not self._shelf.holds(task)
-        code = stage.code_of(task) if needs_code else None
-        inline, names, references = stage.arguments_of(task)
+        code = stage.code_of(task.node, task.function) if needs_code else None
+        inline, names, references = stage.arguments_of(task.node, (*task.args, *task.kwargs.values()))
         inputs = [self._reference_to(stage, task, node) for node in task.inputs]
         call = TaskCall(
             run=stage.spec.run,
@@ -641,7 +641,7 @@ class StageEngine:
         """Return the reference to an input. Raises Missing when Ray has lost the value, which was reported before."""
         reference = self._values.of(stage.spec.run).get(node)
         if reference is None:
-            raise stage.lost_input(reader, node)
+            raise stage.lost_input(reader.node, node)
         return reference
 
     def _came_back(self, stage_id: StageId, node: NodeId, outcome: TaskReport | BaseException) -> None:
@@ -650,7 +650,7 @@ class StageEngine:
             return
         stage.window.remove(node)
         if isinstance(outcome, TaskReport):
-            self._output.forget(stage_id, node)
+            self._output.forget(stage_id, (node,))
             self._succeed(stage, node, outcome)
         else:
             self._take_cause(stage, node, read(outcome, node))
@@ -664,27 +664,29 @@ class StageEngine:
         stored: dict[int, StoredValue] = {}
         blobs: dict[str, bytes] = {}
         finished: list[Finished] = []
+        held: dict[NodeId, Any] = {}
         others = [other for other in self._stages.values() if other.spec.run == spec.run and other is not stage]
         for entry, (place, node) in enumerate(ended.items()):
             kept = _within_limit(report.values[place])
-            value: Any = large.get(place)
-            if kept is not None:
-                value = EncodedValue(kept, Encoding.PICKLE)
-            address, data = report.stored.get(report.tasks[place], (None, None))
-            if isinstance(address, StoredValue) and isinstance(data, bytes | None):
-                stored[entry] = address
-                if data is not None:
-                    blobs[address.sha256] = data
-                    value = EncodedValue(data, address.encoding) if value is None else value
-            finished.append((spec.run, node, stored.get(entry, kept)))
-            self._values.hold(spec.run, node, value)
-            self._forget_task(stage, node)
-            self._output.forget(spec.stage, node)
-            self._checkpoints.drop(spec.stage, node)
-        attempts = tuple(machine.task(node).attempt for node in ended.values())
+            value: Any = EncodedValue(kept, Encoding.PICKLE) if kept is not None else large.get(place)
+            if report.stored:
+                address, data = report.stored.get(report.tasks[place], (None, None))
+                if isinstance(address, StoredValue) and isinstance(data, bytes | None):
+                    stored[entry] = address
+                    if data is not None:
+                        blobs[address.sha256] = data
+                        value = EncodedValue(data, address.encoding) if value is None else value
+            finished.append((spec.run, node, stored.get(entry, kept) if stored else kept))
+            held[node] = value
+        nodes = ended.values()
+        self._values.hold(spec.run, held)
+        self._forget_tasks(stage, nodes)
+        self._output.forget(spec.stage, nodes)
+        self._checkpoints.drop(spec.stage, nodes)
+        attempts = tuple(map(machine.attempt, nodes))
         message = NodesSucceeded(
             stage=spec.stage,
-            tasks=tuple(machine.position(node) for node in ended.values()),
+            tasks=tuple(map(machine.position, nodes)),
             attempts=() if max(attempts) == 1 else attempts,
             since_ms=report.since_ms,
             started=tuple(report.started_us[place] // 1000 for place in ended),
@@ -697,17 +699,17 @@ class StageEngine:
         )
         self._outbox.put(message, blobs, finished)
         for other in others:
-            self._arrive(other, ended.values())
+            self._arrive(other, nodes)
 
     def take_outcome(self, stage: OpenStage, node: NodeId, outcome: Outcome) -> None:
         self._take_cause(stage, node, outcome)
 
     def try_again(self, stage: OpenStage, node: NodeId) -> None:
         stage.machine.take_back(node)
-        self._forget_task(stage, node)
+        self._forget_tasks(stage, (node,))
 
     def take_start(self, stage: OpenStage, node: NodeId, started_ms: int) -> None:
-        self._announce(stage.spec.stage, node, stage.machine.task(node).attempt, started_ms)
+        self._announce(stage.spec.stage, node, stage.machine.attempt(node), started_ms)
 
     def lose_group_of(self, stage: OpenStage) -> None:
         self._lose_group(stage.spec.stage)
@@ -720,26 +722,30 @@ class StageEngine:
             self._release_slots(stage)
             self._feed(stage)
 
-    def _forget_task(self, stage: OpenStage, node: NodeId) -> None:
-        """Drop what was noted about a submitted task, which has come back."""
-        stage.taken_back.discard(node)
-        stage.reclaimed.discard(node)
-        stage.evicted.pop(node, None)
-        stage.started_ms.pop(node, None)
+    def _forget_tasks(self, stage: OpenStage, nodes: Iterable[NodeId]) -> None:
+        """Drop what was noted about submitted tasks, which have come back."""
+        if not (stage.taken_back or stage.reclaimed or stage.evicted or stage.started_ms):
+            return
+        for node in nodes:
+            stage.taken_back.discard(node)
+            stage.reclaimed.discard(node)
+            stage.evicted.pop(node, None)
+            stage.started_ms.pop(node, None)
 
     # -- ends of Ray tasks ---------------------------------------------------------------------------------------------
 
     def _succeed(self, stage: OpenStage, node: NodeId, report: TaskReport) -> None:
         stage.machine.succeed(node)
-        self._forget_task(stage, node)
-        self._run_times.note(stage.machine.task(node).function, report.finished_ms - report.started_ms)
-        stage.loads.note_loaded(stage.machine.task(node).function)
-        self._checkpoints.drop(stage.spec.stage, node)
+        self._forget_tasks(stage, (node,))
+        function = stage.machine.function(node)
+        self._run_times.note(function, report.finished_ms - report.started_ms)
+        stage.loads.note_loaded(function)
+        self._checkpoints.drop(stage.spec.stage, (node,))
         blobs = {report.stored.sha256: report.data} if report.stored is not None and report.data is not None else None
         message = NodeSucceeded(
             stage=stage.spec.stage,
             node=node,
-            attempt=stage.machine.task(node).attempt,
+            attempt=stage.machine.attempt(node),
             started_ms=report.started_ms,
             finished_ms=report.finished_ms,
             worker=report.worker,
@@ -773,7 +779,7 @@ class StageEngine:
         else:
             self._lose_values(stage, node, cause.lost_id)
             self._fail(stage, node, OwnFailure(Reason.VALUE_LOST, "ray.exceptions.ObjectLostError", cause.message))
-        self._forget_task(stage, node)
+        self._forget_tasks(stage, (node,))
 
     def _stop(self, stage: OpenStage, node: NodeId) -> None:
         if node in stage.started_ms:
@@ -789,8 +795,8 @@ class StageEngine:
         fault = own_failure.fault
         if fault is not None and fault.reason is Reason.CODE_UNAVAILABLE and fault.is_function:
             worker = fault.report.worker  # Its process is its place: only Ray knows where a Ray task runs.
-            stage.loads.note_failure(stage.machine.task(node).function, node, worker, worker)
-        attempt = stage.machine.task(node).attempt
+            stage.loads.note_failure(stage.machine.function(node), node, worker, worker)
+        attempt = stage.machine.attempt(node)
         if fault is not None and fault.grew is not None:
             self._report_growth(stage, node, fault, *fault.grew)
             return
@@ -805,7 +811,7 @@ class StageEngine:
             finished_ms=fault.report.finished_ms if fault is not None else now_ms,
             failure=failure,
         )
-        self._output.forget(stage.spec.stage, node)
+        self._output.forget(stage.spec.stage, (node,))
         self._outbox.put(message, blobs)
 
     def _report_growth(self, stage: OpenStage, node: NodeId, fault: TaskFault, graph: StoredValue, data: bytes | None) -> None:
@@ -813,12 +819,12 @@ class StageEngine:
         message = NodeGrew(
             stage=stage.spec.stage,
             node=node,
-            attempt=stage.machine.task(node).attempt,
+            attempt=stage.machine.attempt(node),
             started_ms=fault.report.started_ms,
             finished_ms=fault.report.finished_ms,
             graph=graph,
         )
-        self._output.forget(stage.spec.stage, node)
+        self._output.forget(stage.spec.stage, (node,))
         self._outbox.put(message, {graph.sha256: data} if data is not None else None)
 
     def _lose_values(self, stage: OpenStage, node: NodeId, lost_id: str) -> None:

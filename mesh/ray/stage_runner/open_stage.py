@@ -17,7 +17,7 @@ from mesh.ray.stage_runner.worker_pool import has_devices
 from mesh.stages.call_shapes import blobs_of
 from mesh.stages.chunks import ChunkScheduler, Habits
 from mesh.stages.slot_window import SlotWindow, share_of
-from mesh.stages.spec import StageSpec, TaskSpec
+from mesh.stages.spec import ArgumentForm, StageSpec, StageTasks, TaskSpec
 from mesh.stages.stage_machine import StageMachine
 
 #: Pickled arguments up to this size travel with each call; larger ones are put into the object store once per stage.
@@ -38,6 +38,7 @@ class OpenStage:
     blobs: dict[str, bytes]
     habits: Habits = field(default_factory=Habits)  #: Run times of the tenant's functions, shared by all stages.
     chunks: ChunkScheduler = field(init=False)
+    columns: StageTasks = field(init=False)  #: The tasks of the spec.
     groups: dict[str, SlotGroup] = field(default_factory=dict)  #: Groups of its slots, by Ray's ids.
     window: SlotWindow[str] = field(default_factory=SlotWindow)
     growing: set[str] = field(default_factory=set)  #: Groups of a growth that are not placed yet.
@@ -57,6 +58,8 @@ class OpenStage:
     has_workers: bool = True  #: Workers run its tasks; False: they do not start, and each task is a Ray task.
 
     def __post_init__(self) -> None:
+        tasks = self.spec.tasks
+        self.columns = tasks if isinstance(tasks, StageTasks) else StageTasks.of(tasks)
         self.chunks = ChunkScheduler(self.machine, self.habits)
 
     @property
@@ -132,28 +135,28 @@ class OpenStage:
             stuck += [node for node in self.window.waiting(self.started_ms, retired=False) if node not in self.taken_back][:idle]
         return stuck
 
-    def lost_input(self, task: TaskSpec, node: NodeId) -> Missing:
+    def lost_input(self, reader: NodeId, node: NodeId) -> Missing:
         """Return the refusal of a task of which Ray has lost an input; the loss was reported before."""
-        return Missing(Reason.VALUE_LOST, f"the value of {node}, which {task.node} reads, is lost")
+        return Missing(Reason.VALUE_LOST, f"the value of {node}, which {reader} reads, is lost")
 
-    def code_of(self, task: TaskSpec) -> bytes:
-        """Return the task's pickled function. Raises Missing."""
-        code = self.blobs.get(task.function.removeprefix("blob:"))
+    def code_of(self, node: NodeId, function: str) -> bytes:
+        """Return the pickled function of a task. Raises Missing."""
+        code = self.blobs.get(function.removeprefix("blob:"))
         if code is None:
-            raise Missing(Reason.CODE_UNAVAILABLE, f"the code of {task.node} did not come with the stage")
+            raise Missing(Reason.CODE_UNAVAILABLE, f"the code of {node} did not come with the stage")
         return code
 
-    def arguments_of(self, task: TaskSpec) -> tuple[dict[str, bytes], list[str], list[Any]]:
-        """Return the task's pickled arguments: small ones by value, large ones by name and reference. Raises Missing."""
+    def arguments_of(self, node: NodeId, forms: Iterable[ArgumentForm]) -> tuple[dict[str, bytes], list[str], list[Any]]:
+        """Return the pickled arguments that a task names: small ones by value, large ones by name and reference. Raises Missing."""
         inline: dict[str, bytes] = {}
         large: dict[str, Any] = {}
-        for form in (*task.args, *task.kwargs.values()):
+        for form in forms:
             if type(form) is dict and len(form) == 1 and "$ref" in form:
                 continue  # As most are: this is called for each task.
             for sha256 in blobs_of(form):
                 data = self.blobs.get(sha256)
                 if data is None:
-                    raise Missing(Reason.VALUE_LOST, f"a pickled argument of {task.node} did not come with the stage")
+                    raise Missing(Reason.VALUE_LOST, f"a pickled argument of {node} did not come with the stage")
                 if len(data) <= BLOB_INLINE_BYTES_MAX:
                     inline[sha256] = data
                 elif sha256 not in large:

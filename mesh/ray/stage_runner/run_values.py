@@ -28,10 +28,15 @@ class RunValues:
         """Return whether the value was held, and is lost."""
         return node in self._lost.get(run, ())
 
-    def hold(self, run: RunId, node: NodeId, value: Any) -> None:
-        self._held.setdefault(run, {})[node] = value
-        self._lost.get(run, set()).discard(node)
-        self._inherited.get(run, {}).pop(node, None)
+    def hold(self, run: RunId, values: Mapping[NodeId, Any]) -> None:
+        """Keep the values of nodes."""
+        self._held.setdefault(run, {}).update(values)
+        lost, inherited = self._lost.get(run), self._inherited.get(run)
+        for node in values if lost or inherited else ():
+            if lost:
+                lost.discard(node)
+            if inherited:
+                inherited.pop(node, None)
 
     def inherit(self, run: RunId, values: Mapping[NodeId, Delivered]) -> None:
         """Take over values of a dead runner, to be imported when a stage needs them; None: the value is lost."""

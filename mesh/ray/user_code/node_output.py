@@ -165,10 +165,21 @@ class OutputCapture:
         Args:
             send: Hands lines to the runner.
         """
-        if not self._files:
+        self.begin(send, stage, node, attempt)
+        try:
             yield
+        finally:
+            self.end()
+
+    def begin(self, send: Send, stage: StageId, node: NodeId, attempt: int, *, continues: bool = False) -> None:
+        """Capture the output of a node from now on; see `of`.
+
+        Args:
+            continues: Another node has just ended, so all output until now was read.
+        """
+        if not self._files:
             return
-        for file in self._files:
+        for file in self._files if not continues else ():
             file.offset = file.size()
         self._send = send
         self._node = _Node(stage, node, attempt, ByteBudget(NODE_BURST_BYTES, NODE_BYTES_PER_S, time.monotonic()))
@@ -176,12 +187,11 @@ class OutputCapture:
             self._mark.write(self._node)
         if not self._has_node.is_set():
             self._has_node.set()
-        try:
-            yield
-        finally:
-            self._end()
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """End the capture of the node's output, and read the rest of it."""
+        if not self._files:
+            return
         try:
             _flush_streams()
             with self._lock:

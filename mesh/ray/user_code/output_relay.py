@@ -64,9 +64,12 @@ class OutputRelay:
         of_attempt, lines = self._last.get(stage, {}).pop(node, (attempt, ()))
         return tuple(lines) if of_attempt == attempt else ()
 
-    def forget(self, stage: StageId, node: NodeId) -> None:
-        """Drop the last lines of a task that has returned."""
-        self._last.get(stage, {}).pop(node, None)
+    def forget(self, stage: StageId, nodes: Iterable[NodeId]) -> None:
+        """Drop the last lines of tasks that have returned."""
+        last = self._last.get(stage)
+        if last:
+            for node in nodes:
+                last.pop(node, None)
 
     def end(self, stage: StageId) -> None:
         """Drop the last lines of all tasks of the stage."""

@@ -2,6 +2,7 @@
 
 node_worker   actor of a slot that runs chunks of tasks
 chunk_calls   messages between runner and worker about a chunk
+chunk_values  arguments of the tasks of a chunk
 page          bytes by which others learn what a dead worker ran, and ask one to stop
 execution     execution of a task: arguments, call, report
 plain_calls   async functions and generators as plain functions

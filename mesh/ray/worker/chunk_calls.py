@@ -8,7 +8,7 @@ from mesh.core.counting import counted
 from mesh.core.ids import NodeId, RunId, StageId
 from mesh.core.values import StoredValue
 from mesh.ray.worker.execution import TaskFault
-from mesh.stages.spec import ArgumentForm
+from mesh.stages.call_shapes import Shape
 
 #: Longest name of a worker, `host:pid`.
 WORKER_CHARS_MAX = 256
@@ -16,22 +16,11 @@ WORKER_CHARS_MAX = 256
 LARGE_VALUES = 1
 
 
-class ChunkNode(NamedTuple):
-    """A task of a chunk."""
-
-    node: NodeId
-    attempt: int
-    function: int  #: Index into `ChunkCall.functions`.
-    args: tuple[ArgumentForm, ...]
-    kwargs: dict[str, ArgumentForm]
-    inputs: tuple[NodeId, ...]
-    behind: tuple[int, ...]  #: Indices of the tasks of this chunk that must succeed first.
-    export: bool
-    num_returns: int = 1
-
-
 class ChunkCall(NamedTuple):
-    """Tasks for a worker, in the order in which it runs them."""
+    """Tasks for a worker, in the order in which it runs them, as columns: the entries at one place of all columns describe one task.
+
+    An input is the place of a task of this chunk, or, for a node outside of the chunk, `~place` in `outside`.
+    """
 
     number: int
     run: RunId
@@ -39,7 +28,17 @@ class ChunkCall(NamedTuple):
     storage_url: str
     inline_limit_bytes: int
     functions: list[tuple[str, bytes | None]]  #: Key and code; None: the worker has the code, or imports it.
-    nodes: list[ChunkNode]
+    shapes: list[Shape]  #: Forms of arguments, with holes for inputs and plain values.
+    nodes: list[NodeId]
+    function: list[int]  #: Place in `functions` of each task.
+    shape: list[int]  #: Place in `shapes` of each task.
+    inputs: list[int]  #: Inputs of each task: as many as its shape has.
+    plain: list[Any]  #: Plain values of each task: as many as its shape has.
+    after: dict[int, tuple[int, ...]]  #: Tasks of this chunk that must succeed before a task which does not read them.
+    attempts: dict[int, int]  #: Attempts other than the first.
+    exported: frozenset[int]  #: Tasks whose values leave the mesh.
+    num_returns: dict[int, int]  #: Numbers of outputs other than one.
+    outside: list[NodeId]  #: Nodes outside of the chunk that its tasks read.
     blobs: dict[str, bytes]  #: Small pickled arguments, by SHA-256.
     values: dict[NodeId, tuple[bytes, str]]  #: Small values from outside the chunk: bytes and encoding.
     references: list[str]  #: Meaning of the references beside the call: first nodes, then pickled arguments by SHA-256.

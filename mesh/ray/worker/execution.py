@@ -183,7 +183,7 @@ def task_of(key: str, code: bytes | None, *, name: str, runner: Any, mesh: MeshI
     """
 
     def run_node(call: bytes, *values: Any) -> tuple[Any, TaskReport]:
-        return run_attributed(runner, mesh, lambda: _cached(key, code), pickle.loads(call), values, is_program=key.startswith(PROGRAM))  # noqa: S301 - written by the runner
+        return run_attributed(runner, mesh, lambda: function_of(key, code), pickle.loads(call), values, is_program=key.startswith(PROGRAM))  # noqa: S301 - written by the runner
 
     # Ray's own views show the function's name as the name of the task.
     run_node.__name__ = run_node.__qualname__ = name
@@ -369,20 +369,8 @@ def _end_of_worker(error: BaseException) -> BaseException | None:
     return None
 
 
-def call_function(key: str, code: bytes | None, call: TaskCall, named: Mapping[str, Any]) -> Any:
-    """Call the tenant's function and check its value.
-
-    Args:
-        named: Values of nodes, and pickled arguments by SHA-256.
-
-    Raises:
-        BaseException: The function did.
-        _Grew: It returned nodes.
-    """
-    return _called(_cached(key, code), call, named, is_program=key.startswith(PROGRAM))
-
-
-def _cached(key: str, code: bytes | None) -> Callable[..., Any]:
+def function_of(key: str, code: bytes | None) -> Callable[..., Any]:
+    """Return the tenant's function, which is loaded once a process. Raises as `loaded`."""
     function = _functions.get(key)
     if function is None:
         function = _functions[key] = as_plain(loaded(key, code))
@@ -390,7 +378,17 @@ def _cached(key: str, code: bytes | None) -> Callable[..., Any]:
 
 
 def _called(function: Callable[..., Any], call: TaskCall, named: Mapping[str, Any], *, is_program: bool) -> Any:
-    args, kwargs = _arguments(call, named, is_program=is_program) if call.args or call.kwargs else ((), {})
+    args, kwargs = arguments_of(call, named, is_program=is_program) if call.args or call.kwargs else ((), {})
+    return call_function(function, call, args, kwargs)
+
+
+def call_function(function: Callable[..., Any], call: TaskCall, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Call the tenant's function and check its value.
+
+    Raises:
+        BaseException: The function did.
+        _Grew: It returned nodes.
+    """
     for argument in (*args, *kwargs.values()):
         if type(argument) is ArrayArgument:
             return _call_array(function, args, kwargs, argument, call)
@@ -442,8 +440,12 @@ def _call_array(
     return value
 
 
-def _arguments(call: TaskCall, named: Mapping[str, Any], *, is_program: bool) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments. The blobs of a program are bytes as they are, not pickles."""
+def arguments_of(call: TaskCall, named: Mapping[str, Any], *, is_program: bool) -> tuple[list[Any], dict[str, Any]]:
+    """Return the arguments. The blobs of a program are bytes as they are, not pickles.
+
+    Args:
+        named: Values of nodes, and pickled arguments by SHA-256.
+    """
 
     def value_of(node: NodeId) -> Any:
         value = named[node]

@@ -17,23 +17,24 @@ from collections.abc import Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
 
-from mesh.core.ids import MeshId
+from mesh.core.functions import PROGRAM
+from mesh.core.ids import MeshId, NodeId
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding
 from mesh.ray.connection import keep_connected
 from mesh.ray.user_code.ownership import attribute_to, has_created
 from mesh.ray.user_code.task_context import TaskContext, make_current, make_current_when_asked
-from mesh.ray.worker.chunk_calls import LARGE_VALUES, ChunkCall, ChunkNode, ChunkReport, Reference, WorkerSite
+from mesh.ray.worker.chunk_calls import LARGE_VALUES, ChunkCall, ChunkReport, Reference, WorkerSite
+from mesh.ray.worker.chunk_values import ChunkValues
 from mesh.ray.worker.execution import (
-    EncodedValue,
     Finish,
     TaskCall,
     TaskFault,
     call_function,
     capture_for,
     elements_of,
+    function_of,
     guarded,
     heed_cancel,
     result_of,
@@ -43,8 +44,8 @@ from mesh.ray.worker.execution import (
 from mesh.ray.worker.page import NO_TASK, WorkerPage
 from mesh.ray.worker.present_task import PresentTask, Pulse
 from mesh.ray.worker.watch_folder import pages_of, register, watch_folder
-from mesh.stages.call_shapes import blobs_of
 from mesh.stages.chunks import LATE_MS, STALL_MS
+from mesh.stages.messages import NodeOutput
 
 #: Pause between two looks of the second thread: at first, and once it has reported a long task; seconds.
 LOOK_S, LONG_LOOK_S = 0.01, 0.03
@@ -61,6 +62,7 @@ class _Running:
         self.began_s = 0.0  #: When it began; seconds, by `time.perf_counter`.
         self.announced = NO_TASK
         self.is_interrupted = False
+        self.has_begun = False  #: Whether a task has run.
         self.since_ms, self.since_s = time.time_ns() // 1_000_000, time.perf_counter()
         self.report = ChunkReport(call.number, worker_name(), self.since_ms, [], [], [], [], {}, [], {}, {}, [], elements={})
 
@@ -131,11 +133,11 @@ class NodeWorker:
     def _run_tasks(self, running: _Running, references: dict[str, Reference]) -> list[Any]:
         """Run the tasks one after the other; return the large values."""
         call, report, large = running.call, running.report, list[Any]()
-        named: dict[str, Any] = {node: EncodedValue(data, Encoding(encoding)) for node, (data, encoding) in call.values.items()}
+        values = ChunkValues(call, references)
         chunk_task = ray.get_runtime_context().get_task_id() or ""
         not_done: set[int] = set()
         for index, node in enumerate(call.nodes):
-            if not not_done.isdisjoint(node.behind):
+            if not_done and not not_done.isdisjoint(values.behind(index)):
                 not_done.add(index)
                 continue
             try:
@@ -145,7 +147,7 @@ class NodeWorker:
                     running.began_s = began_s = time.perf_counter()
                     running.task = index
                 self._page.run(index)
-                done = self._run_task(running, index, node, named, references, chunk_task)
+                done = self._run_task(running, index, node, values, chunk_task)
                 ended_s = time.perf_counter()
                 with running.guard:
                     running.task = NO_TASK
@@ -164,7 +166,7 @@ class NodeWorker:
                     with running.guard:
                         running.end = min(running.end, index + 1)
             else:
-                self._note(running, index, node, done, began_s, ended_s, named, large)
+                self._note(running, index, done, began_s, ended_s, values, large)
             if has_created():
                 report.creators.append(index)
             if has_created() or len(large) >= LARGE_VALUES:
@@ -173,19 +175,15 @@ class NodeWorker:
         return large
 
     def _note(
-        self,
-        running: _Running,
-        index: int,
-        node: ChunkNode,
-        done: Finish,
-        began_s: float,
-        ended_s: float,
-        named: dict[str, Any],
-        large: list[Any],
+        self, running: _Running, index: int, done: Finish, began_s: float, ended_s: float, values: ChunkValues, large: list[Any]
     ) -> None:
         report = running.report
         value, stored, data, kept = done
         elements = elements_of(value)
+        if kept is not None:
+            values.note(index, value, kept, Encoding.PICKLE)
+        elif stored is not None and data is not None:
+            values.note(index, value, data, stored.encoding)
         with running.guard:
             if elements is not None:
                 report.elements[index] = elements
@@ -195,37 +193,33 @@ class NodeWorker:
             report.values.append(kept)
             if stored is not None:
                 report.stored[index] = stored, data
-            if kept is not None:
-                named[node.node] = EncodedValue(kept, Encoding.PICKLE)
-            elif stored is not None and data is not None:
-                named[node.node] = EncodedValue(data, stored.encoding)
-            else:
+            if kept is None and data is None:
                 report.large.append(index)
                 large.append(value)
 
-    def _run_task(
-        self, running: _Running, index: int, node: ChunkNode, named: dict[str, Any], references: dict[str, Reference], chunk_task: str
-    ) -> Finish | TaskFault | None:
+    def _run_task(self, running: _Running, index: int, node: NodeId, values: ChunkValues, chunk_task: str) -> Finish | TaskFault | None:
         """Run one task. None: an input is lost."""
         call = running.call
-        key, _ = call.functions[node.function]
-        if references and not self._fetch(running, index, node, named, references):
+        key, _ = call.functions[call.function[index]]
+        if (lost := values.fetch(index)) is not None:
+            running.report.lost[index] = lost
             return None
+        attempt = call.attempts.get(index, 1)
         task_call = TaskCall(
             call.run,
             call.stage,
-            node.node,
-            node.attempt,
-            node.args,
-            node.kwargs,
+            node,
+            attempt,
+            (),
+            {},
             (),
             call.blobs,
-            node.export,
+            index in call.exported,
             call.storage_url,
             call.inline_limit_bytes,
-            node.num_returns,
+            call.num_returns.get(index, 1),
         )
-        attribute_to(self._mesh, call.stage, node.node, chunk_task)
+        attribute_to(self._mesh, call.stage, node, chunk_task)
         present: list[PresentTask] = []
 
         def made() -> TaskContext:
@@ -233,8 +227,8 @@ class NodeWorker:
                 self._runner,
                 run=call.run,
                 stage=call.stage,
-                node=node.node,
-                attempt=node.attempt,
+                node=node,
+                attempt=attempt,
                 storage_url=call.storage_url,
                 inline_limit_bytes=call.inline_limit_bytes,
                 announces=False,
@@ -244,7 +238,9 @@ class NodeWorker:
             return task.context
 
         def body() -> Finish:
-            value = call_function(key, self._codes.get(key), task_call, named)
+            function = function_of(key, self._codes.get(key))
+            args, kwargs = values.arguments(index, task_call, is_program=key.startswith(PROGRAM))
+            value = call_function(function, task_call, args, kwargs)
             if present:
                 present[0].check_goes_on()
             return result_of(value, task_call)
@@ -252,8 +248,12 @@ class NodeWorker:
         make_current_when_asked(made)
         has_succeeded = False
         try:
-            with self._output.of(lambda lines: self._runner.output.remote(lines).future(), call.stage, node.node, node.attempt):
-                done = guarded(node.node, running.ms_of(running.began_s), body)
+            self._output.begin(self._send_output, call.stage, node, attempt, continues=running.has_begun)
+            running.has_begun = True
+            try:
+                done = guarded(node, running.ms_of(running.began_s), body)
+            finally:
+                self._output.end()
             has_succeeded = not isinstance(done, TaskFault)
             return done
         finally:
@@ -263,20 +263,8 @@ class NodeWorker:
                 if not has_succeeded:
                     present[0].flush()
 
-    def _fetch(self, running: _Running, index: int, node: ChunkNode, named: dict[str, Any], references: dict[str, Reference]) -> bool:
-        """Get the large inputs of a task from Ray; return whether they are there."""
-        wanted: list[str] = list(node.inputs)
-        if running.call.large_blobs:
-            wanted += [sha256 for form in (*node.args, *node.kwargs.values()) for sha256 in blobs_of(form)]
-        wanted = [name for name in wanted if name in references and name not in named]
-        for name in wanted:
-            try:
-                named[name] = ray.get(references[name])
-            except RayError as gone:
-                cause = getattr(gone, "cause", None) or gone
-                running.report.lost[index] = getattr(cause, "object_ref_hex", None) or references[name].hex(), str(gone)
-                return False
-        return True
+    def _send_output(self, lines: list[NodeOutput]) -> Any:
+        return self._runner.output.remote(lines).future()
 
     # -- the second thread ---------------------------------------------------------------------------------------------
 
@@ -313,8 +301,8 @@ class NodeWorker:
 
     def _show(self, running: _Running, task: int) -> None:
         """Show the function of a long task as the name of the process, as Ray does for its tasks; Ray resets it after the call."""
-        node = running.call.nodes[task]
-        name = shown_name(running.call.functions[node.function][0], node.node)
+        call = running.call
+        name = shown_name(call.functions[call.function[task]][0], call.nodes[task])
         if running.task == task:
             ray._raylet.setproctitle(f"ray::{name}")  # type: ignore[attr-defined]  # noqa: SLF001  Ray has no public name for it
 

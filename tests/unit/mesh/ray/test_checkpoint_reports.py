@@ -150,7 +150,7 @@ def test_an_attempt_begins_with_an_earlier_checkpoint():
 def test_a_task_that_succeeded_reports_no_more(driven):
     driven.save(saved("one"), 0.0)
     driven.save(saved("two"), 0.1)
-    driven.checkpoints.drop(STAGE, TASK.node)
+    driven.checkpoints.drop(STAGE, (TASK.node,))
     driven.checkpoints.report_due(9.0)
     assert driven.reported == [(1, "one")]
     assert driven.checkpoints.last(STAGE, TASK.node) is None

@@ -25,8 +25,8 @@ def opened(**blobs: bytes) -> OpenStage:
 def test_a_large_argument_becomes_a_reference_once():
     stage = opened(**BLOBS)
     stage.put_blobs["large"] = "a reference"
-    assert stage.arguments_of(TASK) == ({"small": BLOBS["small"]}, ["large"], ["a reference"])
-    assert stage.code_of(TASK) == b"def"
+    assert stage.arguments_of(TASK.node, TASK.args) == ({"small": BLOBS["small"]}, ["large"], ["a reference"])
+    assert stage.code_of(TASK.node, TASK.function) == b"def"
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_what_did_not_come_with_the_stage_is_named(absent: str, reason: Reason):
     stage = opened(**{name: blob for name, blob in BLOBS.items() if name != absent})
     stage.put_blobs["large"] = "a reference"
     with pytest.raises(Missing, match="of a did not come") as missing:
-        (stage.code_of if absent == "code" else stage.arguments_of)(TASK)
+        stage.code_of(TASK.node, TASK.function) if absent == "code" else stage.arguments_of(TASK.node, TASK.args)
     assert missing.value.reason is reason
 
 

@@ -153,7 +153,7 @@ def test_a_relay_knows_the_last_lines_of_an_attempt():
 def test_a_relay_forgets_returned_nodes_and_ended_stages():
     relay = OutputRelay(lambda _: None)
     relay.take([output("a"), output("b", node="b")], 0.0)
-    relay.forget("s", "a")
+    relay.forget("s", ("a",))
     assert relay.last_lines("s", "a", 1, 0.0) == ()
     relay.end("s")
     assert relay.last_lines("s", "b", 1, 0.0) == ()

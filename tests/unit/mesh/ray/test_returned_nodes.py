@@ -13,7 +13,7 @@ import dag
 from dag.spec.growth import graph_returned
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding
-from mesh.ray.worker.execution import TaskCall, call_function, guarded
+from mesh.ray.worker.execution import TaskCall, arguments_of, call_function, function_of, guarded
 
 
 def task_call(folder: Path, *args: object, num_returns: int = 1, inline_limit_bytes: int = 100_000) -> TaskCall:
@@ -35,7 +35,8 @@ def task_call(folder: Path, *args: object, num_returns: int = 1, inline_limit_by
 
 def run(function, call):
     key = f"blob:{id(function)}:{call.node}"
-    return guarded(call.node, 0, lambda: call_function(key, cloudpickle.dumps(function), call, {}))
+    loaded, given = function_of(key, cloudpickle.dumps(function)), arguments_of(call, {}, is_program=False)
+    return guarded(call.node, 0, lambda: call_function(loaded, call, *given))
 
 
 def countdown(number):

@@ -14,7 +14,7 @@ RUN, OTHER, NODE = RunId("r"), RunId("s"), NodeId("a")
 @pytest.fixture
 def values() -> RunValues:
     values = RunValues()
-    values.hold(RUN, NODE, "a value")
+    values.hold(RUN, {NODE: "a value"})
     return values
 
 
@@ -25,7 +25,7 @@ def test_a_value_is_held_for_its_own_run(values: RunValues):
 def test_what_was_lost_is_known_until_it_is_held_again(values: RunValues):
     values.lose(RUN, NODE)
     assert (dict(values.of(RUN)), values.has_lost(RUN, NODE), values.has_lost(OTHER, NODE)) == ({}, True, False)
-    values.hold(RUN, NODE, "computed again")
+    values.hold(RUN, {NODE: "computed again"})
     assert (values.of(RUN)[NODE], values.has_lost(RUN, NODE)) == ("computed again", False)
 
 
@@ -34,13 +34,13 @@ def test_an_inherited_value_waits_until_it_is_held(values: RunValues):
     values.inherit(RUN, {NodeId("b"): (stored, b"x"), NodeId("c"): None})
     assert (values.inherited(RUN, NodeId("b")), values.inherited(RUN, NodeId("c"))) == ((stored, b"x"), None)
     assert (values.has_lost(RUN, NodeId("b")), values.has_lost(RUN, NodeId("c"))) == (False, True)
-    values.hold(RUN, NodeId("b"), "imported")
+    values.hold(RUN, {NodeId("b"): "imported"})
     assert values.inherited(RUN, NodeId("b")) is None
 
 
 def test_of_a_run_that_is_over_nothing_is_kept(values: RunValues):
     values.lose(RUN, NODE)
-    values.hold(RUN, NodeId("b"), 1)
+    values.hold(RUN, {NodeId("b"): 1})
     values.inherit(RUN, {NodeId("c"): (StoredValue(sha256="0", size_bytes=1, encoding=Encoding.PICKLE), b"x")})
     values.forget(RUN)
     values.forget(RUN)

@@ -41,7 +41,7 @@ def fan(count: int) -> dict[str, str]:
 
 
 def taken(kept: ChunkScheduler, number: int = 1, slots: int = 4) -> tuple[str, ...]:
-    chunk = kept.take(number, slots, lambda _task: True)
+    chunk = kept.take(number, slots, lambda _node: True)
     return () if chunk is None else chunk.nodes
 
 
@@ -71,7 +71,7 @@ def test_task_joins_when_all_its_needs_are_in_the_chunk():
 
 def test_task_that_may_not_join_begins_the_next_chunk():
     kept = scheduler(independent(4), 0.01)
-    chunk = kept.take(1, 1, lambda task: task.node != "n2")
+    chunk = kept.take(1, 1, lambda node: node != "n2")
     assert chunk is not None
     assert (chunk.nodes, taken(kept, 2)) == (("n0", "n1"), ("n2", "n3"))
 
