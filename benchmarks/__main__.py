@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from statistics import geometric_mean
 from typing import Any
 
 import ray
@@ -22,8 +23,8 @@ from benchmarks import (
     control_path,
     core_decisions,
     demo,
-    fan_out,
     fragmentation,
+    graphs,
     group_calls,
     lease_ledger,
     local_tasks,
@@ -45,9 +46,11 @@ from benchmarks.mesh_bed import MeshBed, open_mesh_bed
 
 #: Benchmarks on the federation bed, with their default number of turns.
 ON_THE_BED: dict[str, tuple[Callable[[Bed, int], Result], int]] = {
-    "fan_out": (fan_out.measure, 9),
-    "chain": (fan_out.measure_chain, 9),
+    **{f"graph_{graph}": (partial(graphs.measure, graph), 9) for graph in graphs.GRAPHS},
+    "graph_mixed": (graphs.measure_mixed, 3),
+    "first_task": (graphs.measure_first_task, 5),
     "array": (arrays.measure, 5),
+    "array_memory": (arrays.measure_memory, 1),
     "one_node": (one_node.measure, 100),
     "one_node_clients": (one_node.measure_clients, 9),
     "after_pause": (one_node.measure_after_pause, 7),
@@ -64,10 +67,15 @@ ON_THE_MESH_BED: dict[str, tuple[Callable[[MeshBed, int], Result], int]] = {
     "urgent_start": (urgent_start.measure, 30),
     "preempting_start": (preempting_start.measure, 30),
     "local_tasks": (local_tasks.measure, 7),
-    **{f"stage_{graph}": (partial(stage_graphs.measure, graph), 15) for graph in stage_graphs.GRAPHS},
+    **{f"stage_{graph}": (partial(stage_graphs.measure, graph), 15) for graph in graphs.GRAPHS},
 }
 DEMO_TURNS = 5
-STARTUP, DEMO, RECLAIMING = "startup", "demo", "reclaiming"
+STARTUP, DEMO, RECLAIMING, TWO_MESHES = "startup", "demo", "reclaiming", "two_meshes"
+#: Names that stand for several benchmarks.
+GROUPS = {
+    "graphs": tuple(f"graph_{graph}" for graph in graphs.GRAPHS),
+    "stages": tuple(f"stage_{graph}" for graph in graphs.GRAPHS),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +112,7 @@ ON_THEIR_OWN: dict[str, OnItsOwn] = {
         measure=planner_tick.measure, turns=planner_tick.TURNS, table=planner_tick.table, as_json=planner_tick.as_json
     ),
 }
-NAMES = (STARTUP, *ON_THE_BED, *ON_THE_MESH_BED, DEMO, RECLAIMING, *ON_THEIR_OWN)
+NAMES = (STARTUP, *ON_THE_BED, *ON_THE_MESH_BED, DEMO, RECLAIMING, TWO_MESHES, *ON_THEIR_OWN)
 
 
 def main() -> None:
@@ -113,7 +121,8 @@ def main() -> None:
     console = Console(stderr=asked.json, highlight=False)
     machine = _machine(asked.cpus)
     console.print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in machine.items()), "\n")
-    names = [name for name in NAMES if name in (asked.names or NAMES)]
+    wanted = [each for name in asked.names for each in GROUPS.get(name, (name,))]
+    names = [name for name in NAMES if name in (wanted or NAMES)]
     results: list[Result] = []
     let_sigterm_interrupt()
     if any(name in (STARTUP, *ON_THE_BED) for name in names):
@@ -124,6 +133,12 @@ def main() -> None:
         results.append(_described(demo.measure(asked.turns or DEMO_TURNS), console))
     if RECLAIMING in names:
         results.append(_described(reclaiming.measure(asked.turns or reclaiming.TURNS), console))
+    if TWO_MESHES in names:
+        results.append(_described(graphs.measure_two_meshes(asked.turns or 3), console))
+    for group, members in GROUPS.items():
+        faster = [1 / result.sides[0].ratio_to(result.sides[1]) for result in results if result.name in members]
+        if len(faster) > 1:
+            console.print(f"{group}: {geometric_mean(faster):.1f} x faster, the geometric mean of {len(faster)}", "")
     on_their_own: list[dict[str, Any]] = []
     for benchmark in (ON_THEIR_OWN[name] for name in names if name in ON_THEIR_OWN):
         sides = benchmark.measure(asked.turns or benchmark.turns)
@@ -138,15 +153,15 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure ScheduleMesh beside plain Ray.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"benchmarks to run: {', '.join(NAMES)}; default: all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"benchmarks to run: {', '.join((*GROUPS, *NAMES))}; default: all")
     parser.add_argument("--json", action="store_true", help="print JSON with all samples; tables go to stderr")
     parser.add_argument("--turns", type=int, help="number of turns per side, instead of the benchmark's default")
     parser.add_argument("--cpus", type=int, default=os.cpu_count() or 1, help="CPUs per side; default: all CPUs of the machine")
     asked = parser.parse_args()
-    unknown = sorted(set(asked.names) - set(NAMES))
+    unknown = sorted(set(asked.names) - {*NAMES, *GROUPS})
     if unknown or (asked.turns or 1) < 1 or asked.cpus < 1:
         parser.error(
-            f"unknown benchmark {', '.join(unknown)}; choose from {', '.join(NAMES)}"
+            f"unknown benchmark {', '.join(unknown)}; choose from {', '.join((*GROUPS, *NAMES))}"
             if unknown
             else "--turns and --cpus must be at least 1"
         )

@@ -16,8 +16,8 @@ from mesh.core.clock import ms_of
 from mesh.core.ids import RunId
 
 #: Names of the parts, in order of time; each ends at the timestamp in its comment.
-COMPILE = "client: graph to spec"  # spec complete
-SUBMIT = "http: send, check"  # the record's `created_at`
+COMPILE = "client: make the graph"  # graph or spec complete
+SUBMIT = "client to root: compile, send, check"  # the record's `created_at`
 PLAN = "root: store, read, route, split"  # the first stage's `sent_at`
 QUEUE = "root to worker: commit, queue, lease, first task"  # the first task's `started_at`
 RUN = "workers: first task to last"  # the last task's `finished_at`

@@ -53,6 +53,7 @@ class Result:
     about: str
     sides: tuple[Series, ...]  #: Wall times.
     base: str | None = None  #: Side that the others are compared with.
+    unit: str = "ms"  #: Unit of the samples.
     parts: Mapping[str, tuple[Series, ...]]  #: Where a side's time goes, by side.
 
 
@@ -67,7 +68,7 @@ def in_turns(sides: Mapping[str, Callable[[], Sample]], *, warm_ups: int, turns:
     return found
 
 
-def result_of(name: str, about: str, found: Mapping[str, list[Sample]], *, base: str | None = None) -> Result:
+def result_of(name: str, about: str, found: Mapping[str, list[Sample]], *, base: str | None = None, unit: str = "ms") -> Result:
     """Return samples as a result; every sample of a side must have the same quantities."""
     series = {
         side: {key: Series(name=key, samples_ms=tuple(sample[key] for sample in samples)) for key in samples[0]}
@@ -78,6 +79,7 @@ def result_of(name: str, about: str, found: Mapping[str, list[Sample]], *, base:
         about=about,
         sides=tuple(Series(name=side, samples_ms=quantities[WALL].samples_ms) for side, quantities in series.items()),
         base=base,
+        unit=unit,
         parts={
             side: tuple(part for key, part in quantities.items() if key != WALL)
             for side, quantities in series.items()

@@ -31,19 +31,24 @@ def _tables(result: Result) -> list[RenderableType]:
     if base is not None:
         table.add_column(f"against {base.name}", justify="right")
     for side in result.sides:
-        cells = [side.name, str(len(side.samples_ms)), _ms(side.median_ms), _ms(side.p95_ms), _ms(side.p99_ms), _ms(min(side.samples_ms))]
+        numbers = (side.median_ms, side.p95_ms, side.p99_ms, min(side.samples_ms))
+        cells = [side.name, str(len(side.samples_ms)), *(f"{number:,.1f} {result.unit}" for number in numbers)]
         table.add_row(*cells, *([_against(side, base)] if base is not None else []))
     parts: list[RenderableType] = [title, table]
     for side in result.sides:
         if side.name in result.parts:
-            parts += [Text(f"where the time of {side.name} goes", style="italic"), _parts_table(side, result)]
+            parts += [
+                Text(f"the parts of {side.name}", style="italic"),
+                _parts_table(side, result),
+            ]
     return parts
 
 
 def _parts_table(side: Series, result: Result) -> Table:
     table = _table("part", "median", "p95", "of the whole")
     for part in result.parts[side.name]:
-        table.add_row(part.name, _ms(part.median_ms), _ms(part.p95_ms), f"{part.median_ms / side.median_ms:.0%}")
+        shown = (f"{number:,.1f} {result.unit}" for number in (part.median_ms, part.p95_ms))
+        table.add_row(part.name, *shown, f"{part.median_ms / side.median_ms:.0%}")
     return table
 
 
@@ -74,7 +79,7 @@ def _json_of(result: Result) -> dict[str, Any]:
             sides[side.name] |= {"ratio": round(side.ratio_to(base), 3), "excess_ms": round(side.excess_over_ms(base), 3)}
         if side.name in result.parts:
             sides[side.name]["parts"] = {part.name: _times(part) for part in result.parts[side.name]}
-    return {"name": result.name, "about": result.about, "base": result.base, "sides": sides}
+    return {"name": result.name, "about": result.about, "unit": result.unit, "base": result.base, "sides": sides}
 
 
 def _times(series: Series) -> dict[str, Any]:
@@ -84,7 +89,3 @@ def _times(series: Series) -> dict[str, Any]:
         "p99_ms": round(series.p99_ms, 3),
         "samples_ms": [round(sample, 3) for sample in series.samples_ms],
     }
-
-
-def _ms(value: float) -> str:
-    return f"{value:,.1f} ms"

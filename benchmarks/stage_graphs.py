@@ -6,7 +6,7 @@ The sides are a runner with its workers in placement groups, and plain Ray with 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -15,7 +15,7 @@ from typing import Any
 import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 
-import dag
+from benchmarks.graphs import GRAPHS, PLAIN, Step, bound, ends_of, on_plain_ray
 from benchmarks.measuring import WALL, Result, Sample, in_turns, result_of
 from benchmarks.mesh_bed import CPUS, MeshBed
 from benchmarks.work import layered, nothing, one, total
@@ -30,46 +30,15 @@ from mesh.ray.stage_runner.runner import StageRunner
 from mesh.stages.messages import STAGE_MESSAGE, NodesSucceeded, NodeSucceeded, StageEnded
 from mesh.stages.spec import StageSpec, StageTasks
 
-CHAIN, LONG_CHAIN, FAN, LAYERS, WIDTH, PARENTS = 200, 300, 1_000, 20, 50, 3
-RUNNER, PLAIN = "runner", "plain Ray"
+RUNNER = "runner"
 TENANT = TenantPath("lab/graphs")
 ONE_CPU = ResourceSet.of({"cpu": 1})
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Node of a graph: its function, and the positions of the nodes that it reads."""
-
-    function: Callable[..., Any]
-    reads: tuple[int, ...] = ()
-
-
-def chain(length: int) -> list[Step]:
-    """Return a chain."""
-    return [Step(nothing), *[Step(one, (at,)) for at in range(length - 1)]]
-
-
-def fan(nodes: int) -> list[Step]:
-    """Return a source, a fan that reads it, and a node that reads the fan."""
-    return [Step(nothing), *[Step(one, (0,))] * (nodes - 2), Step(total, tuple(range(1, nodes - 1)))]
-
-
-def layers() -> list[Step]:
-    """Return layers of which each node reads three of the layer before."""
-    steps = [Step(nothing)] * WIDTH
-    for layer in range(1, LAYERS):
-        first = (layer - 1) * WIDTH
-        steps += [Step(layered, tuple(first + (at * 7 + more * 11) % WIDTH for more in range(PARENTS))) for at in range(WIDTH)]
-    return steps
-
-
 def tasks_of(steps: list[Step]) -> tuple[StageTasks, dict[str, bytes]]:
     """Return the graph as a stage's tasks, as the root sends them, and the pickled functions."""
-    bound: list[Any] = []
-    for step in steps:
-        bound.append(dag.task(step.function).bind(*[bound[at] for at in step.reads]))
-    read = {at for step in steps for at in step.reads}
-    columns = compile_columns([node for at, node in enumerate(bound) if at not in read], id="r", tenant=TENANT)
+    nodes = bound(steps)
+    columns = compile_columns([nodes[at] for at in ends_of(steps)], id="r", tenant=TENANT)
     plans = plans_of(parse_columns(columns.packed()))
     return plans.tasks_of(tuple(plans), attempts={}, exported=(), checkpoints={}), dict(columns.blobs)
 
@@ -104,17 +73,6 @@ class RunnerSide:
         return {WALL: wall_ms}
 
 
-def _on_plain_ray(remote: dict[Callable[..., Any], Any], steps: list[Step]) -> Sample:
-    begun = time.perf_counter()
-    references: list[Any] = []
-    read: set[int] = set()
-    for step in steps:
-        references.append(remote[step.function].remote(*[references[at] for at in step.reads]))
-        read.update(step.reads)
-    ray.get([reference for at, reference in enumerate(references) if at not in read])
-    return {WALL: (time.perf_counter() - begun) * 1000}
-
-
 def measure(graph: str, bed: MeshBed, turns: int) -> Result:
     """Measure both sides of one graph in turns."""
     steps = GRAPHS[graph]()
@@ -127,7 +85,7 @@ def measure(graph: str, bed: MeshBed, turns: int) -> Result:
         ray.get([group.ready() for group in groups])
         ray.get(actor.bind.remote(TENANT, "file:///nowhere", 64 * 1024, MeshId("graphs")))
         side = RunnerSide(actor, tuple(SlotGroup(group, slots=1, is_placed=True) for group in groups))
-        sides = {RUNNER: partial(side.run, *tasks_of(steps)), PLAIN: partial(_on_plain_ray, remote, steps)}
+        sides = {RUNNER: partial(side.run, *tasks_of(steps)), PLAIN: partial(on_plain_ray, remote, steps)}
         found = in_turns(sides, warm_ups=3, turns=turns)
     finally:
         ray.kill(actor)
@@ -135,11 +93,3 @@ def measure(graph: str, bed: MeshBed, turns: int) -> Result:
             remove_placement_group(group)
     about = f"{graph}, {len(steps):,} tasks that do nothing, from the start of the stage to its last report; {bed.cpus} slots"
     return result_of(f"stage_{graph}", about, found, base=PLAIN)
-
-
-GRAPHS: dict[str, Callable[[], list[Step]]] = {
-    "chain": partial(chain, CHAIN),
-    "long_chain": partial(chain, LONG_CHAIN),
-    "fan": partial(fan, FAN),
-    "layers": layers,
-}

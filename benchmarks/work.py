@@ -40,6 +40,12 @@ def wait_for_file(path: str) -> None:
         time.sleep(0.005)
 
 
+def sleep_for(seconds: float) -> None:
+    """Sleep, if the time is above 0."""
+    if seconds > 0:
+        time.sleep(seconds)
+
+
 def layered(*_ones: Any) -> int:
     """Return 1: a node that reads several."""
     return 1
