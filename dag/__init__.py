@@ -11,6 +11,7 @@ Folders:
     placement     where and when each node runs: pools of slots, ranks, the planner
     workflows     workflows of other systems, in WfFormat
     drawing       pictures of graphs and runs
+    progress      how far a run is: nodes by name, bars, the estimated end
     conformance   cases of planning, and metrics of workflows
 
 Around a run:

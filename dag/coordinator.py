@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 
 import structlog
@@ -55,7 +56,7 @@ from dag.run.runs import (
     graph_of,
 )
 from dag.run.states import RUN_ENDS, NodeState, StageState
-from dag.spec.plans import function_of, plans_of, refused_for
+from dag.spec.plans import function_of, functions_of, plans_of, refused_for
 from dag.spec.spec import DagSpec
 from dag.starting import Starting, as_event
 from federation.auditing import LedgerAudit
@@ -87,6 +88,8 @@ LOOKS_MAX = 3
 SWEEP_MS_MAX = 500
 #: Nodes of one message whose run times are learned; a mean needs no more.
 MEASURED_MAX = 64
+#: Functions of a run whose expected run times its record keeps.
+EXPECTED_MAX = 1_000
 #: Every so many ticks, some sums of the ledger are audited.
 TICKS_PER_COUNT = 10
 
@@ -521,6 +524,8 @@ class Coordinator:
         change = machine.handle((*events, starts), self._clock.wall_ms())
         machine.record.last_entry = last_entry or machine.record.last_entry
         machine.record.outbox = change.decisions
+        if any(isinstance(event, NodesPlaced) for event in events):
+            change = self._with_expected(machine, change)
         if not self._runs.commit(machine.record, change):
             return False
         self._note_run_times(machine.record, change)
@@ -529,6 +534,16 @@ class Coordinator:
         self._carry_out(machine.record, change.decisions, machine)
         self._kept[run] = machine_of(machine.record, self._retrying) if change.growths else machine
         return True
+
+    def _with_expected(self, machine: RunMachine, change: RunChange) -> RunChange:
+        """Keep what is known of the run times of the run's functions with its record, for readers who have no such history."""
+        functions = functions_of(machine.plans)[:EXPECTED_MAX]
+        known = {function: self._times.known_ms(machine.record.tenant, function) for function in functions}
+        expected = {function: round(run_ms) for function, run_ms in known.items() if run_ms is not None}
+        if expected == machine.record.expected_ms:
+            return change
+        machine.record.expected_ms = expected
+        return replace(change, has_expected=True)
 
     def _note_node_times(self, machine: RunMachine, events: Iterable[RunInput]) -> None:
         """Learn from the nodes that succeeded. A message that came too late is as good a measure as any."""

@@ -70,6 +70,11 @@ class FunctionTimes:
         usual = means.run_ms if means is not None else self._tenants.get(tenant, float(RUN_MS_UNKNOWN))
         return usual * self._slowness.get(mesh, 1.0) if mesh is not None else usual
 
+    def known_ms(self, tenant: TenantPath, function: str) -> float | None:
+        """Return the run time of a node of the function on a usual mesh; None: no node of it has ended."""
+        means = self._functions.get((tenant, function))
+        return None if means is None else means.run_ms
+
     def size_bytes(self, tenant: TenantPath, function: str) -> int:
         """Return the expected size of the function's value."""
         means = self._functions.get((tenant, function))

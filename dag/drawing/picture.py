@@ -100,7 +100,7 @@ def picture_of(title: str, nodes: Sequence[GraphNode], single_max: int = SINGLE_
 
 def _grouped(nodes: Iterable[GraphNode], level: dict[str, int]) -> dict[str, str]:
     """Return the box of each node: nodes of a level with the same mesh and type, and one box for all rare ones of a level."""
-    keys = {one.node: (level[one.node], one.mesh, _kind(one.node)) for one in nodes}
+    keys = {one.node: (level[one.node], one.mesh, kind_of(one.node)) for one in nodes}
     counts = Counter(keys.values())
     by_level: dict[int, list[tuple[int, str, str]]] = {}
     for key, _ in counts.most_common():
@@ -109,9 +109,9 @@ def _grouped(nodes: Iterable[GraphNode], level: dict[str, int]) -> dict[str, str
     return {node: f"{at}/{mesh}/others" if (at, mesh, kind) in rare else f"{at}/{mesh}/{kind}" for node, (at, mesh, kind) in keys.items()}
 
 
-def _kind(node: str) -> str:
+def kind_of(node: str) -> str:
     """Return what alike nodes have in common: their name without a number at the end."""
-    return type_of(node).rstrip("0123456789").rstrip("_") or node
+    return type_of(node).rstrip("0123456789").rstrip("_-") or node
 
 
 def _label(node: GraphNode) -> str:

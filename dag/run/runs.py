@@ -155,6 +155,8 @@ class RunRecord:
     stages: dict[StageId, StageRecord] = field(default_factory=dict)
     outbox: tuple[Decision | SendAgain, ...] = ()  #: Decisions of the last commit, which may not be carried out yet.
     key: str = ""  #: Idempotency key of the submission; empty: none.
+    expected_ms: Mapping[str, int] = field(default_factory=dict)
+    """Run times of its functions as the planner knew them at the last placement, for the estimate of its end."""
 
     @property
     def began_ms(self) -> int:
@@ -187,6 +189,7 @@ class RunChange:
     dead: tuple[DeadLetter, ...] = ()  #: Dead letters of nodes that failed for good in this step.
     growths: tuple[Growth, ...] = ()  #: The last ones of the record, which are new.
     lost: tuple[LostWork, ...] = ()  #: For bills.
+    has_expected: bool = False  #: The record has other `expected_ms`.
 
 
 NOTHING_CHANGED = RunChange()

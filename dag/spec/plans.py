@@ -65,6 +65,11 @@ def function_of(plans: Mapping[NodeId, NodePlan], node: NodeId) -> str:
     return plans.calls.function_of(node) if isinstance(plans, Plans) else plans[node].task.function
 
 
+def functions_of(plans: Mapping[NodeId, NodePlan]) -> tuple[str, ...]:
+    """Return the functions of all nodes, each once."""
+    return plans.calls.functions if isinstance(plans, Plans) else tuple(dict.fromkeys(plan.task.function for plan in plans.values()))
+
+
 def with_memory(resources: ResourceSet, gang: Gang | None, memory_bytes: int) -> dict[str, Any]:
     """Return the fields of a task that asks for this much memory; for each bundle of a gang."""
     if gang is None:

@@ -14,6 +14,7 @@ import atexit
 import json
 import os
 import re
+import sys
 import threading
 import uuid
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ from dag.client.compiling import Outputs, compile_columns, compile_graph
 from dag.client.tasks import named_call
 from dag.client.writing import exact_bytes
 from dag.errors import ApiError, GraphTypeError, ResultTimeout, RunCancelled, UnknownRun
+from dag.progress.groups import NodeGroup
 from dag.run.array_states import Element
 from dag.run.run_events import RunEvent
 from dag.run.states import NODE_ENDS, RUN_ENDS, NodeState, RunState
@@ -39,6 +41,7 @@ from dag.spec.checks import RUN_ID, RUN_ID_RULE
 from dag.spec.columns import MEDIA_TYPE
 from dag.store.client_access import CLIENT_FILE, Access, find_access
 from dag.store.http_calls import JSON_KIND, PATIENCE_S, HttpCalls, Params
+from dag.store.progress_display import ProgressDisplay
 from dag.store.result_decoding import decode_output, failure_of
 from dag.store.run_logs import LogLine, LogReader
 from dag.store.script_modules import modules_beside_script
@@ -61,10 +64,12 @@ _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Number of a run's nodes per state."""
+    """How far a run is: its nodes per state, the same by name, and when it ends."""
 
     state: RunState
     counts: dict[NodeState, int]
+    groups: tuple[NodeGroup, ...] = ()  #: Nodes that are named alike, and arrays: those with failures first; at most 50.
+    estimated_end_ms: int | None = None  #: Since the epoch; None: unknown.
 
     @property
     def nodes(self) -> int:
@@ -321,9 +326,8 @@ class Run:
         return RunState(self._client.ask(f"{self.path}/summary")["state"])
 
     def progress(self) -> Progress:
-        """Return the number of nodes per state. Raises UnknownRun, ApiError."""
-        line = self._client.ask(f"{self.path}/summary")
-        return Progress(state=RunState(line["state"]), counts={NodeState(state): count for state, count in line["counts"].items()})
+        """Return the number of nodes per state and name, and the estimated end. Raises UnknownRun, ApiError."""
+        return _progress_of(self._client.ask(self.path))
 
     @named_call
     def wait(self, timeout: float | None = None) -> RunState:
@@ -348,11 +352,12 @@ class Run:
                 raise ResultTimeout(f"run {self.id} is {state.value} after {timeout:g} s; it goes on")
 
     @named_call
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: float | None = None, *, progress: bool = False) -> Any:
         """Wait for the end of the run and return the value of its output, or a dict of several outputs.
 
         Args:
             timeout: Seconds; None: no limit.
+            progress: Print bars of the nodes by name to stderr meanwhile; lines of what has changed if that is no terminal.
         Raises:
             RunFailed: The run failed; `__cause__` is the user's own exception, the message has its traceback.
             RunCancelled: The run was cancelled.
@@ -360,7 +365,8 @@ class Run:
             RuntimeAdapterError: A value arrived damaged.
             UnknownRun, ApiError: As `Client.run`.
         """
-        status, answer = self._result_after(timeout)
+        shown = ProgressDisplay(sys.stderr) if progress else None
+        status, answer = self._result_after(timeout, shown)
         if status == httpx.codes.OK:
             values = {name: decode_output(output, self._client.fetch) for name, output in answer["outputs"].items()}
             values.update(dict.fromkeys(answer.get("skipped", ())))  # Branches that were not taken.
@@ -371,14 +377,19 @@ class Run:
             raise RunCancelled(f"run {self.id} was cancelled: {answer.get('run_detail') or 'no reason was given'}")
         raise ApiError(status, f"the root gave no result of run {self.id}: {answer}", code="no_answer")
 
-    def _result_after(self, timeout: float | None) -> tuple[int, Any]:
+    def _result_after(self, timeout: float | None, shown: ProgressDisplay | None) -> tuple[int, Any]:
         """Return status and answer of `result` after the end of the run, by long requests. Raises as `wait`."""
         deadline_ms = None if timeout is None else self._client.clock.monotonic_ms() + int(timeout * 1000)
+        longest_s = LONG_POLL_S if shown is None else shown.look_s
         while True:
             left_s = LONG_POLL_S if deadline_ms is None else max(0.0, (deadline_ms - self._client.clock.monotonic_ms()) / 1000)
             with self._client._within(self.id, timeout):  # noqa: SLF001  a client and its runs are one
                 patience_s = None if timeout is None else left_s
-                status, answer = self._client.result_answer(self.id, wait_s=min(LONG_POLL_S, left_s), patience_s=patience_s)
+                if shown is not None:
+                    shown.show(_progress_of(self._client.ask(self.path, patience_s=patience_s)).groups)
+                status, answer = self._client.result_answer(self.id, wait_s=min(longest_s, left_s), patience_s=patience_s)
+                if shown is not None and status != httpx.codes.ACCEPTED:
+                    shown.show(_progress_of(self._client.ask(self.path, patience_s=patience_s)).groups)
             if status != httpx.codes.ACCEPTED:
                 return status, answer
             if left_s == 0:
@@ -591,6 +602,30 @@ def _event_of(fields: dict[str, Any]) -> RunEvent:
     at_ms = ms_of(fields.pop("at"))
     event: RunEvent = decode(RunEvent, json.dumps({**fields, "at_ms": at_ms}))
     return event
+
+
+def _progress_of(view: Mapping[str, Any]) -> Progress:
+    """Return how far a run is, from the root's answer about it."""
+    ends_at = view.get("estimated_end")
+    return Progress(
+        state=RunState(view["state"]),
+        counts=_counts_of(view["counts"]),
+        groups=tuple(
+            NodeGroup(
+                name=group["name"],
+                is_array=group["is_array"],
+                total=group["total"],
+                counts=_counts_of(group["counts"]),
+                part=group["part"],
+            )
+            for group in view.get("groups", ())  # An older root has none.
+        ),
+        estimated_end_ms=ms_of(ends_at) if ends_at is not None else None,
+    )
+
+
+def _counts_of(counts: Mapping[str, int]) -> dict[NodeState, int]:
+    return {NodeState(state): count for state, count in counts.items()}
 
 
 def _path_of(run: RunId) -> str:

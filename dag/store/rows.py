@@ -137,6 +137,8 @@ def moving_fields(record: RunRecord, *, version: int, change: RunChange = NOTHIN
         fields["meshes"] = "|".join(sorted({stage.mesh for stage in record.stages.values()})).encode()
     if change.nodes.has_grown:
         fields["names"] = names_row(record.nodes.names)
+    if change.has_expected:
+        fields["expected_ms"] = encode(dict(record.expected_ms), dict[str, int])
     first = len(record.growths) - len(change.growths)
     fields.update({f"{_GROWTH}{number}": growth.packed() for number, growth in enumerate(change.growths, first)})
     return fields
@@ -243,6 +245,7 @@ def record_of(run: RunId, fields: Mapping[str, bytes], nodes: Mapping[str, bytes
             stages={StageId(stage.stage): stage for stage in sorted(stage_records, key=lambda stage: (len(stage.stage), stage.stage))},
             outbox=_decisions(fields["outbox"]),
             key=fields.get("key", b"").decode(),
+            expected_ms=decode(dict[str, int], fields["expected_ms"]) if "expected_ms" in fields else {},
         )
     except (KeyError, IndexError, ValueError) as broken:
         raise RuntimeAdapterError(f"the stored rows of run {run} are damaged: {broken!r}") from None

@@ -13,6 +13,7 @@ Shared by the commands:
     stack_log   log of a stack                                  waiting_render   waiting work as tables
     interrupt   SIGINT and SIGTERM during a start            workflow_file    WfFormat files, as graphs that run
     trace_task  the function of a replayed task                 top_render       one frame of `top`
+    progress_render  bars of a run by the names of nodes
     diagnosis   checks of `doctor`                              machine_facts    what they judge
     usage_render  use as a table, and for spreadsheets
 """

@@ -13,6 +13,7 @@ from dag.run.states import RUN_ENDS, NodeState, RunState, StageState
 from mesh.core.clock import clock_time
 from mesh.core.counting import counted
 from serve_apps.cli.output import RoomyTable, Text
+from serve_apps.cli.progress_render import ProgressBars
 from serve_apps.schemas.audits import AuditView
 from serve_apps.schemas.dead_letters import LettersView, LetterView
 from serve_apps.schemas.results import NoResultView, OutputView, ResultView
@@ -115,8 +116,11 @@ def run_panel(view: RunView, now_ms: int, *, result_follows: bool = False) -> Re
     shares = [share for share in view.meshes if share.counts]
     if len(shares) > 1:
         parts.append(_shares_line(shares))
+    parts += [ProgressBars(view.groups, dict(COLOURS))] if view.groups else []
     parts += [_array_line(array) for array in view.arrays[:ARRAYS_SHOWN]]
-    parts += [_progress_line(node, now_ms) for node in view.progress[:PROGRESS_SHOWN]]
+    alone = {group.name for group in view.groups if group.total == 1}  # Their bars show the same.
+    listed = [node for node in view.progress if node.checkpoint is not None or node.node not in alone]
+    parts += [_progress_line(node, now_ms) for node in listed[:PROGRESS_SHOWN]]
     for waiting in view.waiting:
         parts.append(Text.assemble((f"waiting {waiting.reason}", "cyan"), f": {', '.join(waiting.nodes)}: {waiting.detail}"))
     for blocked in view.blocked:
@@ -246,10 +250,19 @@ def _headline(view: RunView, now_ms: int) -> RenderableType:
     described = Text.assemble(
         (view.id, "bold"), "  ", state_text(view.state), f"  {view.tenant}  since {clock_time(view.created_ms)}  {took}  "
     )
-    lines = [described, Text.assemble(counts_text(view.counts))]
+    lines = [described, Text.assemble(counts_text(view.counts), _end_text(view, now_ms))]
     if view.detail and not view.failures:
         lines.append(Text(view.detail.partition("\n")[0], overflow="ellipsis", no_wrap=True))
     return Group(*lines)
+
+
+def _end_text(view: RunView, now_ms: int) -> str:
+    """Return when a running run ends, or a dash if that is unknown; nothing for other runs."""
+    if view.state != RunState.RUNNING.value:
+        return ""
+    if not view.estimated_end_ms:
+        return "  ends about -"
+    return f"  ends about {clock_time(view.estimated_end_ms)}, in {duration(view.estimated_end_ms - now_ms)}"
 
 
 def _stages_table(stages: Sequence[StageView]) -> RenderableType:

@@ -13,7 +13,8 @@ from serve_apps.routes.runs import RunPath
 from serve_apps.schemas.graphs import GraphView, TimelineView
 from serve_apps.schemas.nodes import NodeView
 from serve_apps.views.graphs import graph_view, timeline_view
-from serve_apps.views.runs import graph_of, node_view
+from serve_apps.views.run_graphs import graph_of
+from serve_apps.views.runs import node_view
 
 #: Smaller bodies are sent as they are; bytes.
 GZIP_BYTES_MIN = 4_096

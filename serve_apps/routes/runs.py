@@ -114,7 +114,7 @@ async def submit_run(
 def show_run(run_id: RunPath, ports: Ports, principal: Asking) -> RunView:
     """Show a run: its stages and their meshes, why stages wait, and failures."""
     record = record_within(ports, principal, run_id)
-    return run_view(record, [output.name for output in outputs_of(record)], ports.waits)
+    return run_view(record, [output.name for output in outputs_of(record)], ports.waits, ports.clock.wall_ms())
 
 
 @router.get("/{run_id}/summary", responses=refused(404))

@@ -21,6 +21,7 @@ WIRE_NAMES = {
     "at_ms": "at",
     "not_before_ms": "not_before",
     "since_ms": "since",
+    "estimated_end_ms": "estimated_end",
     **{f"{word}_ms": f"{word}_at" for word in (*_PAST, "start", "expires")},
 }
 _TEXT = {"type": "string", "format": "date-time"}

@@ -170,6 +170,16 @@ class ProgressView(View):
     checkpoint: CheckpointView | None
 
 
+class GroupView(View):
+    """Nodes of a run that are named alike, or one array."""
+
+    name: str = Field(description="Their common name, without numbers at the end; of a single node its id.")
+    is_array: bool
+    total: int | None = Field(description="Number of nodes, or of elements of the array; null: its length is not known yet.")
+    counts: dict[str, int] = Field(description="Number of nodes or elements by state.")
+    part: float = Field(description="Part that its running nodes have done by their own report, as a number of nodes.")
+
+
 class ArrayView(View):
     """Elements of an array by state."""
 
@@ -184,12 +194,18 @@ class ArrayView(View):
 class RunView(RunLine):
     """A run with its stages."""
 
+    estimated_end_ms: LaterMoment = Field(
+        default=0, description="When it ends, if it keeps its slots and its nodes run as long as they usually do; null: unknown."
+    )
     outputs: list[str]
     stages: list[StageView]
     blocked: list[BlockedView]
     waiting: list[BlockedView] = Field(default=[], description="Nodes that wait for a time or for a signal, without a worker.")
     meshes: list[MeshShare]
     arrays: list[ArrayView] = Field(default=[], description="The first 50 arrays, with their elements by state.")
+    groups: list[GroupView] = Field(
+        default=[], description="Nodes that are named alike, and arrays, by state: those with failures first, then in order; at most 50."
+    )
     progress: list[ProgressView] = Field(description="Running nodes with progress or a checkpoint; at most 20.")
     failures: list[FailureView]
     skipped: list[SkippedView] = Field(description="At most 1 000 of the skipped nodes; `counts` has their number.")

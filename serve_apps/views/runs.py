@@ -5,22 +5,21 @@ from __future__ import annotations
 import base64
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
 from itertools import islice
 from typing import Any
 
 from dag.errors import UnknownArray, UnknownNode
+from dag.progress.estimate import estimated_end_ms
 from dag.run.array_states import ArrayCounts, ArrayElements, arrays_in, shown_counts, shown_name, shown_rows, shown_state_of
 from dag.run.node_facts import KeptCheckpoint, PastAttempt, Words
 from dag.run.node_table import NodeRecord, NodeTable
 from dag.run.run_events import RunEvent
 from dag.run.run_status import shown_state
 from dag.run.runs import RunRecord, RunSummary, StageRecord
-from dag.run.states import NodeState, StageState
+from dag.run.states import NodeState, RunState, StageState
 from dag.spec.checks import similar_to
 from dag.spec.control import as_json, is_control
-from dag.spec.growth import Growth, grown
-from dag.spec.spec import DagSpec, load
+from dag.spec.spec import DagSpec
 from mesh.core.ids import MeshId, NodeId
 from mesh.core.reasons import Reason
 from mesh.stages.arrays import is_part
@@ -40,6 +39,8 @@ from serve_apps.schemas.runs import (
     StageView,
 )
 from serve_apps.snapshot_cache.waits import Waits, is_reason_partial, is_run_reason_partial
+from serve_apps.views.run_graphs import calls_of, graph_of
+from serve_apps.views.run_progress import group_views
 
 #: Most nodes in a list within the view of a run.
 LISTED_MAX = 1_000
@@ -51,18 +52,17 @@ ARRAYS_NAMED = 50
 BLOCKED_NAMED = 5
 #: Reasons for which the root lets nodes wait.
 _WAITS_AT_ROOT = (Reason.SLEEPING, Reason.WAITING_FOR_SIGNAL, Reason.CACHE_IN_FLIGHT)
-#: Graphs whose nodes were listed last.
-GRAPHS_KEPT = 4
 
 
 def run_line(summary: RunSummary) -> RunLine:
     return RunLine(**_line_of(summary))
 
 
-def run_view(record: RunRecord, outputs: Iterable[str], look: Callable[[], Waits]) -> RunView:
+def run_view(record: RunRecord, outputs: Iterable[str], look: Callable[[], Waits], now_ms: int) -> RunView:
     """Return the run with its stages.
 
     Args:
+        now_ms: Time since the epoch, for the estimate of the end.
         look: Returns why queued stages wait; called only if it may say more than the record.
     """
     line = RunSummary(
@@ -83,14 +83,17 @@ def run_view(record: RunRecord, outputs: Iterable[str], look: Callable[[], Waits
         waits = look()
         line, stages = waits.line(line), [waits.stage(stage) for stage in stages]
     by_stage = record.nodes.counts_by(lambda place: place.stage)
+    arrays = _arrays_of(record)
     return RunView(
         **_line_of(line),
+        estimated_end_ms=estimated_end_ms(record, calls_of(record), now_ms) or 0 if record.state is RunState.RUNNING else 0,
         outputs=list(outputs),
         stages=[_stage_view(stage, _by_name(by_stage.get(stage.stage, {}))) for stage in stages],
         blocked=blocked_of(blocked_in(record)),
         waiting=blocked_of(waiting_in(record)),
         meshes=_mesh_shares(record),
-        arrays=arrays_of(record),
+        arrays=list(map(array_view, arrays)),
+        groups=group_views(record, arrays),
         progress=progress_of(record),
         failures=failures_of(record),
         skipped=skipped_of(record),
@@ -121,11 +124,14 @@ def _shown_roots(node: NodeRecord) -> list[str]:
 
 def arrays_of(record: RunRecord) -> list[ArrayView]:
     """Return the first arrays with their elements by state."""
+    return list(map(array_view, _arrays_of(record)))
+
+
+def _arrays_of(record: RunRecord) -> list[ArrayCounts]:
     if not record.nodes.arrays():
         return []
     spec = graph_of(record)
-    arrays = arrays_in(record.nodes, spec)[:ARRAYS_NAMED]
-    return [array_view(ArrayElements(record.nodes, spec, array).counts()) for array in arrays]
+    return [ArrayElements(record.nodes, spec, array).counts() for array in arrays_in(record.nodes, spec)[:ARRAYS_NAMED]]
 
 
 def array_view(counts: ArrayCounts) -> ArrayView:
@@ -218,16 +224,6 @@ def _with_parts(view: NodeView, nodes: NodeTable, spec: DagSpec) -> NodeView:
             "array": array_view(ArrayElements(nodes, spec, NodeId(view.node)).counts()) if is_array else None,
         }
     )
-
-
-def graph_of(record: RunRecord) -> DagSpec:
-    """Return the graph of a run; a client asks for all pages of one graph, one after another."""
-    return _graph(record.spec, record.growths)
-
-
-@lru_cache(maxsize=GRAPHS_KEPT)
-def _graph(kept: bytes, growths: tuple[Growth, ...]) -> DagSpec:
-    return grown(load(kept), growths)
 
 
 def event_view(event: RunEvent) -> EventView:

@@ -15,8 +15,9 @@ from dag.errors import NotResumed, UnknownRun
 from dag.resuming import resume
 from dag.run.machine import RunMachine
 from dag.run.retrying import RETRY_RULES, RetryRules
-from dag.run.runs import CancelStage, DeliverInput, ForgetRun, RunRecord, SendAgain
+from dag.run.runs import CancelStage, DeliverInput, ForgetRun, RunRecord, SendAgain, graph_of
 from dag.run.states import NodeState, RunState, StageState
+from dag.spec.plans import plans_of
 from dag.spec.spec import digest, parse
 from dag.store.memory import MemoryRunStore
 from federation.dispatch import CONTESTED, STAGE_MESSAGES, NotificationKind
@@ -325,6 +326,17 @@ def test_words_about_a_run_that_nobody_knows_are_dealt_with(root):
     root.store.post("ghost", "stage", encode([StageEnded(stage="ghost.1")], STAGE_MESSAGES))
     assert root.coordinator.step(0) == 1
     assert root.inbox() == 0
+
+
+def test_a_placed_run_keeps_the_run_times_that_are_known(root):
+    root.submit("first", a="")
+    root.coordinator.step(0)
+    assert root.record("first").expected_ms == {}
+    root.finish("east")
+    root.coordinator.step(0)
+    root.submit("second", a="")
+    root.coordinator.step(0)
+    assert list(root.record("second").expected_ms) == [plans_of(graph_of(root.record("second"))).calls.functions[0]]
 
 
 # -- the slow work ---------------------------------------------------------------------------------------------------------

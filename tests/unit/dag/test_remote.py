@@ -19,7 +19,7 @@ from dag.store.schedules import ScheduleHandle
 from mesh.core.clock import ManualClock
 from mesh.core.values import Encoding
 from mesh.errors import RuntimeAdapterError
-from serve_apps.gateway_fixtures import ACME, ADDRESS, RESEARCH, RIVAL, GatewayWorld
+from serve_apps.gateway_fixtures import ACME, ADDRESS, NOW_MS, RESEARCH, RIVAL, GatewayWorld
 from serve_apps.root import proxy_responses
 
 
@@ -214,6 +214,31 @@ def test_status_and_progress_follow_the_run(world, client):
     progress = run.progress()
     assert (progress.state, progress.nodes, progress.ended) == (RunState.RUNNING, 2, 0)
     assert progress.counts == {NodeState.RUNNING: 1, NodeState.WAITING: 1}
+    assert [(group.name, group.total, dict(group.counts)) for group in progress.groups] == [
+        ("load", 1, {NodeState.RUNNING: 1}),
+        ("add-up", 1, {NodeState.WAITING: 1}),
+    ]
+    assert progress.estimated_end_ms is None
+
+
+def test_progress_has_the_estimated_end(world, client):
+    run = client.submit([load.bind(1), load.bind(2)])
+    world.start(run.id, "load", "load-2")
+    world.move(run.id, RunState.RUNNING, nodes={"load": {"state": NodeState.SUCCEEDED, "finished_ms": NOW_MS + 8_000}})
+    assert run.progress().estimated_end_ms == NOW_MS + 8_000
+
+
+def test_a_result_prints_bars_until_the_run_ends(world, client, capsys):
+    run = client.submit(add.bind(load.bind(3)))
+    world.start(run.id, "load", "add-up")
+    with pytest.raises(ResultTimeout):
+        run.result(timeout=0, progress=True)
+    assert capsys.readouterr().err == "load    0/1  running\nadd-up  0/1  running\n"
+    world.succeed(run.id, {"load": [0, 1, 2], "add-up": 3})
+    assert run.result(progress=True) == 3
+    assert capsys.readouterr().err == "load    1/1\nadd-up  1/1\n"
+    assert run.result() == 3
+    assert capsys.readouterr().err == ""
 
 
 def test_events_come_in_order_and_end_with_the_run(world, client):

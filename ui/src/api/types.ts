@@ -18,6 +18,7 @@ export interface BlockedView { reason: string; detail: string; count: number; no
 export interface FailureView { node: string; attempt: number; mesh: string | null; reason: string; type: string; message: string; traceback: string }
 export interface ArrayView { node: string; state: string; elements: number | null; parts: number; counts: Record<string, number>; failed: string }
 export interface RunView extends RunLine {
+  estimated_end_ms: number;
   outputs: string[]; stages: StageView[]; blocked: BlockedView[]; waiting: BlockedView[]; arrays: ArrayView[]; failures: FailureView[];
 }
 

@@ -94,6 +94,7 @@ function Head({ store }: { store: RunStore }) {
         {view.user && <span class="muted">by {view.user}</span>}
         <span class="muted">submitted <Age ms={view.created_ms} /></span>
         <span class="muted">{view.ended_ms ? `took ${duration(view.ended_ms - view.created_ms)}` : `for ${duration(Math.max(0, now.value - view.created_ms))}`}</span>
+        {view.state === "RUNNING" && <span class="muted" title="If it keeps its slots and its nodes run as long as they usually do">ends about {view.estimated_end_ms ? clock(view.estimated_end_ms) : "–"}</span>}
         <Labels of={view.labels} />
       </p>
       <StateBar counts={counts} total={view.nodes_total} />

@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from dag.run.states import NodeState, RunState, StageState
+from mesh.core.clock import clock_time
 from serve_apps.cli.app import error_line
 from serve_apps.cli.render import (
     COLOURS,
@@ -24,7 +25,18 @@ from serve_apps.schemas.explanations import StageExplanation
 from serve_apps.schemas.quantities import Quantity
 from serve_apps.schemas.queues import QueueView
 from serve_apps.schemas.results import NoResultView, OutputView, ResultView
-from serve_apps.schemas.runs import BlockedView, CheckpointView, FailureView, MeshShare, ProgressView, RunLine, RunsView, RunView, StageView
+from serve_apps.schemas.runs import (
+    BlockedView,
+    CheckpointView,
+    FailureView,
+    GroupView,
+    MeshShare,
+    ProgressView,
+    RunLine,
+    RunsView,
+    RunView,
+    StageView,
+)
 from serve_apps.schemas.tenants import QuotaView, TenantsView, TenantView
 
 WIDTH = 100
@@ -286,6 +298,33 @@ def test_a_run_shows_progress_and_checkpoints():
     text = text_of(run_panel(a_run(progress=progress), NOW_MS))
     for line in ("train: 40%, checkpoint 2.0s ago", "eval: 100%", "tune: checkpoint 2.0s ago"):
         assert line in text
+
+
+def test_a_watched_run_has_a_line_for_each_name_of_nodes():
+    groups = [
+        GroupView(name="train", is_array=False, total=100, counts={"SUCCEEDED": 37, "FAILED": 1, "RUNNING": 4}, part=0),
+        GroupView(name="load", is_array=False, total=1, counts={"SUCCEEDED": 1}, part=0),
+    ]
+    lines = [line.rstrip() for line in text_of(run_panel(a_run(groups=groups), NOW_MS), 80).splitlines()]
+    assert lines[-2:] == ["train  37/100  1 failed, 4 running", "load      1/1"]
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None, legacy_windows=False)
+    console.print(run_panel(a_run(groups=groups), NOW_MS))
+    drawn = console.file.getvalue().splitlines()
+    assert drawn[-2].rstrip() == "train  37/100  #####-----------  1 failed, 4 running"
+    assert max(map(len, drawn)) <= 80
+
+
+def test_a_watched_run_shows_a_dozen_bars_and_counts_the_rest():
+    groups = [GroupView(name=f"n{number}x", is_array=False, total=1, counts={"WAITING": 1}, part=0) for number in range(20)]
+    text = text_of(run_panel(a_run(groups=groups), NOW_MS))
+    assert ("n11x" in text, "n12x" in text, "and 8 more names of nodes" in text) == (True, False, True)
+
+
+def test_a_running_run_shows_when_it_ends():
+    assert "ends about -" in text_of(run_panel(a_run(), NOW_MS))
+    text = text_of(run_panel(a_run(estimated_end_ms=NOW_MS + 65_000), NOW_MS))
+    assert f"ends about {clock_time(NOW_MS + 65_000)}, in 1m05s" in text
+    assert "ends" not in text_of(run_panel(a_run(state="SUCCEEDED"), NOW_MS))
 
 
 def test_a_run_shows_what_is_blocked_failed_and_skipped():

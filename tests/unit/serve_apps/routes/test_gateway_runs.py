@@ -16,11 +16,12 @@ from dag.spec.columns import MEDIA_TYPE
 from dag.spec.spec import load, parse
 from federation.durability import Durability
 from federation.store.memory.durability import MemoryDurability
+from mesh.core.clock import rfc3339
 from mesh.core.ids import RunId
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
-from serve_apps.gateway_fixtures import ACME, RESEARCH, RIVAL, SALES, GatewayWorld, spec_of
-from serve_apps.views import runs
+from serve_apps.gateway_fixtures import ACME, NOW_MS, RESEARCH, RIVAL, SALES, GatewayWorld, spec_of
+from serve_apps.views import run_graphs
 
 
 @pytest.fixture
@@ -235,11 +236,33 @@ def test_nodes_come_in_pages_and_by_state(world):
 
 def test_pages_of_nodes_read_their_graph_once(world, monkeypatch):
     loaded = []
-    monkeypatch.setattr(runs, "load", lambda kept: loaded.append(kept) or load(kept))
+    monkeypatch.setattr(run_graphs, "load", lambda kept: loaded.append(kept) or load(kept))
     run = submitted(world, "once1", "once2")
     http = world.http()
     pages = [http.get(f"/v1/runs/{run}/nodes", params={"limit": 1, "after": after}).json() for after in ("", "once1")]
     assert ([page["nodes"][0]["node"] for page in pages], len(loaded)) == (["once1", "once2"], 1)
+
+
+def test_nodes_named_alike_are_one_group_with_failed_ones_first(world):
+    run = submitted(world, "load", "train-1", "train-2")
+    world.start(run, "train-1", "train-2")
+    failed = {"state": NodeState.FAILED}
+    world.move(run, RunState.RUNNING, nodes={"train-1": failed, "train-2": {"progress": 0.5}})
+    groups = world.http().get(f"/v1/runs/{run}").json()["groups"]
+    assert groups == [
+        {"name": "train", "is_array": False, "total": 2, "counts": {"RUNNING": 1, "FAILED": 1}, "part": 0.5},
+        {"name": "load", "is_array": False, "total": 1, "counts": {"WAITING": 1}, "part": 0.0},
+    ]
+
+
+def test_a_running_run_has_an_estimated_end(world):
+    run = submitted(world, "f-1", "f-2")
+    world.start(run, "f-1", "f-2")
+    assert world.http().get(f"/v1/runs/{run}").json()["estimated_end"] is None
+    world.move(run, RunState.RUNNING, nodes={"f-1": {"state": NodeState.SUCCEEDED, "finished_ms": NOW_MS + 8_000}})
+    assert world.http().get(f"/v1/runs/{run}").json()["estimated_end"] == rfc3339(NOW_MS + 8_000)
+    world.succeed(run, {"f-2": 1})
+    assert world.http().get(f"/v1/runs/{run}").json()["estimated_end"] is None
 
 
 def test_events_stream_with_their_numbers_and_resume_after_one(world):
