@@ -27,6 +27,7 @@ Around a run:
     removing      removes an ended run before its retention ends
     schedules     runs that start by cron
     growing       nodes that functions return, before they are added
+    stage_timing  waits, run times and preemptions of stages, for metrics
 
     errors        errors of this layer, below `mesh.errors`
 """

@@ -58,6 +58,7 @@ from dag.run.runs import (
 from dag.run.states import RUN_ENDS, NodeState, StageState
 from dag.spec.plans import function_of, functions_of, plans_of, refused_for
 from dag.spec.spec import DagSpec
+from dag.stage_timing import StageTiming
 from dag.starting import Starting, as_event
 from federation.auditing import LedgerAudit
 from federation.blobs import BlobStore
@@ -149,6 +150,7 @@ class Coordinator:
         self._configured_meshes = configured_meshes
         self._cache = cache
         self._run_times_ms: defaultdict[MeshId, list[int]] = defaultdict(list)  #: Run times of stages that ended since the last snapshot.
+        self._stage_timing = StageTiming(clock.wall_ms())
         self._times = FunctionTimes()  #: Of nodes that ended since this coordinator began.
         self._kept: dict[RunId, RunMachine] = {}  #: Machines of runs that have not ended, as committed.
         self._alarms = Alarms()
@@ -384,6 +386,8 @@ class Coordinator:
             snapshot = self._ledger.snapshot()
             run_times_ms = {mesh: tuple(took) for mesh, took in self._run_times_ms.items()} if with_note else {}
             after, note = observe(snapshot, conditions, run_times_ms, self._flap_rules)
+            if note is not None:
+                note = replace(note, stage_metrics=self._stage_timing.metrics(self._clock.wall_ms(), snapshot.at_ms))
             if not with_note and not (note is not None and note.flap_history):
                 break
             if note is None or self._registry.note(note, conditions.version):
@@ -529,6 +533,7 @@ class Coordinator:
         if not self._runs.commit(machine.record, change):
             return False
         self._note_run_times(machine.record, change)
+        self._stage_timing.note(machine.record, machine.plans, change)
         self._note_node_times(machine, events)
         self._starting.count(machine.record, allowed)
         self._carry_out(machine.record, change.decisions, machine)
@@ -601,6 +606,7 @@ class Coordinator:
         if kept is not None and kept.record.state in RUN_ENDS:
             del self._kept[run]
             self._starting.forget(kept.record)
+            self._stage_timing.forget(run)
             if self._runs.settle(run):
                 self._on_end(kept.record)
 

@@ -19,7 +19,7 @@ Meshes:
     registry       drains, flap detection and run times of meshes       configured_meshes  meshes and flavors in the root's file
     mesh_conditions  stored status of one mesh                            flap_detection  probation of a mesh that was lost and came back
     estimates      wait and transfer times at a mesh
-    snapshot       tenants, leases and meshes at one instant
+    snapshot       tenants, leases and meshes at one instant            stage_metrics  scheduling metrics of stages
 
 Between the root, meshes and clients:
 

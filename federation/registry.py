@@ -13,9 +13,11 @@ from federation.estimates import Pace, paced
 from federation.flap_detection import FlapHistory, FlapRules, Sighting, changed, watch
 from federation.mesh_conditions import NEWCOMER, Drain, MeshCondition
 from federation.snapshot import AbsentMesh, FederationSnapshot, MeshRecord, Whereabouts
+from federation.stage_metrics import StageMetrics
 from mesh.core.ids import MeshId
 from mesh.stages.stage_settings import StageSettings
 
+NO_STAGE_METRICS = StageMetrics()
 #: Least time between two notes that only say that a coordinator watches, ms.
 NOTE_MS = 1_000
 
@@ -27,6 +29,7 @@ class MeshConditions:
     meshes: dict[MeshId, MeshCondition] = field(default_factory=dict)
     watched_ms: int = 0  #: When a coordinator last noted that it watches; 0: never.
     version: int = 0  #: Increases with each note.
+    stage_metrics: StageMetrics = NO_STAGE_METRICS  #: As a coordinator noted them last.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,7 @@ class RegistryNote:
     watched_ms: int
     flap_history: dict[MeshId, FlapHistory] = field(default_factory=dict)  #: Only meshes that changed.
     paces: dict[MeshId, Pace] = field(default_factory=dict)  #: Only meshes that changed.
+    stage_metrics: StageMetrics | None = None  #: None: as noted before.
 
 
 class PublishedSettings(Protocol):

@@ -70,6 +70,13 @@ def functions_of(plans: Mapping[NodeId, NodePlan]) -> tuple[str, ...]:
     return plans.calls.functions if isinstance(plans, Plans) else tuple(dict.fromkeys(plan.task.function for plan in plans.values()))
 
 
+def priority_of(plans: Mapping[NodeId, NodePlan], nodes: Iterable[NodeId]) -> int:
+    """Return the highest priority of these nodes; 0 of none."""
+    if isinstance(plans, Plans):
+        return plans.priority_of(nodes)
+    return max((plans[node].priority for node in nodes), default=0)
+
+
 def with_memory(resources: ResourceSet, gang: Gang | None, memory_bytes: int) -> dict[str, Any]:
     """Return the fields of a task that asks for this much memory; for each bundle of a gang."""
     if gang is None:

@@ -23,7 +23,9 @@ from federation.auditing import mismatches
 from federation.dispatch import StageAges, StageQueue
 from federation.errors import StoreUnavailable
 from federation.leases import LeaseLedger
+from federation.registry import NO_STAGE_METRICS, MeshRegistry
 from federation.snapshot import FederationSnapshot, MeshView
+from federation.stage_metrics import StageMetrics, TenantMetrics
 from mesh.core.ids import FlavorName, MeshId, PoolName, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet, from_units
@@ -44,10 +46,11 @@ class Truth:
     run_ages_ms: dict[RunState, int]  #: Age of the oldest run in each state that is not an end.
     stage_ages: dict[MeshId, StageAges]
     dead: int  #: Number of dead letters, up to `LOOKED_AT_MAX`.
+    stage_metrics: StageMetrics  #: Without tenants if no coordinator has noted any for a minute.
     wrong_sums: int  #: Tenants' sums that differ from those of the leases below them.
 
 
-def read_truth(runs: RunStore, ledger: LeaseLedger, queue: StageQueue) -> Truth:
+def read_truth(runs: RunStore, ledger: LeaseLedger, queue: StageQueue, registry: MeshRegistry) -> Truth:
     """Read the stores.
 
     Raises:
@@ -65,6 +68,7 @@ def read_truth(runs: RunStore, ledger: LeaseLedger, queue: StageQueue) -> Truth:
         if view.waiting
         for stage in queue.waiting(view.record.mesh, limit=LOOKED_AT_MAX)
     )
+    stage_metrics = registry.conditions().stage_metrics
     return Truth(
         snapshot=snapshot,
         runs=Counter(summary.state for summary in summaries),
@@ -72,6 +76,7 @@ def read_truth(runs: RunStore, ledger: LeaseLedger, queue: StageQueue) -> Truth:
         run_ages_ms=ages_ms,
         stage_ages=queue.ages(),
         dead=len(runs.dead(LOOKED_AT_MAX)),
+        stage_metrics=stage_metrics if stage_metrics.is_recent(snapshot.at_ms) else NO_STAGE_METRICS,
         wrong_sums=len(mismatches(snapshot)),
     )
 
@@ -219,6 +224,18 @@ def _leases(truth: Truth) -> Iterator[Observation]:
         yield Observation(count, {"tenant": tenant, "mesh": mesh})
 
 
+def _of_stages(read: Callable[[TenantMetrics], float | None], scale: float = 1.0) -> Callable[[Truth], Iterable[Observation]]:
+    """Return an observer of one of the metrics of stages, for each tenant and tier of which it is known."""
+
+    def observe(truth: Truth) -> Iterator[Observation]:
+        for one in truth.stage_metrics.tenants:
+            value = read(one)
+            if value is not None:
+                yield Observation(value * scale, {"tenant": one.tenant, "tier": one.tier})
+
+    return observe
+
+
 #: Name, unit, description, and how to compute it.
 _GAUGES: tuple[tuple[str, str, str, Callable[[Truth], Iterable[Observation]]], ...] = (
     ("schedulemesh_runs", "", f"Kept runs by state, of the newest {LOOKED_AT_MAX} of each root tenant.", _runs),
@@ -236,4 +253,34 @@ _GAUGES: tuple[tuple[str, str, str, Callable[[Truth], Iterable[Observation]]], .
     ("schedulemesh_pool_capacity", "", "Capacity of a pool, in whole units (bytes for memory).", _capacity),
     ("schedulemesh_pool_used", "", "Use of a pool, in whole units (bytes for memory).", _pool_used),
     ("schedulemesh_leases", "", "Leases that a tenant holds on a mesh.", _leases),
+    (
+        "schedulemesh_schedule_latency_p95",
+        "s",
+        "Time from a stage's sending to its start, or to the first reason why it waits, in the last minute.",
+        _of_stages(lambda one: one.schedule_latency_p95_ms, 1e-3),
+    ),
+    (
+        "schedulemesh_queue_wait_time_p99",
+        "s",
+        "Time from a stage's sending to its start, in the last minute.",
+        _of_stages(lambda one: one.queue_wait_time_p99_ms, 1e-3),
+    ),
+    (
+        "schedulemesh_stage_run_time_p95",
+        "s",
+        "Time from a stage's start to its end, in the last minute.",
+        _of_stages(lambda one: one.stage_run_time_p95_ms, 1e-3),
+    ),
+    (
+        "schedulemesh_placement_success_rate",
+        "",
+        "Share of the stages that started, of those tried in the last minute.",
+        _of_stages(lambda one: one.placement_success_rate),
+    ),
+    (
+        "schedulemesh_preemption_count",
+        "",
+        "Preempted stages in the last minute.",
+        _of_stages(lambda one: one.preempted),
+    ),
 )

@@ -6,6 +6,7 @@ from federation.estimates import Pace
 from federation.flap_detection import FlapHistory
 from federation.mesh_conditions import Drain, MeshCondition
 from federation.registry import MeshConditions, MeshRegistry, RegistryNote
+from federation.stage_metrics import StageMetrics, TenantMetrics
 from federation.store.memory.registry import MemoryRegistry
 from federation.store.redis.keys import Keys
 from federation.store.redis.registry import RedisRegistry
@@ -57,6 +58,17 @@ def test_a_note_changes_only_what_it_names(registry):
     assert registry.conditions() == MeshConditions(
         meshes={EAST: MeshCondition(flap_history=THERE, pace=Pace(run_ms=3))}, watched_ms=20, version=2
     )
+
+
+def test_stage_metrics_stay_until_the_next_ones(registry):
+    assert registry.conditions().stage_metrics == StageMetrics()
+    seen = TenantMetrics(tenant="acme", tier="high", queue_wait_time_p99_ms=1.5, started=3, preempted=1)
+    first, last = StageMetrics(at_ms=10, tenants=(seen,)), StageMetrics(at_ms=30)
+    assert registry.note(RegistryNote(watched_ms=10, stage_metrics=first), 0)
+    assert registry.note(RegistryNote(watched_ms=20), 1)
+    assert registry.conditions().stage_metrics == first
+    assert registry.note(RegistryNote(watched_ms=30, stage_metrics=last), 2)
+    assert (registry.conditions().stage_metrics, registry.conditions().meshes) == (last, {})
 
 
 SPARED = StageSettings(

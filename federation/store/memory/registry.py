@@ -51,7 +51,8 @@ class MemoryRegistry:
                 self._put(mesh, replace(self._of(mesh), flap_history=flap_history))
             for mesh, pace in note.paces.items():
                 self._put(mesh, replace(self._of(mesh), pace=pace))
-            self._conditions = replace(self._conditions, watched_ms=note.watched_ms, version=version + 1)
+            stage_metrics = note.stage_metrics or self._conditions.stage_metrics
+            self._conditions = replace(self._conditions, watched_ms=note.watched_ms, version=version + 1, stage_metrics=stage_metrics)
             return True
 
     def _of(self, mesh: MeshId) -> MeshCondition:

@@ -10,7 +10,8 @@ import redis
 from federation.estimates import Pace
 from federation.flap_detection import FlapHistory
 from federation.mesh_conditions import NEWCOMER, Drain, MeshCondition
-from federation.registry import MeshConditions, RegistryNote
+from federation.registry import NO_STAGE_METRICS, MeshConditions, RegistryNote
+from federation.stage_metrics import StageMetrics
 from federation.store.redis.change_counter import ChangeCounter
 from federation.store.redis.keys import Keys
 from federation.store.redis.scripts import Scripts, redis_responses
@@ -20,6 +21,9 @@ from mesh.stages.stage_settings import StageSettings
 
 #: Type of a field, by the word before the `|`.
 _KINDS: dict[str, Any] = {"drain": Drain, "flap_history": FlapHistory, "pace": Pace, "settings": StageSettings}
+
+#: Field of the metrics, which are of no mesh.
+_STAGE_METRICS = "stage_metrics"
 
 
 class RedisRegistry:
@@ -75,9 +79,11 @@ class RedisRegistry:
             meshes={mesh: MeshCondition(**fields) if fields else NEWCOMER for mesh, fields in found.items()},
             watched_ms=int(rows.get(b"watched_ms", 0)),
             version=int(rows.get(b"version", 0)),
+            stage_metrics=decode(StageMetrics, rows[_STAGE_METRICS.encode()]) if _STAGE_METRICS.encode() in rows else NO_STAGE_METRICS,
         )
 
     def note(self, note: RegistryNote, version: int) -> bool:
         rows = [(f"flap_history|{mesh}", encode(kept)) for mesh, kept in note.flap_history.items()]
         rows += [(f"pace|{mesh}", encode(pace)) for mesh, pace in note.paces.items()]
+        rows += [(_STAGE_METRICS, encode(note.stage_metrics))] if note.stage_metrics is not None else []
         return bool(self._scripts.call("note", version, note.watched_ms, *(part for row in rows for part in row)) == 1)

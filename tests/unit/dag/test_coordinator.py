@@ -328,6 +328,19 @@ def test_words_about_a_run_that_nobody_knows_are_dealt_with(root):
     assert root.inbox() == 0
 
 
+def test_stages_that_started_are_in_the_metrics_of_the_registry(root):
+    root.submit(a="")
+    root.coordinator.step(0)
+    root.clock.advance(400)
+    root.finish("east")
+    root.coordinator.step(0)
+    root.clock.advance(1_000)
+    root.coordinator.tick()
+    noted = root.registry.conditions().stage_metrics
+    assert [(one.tenant, one.tier, one.queue_wait_time_p99_ms, one.started) for one in noted.tenants] == [("acme", "standard", 400, 1)]
+    assert noted.at_ms == root.store.snapshot().at_ms
+
+
 def test_a_placed_run_keeps_the_run_times_that_are_known(root):
     root.submit("first", a="")
     root.coordinator.step(0)

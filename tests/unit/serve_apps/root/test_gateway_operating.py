@@ -10,6 +10,7 @@ from federation.errors import StoreUnavailable
 from federation.estimates import Pace
 from federation.flap_detection import FlapHistory
 from federation.registry import RegistryNote
+from federation.stage_metrics import StageMetrics, TenantMetrics
 from mesh.core.clock import rfc3339
 from mesh.core.resources import ResourceSet
 from serve_apps.gateway_fixtures import ACME, ADDRESS, EAST, RESEARCH, RIVAL, SALES, STANDARD, GatewayWorld, InProcess, spec_of, with_mesh
@@ -250,6 +251,19 @@ def test_metrics_match_the_stores_and_requests_by_route(world):
     assert value("schedulemesh_http_request_duration_seconds_count", route="/v1/runs", method="POST", status="202") == 1
     assert run not in "".join(lines)
     assert "/no/such/path" not in "".join(lines)
+
+
+def test_metrics_of_stages_are_by_tenant_and_tier_while_recent(world):
+    now_ms = world.store.snapshot().at_ms
+    seen = TenantMetrics(tenant=RESEARCH, tier="high", queue_wait_time_p99_ms=1_500, started=3, failed_starts=1, preempted=2)
+    world.registry.note(RegistryNote(watched_ms=1, stage_metrics=StageMetrics(at_ms=now_ms, tenants=(seen,))), 0)
+    labels = f'{{tenant="{RESEARCH}",tier="high"}}'
+    text = world.http("*").get("/metrics").text
+    for line in ("queue_wait_time_p99_seconds{} 1.5", "placement_success_rate{} 0.75", "preemption_count{} 2.0"):
+        assert f"schedulemesh_{line.format(labels)}" in text
+    assert "schedulemesh_schedule_latency_p95_seconds{" not in text, "it is unknown"
+    world.clock.advance(61_000)
+    assert "schedulemesh_preemption_count{" not in world.http("*").get("/metrics").text
 
 
 def test_two_gateways_in_one_process_keep_their_metrics_apart(world):

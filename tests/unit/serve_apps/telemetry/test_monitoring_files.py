@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from serve_apps.gateway_fixtures import GatewayWorld, with_mesh
+from federation.registry import RegistryNote
+from federation.stage_metrics import StageMetrics, TenantMetrics
+from serve_apps.gateway_fixtures import RESEARCH, GatewayWorld, with_mesh
 
 MONITORING = Path(__file__).parents[4] / "configs" / "monitoring"
 BOARD = json.loads((MONITORING / "grafana.json").read_text(encoding="utf-8"))
@@ -25,6 +27,10 @@ def served() -> dict[str, set[str]]:
     """Return the names of all series of a gateway with a mesh, each with its labels."""
     world = GatewayWorld()
     with_mesh(world)
+    seen = TenantMetrics(
+        tenant=RESEARCH, tier="high", schedule_latency_p95_ms=1, queue_wait_time_p99_ms=1, stage_run_time_p95_ms=1, started=1
+    )
+    world.registry.note(RegistryNote(watched_ms=1, stage_metrics=StageMetrics(at_ms=world.store.snapshot().at_ms, tenants=(seen,))), 0)
     world.http().get("/v1/runs")
     names: dict[str, set[str]] = {}
     for line in world.http("*").get("/metrics").text.splitlines():
