@@ -42,12 +42,13 @@ class OutputRelay:
         self.folder: Path | None = None  #: The mesh's watch folder on this node.
         self._put = put
         self._budget = ByteBudget(BURST_BYTES, BYTES_PER_S, now_s)
-        self._last: dict[StageId, dict[NodeId, tuple[int, deque[str]]]] = {}  #: Attempt and last lines of each task that has printed.
+        #: Attempt, last lines and the next line's number of each task that has printed.
+        self._last: dict[StageId, dict[NodeId, tuple[int, deque[str], int]]] = {}
 
     def take(self, outputs: Iterable[NodeOutput], now_s: float) -> None:
         """Pass the lines on, as far as the budget allows. `now_s`: any clock that only goes forward."""
-        for output in outputs:
-            self._note(output)
+        for given in outputs:
+            output = self._note(given)
             size_bytes = sum(map(cost_of, output.lines))
             if size_bytes <= self._budget.left(now_s):
                 self._budget.spend(size_bytes)
@@ -61,7 +62,7 @@ class OutputRelay:
         if self.folder is not None:
             with contextlib.suppress(Exception):  # The tenant's code can write to these files, and the failure must be reported.
                 self.take(take_unread(self.folder, stage, node, attempt), now_s)
-        of_attempt, lines = self._last.get(stage, {}).pop(node, (attempt, ()))
+        of_attempt, lines, _ = self._last.get(stage, {}).pop(node, (attempt, (), 1))
         return tuple(lines) if of_attempt == attempt else ()
 
     def forget(self, stage: StageId, nodes: Iterable[NodeId]) -> None:
@@ -75,10 +76,16 @@ class OutputRelay:
         """Drop the last lines of all tasks of the stage."""
         self._last.pop(stage, None)
 
-    def _note(self, output: NodeOutput) -> None:
+    def _note(self, output: NodeOutput) -> NodeOutput:
+        """Note the last lines of the task; return the output with a number after those of its earlier lines.
+
+        Members of a job, and Ray's own retries, count their lines from 1 in each process.
+        """
         of_stage = self._last.setdefault(output.stage, {})
-        attempt, lines = of_stage.get(output.node, (0, deque[str]()))
+        attempt, lines, number = of_stage.get(output.node, (0, deque[str](), 1))
         if attempt != output.attempt:
-            lines = deque[str](maxlen=LAST_LINES_MAX)
-            of_stage[output.node] = output.attempt, lines
+            lines, number = deque[str](maxlen=LAST_LINES_MAX), 1
         lines.extend(output.lines)
+        number = max(number, output.number)
+        of_stage[output.node] = output.attempt, lines, number + len(output.lines)
+        return output if number == output.number else replace(output, number=number)

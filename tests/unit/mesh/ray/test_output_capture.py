@@ -135,8 +135,8 @@ def test_a_new_worker_removes_empty_marks_of_dead_workers(worker, tmp_path):
     assert list((tmp_path / "o").iterdir()) == [mark]
 
 
-def output(*lines, node="a", attempt=1):
-    return NodeOutput(stage="s", node=node, attempt=attempt, number=1, at_ms=0, stream="stdout", lines=lines)
+def output(*lines, node="a", attempt=1, number=1):
+    return NodeOutput(stage="s", node=node, attempt=attempt, number=number, at_ms=0, stream="stdout", lines=lines)
 
 
 def test_a_relay_knows_the_last_lines_of_an_attempt():
@@ -157,6 +157,13 @@ def test_a_relay_forgets_returned_nodes_and_ended_stages():
     assert relay.last_lines("s", "a", 1, 0.0) == ()
     relay.end("s")
     assert relay.last_lines("s", "b", 1, 0.0) == ()
+
+
+def test_a_relay_numbers_lines_of_several_processes_in_a_row():
+    passed = []
+    relay = OutputRelay(passed.append)
+    relay.take([output("a", "b"), output("of another process"), output("later", number=9), output("a new attempt", attempt=2)], 0.0)
+    assert [(each.attempt, each.number) for each in passed] == [(1, 1), (1, 3), (1, 9), (2, 1)]
 
 
 def test_a_relay_passes_no_more_than_its_budget():
