@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from dag.client.continuations import continuation
     from dag.client.control_flow import after, cond, sleep, wait_signal
     from dag.client.graph_functions import GraphFunction, graph
+    from dag.client.jobs import job
     from dag.client.json_graphs import from_spec, to_networkx, to_spec
     from dag.client.placeholders import Param, Part, param
     from dag.client.tasks import Node, Options, Task, bind, gang, task
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 # fmt: off
 __all__ = [
     "Actor", "ActorClass", "ActorMethod", "Client", "GraphFunction", "Node", "Options", "Param", "Part", "Run", "Task", "actor",
-    "after", "bind", "cond", "connect", "continuation", "from_spec", "gang", "gather", "get_run", "graph", "map", "param", "program",
+    "after", "bind", "cond", "connect", "continuation", "from_spec", "gang", "gather", "get_run", "graph", "job", "map", "param", "program",
     "reduce", "resume", "schedule", "sleep", "starmap", "submit", "task", "to_networkx", "to_spec", "wait_signal",
 ]
 # fmt: on
@@ -67,6 +68,7 @@ _HOMES = {
     "dag.client.graph_functions": ("GraphFunction", "graph"),
     "dag.client.json_graphs": ("from_spec", "to_networkx", "to_spec"),
     "dag.client.placeholders": ("Param", "Part", "param"),
+    "dag.client.jobs": ("job",),
     "dag.client.tasks": ("Node", "Options", "Task", "bind", "gang", "task"),
     "dag.store.remote": ("Client", "Run", "connect", "get_run", "resume", "submit"),
     "dag.store.programs": ("program",),

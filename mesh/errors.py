@@ -5,6 +5,7 @@
     ├── SelectorError                an invalid label selector; names the key and the place in its value
     ├── IllegalTransition            a state machine met an event that its table has no row for
     ├── JobSpecError                 a job that contradicts itself; the message names each key and the remedy
+    ├── JobFailed                    a job whose leader failed too often, or that has too few workers left
     ├── LedgerError                  an invalid ledger operation (release of the unknown, over-commit)
     ├── OutsideGroup                 code of a node asked Ray for resources outside its stage's placement group
     ├── ProgramFailed                the program of a node ended with another exit code than 0
@@ -36,6 +37,10 @@ class IllegalTransition(MeshError):
 
 class JobSpecError(MeshError, ValueError):
     """A job contradicts itself or has unknown keys; each line of the message names a key and the remedy."""
+
+
+class JobFailed(MeshError):
+    """A job failed: its leader failed too often, or too few workers are left; the message has the last error."""
 
 
 class LedgerError(MeshError):

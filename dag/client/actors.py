@@ -15,7 +15,7 @@ from dag.client.from_ray import class_and_options, foreign, is_actor_class, with
 from dag.client.placeholders import Call, CallList, Part
 from dag.client.tasks import Node, Options, name_of, signature_of
 from dag.errors import GraphTypeError
-from dag.spec.forms import is_method
+from dag.spec.call_names import is_method
 from mesh.core.functions import CALLS_MAX, called_code, selected
 from mesh.core.near_names import wrong_call
 from mesh.core.reasons import Reason
@@ -36,7 +36,7 @@ class ActorClass:
         Raises:
             GraphTypeError: The class does not take these arguments.
         """
-        _check_arguments(self._function, self._function.__name__, args, kwargs)
+        check_arguments(self._function, self._function.__name__, args, kwargs)
         settings = self._settings
         if not settings.retries:  # The state of a dead actor is gone, and its calls are repeated only if that was asked for.
             settings = settings.changed({"never_on": [*(settings.never_on or ()), Reason.WORKER_LOST.value]}, self._function)
@@ -111,7 +111,7 @@ class ActorMethod:
         kind = self._actor._node.function  # noqa: SLF001  an actor and its methods are one
         found = inspect.getattr_static(kind, self._name)
         whole = (None, *args) if inspect.isfunction(found) else args
-        _check_arguments(getattr(kind, self._name), f"{kind.__name__}.{self._name}", whole, kwargs)
+        check_arguments(getattr(kind, self._name), f"{kind.__name__}.{self._name}", whole, kwargs)
         return self._actor._call(self._name, args, kwargs, self._options)  # noqa: SLF001  as above
 
     def options(self, **options: Any) -> ActorMethod:
@@ -181,7 +181,8 @@ def _changed(settings: Options, options: Mapping[str, Any], kind: type) -> Optio
     return settings.changed({**given, "isolation": "task", "max_calls": 1}, kind)
 
 
-def _check_arguments(function: Callable[..., Any], words: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def check_arguments(function: Callable[..., Any], words: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Check that a class or function takes the arguments. Raises GraphTypeError, which names the likely parameter."""
     signature = signature_of(function)
     if signature is None:
         return

@@ -15,7 +15,7 @@ from dag.client.from_ray import foreign
 from dag.client.graph_functions import GraphFunction
 from dag.client.params import values_of
 from dag.client.pickling import by_value as pickled_by_value
-from dag.client.placeholders import LATER_CALL, CallList, Part, is_actor
+from dag.client.placeholders import LATER_CALL, CallList, JobWorkers, Part, is_actor
 from dag.client.programs import Program
 from dag.client.ray_graphs import is_ray_graph, of_ray
 from dag.client.tasks import Node, Task, name_of, signature_of
@@ -121,7 +121,7 @@ class _Compiler:
         self._by_name = by_name
         self.place_of: dict[Node, int] = {}  #: The nodes that were appended.
         self.built = ColumnsBuilder()
-        self.writer = FormWriter(self.place_of)
+        self.writer = FormWriter(self.place_of, by_name=by_name)
         self._envs: dict[str, dict[str, Any]] = {}  #: Runtime environments of nodes, by their text; one of none counts.
         self._last = Node(None, (), {}, None)  # type: ignore[arg-type]  # no node has these
         self._last_known = (0, 0, "")  #: Function, options and name of the last node.
@@ -178,7 +178,7 @@ class _Compiler:
                     needs += [need for need in nodes_in([value]) if need not in place_of]
                 elif kind is ArraySource:
                     needs += [need for need in value.needs if need not in place_of]
-                elif kind is CallList:
+                elif kind is CallList or kind is JobWorkers:
                     needs += [need for need in nodes_in(list(value.arguments())) if need not in place_of]
         return needs
 

@@ -124,8 +124,13 @@ def without_refused_of_actors(options: Mapping[str, Any], whose: str) -> dict[st
         if known is None:
             kept[name] = value
         elif not known.is_harmless(value):
-            raise GraphTypeError(f"actor {whose}: the option {name}={_short(value)} is not supported: {known.refused_because}")
+            raise GraphTypeError(refused_words(f"actor {whose}", name, value, known.refused_because))
     return kept
+
+
+def refused_words(whose: str, name: str, value: Any, remedy: str) -> str:
+    """Return the refusal of an option that a node of this kind cannot have."""
+    return f"{whose}: the option {name}={_short(value)} is not supported: {remedy}"
 
 
 def without_refused(options: Mapping[str, Any], whose: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from dag.client.array_source import ArraySource
 from dag.client.compiling import Outputs, compile_columns, compile_graph
-from dag.client.placeholders import NO_DEFAULT, CallList, Part, param
+from dag.client.placeholders import NO_DEFAULT, CallList, JobWorkers, Part, param
 from dag.client.tasks import Node, Options, plain_of
 from dag.errors import SpecError
 from dag.spec.array_forms import array_key
@@ -19,8 +19,9 @@ from dag.spec.document import NodeSpec
 from dag.spec.graph import as_networkx
 from dag.spec.spec import DagSpec, parse
 from dag.spec.strict_json import pointer
-from mesh.core.functions import CALLS, SELECTED, selected
+from mesh.core.functions import CALLS, JOB, SELECTED, selected
 from mesh.errors import RuntimeAdapterError
+from mesh.jobs.gang_form import CODE_KEYS, worker_sets_of
 from mesh.stages.arguments import resolve
 from mesh.stages.arrays import ARITY_USUAL, REDUCE, SLICES
 
@@ -109,8 +110,8 @@ class _Reader:
 
     def _node(self, own: str, described: NodeSpec) -> Node:
         call = str(described.call)
-        args = tuple(self._argument(form) for form in described.args)
-        kwargs = {name: self._argument(form) for name, form in described.kwargs.items()}
+        args = tuple(self._argument(form, own) for form in described.args)
+        kwargs = {name: self._argument(form, own) for name, form in described.kwargs.items()}
         if f"call:{call}" == SELECTED and len(args) == 1 and isinstance(args[0], Part) and len(args[0].path) == 1:
             whole, step = args[0].node, args[0].path[0]
             if own == f"{whole.settings.name}[{step}]" and whole.settings.num_returns:
@@ -122,15 +123,17 @@ class _Reader:
             given["retry_exceptions"] = [
                 self._imported(kind.rpartition(".")[0], kind.rpartition(".")[2], own) for kind in given["retry_exceptions"]
             ]
-        function = self._function(call, own, is_actor=any(type(value) is CallList for value in args))
+        function = self._function(call, own, is_class=any(map(_has_class, (*args, *kwargs.values()))))
         after = [self._made[need] for need in described.after]
         return Node(function, args, kwargs, Options().changed({**given, "name": own, "after": after}, function))
 
-    def _argument(self, form: Any) -> Any:
-        """Return a whole argument, which may be the items of an array."""
+    def _argument(self, form: Any, own: str) -> Any:
+        """Return a whole argument, which may be the items of an array, the calls of an actor, or a job."""
         key = array_key(form)
         if type(form) is dict and CALLS in form:
             return CallList([(method, tuple(map(self._value, args)), self._value(kwargs)) for method, args, kwargs in form[CALLS]])
+        if type(form) is dict and JOB in form:
+            return self._job(form[JOB], own)
         if key is None:
             return self._value(form)
         items = form[key]
@@ -141,6 +144,18 @@ class _Reader:
             arity=form.get("arity", ARITY_USUAL) if key == REDUCE else None,
             is_star=form.get("star", False),
             parts=form.get("parts"),
+        )
+
+    def _job(self, job: Mapping[str, Any], own: str) -> JobWorkers:
+        sets = worker_sets_of(job)
+        described = {key: value for key, value in job.items() if key not in ("workerSets", "worker_sets")}
+        if sets:
+            described["workerSets"] = [{key: value for key, value in part.items() if key not in CODE_KEYS} for part in sets]
+        return JobWorkers(
+            described,
+            {part["name"]: self._function(part["call"], own, is_class="method" in job) for part in sets},
+            {part["name"]: tuple(map(self._value, part["args"])) for part in sets if part.get("args")},
+            {part["name"]: self._value(part["kwargs"]) for part in sets if part.get("kwargs")},
         )
 
     def _value(self, form: Any) -> Any:
@@ -158,14 +173,14 @@ class _Reader:
             return {key[1:] if key.startswith("$$") else key: self._value(part) for key, part in form.items()}
         return resolve(form, value_of=self._made.__getitem__, blob_of=_no_pickles)
 
-    def _function(self, call: str, own: str, *, is_actor: bool) -> Callable[..., Any]:
+    def _function(self, call: str, own: str, *, is_class: bool) -> Callable[..., Any]:
         if f"call:{call}" == SELECTED:
             return selected
         if call not in self._functions:
             module, _, qualname = call.partition(":")
             found = self._imported(module, qualname, own)
-            if isinstance(plain_of(found), type) is not is_actor or not callable(plain_of(found)):
-                raise SpecError(((f"{pointer('/nodes', own)}/call", f"{call} is not a {'class' if is_actor else 'function'}"),))
+            if isinstance(plain_of(found), type) is not is_class or not callable(plain_of(found)):
+                raise SpecError(((f"{pointer('/nodes', own)}/call", f"{call} is not a {'class' if is_class else 'function'}"),))
             self._functions[call] = plain_of(found)
         return self._functions[call]
 
@@ -177,6 +192,11 @@ class _Reader:
         except (ImportError, AttributeError, ValueError) as missing:
             raise SpecError(((pointer("/nodes", own), f"{module}:{qualname} cannot be imported here: {missing}"),)) from None
         return found
+
+
+def _has_class(argument: Any) -> bool:
+    """Return whether the function of a node with this argument is a class."""
+    return type(argument) is CallList or (type(argument) is JobWorkers and "method" in argument.described)
 
 
 def _no_pickles(sha256: str) -> Any:

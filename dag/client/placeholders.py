@@ -1,6 +1,6 @@
 """Placeholders for values that a graph has only when it runs: a part of a node's value, a parameter. They refuse to be used as values.
 
-Beside them: the calls of an actor, which wait among the arguments of its node.
+Beside them: the calls of an actor and the workers of a job, which wait among the arguments of their nodes.
 
 A program that uses a placeholder as if it were the value gets `GraphTypeError`, with the remedy.
 """
@@ -8,7 +8,7 @@ A program that uses a placeholder as if it were the value gets `GraphTypeError`,
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from dag.errors import GraphTypeError
@@ -174,6 +174,34 @@ class CallList:
         for _, args, kwargs in self.calls:
             yield from args
             yield from kwargs.values()
+
+
+class JobWorkers:
+    """The worker sets of a job, as the last argument of its leader's node.
+
+    Args:
+        described: Keys of the job, with those of its worker sets, as `dag.spec.job_forms` describes them, without their code.
+        code: Function or class of each worker set, by name.
+        args: Arguments of each worker set.
+        kwargs: Arguments by name of each worker set.
+    """
+
+    __slots__ = ("args", "code", "described", "kwargs")
+
+    def __init__(
+        self,
+        described: Mapping[str, Any],
+        code: Mapping[str, Callable[..., Any]],
+        args: Mapping[str, Sequence[Any]],
+        kwargs: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        self.described, self.code, self.args, self.kwargs = described, code, args, kwargs
+
+    def arguments(self) -> Iterator[Any]:
+        """Return the arguments of all worker sets, in reading order."""
+        for name in self.code:
+            yield from self.args.get(name, ())
+            yield from self.kwargs.get(name, {}).values()
 
 
 def is_actor(node: Any) -> bool:

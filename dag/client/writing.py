@@ -17,7 +17,7 @@ from typing import Any
 from dag.client.array_source import ArraySource
 from dag.client.fingerprints import digest_of, digest_of_function
 from dag.client.pickling import dumps
-from dag.client.placeholders import CallList, Param, Part
+from dag.client.placeholders import CallList, JobWorkers, Param, Part
 from dag.client.programs import Archive
 from dag.client.tasks import Node, name_of, plain_of
 from dag.errors import SpecError
@@ -25,7 +25,7 @@ from dag.spec.array_forms import usual_parts
 from dag.spec.checks import LITERAL_BYTES_MAX
 from dag.spec.forms import CONTAINER_BYTES, escaped, key_bytes, scalar_bytes, sha256_of
 from dag.spec.strict_json import is_writable
-from mesh.core.functions import CALLS
+from mesh.core.functions import CALLS, JOB
 from mesh.stages.arrays import EACH, REDUCE, SLICES, slices
 from mesh.stages.call_shapes import PLAIN
 from mesh.stages.spec import ArgumentForm
@@ -40,13 +40,14 @@ PARTS_MAX = 300_000
 WRITTEN_MAX = 1_000
 _INT_BOUND = 2**63  #: Some readers of JSON cannot hold larger integers.
 _LARGEST_SHOWN = 5
-_CALL_LEVELS = 3  #: Depth of an argument in the calls of an actor.
+_CALL_LEVELS = 3  #: Depth of an argument in the calls of an actor, and in a job.
 
 
 class FormWriter:
     """Writes the functions and arguments of one graph; collects their `blobs`, and `problems` of values that cannot be written."""
 
-    def __init__(self, place_of: Mapping[Node, int]) -> None:
+    def __init__(self, place_of: Mapping[Node, int], *, by_name: bool = False) -> None:
+        self._by_name = by_name
         self.blobs: dict[str, bytes] = {}
         self.problems: list[tuple[str, str]] = []
         self.params: list[Param] = []  #: Parameters among the arguments, with repeats.
@@ -103,6 +104,8 @@ class FormWriter:
         self._budget_bytes, self._parts = LITERAL_BYTES_MAX, 0
         if type(value) is CallList:
             return {CALLS: [self._call(*call, f"{place}/{CALLS}/{number}", words) for number, call in enumerate(value.calls)]}
+        if type(value) is JobWorkers:
+            return {JOB: self._job(value, f"{place}/{JOB}", words)}
         return self._array(value, place, words) if type(value) is ArraySource else self._form(value, place, words, 0)
 
     def _array(self, source: ArraySource, place: str, words: str) -> ArgumentForm:
@@ -132,6 +135,24 @@ class FormWriter:
             [self._form(value, f"{place}/1/{index}", whole, _CALL_LEVELS) for index, value in enumerate(args)],
             {name: self._form(value, f"{place}/2/{name}", whole, _CALL_LEVELS) for name, value in kwargs.items()},
         ]
+
+    def _job(self, job: JobWorkers, place: str, words: str) -> dict[str, ArgumentForm]:
+        """Return the form of a job: its keys, with the code and the arguments of each worker set."""
+        sets: list[dict[str, Any]] = []
+        for number, described in enumerate(job.described.get("workerSets", ())):
+            name, where = described["name"], f"{place}/workerSets/{number}"
+            whole, form = f"{words}, of the workers {name}", dict(described)
+            if self._by_name:
+                form["call"] = self.name_of(job.code[name], f"{where}/call").removeprefix("call:")
+            else:
+                form["function"] = {"$blob": self.function(job.code[name], f"{where}/function")}
+            args, kwargs = job.args.get(name, ()), job.kwargs.get(name, {})
+            if args:
+                form["args"] = [self._form(value, f"{where}/args/{index}", whole, _CALL_LEVELS) for index, value in enumerate(args)]
+            if kwargs:
+                form["kwargs"] = {key: self._form(value, f"{where}/kwargs/{key}", whole, _CALL_LEVELS) for key, value in kwargs.items()}
+            sets.append(form)
+        return {**job.described, "workerSets": sets} if sets else dict(job.described)
 
     def _piece(self, piece: Any, place: str, words: str) -> str:
         """Return the hash of a piece of a list. Pickling plain values needs no look at code, and so a tenth of the time."""

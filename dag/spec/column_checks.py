@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dag.errors import SpecError
+from dag.spec.call_names import problem_of_call
 from dag.spec.checks import (
     EDGES_MAX,
     FILLED_BYTES_MAX,
@@ -29,7 +30,7 @@ from dag.spec.checks import (
 )
 from dag.spec.columns import GraphColumns, blobs_of_message, unpacked
 from dag.spec.control import ON_SUCCESS, conds_of, is_control, problems_of, with_gates
-from dag.spec.document import GraphHead, ProgramSpec, problem_of_call, program_of, validated
+from dag.spec.document import GraphHead, ProgramSpec, program_of, validated
 from dag.spec.forms import SHA256, scalar_bytes
 from dag.spec.graph import Graph, order_of
 from dag.spec.options import NodeOptions

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from dag.spec.call_names import CALL_CHARS_MAX, VARIABLE, problem_of_call
 from dag.spec.checks import NAME, Problem, similar_to
 from dag.spec.control import SECONDS_MAX, args_in
 from dag.spec.forms import SHA256
@@ -17,32 +17,15 @@ from dag.spec.options import GangOptions, NodeOptions, at_submission, words_of
 from dag.spec.retry_options import BackoffOptions
 from dag.spec.run_labels import checked_labels
 from dag.spec.strict_json import pointer
-from mesh.core.counting import counted
 from mesh.core.printable import check_printable
 
 M = TypeVar("M", bound=BaseModel)
 
 #: Keys of nodes that the format reserves and that are not supported yet.
 _NOT_YET = frozenset({"actor", "method", "of"})
-#: Characters of the name of a function.
-CALL_CHARS_MAX = 1_000
 #: Digests of functions and arguments of cached nodes, and the characters of their names.
 DIGESTS_MAX = 100_000
 DIGEST_NAME_CHARS_MAX = CALL_CHARS_MAX + len("call:")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_FUNCTION_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
-
-
-def problem_of_call(text: str) -> str | None:
-    """Return the problem with the name of a function, `module:qualname`."""
-    if len(text) > CALL_CHARS_MAX:
-        return f"{text[:200]!r}… has {counted(len(text), 'character')}; the name of a function has {CALL_CHARS_MAX} at most"
-    module, colon, qualname = text.partition(":")
-    if not colon or not _FUNCTION_NAME.fullmatch(module) or not _FUNCTION_NAME.fullmatch(qualname):
-        return f"{text[:200]!r} is not a function; write module:qualname, like ads.etl:split"
-    if any(part.startswith("__") for part in qualname.split(".")):
-        return f"{text[:200]!r} leads to Python's internals; name a function of a module"
-    return None
 
 
 def _call(text: str) -> str:
@@ -124,7 +107,7 @@ def _command(command: Any) -> Any:
 
 def _env_vars(variables: dict[str, str]) -> dict[str, str]:
     for name, value in variables.items():
-        if not _VARIABLE.fullmatch(name) or "\0" in value:
+        if not VARIABLE.fullmatch(name) or "\0" in value:
             raise ValueError(f"{name[:200]!r} is no variable; a name has letters, digits and _, and no value a zero byte")
     return variables
 

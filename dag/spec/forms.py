@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dag.spec.array_forms import array_key, items_of, parts_of, problem_of_array
+from dag.spec.call_names import is_method
+from dag.spec.job_forms import survey_job
 from dag.spec.strict_json import pointer
-from mesh.core.functions import CALLS, CALLS_MAX
+from mesh.core.functions import CALLS, CALLS_MAX, JOB
 from mesh.stages.arrays import SLICES
 from mesh.stages.spec import ArgumentForm
 
@@ -24,7 +26,7 @@ CONTAINER_BYTES = 2  #: Bytes of an empty list or object.
 
 _KNOWN = ("$ref", "$blob", "$uri", "$tuple", "$param")
 #: Forms that are whole arguments only.
-_WHOLE = frozenset({"$each", "$reduce", CALLS})
+_WHOLE = frozenset({"$each", "$reduce", CALLS, JOB})
 
 
 def sha256_of(data: bytes) -> str:
@@ -39,7 +41,7 @@ class FormContents:
     refs: dict[str, str] = field(default_factory=dict)
     blobs: dict[str, str] = field(default_factory=dict)
     params: list[tuple[str, str]] = field(default_factory=list)  #: Name and place of every use of a parameter.
-    arrays: list[str] = field(default_factory=list)  #: Places of arguments that are arrays, or the calls of an actor.
+    arrays: list[str] = field(default_factory=list)  #: Places of arguments that are arrays, calls of an actor, or jobs.
     parts: int = 0  #: Number of parts of these arrays.
     problems: list[tuple[str, str]] = field(default_factory=list)
 
@@ -52,6 +54,8 @@ def survey(form: ArgumentForm, place: str, found: FormContents) -> int:
         pending = _survey_array(array, form, place, found)
     elif type(form) is dict and CALLS in form:
         pending = _survey_calls(form, place, found)
+    elif type(form) is dict and JOB in form:
+        pending = _survey_job(form, place, found)
     while pending:
         part, where = pending.pop()
         if isinstance(part, dict):
@@ -149,9 +153,10 @@ def _survey_array(key: str, form: dict[str, Any], place: str, found: FormContent
 
 
 def _is_only_one(place: str, found: FormContents) -> bool:
-    """Note an argument that is an array or the calls of an actor; return whether the call has no other one."""
+    """Note an argument that is an array, the calls of an actor, or a job; return whether the call has no other one."""
     if found.arrays:
-        found.problems.append((place, f"a call has one argument that is an array, or the calls of an actor, and {found.arrays[0]} is one"))
+        rule = f"a call has one argument that is an array, the calls of an actor, or a job, and {found.arrays[0]} is one"
+        found.problems.append((place, rule))
         return False
     found.arrays.append(place)
     return True
@@ -178,15 +183,23 @@ def _survey_calls(form: dict[str, Any], place: str, found: FormContents) -> list
     return arguments[::-1]
 
 
+def _survey_job(form: dict[str, Any], place: str, found: FormContents) -> list[tuple[Any, str]]:
+    """Check a job; return the code and the arguments of its workers, each with its place."""
+    where = pointer(place, JOB)
+    if len(form) > 1:
+        found.problems.append((where, f"`{JOB}` has to be alone in its object"))
+        return []
+    if not _is_only_one(place, found):
+        return []
+    problems, forms = survey_job(form[JOB], where)
+    found.problems += problems
+    return forms[::-1]
+
+
 def _is_call(call: Any) -> bool:
     if not isinstance(call, list) or list(map(type, call)) != [str, list, dict]:
         return False
     return is_method(call[0]) and not any(name.startswith("$") for name in call[2])
-
-
-def is_method(name: str) -> bool:
-    """Return whether a call of an actor may name this method."""
-    return name.isidentifier() and not name.startswith("_")
 
 
 def _survey_special(part: dict[str, Any], place: str, found: FormContents, pending: list[tuple[Any, str]]) -> None:

@@ -266,6 +266,14 @@ class NodeOptions(BaseModel):
         return self.model_dump(include={"max_retries", "label_selector", "max_calls", "runtime_env"}, exclude_none=True)
 
 
+def amounts_of(resources: ResourceSet) -> dict[str, Any]:
+    """Return the options that ask for these resources; those whose defaults ask for them are left out."""
+    amounts = dict(resources.in_ray_units())
+    cpus, gpus, memory = amounts.pop("cpu", 0), amounts.pop("gpu", 0), amounts.pop("memory", 0)
+    given = {"num_cpus": float(cpus), "num_gpus": float(gpus), "memory": memory, "resources": amounts}
+    return {name: value for name, value in given.items() if (value != 1 if name == "num_cpus" else value)}
+
+
 def words_of(error: Mapping[str, Any]) -> str:
     """Return a pydantic error as a plain message."""
     if error["type"] == "value_error":

@@ -12,6 +12,7 @@ import numpy as np
 from dag.spec.arrays import expanded, has_arrays
 from dag.spec.cache_keys import CacheRule, may_be_cached, problem_of_caching
 from dag.spec.control import ON_SUCCESS, Control, When, control_of, is_control
+from dag.spec.job_forms import calls_of_job, job_of, problem_of_gang
 from dag.spec.options import NodeOptions
 from dag.spec.retry_options import NO_BACKOFF, NO_TIMEOUTS, Backoff, NodeTimeouts, at_least_one_ms, full_names
 from dag.spec.spec import PROBLEMS_MAX, DagSpec, filled_calls
@@ -394,6 +395,22 @@ def empty_gangs(spec: DagSpec) -> tuple[tuple[str, str], ...]:
     return tuple(problems[:PROBLEMS_MAX])
 
 
+def small_gangs(spec: DagSpec) -> tuple[tuple[str, str], ...]:
+    """Return the jobs whose members do not fit into the gang of their node, as (place, problem)."""
+    jobs = [job_of((*shape.args, *shape.kwargs.values())) for shape in spec.calls.shapes]
+    if not any(job is not None for job in jobs):
+        return ()
+    calls, problems = spec.calls, []
+    for options, nodes in _nodes_by_options(spec):
+        gang = options.over(spec.defaults).as_gang()
+        for name in nodes:
+            job = jobs[calls.shape[calls.place_of[NodeId(name)]]]
+            problem = None if job is None else problem_of_gang(job, gang)
+            if problem is not None:
+                problems.append((f"{pointer('/nodes', name)}/options/gang", problem))
+    return tuple(problems[:PROBLEMS_MAX])
+
+
 def uncacheable(spec: DagSpec) -> tuple[tuple[str, str], ...]:
     """Return the nodes that ask for a cache of their own and cannot have one, as (place, problem). A default means only those that can."""
     calls, problems = spec.calls, []
@@ -427,6 +444,7 @@ def refused_for(spec: DagSpec, tenant: Tenant, priority_max: int | None) -> tupl
         *refused_functions(spec, tenant.functions, tenant.pickled_code),
         *refused_priorities(spec, tenant.path, priority_max),
         *empty_gangs(spec),
+        *small_gangs(spec),
         *growth_of_nothing(spec),
         *uncacheable(spec),
     )
@@ -470,7 +488,7 @@ def refused_functions(spec: DagSpec, patterns: tuple[str, ...], pickled_code: bo
     A pattern is `module:qualname`. `*` in its module part covers submodules; in the other part it stays within one name. So
     `shop.*:*` allows the functions of these modules, but not names that they import from other modules. Without the right to send
     code, a tenant may not send code as an argument, or a runtime environment, which can replace an allowed module.
-    Its list names the methods of actors too, `module:Class.method`.
+    Its list names the methods of actors and jobs too, `module:Class.method`.
     """
     calls = spec.calls
     words = [_refused_call(function, patterns, pickled_code) for function in calls.functions]
@@ -478,8 +496,9 @@ def refused_functions(spec: DagSpec, patterns: tuple[str, ...], pickled_code: bo
         not pickled_code and any(True for form in (*shape.args, *shape.kwargs.values()) for _ in blobs_of(form)) for shape in calls.shapes
     ]
     methods = [() if pickled_code else _methods_of(shape) for shape in calls.shapes]
+    jobs = [None if pickled_code else job_of((*shape.args, *shape.kwargs.values())) for shape in calls.shapes]
     refused = np.array([each is not None for each in words])[calls.function] | np.array(sends_code)[calls.shape]
-    refused |= np.array([bool(each) for each in methods])[calls.shape]
+    refused |= np.array([bool(each) or job is not None for each, job in zip(methods, jobs, strict=True)])[calls.shape]
     problems: list[tuple[str, str]] = []
     for at in np.nonzero(refused)[0].tolist():
         if len(problems) >= PROBLEMS_MAX:
@@ -487,7 +506,9 @@ def refused_functions(spec: DagSpec, patterns: tuple[str, ...], pickled_code: bo
         place, function = pointer("/nodes", calls.ids[at]), calls.function[at]
         if (problem := words[function]) is not None:
             problems.append((f"{place}/{_KEYS[calls.functions[function].partition(':')[0]]}", problem))
-        called = (f"{calls.functions[function]}.{method}" for method in methods[calls.shape[at]])
+        called = [f"{calls.functions[function]}.{method}" for method in methods[calls.shape[at]]]
+        if (job := jobs[calls.shape[at]]) is not None:
+            called += calls_of_job(job, calls.functions[function])
         problems += [(f"{place}/args", said) for each in called if (said := _refused_call(each, patterns, pickled_code)) is not None]
         if sends_code[calls.shape[at]] and not calls.functions[function].startswith(PROGRAM):
             problems.append((place, "the tenant may not send pickled arguments, which can hold code; `pickled_code: true` would allow it"))

@@ -44,7 +44,8 @@ from dag.spec.document import (
 from dag.spec.forms import escaped
 from dag.spec.forms import filled as with_params
 from dag.spec.graph import Graph, Places, order_of
-from dag.spec.options import KEPT, ONE_BUNDLE, NodeOptions
+from dag.spec.job_forms import gang_of, job_of
+from dag.spec.options import KEPT, ONE_BUNDLE, GangOptions, NodeOptions, amounts_of
 from dag.spec.strict_json import pointer, read_with_doubles
 from mesh.core.counting import counted
 from mesh.core.functions import PROGRAM, key_of
@@ -385,6 +386,8 @@ def _of_document(document: GraphDocument) -> DagSpec:
                 own = own.model_copy(update={"gang": ONE_BUNDLE})
         elif control is not None:
             given_args = control[1]
+        elif (job := job_of((*given_args, *given_kwargs.values()))) is not None and own.gang is None:
+            own = _with_gang_of(job, own)
         args = [written.argument(form, place_of.__getitem__) for form in given_args]
         kwargs = {name: written.argument(form, place_of.__getitem__) for name, form in given_kwargs.items()}
         function = control[0] if control is not None else _key_of(described)
@@ -400,6 +403,15 @@ def _of_document(document: GraphDocument) -> DagSpec:
     head = GraphHead.model_construct(**{name: getattr(document, name) for name in GraphHead.model_fields})
     columns = GraphColumns(head=head.as_json(), calls=with_gates(built.calls()), options=built.options_table(), blobs=document.blobs)
     return DagSpec(head=head, columns=columns, options=tuple(options[kind] for kind in range(len(options))))
+
+
+def _with_gang_of(job: Mapping[str, Any], own: NodeOptions) -> NodeOptions:
+    """Return the options of a job's node with the gang that its members need."""
+    gang = gang_of(job)
+    if gang is None:
+        return own
+    amounts = {name: amount for name, amount in amounts_of(gang.bundle).items() if getattr(own, name) is None}
+    return own.model_copy(update={"gang": GangOptions(size=gang.size, strategy=gang.strategy), **amounts})
 
 
 def _key_of(node: NodeSpec) -> str:

@@ -1,4 +1,4 @@
-"""Kinds of functions that a node may call, the function of its outputs, and the key of a program in place of a function."""
+"""Kinds of functions that a node may call, the function of its outputs, and what stands among arguments or in place of a function."""
 
 from __future__ import annotations
 
@@ -42,6 +42,17 @@ class ActorCalls:
     """Calls of an actor's methods among the arguments of its node, in their order: method, arguments, arguments by name."""
 
     calls: tuple[tuple[str, list[Any], dict[str, Any]], ...]
+
+
+#: Form of an argument: `{"$job": {…}}`. With it the function is the leader of a job, and the node the whole job.
+JOB = "$job"
+
+
+@dataclass(frozen=True, slots=True)
+class JobArgument:
+    """The job among the arguments of its leader: its keys, with the code and the arguments of each worker set."""
+
+    described: dict[str, Any]
 
 
 #: Beginning of the key of a program, where functions have `call:` or `blob:`.

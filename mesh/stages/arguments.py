@@ -4,14 +4,17 @@
 less, so a user's own `$ref` can be written. JSON parsers bound the depth of a form, so recursion is safe.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from mesh.core.functions import CALLS, ActorCalls
+from mesh.core.functions import CALLS, JOB, ActorCalls, JobArgument
 from mesh.core.ids import NodeId
 from mesh.errors import RuntimeAdapterError
 from mesh.stages.arrays import EACH, REDUCE, ArrayArgument
 from mesh.stages.spec import ArgumentForm
+
+#: Forms whose parts are forms, with what is made of these.
+_MADE_OF_PARTS: Mapping[str, Callable[[Any], Any]] = {"$tuple": tuple, CALLS: lambda calls: ActorCalls(tuple(calls)), JOB: JobArgument}
 
 
 def resolve(form: ArgumentForm, *, value_of: Callable[[NodeId], Any], blob_of: Callable[[str], Any]) -> Any:
@@ -40,9 +43,8 @@ def resolve(form: ArgumentForm, *, value_of: Callable[[NodeId], Any], blob_of: C
             return blob_of(inner)
         if key == "$uri":
             return inner
-        if key in ("$tuple", CALLS):
-            parts = tuple(resolve(part, value_of=value_of, blob_of=blob_of) for part in inner)
-            return parts if key == "$tuple" else ActorCalls(parts)
+        if key in _MADE_OF_PARTS:
+            return _MADE_OF_PARTS[key](resolve(inner, value_of=value_of, blob_of=blob_of))
     if EACH in form or REDUCE in form:
         source = form[EACH] if EACH in form else form[REDUCE]
         return ArrayArgument(form, resolve(source, value_of=value_of, blob_of=blob_of))

@@ -1,4 +1,4 @@
-"""Resources of Ray's nodes in this project's names and units."""
+"""Resources of Ray's nodes in this project's names and units, and resources of actors in Ray's."""
 
 from __future__ import annotations
 
@@ -28,3 +28,14 @@ def own_resources(amounts: Mapping[str, float]) -> ResourceSet:
         if not name.startswith(_OF_NODE) and not is_of_group(name)
     }
     return ResourceSet.of({name: int(amount) if name in ("memory", "object_store_memory") else amount for name, amount in kept.items()})
+
+
+def actor_options(resources: ResourceSet) -> dict[str, object]:
+    """Return the resources of an actor as options for `Actor.options`, with nothing left to Ray's defaults."""
+    amounts = dict(resources.in_ray_units())
+    return {
+        "num_cpus": amounts.pop("cpu", 0),
+        "num_gpus": amounts.pop("gpu", 0),
+        "memory": amounts.pop("memory", None),
+        "resources": {name: amount for name, amount in amounts.items() if name != "object_store_memory"} or None,
+    }

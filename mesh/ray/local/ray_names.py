@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from mesh.core.ids import GroupId
-from mesh.core.resources import ResourceSet
 
 PREFIX = "schedulemesh"
 
@@ -27,14 +26,3 @@ def group_prefix(mesh: str) -> str:
 
 def group_name(mesh: str, group: GroupId) -> str:
     return group_prefix(mesh) + group
-
-
-def actor_options(resources: ResourceSet) -> dict[str, object]:
-    """Return the resources of an actor as options for `Actor.options`, with nothing left to Ray's defaults."""
-    amounts = dict(resources.in_ray_units())
-    return {
-        "num_cpus": amounts.pop("cpu", 0),
-        "num_gpus": amounts.pop("gpu", 0),
-        "memory": amounts.pop("memory", None),
-        "resources": {name: amount for name, amount in amounts.items() if name != "object_store_memory"} or None,
-    }

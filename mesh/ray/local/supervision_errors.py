@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
+from mesh.errors import JobFailed as AnyJobFailed
 from mesh.errors import MeshError
 
 
@@ -71,7 +72,7 @@ class JobExists(SupervisionError):
     """Another job has this name."""
 
 
-class JobFailed(SupervisionError):
+class JobFailed(SupervisionError, AnyJobFailed):
     """The job failed; the message says why, `__cause__` is the leader's exception if it could be unpickled."""
 
 

@@ -28,7 +28,7 @@ import ray
 from ray.exceptions import LocalRayletDiedError, NodeDiedError, OutOfMemoryError, TaskPlacementGroupRemoved, WorkerCrashedError
 
 from mesh.core.counting import counted
-from mesh.core.functions import PROGRAM, ActorCalls, check_outputs, returned_graph
+from mesh.core.functions import PROGRAM, ActorCalls, JobArgument, check_outputs, returned_graph
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
@@ -43,6 +43,8 @@ from mesh.ray.user_code.ownership import attribute_to
 from mesh.ray.user_code.task_context import TaskPreempted, make_current
 from mesh.ray.worker.elements import ElementsFailed, Rules, Unpicklable, run_elements, with_argument
 from mesh.ray.worker.exporting import ValueUnreadable, ValueUnwritable, export, export_encoded, import_value, unpack
+from mesh.ray.worker.job_host import is_lost, run_job
+from mesh.ray.worker.job_member import OutputTarget
 from mesh.ray.worker.plain_calls import as_plain, make_calls
 from mesh.ray.worker.present_task import AttemptLost, PresentTask, Pulse
 from mesh.ray.worker.watch_folder import register, watch_folder
@@ -286,7 +288,7 @@ def _run(
 
 
 def _finish(function: Callable[..., Any], call: TaskCall, named: Mapping[str, Any], present: PresentTask, *, is_program: bool) -> Finish:
-    value = _called(function, call, named, is_program=is_program)
+    value = _called(function, call, named, is_program=is_program, runner=present.runner)
     present.check_goes_on()
     return result_of(value, call)
 
@@ -352,7 +354,7 @@ def _reason_of(error: BaseException) -> Reason:
     if isinstance(error, OutsideGroup):
         return Reason.OUTSIDE_GROUP
     # A lost worker of a child is not an error of the code either.
-    return Reason.WORKER_LOST if isinstance(error, _LOST_CHILD) else Reason.USER_ERROR
+    return Reason.WORKER_LOST if isinstance(error, _LOST_CHILD) or is_lost(error) else Reason.USER_ERROR
 
 
 def _end_of_worker(error: BaseException) -> BaseException | None:
@@ -377,13 +379,16 @@ def function_of(key: str, code: bytes | None) -> Callable[..., Any]:
     return function
 
 
-def _called(function: Callable[..., Any], call: TaskCall, named: Mapping[str, Any], *, is_program: bool) -> Any:
+def _called(function: Callable[..., Any], call: TaskCall, named: Mapping[str, Any], *, is_program: bool, runner: Any = None) -> Any:
     args, kwargs = arguments_of(call, named, is_program=is_program) if call.args or call.kwargs else ((), {})
-    return call_function(function, call, args, kwargs)
+    return call_function(function, call, args, kwargs, runner)
 
 
-def call_function(function: Callable[..., Any], call: TaskCall, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def call_function(function: Callable[..., Any], call: TaskCall, args: Sequence[Any], kwargs: dict[str, Any], runner: Any = None) -> Any:
     """Call the tenant's function and check its value.
+
+    Args:
+        runner: Actor that takes the output of the members of a job; None: the call is no job.
 
     Raises:
         BaseException: The function did.
@@ -394,7 +399,11 @@ def call_function(function: Callable[..., Any], call: TaskCall, args: Sequence[A
             return _call_array(function, args, kwargs, argument, call)
         if type(argument) is ActorCalls:
             return make_calls(function, args, kwargs, lambda method, value: _check(value, f"{call.node}.{method}"))
-    value = function(*args, **kwargs)
+    if any(type(argument) is JobArgument for argument in (*args, *kwargs.values())):
+        target = OutputTarget(runner, call.stage, call.node, call.attempt)
+        value = run_job(function, args, kwargs, load=lambda key: loaded(key, None), target=target)
+    else:
+        value = function(*args, **kwargs)
     if type(value) not in _PLAIN and (graph := returned_graph(value)) is not None:
         raise _grown(graph, call)
     _check(value, call.node)

@@ -97,7 +97,7 @@ class PresentTask:
         self.context = TaskContext(
             task=node, attempt=attempt, saved=None, saved_bytes_max=CHECKPOINT_BYTES_MAX, send=_send_nothing, load=self._load
         )
-        self._runner = runner
+        self.runner = runner  #: Actor handle of the runner.
         self._run, self._stage, self._node, self._attempt = run, stage, node, attempt
         self._storage_url, self._inline_limit_bytes = storage_url, inline_limit_bytes
         self._sleep = sleep
@@ -118,7 +118,7 @@ class PresentTask:
         if not self._is_announced and now_s - self._began_s >= ANNOUNCE_AFTER_S:
             self._is_announced = True
             with contextlib.suppress(Exception):  # The runner may be gone; the announcement is not needed then.
-                self._runner.announce.remote(self._stage, self._node, self._attempt, self.started_ms)
+                self.runner.announce.remote(self._stage, self._node, self._attempt, self.started_ms)
         if self.context.is_used:
             with self._lock:
                 if self._answer is None or self._answer.done():
@@ -144,7 +144,7 @@ class PresentTask:
         if saving == _NOTHING and (is_last or now_s < self._ask_s):
             return
         self._ask_s = now_s + _ASK_EVERY_S
-        self._answer = self._runner.pulse.remote(self._stage, self._node, saving).future()
+        self._answer = self.runner.pulse.remote(self._stage, self._node, saving).future()
         self._answer.add_done_callback(self._heed)
 
     def _heed(self, answer: Future[bool]) -> None:
@@ -191,7 +191,7 @@ class PresentTask:
             AttemptLost: The runner is gone, or the storage fails: the checkpoint stays for the next attempt.
         """
         if self._earlier is None:
-            last: Saved | None = self._asked(lambda: self._runner.last_checkpoint.remote(self._stage, self._node))
+            last: Saved | None = self._asked(lambda: self.runner.last_checkpoint.remote(self._stage, self._node))
             try:
                 self._earlier = (None if last is None else bytes(self._read(last)),)
             except StorageAway as away:
@@ -199,7 +199,7 @@ class PresentTask:
             except ValueUnreadable as lost:
                 self._earlier = (None,)
                 refused = lost.reason, f"the last checkpoint of {self._node} is lost, it starts anew: {lost}"
-                self._asked(lambda: self._runner.pulse.remote(self._stage, self._node, Saving(refused=refused)))
+                self._asked(lambda: self.runner.pulse.remote(self._stage, self._node, Saving(refused=refused)))
         return self._earlier[0]
 
     def _read(self, saved: Saved) -> bytes | bytearray:

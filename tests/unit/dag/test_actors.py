@@ -244,7 +244,7 @@ def test_actors_go_to_json_and_back(shop):
         pytest.param([{"$calls": [["add", [], {}]], "x": 1}], "has to be alone in its object", id="beside another key"),
         pytest.param([{"$calls": [["add", [{"$each": [1]}], {}]]}], "stands for a whole argument only", id="an array in a call"),
         pytest.param([{"x": {"$calls": [["add", [], {}]]}}], "stands for a whole argument only", id="within another argument"),
-        pytest.param([{"$each": [1]}, {"$calls": [["add", [], {}]]}], "one argument that is an array, or the calls", id="beside an array"),
+        pytest.param([{"$each": [1]}, {"$calls": [["add", [], {}]]}], "one argument that is an array, the calls", id="beside an array"),
         pytest.param([{"$calls": [["add", [{"$ref": "b"}], {}]]}], "b", id="an unknown node"),
     ],
 )

@@ -140,7 +140,7 @@ def test_a_wrong_array_is_refused_by_name(argument, words):
 
 def test_a_call_has_one_array():
     nodes = {"n": {"call": "a:b", "args": [{"$each": [1]}], "kwargs": {"x": {"$each": [2]}}}}
-    with pytest.raises(SpecError, match="a call has one argument that is an array, or the calls of an actor"):
+    with pytest.raises(SpecError, match="a call has one argument that is an array, the calls of an actor"):
         parse(json.dumps({"spec": "dag/1", "nodes": nodes, "outputs": {"r": {"$ref": "n"}}}).encode())
 
 

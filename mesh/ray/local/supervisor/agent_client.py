@@ -20,8 +20,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from mesh.core.ids import GroupId, NodeName, TaskId, TenantPath
 from mesh.core.resources import NOTHING, ResourceSet
+from mesh.ray.cluster.node_resources import actor_options
 from mesh.ray.local.agent.agent import Agent
-from mesh.ray.local.ray_names import actor_options, process_name, process_prefix, supervisor_name
+from mesh.ray.local.ray_names import process_name, process_prefix, supervisor_name
 
 #: Seconds between two attempts to reach a process after a broken connection.
 REACH_AGAIN_S = 1.0
