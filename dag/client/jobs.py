@@ -62,8 +62,8 @@ def job(
         learned = dag.job({"leader": {"resources": {"cpu": 1}}, "workerSets": [{"name": "actors", "counts": 2, "resources": {"cpu": 1}}]},
                           leader=Learner, workers={"actors": Actor}, args={"leader": (rows,)})
 
-    The leader starts first. Its `address`, an attribute or a method, reaches the workers as `SCHEDULEMESH_LEADER_ADDRESS`. What its method
-    returns is the value of the node, and ends the workers.
+    The leader starts first. Its `address`, an attribute or a method, reaches the workers as `SCHEDULEMESH_LEADER_ADDRESS`. The value
+    that its method returns is the value of the node, and ends the workers.
 
     Args:
         spec: The job: a mapping, the text of a YAML document, or the path of one. Its keys are those of a job on a local mesh.

@@ -58,7 +58,7 @@ def survey_job(job: Any, place: str) -> tuple[list[tuple[str, str]], list[tuple[
     """Return the problems of a job with their places, and its forms with theirs: code and arguments of its workers.
 
     Args:
-        place: Of the job's object.
+        place: Place of the job's object in the document.
     """
     if not isinstance(job, dict):
         return [(place, "must be an object with the keys of a job, like leader and workerSets")], []

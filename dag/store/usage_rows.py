@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Use of one resource in hours; of memory in GiB times hours. What the report does not tell apart is None."""
+    """Use of one resource in hours; of memory in GiB times hours. A column that the report does not tell apart is None."""
 
     day: date | None
     tenant: str | None

@@ -19,7 +19,7 @@ JOB = {
 }
 
 
-def told(report: dict[str, Any]) -> str:
+def summary(report: dict[str, Any]) -> str:
     """Return the report in words."""
     return f"machine {report['best']} wins {report['win_rate']:.0%} of its plays"
 
@@ -27,4 +27,4 @@ def told(report: dict[str, Any]) -> str:
 def graph(plays: int = 600) -> dict[str, dag.Node]:
     """Return the outputs of the graph: the learner's report, and what it means."""
     report = dag.job(JOB, leader=Learner, workers={"actors": Actor}, args={"leader": (plays,)}, kwargs={"actors": {"seed": 3}})
-    return {"report": report, "told": dag.bind(told, report)}
+    return {"report": report, "summary": dag.bind(summary, report)}

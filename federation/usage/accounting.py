@@ -48,7 +48,7 @@ def shared_out(whole: int, weights: Mapping[str, int]) -> dict[str, int]:
     return parts
 
 
-class UsageBooks:
+class UsageTotals:
     """Open claims and the sums that they have come to.
 
     Args:
@@ -141,7 +141,7 @@ class UsageBooks:
 
     @property
     def sums(self) -> Mapping[RowKey, Sums]:
-        """What was counted since the beginning."""
+        """Return the sums since the beginning."""
         return self._sums
 
     def changed_holdings(self) -> dict[StageId, Holding | None]:
@@ -153,15 +153,15 @@ class UsageBooks:
         return {account: self._reckonings.get(account) for account in self._changed_accounts}
 
     def state(self, *, version: int, cursor: str) -> UsageState:
-        """Return where the next books go on."""
+        """Return where the next totals go on."""
         return UsageState(version=version, cursor=cursor, holdings=self._holdings, reckonings=self._reckonings)
 
 
 def as_of(state: UsageState, rows: Mapping[RowKey, Sums], now_ms: int) -> dict[RowKey, Sums]:
     """Return the rows with what open claims have used since their last report, on the days of any row or later."""
-    books = UsageBooks(state, lambda account: state.reckonings[account].quota)
-    books.settle(now_ms)
+    totals = UsageTotals(state, lambda account: state.reckonings[account].quota)
+    totals.settle(now_ms)
     merged = dict(rows)
-    for key, more in books.sums.items():
+    for key, more in totals.sums.items():
         merged[key] = merged.get(key, Sums()).plus(more)
     return merged

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from federation.tenants import TenantTree
-from federation.usage.accounting import UsageBooks, day_of
+from federation.usage.accounting import UsageTotals, day_of
 from federation.usage.records import OTHER_USERS, Account, RowKey, Sums, UsageChange, UsageState, UsageStore
 from mesh.core.clock import Clock
 
@@ -34,7 +34,7 @@ class UsageKeeper:
         self._days_kept = days_kept
         self._rows_max = rows_max
         self._state: UsageState | None = None  #: As last written; None: to be read.
-        self._tree: TenantTree | None = None  #: Whose quotas the state has.
+        self._tree: TenantTree | None = None  #: Tree of the quotas that the state has.
         self._day = 0  #: When old rows were removed last.
 
     def tick(self, tree: TenantTree) -> int:
@@ -61,23 +61,23 @@ class UsageKeeper:
         def quota_of(account: Account) -> Mapping[str, int]:
             return _own_quota(tree, account)
 
-        books = UsageBooks(state, quota_of)
-        books.adopt(quota_of, entries[0].at_ms if entries else now_ms)
-        books.take(entries)
+        totals = UsageTotals(state, quota_of)
+        totals.adopt(quota_of, entries[0].at_ms if entries else now_ms)
+        totals.take(entries)
         cursor = entries[-1].entry if entries else state.cursor
         change = UsageChange(
             version=state.version,
             cursor=cursor,
             entries=tuple(entry.entry for entry in entries),
-            holdings=books.changed_holdings(),
-            reckonings=books.changed_reckonings(),
-            rows=self._added(books.sums),
+            holdings=totals.changed_holdings(),
+            reckonings=totals.changed_reckonings(),
+            rows=self._added(totals.sums),
             drop_before=today - self._days_kept,
         )
         if not (entries or change.reckonings) and today == self._day:
             self._state, self._tree = state, tree
         elif self._store.write(change):
-            self._state, self._tree, self._day = books.state(version=state.version + 1, cursor=cursor), tree, today
+            self._state, self._tree, self._day = totals.state(version=state.version + 1, cursor=cursor), tree, today
         return len(entries)
 
     def _added(self, sums: Mapping[RowKey, Sums]) -> dict[RowKey, Sums]:

@@ -33,14 +33,14 @@ class UsageEntry:
 
 
 class Account(NamedTuple):
-    """Whose quota is used."""
+    """Tenant and flavor of a quota."""
 
     tenant: TenantPath
     flavor: FlavorName
 
 
 class RowKey(NamedTuple):
-    """What a row counts."""
+    """Day, tenant, user, flavor and resource of a row."""
 
     day: int  #: Days since 1970-01-01, in UTC.
     tenant: TenantPath
@@ -62,7 +62,7 @@ class Sums(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What the claim on a stage holds."""
+    """Amounts that the claim of a stage holds."""
 
     tenant: TenantPath
     flavor: FlavorName
@@ -84,7 +84,7 @@ class Reckoning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageState:
-    """What the writer has to know to go on."""
+    """State of the writer, with which another goes on."""
 
     version: int = 0  #: Number of writes so far.
     cursor: str = "0-0"  #: Last entry that was carried into the rows.
@@ -96,7 +96,7 @@ class UsageState:
 class UsageChange:
     """One write: atomic, and refused if another one came first."""
 
-    version: int  #: Of the state that it is based on.
+    version: int  #: Version of the state that it is based on.
     cursor: str
     entries: tuple[str, ...] = ()  #: Ids of the entries that are counted now, and removed.
     holdings: Mapping[StageId, Holding | None] = field(default_factory=dict)  #: Those that changed; None: ended.

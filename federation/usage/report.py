@@ -17,7 +17,7 @@ _FIRST_DAY = date(1970, 1, 1)
 
 
 class UsageBy(str, Enum):
-    """What the rows of a report tell apart."""
+    """Columns by which the rows of a report differ."""
 
     DAY = "day"
     TENANT = "tenant"

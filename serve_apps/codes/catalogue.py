@@ -21,7 +21,7 @@ class Code:
     """A reason or an error of the root."""
 
     name: str
-    kind: str  #: What it is, in a few words.
+    kind: str  #: Sort of code, in a few words.
     meaning: str
     remedy: str
 

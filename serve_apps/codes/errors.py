@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class ErrorHelp(NamedTuple):
-    """What is known of an error code."""
+    """Status, meaning and remedy of an error code."""
 
     status: int
     meaning: str

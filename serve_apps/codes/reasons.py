@@ -1,4 +1,4 @@
-"""What to do about each reason: the meaning stands in `mesh.core.reasons`."""
+"""Remedy of each reason: the meaning stands in `mesh.core.reasons`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_ACTION: frozenset[R] = frozenset(
     }
 )
 
-#: What to do, in the words of `Code.remedy`.
+#: Remedies, as `Code.remedy` has them.
 REMEDIES: Mapping[R, str] = {
     R.LABEL_MISMATCH: "Compare the `labels` of the node with `schedulemesh meshes`; correct the label, or give a mesh the label.",
     R.MESH_UNREACHABLE: "Wait: its work is moved when its lease ends. If it stays, run `schedulemesh doctor` there and read the mesh's log.",

@@ -177,4 +177,4 @@ def has_members(folder: Path) -> None:
 def test_the_example_finds_the_best_machine(client: Client) -> None:
     spec = dag.to_spec(graph.graph(), id="bandit", tenant=TENANT)
     for run in (client.submit(graph.graph()), client.submit(dag.from_spec(spec)), client.submit_spec(spec)):
-        assert run.result(LIMIT_S)["told"].startswith("machine 6 wins ")
+        assert run.result(LIMIT_S)["summary"].startswith("machine 6 wins ")

@@ -26,7 +26,7 @@ SIGNED_OUT = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class Screen:
     """A served root and a running Chromium."""
 
     scene: Scene
@@ -43,7 +43,7 @@ class Desk:
 
 
 @contextmanager
-def running() -> Iterator[Desk]:
+def running() -> Iterator[Screen]:
     """Serve the scene and run Chromium within the block."""
     from playwright.sync_api import expect, sync_playwright  # Half a second, which machines without Chromium save.
 
@@ -52,13 +52,13 @@ def running() -> Iterator[Desk]:
         arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
         browser = playwright.chromium.launch(executable_path=chromium(), args=arguments)
         try:
-            yield Desk(served, browser)
+            yield Screen(served, browser)
         finally:
             browser.close()
 
 
 @pytest.fixture
-def desk() -> Desk:
+def screen() -> Screen:
     """The shared root and Chromium."""
     if chromium() is None:
         pytest.skip("this machine has no Chromium: `apt-get install chromium`")
@@ -69,26 +69,26 @@ def desk() -> Desk:
 
 @pytest.fixture
 def problems() -> list[str]:
-    """What the console of a tab must not say; a test that provokes an error clears the list."""
+    """Problems on the console of a tab; a test that provokes an error clears the list."""
     return []
 
 
 @pytest.fixture
-def open_page(desk: Desk, problems: list[str]) -> Iterator[Callable[..., Any]]:
+def open_page(screen: Screen, problems: list[str]) -> Iterator[Callable[..., Any]]:
     """Open a tab of its own at a part of the page. At the end no tab may have an error in its console."""
     opened = []
 
     def open_at(part: str = "#/runs", *, key: str | None = None, theme: str = "light", width: int = 1_280, height: int = 900) -> Any:
-        context = desk.browser.new_context(viewport={"width": width, "height": height}, reduced_motion="reduce")
+        context = screen.browser.new_context(viewport={"width": width, "height": height}, reduced_motion="reduce")
         opened.append(context)
         context.set_default_timeout(PATIENCE_MS)
-        kept = json.dumps(desk.scene.key if key is None else key)
+        kept = json.dumps(screen.scene.key if key is None else key)
         enter = f"if ({kept} && !sessionStorage.getItem('schedulemesh.key')) sessionStorage.setItem('schedulemesh.key', {kept});"
         context.add_init_script(f"localStorage.setItem('schedulemesh.theme', '{theme}'); {enter if kept != json.dumps(SIGNED_OUT) else ''}")
         page = context.new_page()
         page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: problems.append(str(error)))
-        page.goto(f"{desk.scene.address}/{part}")
+        page.goto(f"{screen.scene.address}/{part}")
         return page
 
     yield open_at
@@ -98,12 +98,12 @@ def open_page(desk: Desk, problems: list[str]) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
-def submit(desk: Desk) -> Callable[..., str]:
+def submit(screen: Screen) -> Callable[..., str]:
     """Submit a run of one node as research, and return its id."""
 
     def submit_as(run: str) -> str:
         spec = {"spec": "dag/1", "id": run, "tenant": RESEARCH, "nodes": {"a": {"call": "examples.hello.hello:greet", "args": ["x"]}}}
-        with desk.http as http:
+        with screen.http as http:
             http.post("/v1/runs", json={**spec, "outputs": {"a": {"$ref": "a"}}}).raise_for_status()
         return run
 

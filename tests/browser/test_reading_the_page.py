@@ -1,4 +1,4 @@
-"""Who can use the page: with a keyboard alone, with a screen reader, in both themes, on a phone, while the root is away."""
+"""The page is usable with a keyboard alone, with a screen reader, in both themes, on a phone, while the root is away."""
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -23,14 +23,14 @@ SERIOUS = ("serious", "critical")
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_pages_have_no_serious_fault_of_access(desk, open_page, theme, width):
+def test_pages_have_no_serious_fault_of_access(screen, open_page, theme, width):
     page = open_page(key="", theme=theme, width=width)
     expect(page.get_by_label("API key")).to_be_visible()
     faults = serious_faults(page, "sign-in")
-    page.evaluate("key => sessionStorage.setItem('schedulemesh.key', key)", desk.scene.key)
+    page.evaluate("key => sessionStorage.setItem('schedulemesh.key', key)", screen.scene.key)
     page.reload()
     for name, (part, there) in PAGES.items():
-        page.goto(f"{desk.scene.address}/{part}")
+        page.goto(f"{screen.scene.address}/{part}")
         expect(page.locator(there).first).to_be_visible()
         faults += serious_faults(page, name)
         if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
@@ -43,9 +43,9 @@ def serious_faults(page, name):
     return [f"{name}: {each['id']} at {each['nodes'][0]['target']}" for each in found if each["impact"] in SERIOUS]
 
 
-def test_everything_is_reached_by_the_keyboard(desk, open_page):
+def test_everything_is_reached_by_the_keyboard(screen, open_page):
     page = open_page(key="")
-    page.get_by_label("API key").press_sequentially(desk.scene.key, delay=0)
+    page.get_by_label("API key").press_sequentially(screen.scene.key, delay=0)
     page.keyboard.press("Enter")
     expect(page.get_by_role("link", name="etl-nightly-7")).to_be_visible()
     page.evaluate("document.activeElement.blur()")

@@ -122,38 +122,38 @@ def test_array_is_one_box_with_its_elements_counted(open_page):
     expect(page.get_by_label("Nodes by state")).to_contain_text("running 1")
 
 
-def test_change_of_a_node_shows_as_it_happens(desk, open_page):
+def test_change_of_a_node_shows_as_it_happens(screen, open_page):
     page = open_page(f"{ETL}/events")
     rows = page.locator("tbody tr")
     expect(rows.first).to_be_visible()
-    end_run(desk.scene.world, "etl-nightly-7", "clean-08")
+    end_run(screen.scene.world, "etl-nightly-7", "clean-08")
     expect(rows.filter(has_text="clean-08").filter(has_text="SUCCEEDED")).to_be_visible()
     page.get_by_role("tab", name="Graph").click()
     expect(page.get_by_label("Nodes by state")).to_contain_text("succeeded 22")
 
 
-def test_run_is_cancelled_after_a_question(desk, open_page, submit):
+def test_run_is_cancelled_after_a_question(screen, open_page, submit):
     submit("to-cancel")
     page = open_page("#/runs/to-cancel")
     page.get_by_role("button", name="Cancel run").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name="Keep as it is").click()
     expect(dialog).to_be_hidden()
-    with desk.http as http:
+    with screen.http as http:
         assert http.get("/v1/runs/to-cancel").json()["state"] == "PENDING"
     page.get_by_role("button", name="Cancel run").click()
     dialog.get_by_role("button", name="Cancel run").click()
     expect(dialog).to_be_hidden()
-    desk.scene.coordinator.step(0)
+    screen.scene.coordinator.step(0)
     expect(page.locator(".run-head .badge")).to_contain_text("CANCELLED")
 
 
 @pytest.mark.parametrize("node", ["", "?node=a"], ids=["head", "panel of the failed node"])
-def test_failed_run_is_resumed(desk, open_page, submit, node):
+def test_failed_run_is_resumed(screen, open_page, submit, node):
     run = submit(f"to-resume{len(node)}")
-    desk.scene.world.start(run, "a")
-    desk.scene.world.fail(run, "a", ValueError("no disk"))
-    assert desk.scene.world.runs.settle(RunId(run))
+    screen.scene.world.start(run, "a")
+    screen.scene.world.fail(run, "a", ValueError("no disk"))
+    assert screen.scene.world.runs.settle(RunId(run))
     page = open_page(f"#/runs/{run}{node}")
     place = page.get_by_label("Node a") if node else page.locator(".run-head")
     place.get_by_role("button", name=re.compile("Resume|Run again")).click()

@@ -39,19 +39,19 @@ def test_filters_stand_in_the_address_and_can_be_cleared(open_page):
     expect(page.locator(RUNS)).to_have_count(1)
 
 
-def test_new_and_ended_runs_show_without_a_reload(desk, open_page, submit):
+def test_new_and_ended_runs_show_without_a_reload(screen, open_page, submit):
     page = open_page()
     expect(page.locator(".live")).to_be_visible()
     submit("comes-later")
     row = page.locator(RUNS, has=page.get_by_role("link", name="comes-later"))
     expect(row).to_contain_text("PENDING")
-    desk.scene.world.start("comes-later", "a")
+    screen.scene.world.start("comes-later", "a")
     expect(row).to_contain_text("RUNNING")
-    desk.scene.world.succeed("comes-later", {"a": 1})
+    screen.scene.world.succeed("comes-later", {"a": 1})
     expect(row).to_contain_text("SUCCEEDED")
 
 
-def test_chosen_runs_are_cancelled_together_with_a_reason(desk, open_page, submit):
+def test_chosen_runs_are_cancelled_together_with_a_reason(screen, open_page, submit):
     for run in ("bulk-1", "bulk-2", "bulk-3"):
         submit(run)
     page = open_page("#/runs?text=bulk")
@@ -62,13 +62,13 @@ def test_chosen_runs_are_cancelled_together_with_a_reason(desk, open_page, submi
     dialog.get_by_label("Reason").fill("budget is spent")
     dialog.get_by_role("button", name="Cancel 2 runs").click()
     expect(dialog).to_be_hidden()
-    desk.scene.coordinator.step(0)
+    screen.scene.coordinator.step(0)
     for run, state in (("bulk-1", "CANCELLED"), ("bulk-2", "WAITING"), ("bulk-3", "CANCELLED")):
         expect(page.locator(RUNS, has=page.get_by_role("link", name=run))).to_contain_text(state)
-    with desk.http as http:
+    with screen.http as http:
         assert http.get("/v1/runs/bulk-3").json()["state"].startswith("CANCELLED")
 
 
-def test_key_without_runs_is_shown_how_to_submit_one(desk, open_page):
-    page = open_page(key=desk.key("rival"))
+def test_key_without_runs_is_shown_how_to_submit_one(screen, open_page):
+    page = open_page(key=screen.key("rival"))
     expect(page.get_by_text("No runs yet.")).to_be_visible()

@@ -1,4 +1,4 @@
-"""Who may see and do what on the browser page, and what the page may load and call."""
+"""Rights of a key on the browser page, and limits on its loads and calls."""
 
 import httpx
 from playwright.sync_api import expect
@@ -8,13 +8,13 @@ from serve_apps.gateway_fixtures import RESEARCH, RIVAL
 from serve_apps.requests.auth import id_of
 
 
-def test_page_asks_for_a_key_and_keeps_it_in_the_tab(desk, open_page):
+def test_page_asks_for_a_key_and_keeps_it_in_the_tab(screen, open_page):
     page = open_page(key="")
-    page.get_by_label("API key").fill(f" {desk.scene.key} ")
+    page.get_by_label("API key").fill(f" {screen.scene.key} ")
     page.keyboard.press("Enter")
     expect(page.get_by_role("link", name="etl-nightly-7")).to_be_visible()
-    assert desk.scene.key not in page.url
-    assert page.evaluate("JSON.stringify(localStorage)").find(desk.scene.key) == -1
+    assert screen.scene.key not in page.url
+    assert page.evaluate("JSON.stringify(localStorage)").find(screen.scene.key) == -1
     page.reload()
     expect(page.get_by_role("link", name="etl-nightly-7")).to_be_visible()
     page.get_by_role("button", name="Sign out").click()
@@ -31,18 +31,18 @@ def test_unknown_key_is_refused_in_words(open_page, problems):
     problems.clear()
 
 
-def test_revoked_key_signs_the_tab_out(desk, open_page, problems):
-    page = open_page("#/tenants", key=(key := desk.key()))
+def test_revoked_key_signs_the_tab_out(screen, open_page, problems):
+    page = open_page("#/tenants", key=(key := screen.key()))
     expect(page.get_by_text("acme/research · viewer")).to_be_visible()
-    assert desk.scene.world.keys.revoke(id_of(key))
+    assert screen.scene.world.keys.revoke(id_of(key))
     expect(page.get_by_label("API key")).to_be_visible()
     expect(page.get_by_role("alert")).to_contain_text("API key")
     assert [problem for problem in problems if "401" not in problem] == []
     problems.clear()
 
 
-def test_viewer_sees_its_tenant_alone_and_no_buttons(desk, open_page):
-    page = open_page(key=desk.key(RESEARCH, Role.VIEWER))
+def test_viewer_sees_its_tenant_alone_and_no_buttons(screen, open_page):
+    page = open_page(key=screen.key(RESEARCH, Role.VIEWER))
     expect(page.get_by_text("acme/research · viewer")).to_be_visible()
     expect(page.get_by_role("link", name="etl-nightly-7")).to_be_visible()
     expect(page.get_by_role("link", name="report-1")).to_have_count(0)
@@ -54,20 +54,20 @@ def test_viewer_sees_its_tenant_alone_and_no_buttons(desk, open_page):
         ("#/tenants?tenant=acme/research", "Tenants", ("Suspend", "Drain")),
         ("#/meshes", "Meshes", ("Drain", "Undrain")),
     ):
-        page.goto(f"{desk.scene.address}/{part}")
+        page.goto(f"{screen.scene.address}/{part}")
         expect(page.get_by_role("heading", name=heading, exact=True).first).to_be_visible()
         for button in buttons:
             expect(page.get_by_role("button", name=button, exact=True)).to_have_count(0)
 
 
-def test_other_tenants_run_is_not_there(desk, open_page, problems):
-    page = open_page("#/runs/etl-nightly-7", key=desk.key(RIVAL, Role.OPERATOR))
+def test_other_tenants_run_is_not_there(screen, open_page, problems):
+    page = open_page("#/runs/etl-nightly-7", key=screen.key(RIVAL, Role.OPERATOR))
     expect(page.get_by_text("There is no run etl-nightly-7.")).to_be_visible()
     assert [problem for problem in problems if "404" not in problem] == []
     problems.clear()
 
 
-def test_foreign_script_and_style_do_not_run(desk, open_page, problems):
+def test_foreign_script_and_style_do_not_run(screen, open_page, problems):
     page = open_page()
     expect(page.get_by_role("link", name="etl-nightly-7")).to_be_visible()
     page.evaluate(
@@ -83,10 +83,10 @@ def test_foreign_script_and_style_do_not_run(desk, open_page, problems):
     problems.clear()
 
 
-def test_page_of_a_foreign_origin_can_neither_frame_nor_call(desk, open_page, problems):
+def test_page_of_a_foreign_origin_can_neither_frame_nor_call(screen, open_page, problems):
     page = open_page(key="")
     foreign = page.context.new_page()
-    address = desk.scene.address
+    address = screen.scene.address
     foreign.route("https://evil.test/", lambda route: route.fulfill(body=f"<iframe src='{address}/'></iframe>", content_type="text/html"))
     foreign.goto("https://evil.test/")
     assert foreign.evaluate(f"fetch('{address}/v1/runs').then(() => 'read', () => 'refused')") == "refused"
@@ -95,12 +95,12 @@ def test_page_of_a_foreign_origin_can_neither_frame_nor_call(desk, open_page, pr
     )
     assert foreign.evaluate(asked) == "refused"
     assert all("SMK" not in frame.content() and frame.locator("#page *").count() == 0 for frame in foreign.frames[1:])
-    with desk.http as http:
+    with screen.http as http:
         assert http.get("/v1/runs/etl-nightly-7").json()["state"] == "RUNNING"
     problems.clear()
 
 
-def test_root_allows_no_foreign_origin(desk):
+def test_root_allows_no_foreign_origin(screen):
     asked = {"Origin": "https://evil.test", "Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "authorization"}
-    answer = httpx.options(f"{desk.scene.address}/v1/runs", headers=asked)
+    answer = httpx.options(f"{screen.scene.address}/v1/runs", headers=asked)
     assert "access-control-allow-origin" not in answer.headers

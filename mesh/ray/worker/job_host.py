@@ -47,7 +47,7 @@ JOB_NAME = "SCHEDULEMESH_JOB"
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What became of one attempt of a member: it is up, it has returned, or it failed or ended."""
+    """State of one attempt of a member: it is up, it has returned, or it failed or ended."""
 
     member: Member
     attempt: int

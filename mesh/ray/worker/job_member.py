@@ -22,7 +22,7 @@ from mesh.stages.messages import OUTPUT_CHARS_MAX, NodeOutput
 
 
 class MemberCode(NamedTuple):
-    """What the members of a role run."""
+    """Class or function that the members of a role run."""
 
     code: Callable[..., Any]  #: A class, or a function when `method` is None.
     args: tuple[Any, ...]

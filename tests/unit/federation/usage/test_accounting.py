@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.usage.accounting import DAY_MS, UsageBooks, as_of, by_days, shared_out
+from federation.usage.accounting import DAY_MS, UsageTotals, as_of, by_days, shared_out
 from federation.usage.records import Account, RowKey, Sums, UsageEntry, UsageState
 from federation.usage.report import UsageBy, grouped
 from mesh.core.ids import FlavorName, StageId, TenantPath
@@ -40,10 +40,10 @@ def _added(sums) -> Sums:
     return whole
 
 
-def booked(*entries, quota=10, state=NOTHING) -> UsageBooks:
-    books = UsageBooks(state, own(quota))
-    books.take(entries)
-    return books
+def totalled(*entries, quota=10, state=NOTHING) -> UsageTotals:
+    totals = UsageTotals(state, own(quota))
+    totals.take(entries)
+    return totals
 
 
 # ---- intervals
@@ -80,57 +80,57 @@ def test_shares_add_up_to_the_whole(whole, weights):
 
 
 def test_a_claim_counts_from_its_start_to_its_end():
-    books = booked(entry("a", NOON, 2), entry("a", NOON + HOUR, 0))
-    assert books.sums == {RowKey(20_000, LAB, "ann", CPU, "cpu"): Sums(used=2 * HOUR)}
-    assert books.state(version=1, cursor="1-0").holdings == {}
+    totals = totalled(entry("a", NOON, 2), entry("a", NOON + HOUR, 0))
+    assert totals.sums == {RowKey(20_000, LAB, "ann", CPU, "cpu"): Sums(used=2 * HOUR)}
+    assert totals.state(version=1, cursor="1-0").holdings == {}
 
 
 def test_a_resized_claim_counts_each_part_with_its_size():
-    books = booked(entry("a", NOON, 2), entry("a", NOON + HOUR, 5), entry("a", NOON + 3 * HOUR, 0))
-    assert _added(books.sums.values()).used == 2 * HOUR + 5 * 2 * HOUR
+    totals = totalled(entry("a", NOON, 2), entry("a", NOON + HOUR, 5), entry("a", NOON + 3 * HOUR, 0))
+    assert _added(totals.sums.values()).used == 2 * HOUR + 5 * 2 * HOUR
 
 
 def test_a_repeated_report_changes_nothing():
-    once = booked(entry("a", NOON, 2), entry("a", NOON + HOUR, 0))
-    again = booked(entry("a", NOON, 2), entry("a", NOON, 2), entry("a", NOON + HOUR, 0), entry("a", NOON + HOUR, 0))
+    once = totalled(entry("a", NOON, 2), entry("a", NOON + HOUR, 0))
+    again = totalled(entry("a", NOON, 2), entry("a", NOON, 2), entry("a", NOON + HOUR, 0), entry("a", NOON + HOUR, 0))
     assert again.sums == once.sums
 
 
 def test_the_end_of_an_unknown_claim_counts_nothing():
-    books = booked(entry("a", NOON, 0))
-    assert (books.sums, books.changed_holdings(), books.changed_reckonings()) == ({}, {}, {})
+    totals = totalled(entry("a", NOON, 0))
+    assert (totals.sums, totals.changed_holdings(), totals.changed_reckonings()) == ({}, {}, {})
 
 
 def test_lost_work_counts_on_the_day_of_its_end():
-    books = booked(entry("a", NOON, lost=7))
-    assert books.sums == {RowKey(20_000, LAB, "ann", CPU, "cpu"): Sums(lost=7)}
+    totals = totalled(entry("a", NOON, lost=7))
+    assert totals.sums == {RowKey(20_000, LAB, "ann", CPU, "cpu"): Sums(lost=7)}
 
 
 # ---- beyond the own quota
 
 
 def test_use_within_the_own_quota_is_not_borrowed():
-    assert _added(booked(entry("a", NOON, 10), entry("a", NOON + HOUR, 0)).sums.values()).borrowed == 0
+    assert _added(totalled(entry("a", NOON, 10), entry("a", NOON + HOUR, 0)).sums.values()).borrowed == 0
 
 
 def test_only_what_is_beyond_the_quota_is_borrowed():
-    books = booked(entry("a", NOON, 8), entry("b", NOON + HOUR, 6), entry("b", NOON + 3 * HOUR, 0), entry("a", NOON + 9 * HOUR, 0))
-    assert _added(books.sums.values()) == Sums(used=8 * 9 * HOUR + 6 * 2 * HOUR, borrowed=4 * 2 * HOUR)
+    totals = totalled(entry("a", NOON, 8), entry("b", NOON + HOUR, 6), entry("b", NOON + 3 * HOUR, 0), entry("a", NOON + 9 * HOUR, 0))
+    assert _added(totals.sums.values()) == Sums(used=8 * 9 * HOUR + 6 * 2 * HOUR, borrowed=4 * 2 * HOUR)
 
 
 def test_borrowed_use_is_shared_by_what_each_user_holds():
-    books = booked(entry("a", NOON, 15, user="ann"), entry("b", NOON, 5, user="bob"), entry("a", NOON + HOUR, 0))
-    assert {user: sums.borrowed for user, sums in sums_by(books.sums, UsageBy.USER).items()} == {
+    totals = totalled(entry("a", NOON, 15, user="ann"), entry("b", NOON, 5, user="bob"), entry("a", NOON + HOUR, 0))
+    assert {user: sums.borrowed for user, sums in sums_by(totals.sums, UsageBy.USER).items()} == {
         "ann": 10 * HOUR * 3 // 4,
         "bob": 10 * HOUR // 4,
     }
 
 
 def test_a_new_quota_counts_from_its_time_on():
-    books = booked(entry("a", NOON, 10))
-    books.adopt(own(4), NOON + HOUR)
-    books.settle(NOON + 2 * HOUR)
-    assert _added(books.sums.values()) == Sums(used=20 * HOUR, borrowed=6 * HOUR)
+    totals = totalled(entry("a", NOON, 10))
+    totals.adopt(own(4), NOON + HOUR)
+    totals.settle(NOON + 2 * HOUR)
+    assert _added(totals.sums.values()) == Sums(used=20 * HOUR, borrowed=6 * HOUR)
 
 
 # ---- what holds for all reports
@@ -143,7 +143,7 @@ USERS = {"a": "ann", "b": "ann", "c": "bob", "d": "eve"}
 TENANTS = {"a": "acme/lab", "b": "acme/lab", "c": "acme/lab", "d": "acme/shop"}
 
 
-def told(reports) -> list[UsageEntry]:
+def entries_of(reports) -> list[UsageEntry]:
     """Return reports with growing times, and an end of all claims."""
     at_ms, entries = NOON, []
     for stage, wait_ms, units in reports:
@@ -154,40 +154,40 @@ def told(reports) -> list[UsageEntry]:
 
 @given(REPORTS)
 def test_use_is_amount_times_time(reports):
-    entries = told(reports)
+    entries = entries_of(reports)
     end_ms = max((each.at_ms for each in entries), default=NOON) + HOUR
     expected = 0
     for stage in {each.stage for each in entries}:
         of_stage = [each for each in entries if each.stage == stage]
         ends_ms = [*(later.at_ms for later in of_stage), end_ms][1:]
         expected += sum((each.held or {}).get("cpu", 0) * (until_ms - each.at_ms) for each, until_ms in zip(of_stage, ends_ms, strict=True))
-    books = booked(*entries)
-    books.settle(end_ms)
-    assert _added(books.sums.values()).used == expected
+    totals = totalled(*entries)
+    totals.settle(end_ms)
+    assert _added(totals.sums.values()).used == expected
 
 
 @given(REPORTS, st.integers(0, 12))
 def test_days_users_and_tenants_add_up_alike(reports, quota):
-    books = booked(*told(reports), quota=quota)
-    whole = _added(books.sums.values())
-    assert all(_added(sums_by(books.sums, by).values()) == whole for by in UsageBy)
-    assert all(0 <= each.borrowed <= each.used for each in books.sums.values())
+    totals = totalled(*entries_of(reports), quota=quota)
+    whole = _added(totals.sums.values())
+    assert all(_added(sums_by(totals.sums, by).values()) == whole for by in UsageBy)
+    assert all(0 <= each.borrowed <= each.used for each in totals.sums.values())
 
 
 @given(REPORTS)
 def test_a_subtree_uses_no_less_than_a_tenant_in_it(reports):
-    books = booked(*told(reports))
-    by_tenant = sums_by(books.sums, UsageBy.TENANT)
+    totals = totalled(*entries_of(reports))
+    by_tenant = sums_by(totals.sums, UsageBy.TENANT)
     subtree = _added(sums for tenant, sums in by_tenant.items() if tenant.startswith("acme/"))
     assert all(subtree.used >= sums.used and subtree.borrowed >= sums.borrowed for sums in by_tenant.values())
 
 
 @given(REPORTS, st.integers(0, 25), st.integers(0, 12))
-def test_books_that_go_on_from_a_state_end_alike(reports, cut, quota):
-    entries = told(reports)
-    whole = booked(*entries, quota=quota)
-    first = booked(*entries[:cut], quota=quota)
-    second = booked(*entries[cut:], quota=quota, state=first.state(version=1, cursor="1-0"))
+def test_totals_that_go_on_from_a_state_end_alike(reports, cut, quota):
+    entries = entries_of(reports)
+    whole = totalled(*entries, quota=quota)
+    first = totalled(*entries[:cut], quota=quota)
+    second = totalled(*entries[cut:], quota=quota, state=first.state(version=1, cursor="1-0"))
     rows = dict(first.sums)
     for key, more in second.sums.items():
         rows[key] = rows.get(key, Sums()).plus(more)
@@ -196,17 +196,17 @@ def test_books_that_go_on_from_a_state_end_alike(reports, cut, quota):
 
 
 def test_a_reading_has_what_open_claims_used_so_far():
-    first = booked(entry("a", NOON, 12))
+    first = totalled(entry("a", NOON, 12))
     rows = as_of(first.state(version=1, cursor="1-0"), {}, NOON + HOUR)
     assert list(rows.values()) == [Sums(used=12 * HOUR, borrowed=2 * HOUR)]
 
 
 def test_an_account_without_claims_is_gone():
-    books = booked(entry("a", NOON, 1), entry("a", NOON + 1, 0))
-    assert books.changed_reckonings() == {Account(LAB, CPU): None}
+    totals = totalled(entry("a", NOON, 1), entry("a", NOON + 1, 0))
+    assert totals.changed_reckonings() == {Account(LAB, CPU): None}
 
 
 @pytest.mark.parametrize("at_ms", [NOON - HOUR, NOON])
 def test_a_clock_set_back_takes_nothing_away(at_ms):
-    books = booked(entry("a", NOON, 3), entry("b", at_ms, 1), entry("a", NOON + HOUR, 0), entry("b", NOON + HOUR, 0))
-    assert _added(books.sums.values()).used == 4 * HOUR
+    totals = totalled(entry("a", NOON, 3), entry("b", at_ms, 1), entry("a", NOON + HOUR, 0), entry("b", NOON + HOUR, 0))
+    assert _added(totals.sums.values()).used == 4 * HOUR

@@ -15,7 +15,7 @@ from mesh.jobs.members import Member
 from mesh.ray.worker.job_host import Heard, JobHost, is_lost
 
 LEADER, FIRST, SECOND = Member("leader"), Member("actors", 0), Member("actors", 1)
-#: What a test hears, by turns: each turn gets the processes and returns what became of members.
+#: A script of a test: each turn gets the processes and returns what became of members.
 Turn = Callable[["Processes"], list[Heard]]
 
 

@@ -25,7 +25,7 @@ def printed(renderable) -> str:
     return console.file.getvalue()
 
 
-def test_a_table_shows_the_columns_that_are_told_apart():
+def test_a_table_shows_the_columns_that_differ():
     shown = printed(usage_table(view(a_row(tenant="acme", user=""), a_row(tenant="rival", user="bob"))))
     assert shown.split("\n")[0].split() == ["tenant", "user", "resource", "used", "borrowed", "lost"]
     assert "acme    (none)" in shown
