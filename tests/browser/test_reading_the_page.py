@@ -98,12 +98,18 @@ def test_page_says_that_it_reconnects_and_goes_on(open_page, problems):
 
 def test_page_shows_that_it_loads_and_what_went_wrong(open_page, problems):
     page = open_page("#/events")
-    answers = []
-    page.route("**/v1/meshes*", lambda route: answers.append(route))  # noqa: PLW0108  playwright takes functions of Python only
+    loading = page.get_by_role("status", name="Loading meshes")
+    shown = []
+
+    def fail(route):
+        expect(loading).to_be_visible()
+        shown.append(route.request.url)
+        route.fulfill(status=500, json={"title": "Internal error", "detail": "the ledger has no such version"})
+
+    page.route("**/v1/meshes*", fail)
     page.get_by_role("link", name="Meshes").click()
-    expect(page.get_by_role("status", name="Loading meshes")).to_be_visible()
-    answers[0].fulfill(status=500, json={"title": "Internal error", "detail": "the ledger has no such version"})
     expect(page.get_by_role("alert")).to_contain_text("the ledger has no such version")
+    assert shown
     page.unroute("**/v1/meshes*")
     page.get_by_role("button", name="Try again").click()
     expect(page.get_by_label("Mesh east")).to_be_visible()
