@@ -27,13 +27,17 @@ const page = await build({
   jsxImportSource: "preact",
   define: { LAYOUT_WORKER: JSON.stringify(worker) },
 });
+const docs = await build({ ...common, entryPoints: [join(here, "src/docs.ts")], format: "esm", loader: { ".svg": "dataurl" } });
 const picture = readFileSync(join(here, "icon.svg"));
 const icon = `icon-${createHash("sha256").update(picture).digest("hex").slice(0, 8)}.svg`;
 writeFileSync(join(assets, icon), picture);
-const html = readFileSync(join(here, "index.html"), "utf8");
-const names = { icon, style: written(page, ".css"), script: written(page, ".js") };
-writeFileSync(join(folder, "index.html"), html.replace(/\{(\w+)\}/g, (_, name) => names[name]));
-for (const name of ["index.html", ...readdirSync(assets).map((each) => join("assets", each))]) {
+const names = { icon, style: written(page, ".css"), script: written(page, ".js"), docsStyle: written(docs, ".css"), docsScript: written(docs, ".js") };
+const pages = ["index.html", "docs.html"];
+for (const name of pages) {
+  const html = readFileSync(join(here, name), "utf8");
+  writeFileSync(join(folder, name), html.replace(/\{(\w+)\}/g, (_, part) => names[part]));
+}
+for (const name of [...pages, ...readdirSync(assets).map((each) => join("assets", each))]) {
   const path = join(folder, name);
   writeFileSync(`${path}.gz`, gzipSync(readFileSync(path), { level: constants.Z_BEST_COMPRESSION }));
 }

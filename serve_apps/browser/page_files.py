@@ -37,7 +37,7 @@ FOR_GOOD = "public, max-age=31536000, immutable"
 ASK_EACH_TIME = "no-cache"
 MISSING = (
     "The browser page is not built. Run `make page` in the checkout, or install the wheel, which holds it; then restart the root.\n"
-    "The terminal (`schedulemesh runs`) and HTTP (`/docs`) work without it.\n"
+    "The terminal (`schedulemesh runs`) and HTTP (`/openapi.json`) work without it.\n"
 )
 
 _TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -68,10 +68,12 @@ def page_files(folder: Path = BUILT) -> Mapping[str, PageFile]:
 
 def show_page(request: Request) -> Response:
     """Return the page, or in words how to build it."""
-    file = page_files().get("index.html")
-    if file is None:
-        return PlainTextResponse(MISSING, status_code=HTTPStatus.SERVICE_UNAVAILABLE, headers=HEADERS)
-    return _answer(request, file, ASK_EACH_TIME)
+    return _page(request, "index.html")
+
+
+def show_docs(request: Request) -> Response:
+    """Return the page about the HTTP routes."""
+    return _page(request, "docs.html")
 
 
 def show_asset(request: Request) -> Response:
@@ -84,7 +86,18 @@ def show_asset(request: Request) -> Response:
 
 def page_routes() -> list[BaseRoute]:
     """Return the routes of the page. They need no key and stand in no OpenAPI."""
-    return [Route("/", show_page, methods=["GET"]), Route("/assets/{name}", show_asset, methods=["GET"])]
+    return [
+        Route("/", show_page, methods=["GET"]),
+        Route("/docs", show_docs, methods=["GET"]),
+        Route("/assets/{name}", show_asset, methods=["GET"]),
+    ]
+
+
+def _page(request: Request, name: str) -> Response:
+    file = page_files().get(name)
+    if file is None:
+        return PlainTextResponse(MISSING, status_code=HTTPStatus.SERVICE_UNAVAILABLE, headers=HEADERS)
+    return _answer(request, file, ASK_EACH_TIME)
 
 
 def _answer(request: Request, file: PageFile, kept: str) -> Response:

@@ -107,7 +107,7 @@ def create_app(dependencies: Dependencies, *, is_proxied: bool = True) -> FastAP
     Args:
         is_proxied: See `ObservedRequests`.
     """
-    app = FastAPI(**_TITLES, lifespan=_life, routes=list(_routes()))
+    app = FastAPI(**_TITLES, lifespan=_life, routes=list(_routes()), docs_url=None, redoc_url=None)  # `/docs` is a page of the browser's.
     app.openapi = _described  # type: ignore[method-assign]  # as FastAPI's own documentation has it
     truth = partial(read_truth, dependencies.runs, dependencies.ledger, dependencies.queue, dependencies.registry)
     shared = SingleFlight(truth, clock=dependencies.clock, kept_ms=TRUTH_KEPT_MS)

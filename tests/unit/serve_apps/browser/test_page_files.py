@@ -12,7 +12,7 @@ from serve_apps.gateway_fixtures import GatewayWorld
 def built(tmp_path, monkeypatch):
     """A small page in place of the built one."""
     (tmp_path / "assets").mkdir()
-    for name, text in (("index.html", "<!doctype html>"), ("assets/app-1A2B.js", "start()")):
+    for name, text in (("index.html", "<!doctype html>"), ("docs.html", "<!doctype html>"), ("assets/app-1A2B.js", "start()")):
         (tmp_path / name).write_text(text)
         (tmp_path / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
     files = page_files.page_files(tmp_path)
@@ -25,8 +25,9 @@ def http():
 
 
 @pytest.mark.usefixtures("built")
-def test_page_runs_only_its_own_scripts(http):
-    page = http.get("/")
+@pytest.mark.parametrize("path", ["/", "/docs"])
+def test_page_runs_only_its_own_scripts(http, path):
+    page = http.get(path)
     assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -58,8 +59,9 @@ def test_unknown_file_is_not_found(http, name):
     assert http.get(f"/assets/{name}").status_code == 404
 
 
-def test_missing_page_says_how_to_build_it(http, monkeypatch):
+@pytest.mark.parametrize("path", ["/", "/docs"])
+def test_missing_page_says_how_to_build_it(http, monkeypatch, path):
     monkeypatch.setattr(page_files, "page_files", dict)
-    answer = http.get("/")
+    answer = http.get(path)
     assert answer.status_code == 503
     assert "make page" in answer.text
