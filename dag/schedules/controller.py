@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
+from collections.abc import Callable
 
 import structlog
 
 from dag.errors import BacklogFull, RunConflict, SpecError, UnknownRun
 from dag.run.runs import RunStore
 from dag.run.states import RUN_ENDS
-from dag.schedules.firing import Refusal, carried_out, decide, in_turns, is_worth_a_try, run_of
+from dag.schedules.firing import Refusal, carried_out, decide, dropped, in_turns, is_worth_a_try, paused, run_of
 from dag.schedules.schedule import Schedule, ScheduleStore, Start
 from federation.errors import StoreUnavailable
 from federation.quota.starts import Starts
@@ -23,8 +23,8 @@ from mesh.errors import MeshError
 
 log = structlog.get_logger(__name__)
 
-#: Schedules that one tick reads as due.
-DUE_MAX = 10_000
+#: Schedules that one call reads as due; a tick reads all pages.
+PAGE = 10_000
 #: Time of one tick for schedules, so that runs advance too; the next tick goes on with the next tenant.
 FIRING_MS_MAX = 500
 #: Stops that refuse a firing. A tenant outside its windows is not stopped: its runs are accepted, and wait.
@@ -32,26 +32,33 @@ _STOPS = (Reason.TENANT_SUSPENDED, Reason.TENANT_DRAINED)
 
 
 class ScheduleController:
-    """Looks at schedules that are due. It keeps nothing but the tenant that came last."""
+    """Looks at schedules that are due. It keeps nothing but the tenant, and of each tenant the schedule, that came last."""
 
     def __init__(self, *, schedules: ScheduleStore, runs: RunStore, clock: Clock) -> None:
         self._schedules = schedules
         self._runs = runs
         self._clock = clock
         self._last: TenantPath | None = None
+        self._looked_at: dict[TenantPath, str] = {}
 
-    def tick(self, tree: TenantTree, tenant_policies: PoliciesInForce) -> int:
+    def tick(self, tree: TenantTree, tenant_policies: Callable[[], PoliciesInForce]) -> int:
         """Decide and start what is due; return the number of schedules that were looked at.
+
+        Args:
+            tenant_policies: Reads the policies in force; called only if a schedule is due.
 
         Raises:
             StoreUnavailable: Nothing is lost; call again.
         """
-        due = self._schedules.due(self._clock.wall_ms(), DUE_MAX)
+        due = self._due()
         if not due:
             return 0
-        starts, until_ms = Starts(tree, tenant_policies), self._clock.monotonic_ms() + FIRING_MS_MAX
-        for number, (tenant, name) in enumerate(in_turns(due, self._last), start=1):
-            self._last = tenant
+        starts, until_ms = Starts(tree, tenant_policies()), self._clock.monotonic_ms() + FIRING_MS_MAX
+        turns = in_turns(due, self._last, self._looked_at)
+        tenants = {tenant for tenant, _ in due}
+        self._looked_at = {tenant: name for tenant, name in self._looked_at.items() if tenant in tenants}
+        for number, (tenant, name) in enumerate(turns, start=1):
+            self._last, self._looked_at[tenant] = tenant, name
             try:
                 self._look_at(tenant, name, starts)
             except StoreUnavailable:
@@ -62,6 +69,14 @@ class ScheduleController:
                 return number
         return len(due)
 
+    def _due(self) -> list[tuple[TenantPath, str]]:
+        now_ms, due = self._clock.wall_ms(), list[tuple[TenantPath, str]]()
+        while page := self._schedules.due(now_ms, PAGE, skip=len(due)):
+            due += page
+            if len(page) < PAGE:
+                break
+        return due
+
     def _look_at(self, tenant: TenantPath, name: str, starts: Starts) -> None:
         schedule = self._schedules.load(tenant, name)
         if schedule is None:
@@ -71,7 +86,7 @@ class ScheduleController:
             if decided is schedule:
                 return
             if not starts.tree.is_configured(tenant):  # A later tenant of this path may be another one.
-                decided = replace(decided, is_paused=True, queued_ms=None)
+                decided = paused(decided)
             schedule = self._schedules.put(decided)
         if schedule is not None and schedule.start is not None:
             self._carry_out(schedule, schedule.start, refusal_of(starts, tenant, self._clock.wall_ms()))
@@ -87,6 +102,9 @@ class ScheduleController:
             stop: Why the tenant may start nothing now: a start may have waited for room since it was decided.
         """
         now_ms = self._clock.wall_ms()
+        if schedule.is_paused and not self._is_created(schedule, start):
+            self._schedules.put(dropped(schedule, start, now_ms))
+            return
         try:
             refusal = self._create(schedule, start, now_ms, stop)
         except BacklogFull as full:
@@ -105,11 +123,14 @@ class ScheduleController:
             with contextlib.suppress(UnknownRun):
                 self._runs.request_cancel(run, f"schedule {schedule.name} starts {start.run} in its place")
 
+    def _is_created(self, schedule: Schedule, start: Start) -> bool:
+        known = self._runs.summary(start.run)
+        return known is not None and known.tenant == schedule.tenant
+
     def _create(self, schedule: Schedule, start: Start, now_ms: int, stop: Refusal | None) -> Refusal | None:
         """Create the run, or find it; return why there can be none. Raises BacklogFull."""
-        known = self._runs.summary(start.run)
-        if known is not None and known.tenant == schedule.tenant:
-            return None  # Created before a crash, perhaps from an earlier template.
+        if self._is_created(schedule, start):
+            return None  # Before a crash, perhaps from an earlier template.
         if stop is not None:
             return stop
         template = self._schedules.template(schedule.tenant, schedule.name)

@@ -9,7 +9,7 @@ Source: Kubernetes' CronJob (`concurrencyPolicy`, `startingDeadlineSeconds`) and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
@@ -126,6 +126,18 @@ def carried_out(schedule: Schedule, start: Start, now_ms: int, refusal: Refusal 
     return recorded(replace(schedule, start=None, active=tuple(run for run in schedule.active if run not in replaced)), firing)
 
 
+def dropped(schedule: Schedule, start: Start, now_ms: int) -> Schedule:
+    """Return the schedule without a start that it was paused before."""
+    words = "the schedule was paused before the run could start"
+    firing = _not_started(start.due_ms, now_ms, Outcome.SKIPPED, Reason.SCHEDULE_PAUSED, words)
+    return recorded(replace(schedule, start=None), firing)
+
+
+def paused(schedule: Schedule) -> Schedule:
+    """Return the schedule paused; a firing that waits is dropped."""
+    return replace(schedule, is_paused=True, queued_ms=None)
+
+
 def is_worth_a_try(schedule: Schedule, start: Start, now_ms: int) -> bool:
     """Return whether a start that found the tenant's backlog full is tried again."""
     limit_ms = schedule.rules.starts_within_ms
@@ -160,11 +172,22 @@ def at_time(spec: DagSpec, due_ms: int) -> DagSpec:
     return replace(spec, head=spec.head.model_copy(update={"params": params}), columns=columns)
 
 
-def in_turns(due: Iterable[tuple[TenantPath, str]], last: TenantPath | None) -> list[tuple[TenantPath, str]]:
-    """Return the schedules one of each tenant after the other, from the tenant after `last` on."""
+def in_turns(
+    due: Iterable[tuple[TenantPath, str]], last: TenantPath | None, looked_at: Mapping[TenantPath, str] | None = None
+) -> list[tuple[TenantPath, str]]:
+    """Return the schedules one of each tenant after the other, from the tenant after `last` on.
+
+    Args:
+        looked_at: The schedule of each tenant that came last; the one after it in the tenant's list comes first.
+    """
     by_tenant: dict[TenantPath, list[str]] = {}
     for tenant, name in due:
         by_tenant.setdefault(tenant, []).append(name)
+    for tenant, name in (looked_at or {}).items():
+        names = by_tenant.get(tenant, [])
+        if name in names:
+            first = names.index(name) + 1
+            by_tenant[tenant] = names[first:] + names[:first]
     tenants = sorted(by_tenant, key=lambda tenant: (last is not None and tenant <= last, tenant))
     rounds = max(map(len, by_tenant.values()), default=0)
     return [(tenant, by_tenant[tenant][number]) for number in range(rounds) for tenant in tenants if number < len(by_tenant[tenant])]

@@ -97,7 +97,7 @@ class Schedule:
     def wake_ms(self) -> int | None:
         """When the schedule needs a look, milliseconds since the epoch; None: never, as it is."""
         if self.start is not None:
-            return self.cursor_ms
+            return 0  # Also when the clock leaps back to a time before the decision.
         if self.is_paused:
             return None
         return self.next_ms if self.queued_ms is None else self.queued_ms
@@ -149,15 +149,19 @@ class ScheduleStore(Protocol):
         """Return the template of the schedule."""
 
     def list(self, within: TenantPath | None, after: str = "", limit: int = 100) -> tuple[Schedule, ...]:
-        """Return schedules in the order of their places, `tenant|name`.
+        """Return schedules in the order of their places, `tenant|name`. Fewer than `limit` are the end of the list.
 
         Args:
             within: Only of this tenant and the tenants below it; None: of all.
             after: Only those after this place.
         """
 
-    def due(self, now_ms: int, limit: int) -> tuple[tuple[TenantPath, str], ...]:
-        """Return tenant and name of schedules that need a look, the longest overdue first."""
+    def due(self, now_ms: int, limit: int, *, skip: int = 0) -> tuple[tuple[TenantPath, str], ...]:
+        """Return tenant and name of schedules that need a look, the longest overdue first.
+
+        Args:
+            skip: Leaves out the first ones, to read long lists page by page.
+        """
 
     def drop(self, tenant: TenantPath, name: str) -> bool:
         """Remove the schedule with its template; False if there is none. Its runs stay."""

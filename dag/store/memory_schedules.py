@@ -56,11 +56,11 @@ class MemoryScheduleStore:
             listed = [self._kept[place][0] for place in places]
         return tuple([schedule for schedule in listed if within is None or within in reach_of(schedule.tenant)][:limit])
 
-    def due(self, now_ms: int, limit: int) -> tuple[tuple[TenantPath, str], ...]:
+    def due(self, now_ms: int, limit: int, *, skip: int = 0) -> tuple[tuple[TenantPath, str], ...]:
         with self._guard:
             waking = [(schedule.wake_ms, place) for place, (schedule, _) in self._kept.items()]
         due = sorted((wake_ms, place) for wake_ms, place in waking if wake_ms is not None and wake_ms <= now_ms)
-        return tuple(parted(place) for _, place in due[:limit])
+        return tuple(parted(place) for _, place in due[skip : skip + limit])
 
     def drop(self, tenant: TenantPath, name: str) -> bool:
         with self._guard:

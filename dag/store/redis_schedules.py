@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -72,7 +74,18 @@ class RedisScheduleStore:
         return Template(spec=parts.pop(_SPEC), blobs=parts) if parts else None
 
     def list(self, within: TenantPath | None, after: str = "", limit: int = 100) -> tuple[Schedule, ...]:
-        """Return the schedules, without those that are dropped during the read."""
+        """Return the schedules. One that is dropped during the read is left out, and others are read in its place."""
+        found = builtins.list[Schedule]()
+        while len(found) < limit:
+            wanted = limit - len(found)
+            places = self._places(within, after, wanted)
+            found += self._stored(places)
+            if len(places) < wanted:
+                break
+            after = places[-1]
+        return tuple(found)
+
+    def _places(self, within: TenantPath | None, after: str, limit: int) -> Sequence[str]:
         # In the order of bytes, `a/…` and `a|…` are two ranges, each up to the character after its own.
         ranges = [("-", "+")] if within is None else [(f"[{within}/", f"({within}0"), (f"[{within}|", f"({within}}}")]
         with redis_responses("list schedules"), self._client.pipeline(transaction=False) as reads:
@@ -81,14 +94,20 @@ class RedisScheduleStore:
                 if last == "+" or after < last[1:]:
                     reads.zrange(self._keys.schedule_places, begin, last, bylex=True, offset=0, num=limit)
             places = sorted(place for found in cast("list[list[bytes]]", reads.execute()) for place in found)[:limit]
-            for place in places:
-                reads.hget(self._keys.schedule(place.decode()), "row")
-            rows = cast("list[bytes | None]", reads.execute() if places else [])
-        return tuple(decode(Schedule, row) for row in rows if row is not None)
+        return [place.decode() for place in places]
 
-    def due(self, now_ms: int, limit: int) -> tuple[tuple[TenantPath, str], ...]:
+    def _stored(self, places: Sequence[str]) -> Sequence[Schedule]:
+        if not places:
+            return []
+        with redis_responses("read schedules"), self._client.pipeline(transaction=False) as reads:
+            for place in places:
+                reads.hget(self._keys.schedule(place), "row")
+            rows = cast("list[bytes | None]", reads.execute())
+        return [decode(Schedule, row) for row in rows if row is not None]
+
+    def due(self, now_ms: int, limit: int, *, skip: int = 0) -> tuple[tuple[TenantPath, str], ...]:
         with redis_responses("find schedules that are due"):
-            places = cast("list[bytes]", self._client.zrangebyscore(self._keys.schedules_due, "-inf", now_ms, start=0, num=limit))
+            places = cast("list[bytes]", self._client.zrangebyscore(self._keys.schedules_due, "-inf", now_ms, start=skip, num=limit))
         return tuple(parted(place.decode()) for place in places)
 
     def drop(self, tenant: TenantPath, name: str) -> bool:

@@ -80,6 +80,8 @@ class Reason(str, Enum):
     """The schedule has started nothing: an earlier run of it goes on, or an earlier firing waits for that run's end."""
     START_OVERDUE = "START_OVERDUE"
     """The schedule has started nothing: the firing was later than the schedule allows."""
+    SCHEDULE_PAUSED = "SCHEDULE_PAUSED"
+    """The schedule has started nothing: it was paused while the start waited for room."""
     BACKLOG_FULL = "BACKLOG_FULL"
     """The schedule has started nothing: its tenant, or one above it, has too many open runs, or the store is nearly full."""
     POOL_UNKNOWN = "POOL_UNKNOWN"

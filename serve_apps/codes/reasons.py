@@ -53,6 +53,7 @@ REMEDIES: Mapping[R, str] = {
     R.REQUEST_INVALID: "Read the text beside the reason: it names the part that is wrong.",
     R.PREVIOUS_RUN_ACTIVE: "Wait, cancel the earlier run, or choose another `overlap` for the schedule.",
     R.START_OVERDUE: "Raise the schedule's `starts_within`, or trigger it by hand: `schedulemesh schedule trigger NAME`.",
+    R.SCHEDULE_PAUSED: "Resume the schedule: `schedulemesh schedule resume NAME`.",
     R.BACKLOG_FULL: "Wait until open runs end, or raise the tenant's limit of open runs.",
     R.POOL_UNKNOWN: "Compare the pool's name with the mesh's settings.",
     R.POOL_CLOSING: "Name another pool.",

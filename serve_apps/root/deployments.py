@@ -147,7 +147,7 @@ class CoordinatorLoop:
                     seen = coordinator.survey()
                     planner.tick(seen)  # Before runs are advanced, which may take long: the planner needs a fresh snapshot.
                     if times.is_regular(now_ms):
-                        schedules.tick(seen.tree, stores.tenant_policies.in_force())
+                        schedules.tick(seen.tree, stores.tenant_policies.in_force)
                         usage.tick(seen.tree)
                         coordinator.tend(seen)
                     times.end(now_ms, clock.monotonic_ms())

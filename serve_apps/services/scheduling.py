@@ -13,7 +13,7 @@ from dag.errors import RunConflict, SpecError, UnknownSchedule
 from dag.run.node_table import NodeTable
 from dag.run.runs import RunRecord, RunSummary
 from dag.schedules.cron import problem_of_cron, problem_of_timezone
-from dag.schedules.firing import FIRINGS_KEPT, LABEL, SCHEDULED_AT, at_time, recorded, restarted, run_of
+from dag.schedules.firing import FIRINGS_KEPT, LABEL, SCHEDULED_AT, at_time, paused, recorded, restarted, run_of
 from dag.schedules.schedule import NAME, NAME_RULE, Firing, Outcome, Rules, Schedule, Template, place_of
 from dag.spec.forms import used_params
 from dag.spec.run_labels import LABELS_MAX
@@ -161,8 +161,7 @@ def pause(ports: Dependencies, schedule: Schedule, *, is_paused: bool) -> Schedu
     def change(known: Schedule) -> Schedule:
         if known.is_paused == is_paused:
             return known
-        paused = replace(known, is_paused=is_paused)
-        return replace(paused, queued_ms=None) if is_paused else restarted(paused, now_ms)
+        return paused(known) if is_paused else restarted(replace(known, is_paused=False), now_ms)
 
     changed = _changed(ports, schedule, change)
     ports.durable.confirm(ports.durability)

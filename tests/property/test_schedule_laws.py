@@ -92,7 +92,7 @@ def test_each_time_starts_one_run_at_most(steps, overlap):
         (schedules if verb == "put" else runs).fails = fails
         controller = ScheduleController(schedules=schedules, runs=runs, clock=clock)
         with contextlib.suppress(StoreUnavailable):
-            controller.tick(TREE, PoliciesInForce())
+            controller.tick(TREE, PoliciesInForce)
         kept = schedules.load(LAB, "s")
         decided |= {kept.start.run} if kept.start is not None else set()
         decided |= {firing.run for firing in kept.firings}

@@ -8,11 +8,12 @@ import pytest
 
 from dag.errors import BacklogFull
 from dag.schedules.controller import ScheduleController
-from dag.schedules.firing import run_of
+from dag.schedules.firing import paused, run_of
 from dag.schedules.schedule import Outcome, Overlap, Rules, Schedule, Template
 from dag.spec.spec import kept_form, parse
 from dag.store.memory import MemoryRunStore
 from dag.store.memory_schedules import MemoryScheduleStore
+from federation.errors import StoreUnavailable
 from federation.quota.tenant_policies import PoliciesInForce
 from federation.store.memory.store import MemoryStore
 from federation.tenants import Tenant, TenantTree
@@ -59,9 +60,19 @@ class Scene:
         self.runs.create(run_of(made, TEMPLATE, FIRST, due_ms=0, now_ms=0), {})
         self.schedules.put(replace(made, active=(FIRST,)), TEMPLATE)
 
+    def controller(self):
+        return ScheduleController(schedules=self.schedules, runs=self.runs, clock=self.clock)
+
     def tick(self, tree=TREE):
-        ScheduleController(schedules=self.schedules, runs=self.runs, clock=self.clock).tick(tree, PoliciesInForce())
+        self.controller().tick(tree, PoliciesInForce)
         return self.schedules.load(LAB, "s")
+
+    def add(self, name, tenant=LAB, **fields):
+        """Add a schedule that is due; each later one is due a moment later."""
+        due_ms = 10 * MINUTE_MS - 1_000 + len(name)
+        rules = Rules(cron="* * * * *", digest="d", **fields)
+        made = Schedule(tenant=tenant, name=name, uid="u", rules=rules, created_ms=0, cursor_ms=9 * MINUTE_MS, next_ms=due_ms)
+        self.schedules.put(made, TEMPLATE)
 
 
 @pytest.fixture
@@ -100,3 +111,74 @@ def test_a_start_that_waited_asks_again_whether_it_may(scene):
     scene.runs.is_full = False
     kept = scene.tick(TenantTree([Tenant(path=OTHER, parent=None)]))
     assert (kept.start, kept.firings[0].outcome, kept.firings[0].reason) == (None, Outcome.REFUSED, Reason.TENANT_UNKNOWN)
+
+
+def test_a_start_that_waits_for_room_ends_with_a_pause(scene):
+    scene.runs.is_full = True
+    assert scene.tick().start is not None
+    scene.schedules.put(paused(scene.schedules.load(LAB, "s")))
+    scene.runs.is_full = False
+    kept = scene.tick()
+    assert (kept.start, kept.firings[0].outcome, kept.firings[0].reason) == (None, Outcome.SKIPPED, Reason.SCHEDULE_PAUSED)
+    assert [run.run for run in scene.runs.list(LAB)] == [FIRST]
+    assert scene.schedules.due(10**15, 10) == ()
+
+
+def test_a_run_that_was_created_before_a_pause_is_recorded(scene, monkeypatch):
+    with monkeypatch.context() as patch:  # The process dies between the two.
+        patch.setattr(scene.schedules, "put", dies_at_second(scene.schedules.put))
+        with pytest.raises(StoreUnavailable):
+            scene.tick()
+    known = scene.schedules.load(LAB, "s")
+    scene.schedules.put(paused(known))
+    kept = scene.tick()
+    assert (kept.start, kept.firings[0].outcome, kept.firings[0].run) == (None, Outcome.STARTED, known.start.run)
+
+
+def dies_at_second(put):
+    calls = []
+
+    def call(*args):
+        calls.append(args)
+        if len(calls) == 2:
+            raise StoreUnavailable("gone")
+        return put(*args)
+
+    return call
+
+
+def test_schedules_that_wait_hold_up_no_later_one(scene, monkeypatch):
+    monkeypatch.setattr("dag.schedules.controller.PAGE", 2)
+    waiting = scene.schedules.load(LAB, "s")
+    scene.schedules.put(replace(waiting, rules=replace(waiting.rules, overlap=Overlap.QUEUE), queued_ms=1))
+    for name in ("a", "aa", "aaa"):
+        scene.add(name)
+    scene.tick()
+    assert all(scene.schedules.load(LAB, name).firings for name in ("a", "aa", "aaa"))
+
+
+def test_a_tick_that_ends_early_goes_on_with_the_next_schedule(scene, monkeypatch):
+    monkeypatch.setattr("dag.schedules.controller.FIRING_MS_MAX", 0)
+    seen = []
+    for name in ("a", "aa"):
+        scene.add(name, overlap=Overlap.QUEUE)
+    for schedule in scene.schedules.list(None):
+        scene.schedules.put(replace(schedule, rules=replace(schedule.rules, overlap=Overlap.QUEUE), queued_ms=1, active=(FIRST,)))
+    load = scene.schedules.load
+    monkeypatch.setattr(scene.schedules, "load", lambda tenant, name: seen.append(name) or load(tenant, name))
+    controller = scene.controller()
+    for _ in range(6):
+        assert controller.tick(TREE, PoliciesInForce) == 1
+    assert seen == ["a", "aa", "s"] * 2
+
+
+def test_policies_are_read_only_if_a_schedule_is_due(scene):
+    reads = []
+
+    def policies():
+        reads.append(1)
+        return PoliciesInForce()
+
+    controller = scene.controller()
+    assert (controller.tick(TREE, policies), len(reads)) == (1, 1)
+    assert (controller.tick(TREE, policies), len(reads)) == (0, 1)

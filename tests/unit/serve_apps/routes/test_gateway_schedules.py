@@ -40,7 +40,7 @@ def show(world, name="nightly", tenant=RESEARCH):
 def fire(world, *, after_ms=DAY_MS):
     """Let time pass, and let the controller look at what is due."""
     world.clock.advance(after_ms)
-    world.controller().tick(world.store.snapshot().tree, world.tenant_policies.in_force())
+    world.controller().tick(world.store.snapshot().tree, world.tenant_policies.in_force)
 
 
 def test_a_due_schedule_starts_a_run(world):
