@@ -181,8 +181,11 @@ class Stack:
         stores = self.stores(founding=is_new and known is None)
         tenants = tenants_of(self._config)
         ring, known_tree = RedisKeyRing(stores.client, stores.keys), stores.ledger.configured_at()[1]
-        for key in replace_tenants(stores.ledger, ring, TenantTree(tenants), known=known_tree):
+        orphans = replace_tenants(stores.ledger, ring, stores.schedules, TenantTree(tenants), known=known_tree)
+        for key in orphans.keys:
             self._say(f"revoked the API key {key}, since its tenant was removed")
+        for tenant, name in orphans.schedules:
+            self._say(f"paused the schedule {name} of {tenant}, since its tenant was removed")
         keep_ledger(self.folder, self._ledger)
         stores.tenant_policies.publish(tenant_policies_of(self._config))
         stores.registry.publish_settings(stage_settings_of(self._config))

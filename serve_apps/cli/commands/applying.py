@@ -29,7 +29,7 @@ from serve_apps.configuration.config_diff import (
 from serve_apps.standalone.default_tenant import gone_default, publish_default
 from serve_apps.standalone.stack_folder import StackFolder
 from serve_apps.standalone.startup_config import APPLIED, differing, refuse_another
-from serve_apps.standalone.tenant_replacement import keys_to_revoke, replace_tenants
+from serve_apps.standalone.tenant_replacement import orphans_after, replace_tenants
 
 
 def register(app: typer.Typer) -> None:
@@ -55,9 +55,9 @@ def apply(
     of_meshes = mesh_changes(known, settings)
     ring = RedisKeyRing(stores.client, stores.keys)
     if dry_run:
-        revoked = keys_to_revoke(ring, tree, known=snapshot.tree)
+        orphans = orphans_after(ring, stores.schedules, tree, known=snapshot.tree)
     else:
-        revoked = replace_tenants(stores.ledger, ring, tree, known=snapshot.tree)
+        orphans = replace_tenants(stores.ledger, ring, stores.schedules, tree, known=snapshot.tree)
         stores.tenant_policies.publish(asked)
         stores.registry.publish_settings(settings)
         concerned = {one.mesh for one in of_meshes} | (known.keys() - settings.keys())  # The others follow their own again.
@@ -69,7 +69,8 @@ def apply(
     if json_asked:
         described = {"applied": not dry_run, "tenants": len(tree.tenants), **as_json(found), "meshes": mesh_changes_as_json(of_meshes)}
         described["not_applied"] = list(left)
-        described["revoked_keys"] = list(revoked)
+        described["revoked_keys"] = list(orphans.keys)
+        described["paused_schedules"] = [{"tenant": tenant, "name": name} for tenant, name in orphans.schedules]
         described["default_tenant"] = {"before": gone.before, "after": gone.after} if gone is not None else None
         print_json(json.dumps(described, indent=2))
         return
@@ -77,8 +78,11 @@ def apply(
     console.print(f"{'would be applied' if dry_run else 'applied'}: {counted(len(tree.tenants), 'tenant')}")
     for words in _lines(found, of_meshes, left):
         console.print(words, soft_wrap=True)
-    if revoked:
-        console.print(f"{'would revoke' if dry_run else 'revoked'} API keys of removed tenants: {', '.join(revoked)}", soft_wrap=True)
+    if orphans.keys:
+        console.print(f"{'would revoke' if dry_run else 'revoked'} API keys of removed tenants: {', '.join(orphans.keys)}", soft_wrap=True)
+    if orphans.schedules:
+        listed = ", ".join(f"{name} of {tenant}" for tenant, name in orphans.schedules)
+        console.print(f"{'would pause' if dry_run else 'paused'} schedules of removed tenants: {listed}", soft_wrap=True)
     if gone is not None:
         console_for(stderr=True).print(f"warning: {gone.in_words(folder)}", style="yellow", soft_wrap=True)
 

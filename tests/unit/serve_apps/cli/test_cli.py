@@ -622,6 +622,7 @@ def test_resume_of_nothing_says_that_there_is_no_such_run(world, monkeypatch, tm
 def applied(world, tmp_path, monkeypatch, capsys):
     """Return a function that applies the changed quickstart file and gives exit code and output."""
     opened = SimpleNamespace(ledger=world.store, tenant_policies=world.tenant_policies, registry=world.registry, queue=world.store)
+    opened.schedules = world.schedules
     opened.client = opened.keys = None
     monkeypatch.setattr(applying, "running_stores", lambda _: opened)
     monkeypatch.setattr(applying, "RedisKeyRing", lambda *_: world.keys)
