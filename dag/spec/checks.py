@@ -15,7 +15,8 @@ from typing import Any
 
 from dag.errors import CycleError
 from dag.spec.array_forms import too_many_words
-from dag.spec.control import CONTROL_KEYS, with_decisions
+from dag.spec.branch_heads import with_decisions
+from dag.spec.control import CONTROL_KEYS
 from dag.spec.forms import SHA256, FormContents, literal_bytes, problem_of_path, sha256_of, survey
 from dag.spec.graph import Graph, topological_order
 from dag.spec.strict_json import pointer
@@ -169,7 +170,12 @@ class HeadChecks:
 
     def _check_decisions(self, graph: Graph, conds: Mapping[NodeId, Sequence[NodeId]]) -> None:
         """Find conds that wait for their own branches."""
-        if not self.has_circle and (needs := with_decisions(graph.needs, conds)) is not graph.needs:
+        if self.has_circle or not conds:
+            return
+        forms = _objects(self._raw.get("outputs")).values()
+        outputs = {form["$ref"] for form in forms if isinstance(form, dict) and isinstance(form.get("$ref"), str)}
+        needs = with_decisions(graph.needs, conds, outputs)
+        if needs is not graph.needs:
             self._check_order(Graph(needs))
 
     def _check_filled(self) -> None:

@@ -29,7 +29,6 @@ WHENS: tuple[str, ...] = get_args(When)
 ON_SUCCESS: When = "success"
 
 #: Each node to the nodes that it waits for.
-Needs = Mapping[NodeId, Sequence[NodeId]]
 
 _OF_ROOT = "control:"
 COND = "control:cond"
@@ -182,31 +181,6 @@ def with_gates(calls: Calls) -> Calls:
                 found.setdefault((branch, test))
     pairs = np.array(sorted(found, key=lambda pair: pair[0]), np.uint32).reshape(-1, 2)
     return calls.with_order(pairs[:, 0], pairs[:, 1])
-
-
-def with_decisions(needs: Needs, conds: Mapping[NodeId, Sequence[NodeId]]) -> Needs:
-    """Return the needs with one more node for what a cond decides, which its branches wait for, where conds are branches of conds.
-
-    A branch of an inner cond runs only once the outer one has decided too. A graph that has no order with these nodes would wait for ever.
-
-    Args:
-        conds: Each cond to the node that decides and its branches.
-    """
-    conds_of: dict[NodeId, list[NodeId]] = {}
-    for cond, (_, *branches) in conds.items():
-        for branch in dict.fromkeys(branches):
-            conds_of.setdefault(branch, []).append(cond)
-    inner = {cond: outer for cond in conds if len(outer := conds_of.get(cond, [])) == 1}  # Of several, each may take the branch.
-    if not inner:
-        return needs
-    decided = {cond: NodeId(f"[{cond} decides]") for cond in conds}
-    found = dict(needs)
-    for cond, (test, *_) in conds.items():
-        found[decided[cond]] = (test, *(decided[outer] for outer in inner.get(cond, [])))
-    for branch, deciding in conds_of.items():
-        if len(deciding) == 1:
-            found[branch] = (*needs[branch], decided[deciding[0]])
-    return found
 
 
 def _is_ref(form: Any) -> bool:

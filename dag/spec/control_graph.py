@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dag.spec.branch_heads import heads_in
 from dag.spec.control import ON_SUCCESS, Cond, Control, When
 from dag.spec.plans import NodePlan, controls_of, whens_of
 from mesh.core.ids import NodeId
@@ -75,41 +76,14 @@ class ControlGraph:
         return self.whens.get(node, ON_SUCCESS)
 
     def _find_heads(self, plans: Mapping[NodeId, NodePlan], edges: Edges, outputs: frozenset[str]) -> None:
-        """Walk from the ends of the graph to its beginnings: a node's head is the nearest that all its followers have in common."""
-        heads = self.head_of
-        depth: dict[NodeId, int] = {}
-        above: dict[NodeId, NodeId | None] = {}
-        for node in reversed(tuple(plans)):
-            if node in self.conds_of:
-                around = _common((heads.get(cond) for cond in self.conds_of[node]), depth, above)
-                above[node], depth[node] = around, depth[around] + 1 if around is not None else 0
-                heads[node] = node
-                continue
-            followers = [each for each in edges.followers[node] if not self._only_waits(each, node, plans)]
-            head = _common((heads.get(each) for each in followers), depth, above) if followers and node not in outputs else None
-            if head is not None:
-                heads[node] = head
+        def followers_of(node: NodeId) -> list[NodeId]:
+            return [each for each in edges.followers[node] if not self._only_waits(each, node, plans)]
+
+        self.head_of = heads_in(tuple(plans), self.conds_of, followers_of, outputs)
 
     def _only_waits(self, follower: NodeId, node: NodeId, plans: Mapping[NodeId, NodePlan]) -> bool:
         """Return whether the follower is tolerant and does not read the node: it does not need the node to run."""
         return follower in self.whens and node not in plans[follower].task.inputs
-
-
-def _common(heads: Iterable[NodeId | None], depth: Mapping[NodeId, int], above: Mapping[NodeId, NodeId | None]) -> NodeId | None:
-    """Return the innermost head that is, or is around, each of these."""
-    found: NodeId | None = None
-    is_first = True
-    for head in heads:
-        if is_first:
-            found, is_first = head, False
-        while found != head:
-            if found is None or head is None:
-                return None
-            if depth[found] >= depth[head]:
-                found = above[found]
-            else:
-                head = above[head]  # noqa: PLW2901
-    return found
 
 
 def _descendants(nodes: Iterable[NodeId], edges: Edges) -> frozenset[NodeId]:

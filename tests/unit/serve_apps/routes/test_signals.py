@@ -154,6 +154,13 @@ def test_a_cond_that_waits_for_its_own_branch_is_refused(world):
     assert problem == {"place": "/nodes/branch", "problem": words}
 
 
+def test_a_cond_that_a_branch_only_reads_is_checked_too(world):
+    test, branch = dag.wait_signal("test"), dag.wait_signal("branch")
+    reads = dag.after(dag.wait_signal("reads"), dag.cond(test, branch))
+    with pytest.raises(ApiError, match=r"in a circle: branch -> \[cond-2 decides\] -> \[cond decides\] -> branch"):
+        world.client().submit(dag.cond(branch, reads))
+
+
 def test_a_branch_of_two_conds_runs_for_either(world):
     first, second, branch = (dag.wait_signal(name) for name in ("first", "second", "branch"))
     run = world.client().submit(dag.cond(first, dag.cond(second, branch), branch), id="night")
