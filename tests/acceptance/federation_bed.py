@@ -107,11 +107,18 @@ def _module_of(outputs: Any) -> str:
     return str(node.function.__module__)
 
 
-def coordinator_of(stack: Stack) -> psutil.Process:
-    """Return the coordinator replica on this stack's cluster."""
-    sessions = {os.getsid(pid) for pid in stack.clusters["first"].pids}
+def processes_of(stack: Stack, cluster: str, title: str) -> list[psutil.Process]:
+    """Return the processes of this stack's cluster with these words in their titles."""
+    sessions = {os.getsid(pid) for pid in stack.clusters[cluster].pids}
+    found = []
     for process in psutil.process_iter(["cmdline"]):
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            if "ServeReplica:coordinator-" in " ".join(process.info["cmdline"] or []) and os.getsid(process.pid) in sessions:
-                return process
-    raise AssertionError("there is no coordinator")
+            if title in " ".join(process.info["cmdline"] or []) and os.getsid(process.pid) in sessions:
+                found.append(process)
+    assert found, f"no process of cluster {cluster} is {title}"
+    return found
+
+
+def coordinator_of(stack: Stack) -> psutil.Process:
+    """Return the coordinator replica on this stack's cluster."""
+    return processes_of(stack, "first", "ServeReplica:coordinator-")[0]

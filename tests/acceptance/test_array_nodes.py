@@ -7,10 +7,11 @@ import os
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from federation_bed import LIMIT_S, REPOSITORY, eventually, submit
+from federation_bed import LIMIT_S, REPOSITORY, coordinator_of, eventually, processes_of, submit
 
 import dag
 from dag.errors import RunFailed, UnknownArray
@@ -114,7 +115,39 @@ def test_a_retry_runs_only_the_failed_elements(client, tmp_path):
     assert calls_in(tmp_path) == {number: 2 if number % 3 == 0 else 1 for number in range(30)}
 
 
-def test_saved_elements_do_not_run_again_after_a_kill(client: Client, stack: Stack, tmp_path: Path):
+LONG = [pytest.mark.faults, pytest.mark.slow]
+
+
+def kill_worker(_stack: Stack, folder: Path) -> None:
+    (pid,) = {int(pid) for pid in (folder / "0.calls").read_text().split()}
+    os.kill(pid, signal.SIGKILL)
+
+
+def kill_runner(stack: Stack, _folder: Path) -> None:
+    for runner in processes_of(stack, "first", "ray::Runner"):
+        runner.kill()
+
+
+def kill_child(stack: Stack, _folder: Path) -> None:
+    os.kill(stack.children["east"].pid, signal.SIGKILL)
+
+
+def kill_coordinator(stack: Stack, _folder: Path) -> None:
+    coordinator_of(stack).kill()
+
+
+@pytest.mark.parametrize(
+    ("kill", "starts_max"),
+    [
+        pytest.param(kill_worker, 2, id="worker"),
+        pytest.param(kill_runner, 2, id="runner"),
+        pytest.param(kill_child, 2, id="child", marks=LONG),  # Back too late on a busy machine, it has its work run again.
+        pytest.param(kill_coordinator, 1, id="coordinator", marks=LONG),
+    ],
+)
+def test_saved_elements_do_not_run_again_after_a_kill(
+    client: Client, stack: Stack, tmp_path: Path, kill: Callable[[Stack, Path], None], starts_max: int
+):
     run = submit(client, dag.map(dag.task(slow, mesh="east"), numbers(COUNT), str(tmp_path), parts=1))
 
     def saved() -> None:
@@ -123,13 +156,12 @@ def test_saved_elements_do_not_run_again_after_a_kill(client: Client, stack: Sta
         assert arrays[0].counts.get("SUCCEEDED", 0) >= HALF - 1
 
     eventually(saved)
-    (pid,) = {int(pid) for pid in (tmp_path / "0.calls").read_text().split()}
-    os.kill(pid, signal.SIGKILL)
+    kill(stack, tmp_path)
     (tmp_path / "go").touch()
     assert run.result(LIMIT_S) == numbers(COUNT)
     calls = calls_in(tmp_path)
     assert all(calls[number] == 1 for number in range(HALF - 1))
-    assert all(calls[number] <= 2 for number in range(COUNT))
+    assert max(calls.values()) <= starts_max
 
 
 def test_a_cancelled_array_stops(client, tmp_path):
