@@ -46,6 +46,8 @@ PATIENCE_S = 120.0
 #: Retry time for a root that was never reached.
 FIRST_PATIENCE_S = 2.0
 
+#: Code of the error when the root does not answer.
+UNREACHABLE = "unreachable"
 #: Error code of the root's proxy while no gateway runs behind it.
 _ROOT_AWAY = "root_away"
 #: Statuses of a proxy whose root is being replaced.
@@ -178,7 +180,7 @@ class HttpCalls:
             raise busy.refusal from None
         except _Away as gone:
             words = f"has no root yet ({gone})" if gone.is_proxied else f"does not answer ({gone}); `schedulemesh up` starts a federation"
-            raise ApiError(0, f"{self.address} {words}", code="unreachable") from None
+            raise ApiError(0, f"{self.address} {words}", code=UNREACHABLE) from None
 
     def _is_enough(self, patience_s: float, tried: RetryCallState) -> bool:
         return (tried.seconds_since_start or 0.0) >= (patience_s if self._was_reached else min(FIRST_PATIENCE_S, patience_s))

@@ -52,14 +52,14 @@ class CliSession:
         self.as_json = as_json
         self.state_folder = state_folder
 
-    def view(self, kind: type[V], path: str, params: Params | None = None) -> V:
-        """Fetch a path of the root and return the validated view.
+    def view(self, kind: type[V], path: str, params: Params | None = None, *, patience_s: float | None = None) -> V:
+        """Fetch a path of the root and return the validated view; `patience_s` as for `Client.ask`.
 
         Raises:
             UnknownRun, ApiError: As `Client.run`.
             RuntimeAdapterError: The root has another version and its response cannot be read.
         """
-        return read_view(kind, self.client.ask(path, params))
+        return read_view(kind, self.client.ask(path, params, patience_s=patience_s))
 
     def run(self, run_id: str) -> Run:
         """Return a run by its id. Raises UnknownRun, which suggests a near id if there is one, and ApiError."""

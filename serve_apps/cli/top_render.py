@@ -29,11 +29,12 @@ class TopView(View):
     meshes: MeshesView
 
 
-def top_frame(view: TopView, rows: int | None = None) -> RenderableType:
+def top_frame(view: TopView, rows: int | None = None, *, is_away: bool = False) -> RenderableType:
     """Render one frame.
 
     Args:
         rows: Most tenants, leases, kinds of waiting work and meshes that are shown; None shows all. A line counts the others.
+        is_away: The root does not answer, and the view is an earlier one.
     """
     tenants, leases, waiting, meshes = view.tenants.tenants, view.leases.leases, _waiting(view.queue), view.meshes.meshes
     by_use = sorted(leases, key=lambda lease: (lease.tenant, lease.mesh, lease.flavor))
@@ -50,7 +51,7 @@ def top_frame(view: TopView, rows: int | None = None) -> RenderableType:
     shown_leases = view.leases.model_copy(update={"leases": by_use[:rows]})
     shown_meshes = view.meshes.model_copy(update={"meshes": meshes[:rows]})
     return Group(
-        Text.assemble((clock_time(view.tenants.at_ms), "bold"), f"  {head}"),
+        Text.assemble((clock_time(view.tenants.at_ms), "bold"), f"  {head}", ("  reconnecting" if is_away else "", "yellow")),
         *_section("tenants", tenants_table(shown_tenants, _waiting_by_tenant(view)), tenants, rows, "tenants"),
         *_section("leases", leases_table(shown_leases), leases, rows, "leases"),
         *_section("queues", _queues_table(waiting[:rows]), waiting, rows, "queue"),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Annotated
 
 import typer
 from rich.live import Live
 
+from dag.errors import ApiError
+from dag.store.http_calls import UNREACHABLE
 from serve_apps.cli.session import AddressOption, CliSession, JsonOption, StateDirOption, open_session
 from serve_apps.cli.top_render import TopView, top_frame
 from serve_apps.schemas.leases import LeasesView
@@ -33,7 +37,7 @@ def top(
     state_dir: StateDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show tenants, leases, queues and meshes, every second anew until Ctrl-C. With --json: one object, once."""
+    """Show tenants, leases, queues and meshes, every second anew until Ctrl-C, also over restarts. With --json: one object, once."""
     session = open_session(address, state_dir, as_json=as_json)
     if as_json:
         session.print_json_view(_look(session))
@@ -42,17 +46,35 @@ def top(
         session.console.print(top_frame(_look(session)))
         return
     with Live(console=session.console, auto_refresh=False) as live:
-        while True:
+        for view, is_away in looks(partial(_look, session, patience_s=0.0)):
             rows = max(_ROWS_MIN, (session.console.height - _LINES_BESIDE) // 4)
-            live.update(top_frame(_look(session), rows), refresh=True)
+            live.update(top_frame(view, rows, is_away=is_away), refresh=True)
             time.sleep(FRAME_S)
 
 
-def _look(session: CliSession) -> TopView:
-    """Fetch what one frame shows."""
+def looks(look: Callable[[], TopView]) -> Iterator[tuple[TopView, bool]]:
+    """Yield what each look returns, without end; while the root does not answer, the last view, and True.
+
+    Raises:
+        ApiError: The root refused, or did not answer the first look.
+    """
+    view = look()
+    yield view, False
+    while True:
+        try:
+            view, is_away = look(), False
+        except ApiError as gone:
+            if gone.code != UNREACHABLE:
+                raise
+            is_away = True
+        yield view, is_away
+
+
+def _look(session: CliSession, patience_s: float | None = None) -> TopView:
+    """Fetch what one frame shows. `patience_s` as for `Client.ask`."""
     return TopView(
-        tenants=session.view(TenantsView, "/v1/tenants"),
-        leases=session.view(LeasesView, "/v1/leases"),
-        queue=session.view(QueueView, "/v1/queues", {"limit": 0}),
-        meshes=session.view(MeshesView, "/v1/meshes"),
+        tenants=session.view(TenantsView, "/v1/tenants", patience_s=patience_s),
+        leases=session.view(LeasesView, "/v1/leases", patience_s=patience_s),
+        queue=session.view(QueueView, "/v1/queues", {"limit": 0}, patience_s=patience_s),
+        meshes=session.view(MeshesView, "/v1/meshes", patience_s=patience_s),
     )

@@ -2,9 +2,12 @@
 
 import io
 import json
+from itertools import islice
 
+import httpx
 import pytest
 
+from dag.errors import ApiError
 from dag.store.remote import Client
 from serve_apps.cli import session
 from serve_apps.cli.app import run_command
@@ -97,3 +100,64 @@ def test_ctrl_c_ends_the_live_view_with_130(world, monkeypatch, capsys):
     assert run_command(["top"]) == 130
     assert len(frames) == 2
     assert "acme" in capsys.readouterr().out
+
+
+def test_a_live_top_outlives_an_absence_of_the_root(world, capsys):
+    run_command(["top", "--json"])
+    view = read_view(TopView, json.loads(capsys.readouterr().out))
+    answers = [view, ApiError(0, "no answer", code="unreachable"), ApiError(0, "no answer", code="unreachable"), view]
+
+    def look():
+        answer = answers.pop(0)
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+    shown = list(islice(top.looks(look), 4))
+    assert shown == [(view, False), (view, True), (view, True), (view, False)]
+    console = SafeConsole(file=io.StringIO(), width=80)
+    for each, is_away in shown:
+        console.print(top_frame(each, is_away=is_away))
+    assert console.file.getvalue().count("reconnecting") == 2
+
+
+@pytest.mark.parametrize("before", [0, 1], ids=["at the first look", "later"])
+def test_a_refusal_ends_a_live_top(world, capsys, before):
+    run_command(["top", "--json"])
+    view = read_view(TopView, json.loads(capsys.readouterr().out))
+    codes = ["unreachable"] if not before else ["unauthorized"]
+    answers = [*[view] * before, *(ApiError(401, "refused", code=code) for code in codes)]
+
+    def look():
+        answer = answers.pop(0)
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+    with pytest.raises(ApiError):
+        list(islice(top.looks(look), 3))
+
+
+def test_a_live_top_shows_that_it_reconnects(world, monkeypatch, capsys):
+    http = world.http(ACME)
+    is_up = iter([True] * 4 + [False] + [True] * 4)
+    get = http.request
+
+    def request(*arguments, **named):
+        if not next(is_up):
+            raise httpx.ConnectError("refused")
+        return get(*arguments, **named)
+
+    def end(_pause_s):
+        pauses.append(1)
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+
+    pauses = []
+    monkeypatch.setattr(http, "request", request)
+    monkeypatch.setattr(session, "Client", lambda access: Client(access, http=http, patience_s=600))
+    monkeypatch.setattr(SafeConsole, "is_terminal", True)
+    monkeypatch.setattr(top.time, "sleep", end)
+    run_command(["top"])
+    assert "reconnecting" in capsys.readouterr().out
+    assert list(is_up) == []
