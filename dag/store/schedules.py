@@ -55,6 +55,28 @@ class ScheduleHandle:
         return f"ScheduleHandle({self.name!r}, tenant={self.tenant!r})"
 
 
+def request_of(
+    graph: Mapping[str, Any],
+    *,
+    cron: str,
+    timezone: str,
+    overlap: str,
+    starts_within_ms: int | None,
+    labels: Mapping[str, str] | None,
+    wait_for_capacity: bool,
+) -> dict[str, Any]:
+    """Return the body of `PUT /v1/schedules/{name}`.
+
+    Args:
+        labels: Further labels of the graph; they replace those of the same name.
+    """
+    given = {**graph, "labels": {**graph.get("labels", {}), **labels}} if labels else dict(graph)
+    given |= {"wait_for_capacity": True} if wait_for_capacity else {}
+    rules: dict[str, Any] = {"cron": cron, "timezone": timezone, "overlap": overlap}
+    rules |= {"starts_within_ms": starts_within_ms} if starts_within_ms is not None else {}
+    return {**rules, "graph": given}
+
+
 @named_call
 def schedule(
     outputs: Outputs,
@@ -93,10 +115,15 @@ def schedule(
     """
     client = client or connect()
     graph = client.spec_of(outputs, tenant=tenant, user=user, params=params, on_error=on_error, by_value=by_value)
-    graph |= {"labels": dict(labels)} if labels else {}
-    graph |= {"wait_for_capacity": True} if wait_for_capacity else {}
-    rules: dict[str, Any] = {"cron": cron, "timezone": timezone, "overlap": overlap}
-    rules |= {"starts_within_ms": round(starts_within_s * 1000)} if starts_within_s is not None else {}
     handle = ScheduleHandle(name, graph.get("tenant"), client)
-    client.put(handle.path(), {**rules, "graph": graph})
+    body = request_of(
+        graph,
+        cron=cron,
+        timezone=timezone,
+        overlap=overlap,
+        starts_within_ms=round(starts_within_s * 1000) if starts_within_s is not None else None,
+        labels=labels,
+        wait_for_capacity=wait_for_capacity,
+    )
+    client.put(handle.path(), body)
     return handle

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 
 from dag.errors import ApiError
 from dag.schedules.schedule import Overlap
-from dag.store.schedules import ScheduleHandle
+from dag.store.schedules import ScheduleHandle, request_of
 from federation.config.sections.values import parse_duration
 from mesh.core.clock import SystemClock, moment
 from serve_apps.cli.commands.runs import LabelOption, labels_in, params_in, spec_in
@@ -73,14 +73,17 @@ def create(
         found = load_graph(target, params)
         file = found.file
         graph = session.client.spec_of(found.outputs, tenant=tenant, user=user, params=found.params, by_value=(found.module,))
-    if label:
-        graph["labels"] = {**graph.get("labels", {}), **labels_in(label)}
-    if wait_for_capacity:
-        graph["wait_for_capacity"] = True
-    owner = graph.get("tenant") or owner
-    rules = {"cron": cron, "timezone": timezone, "overlap": overlap.value, "starts_within_ms": within_ms}
+    body = request_of(
+        graph,
+        cron=cron,
+        timezone=timezone,
+        overlap=overlap.value,
+        starts_within_ms=within_ms,
+        labels=labels_in(label or []),
+        wait_for_capacity=wait_for_capacity,
+    )
     with named(file), _places_in_graph():
-        answer = session.client.put(ScheduleHandle(name, owner, session.client).path(), {**rules, "graph": graph})
+        answer = session.client.put(ScheduleHandle(name, graph.get("tenant") or owner, session.client).path(), body)
     _print(session, read_view(ScheduleView, answer), lambda view: Text.assemble("schedule ", (view.name, "bold"), _when(view)))
 
 

@@ -115,3 +115,19 @@ def test_python_names_the_limit_of_schedules(world):
     full = GatewayWorld(schedule_limits=ScheduleLimits(schedules_max=0))
     with full.client(RESEARCH) as client, pytest.raises(TooManySchedules, match="schedules_max"):
         dag.schedule(dag.bind(len, [1]), name="a", cron="* * * * *", wait_for_capacity=True, client=client)
+
+
+def test_terminal_and_python_send_the_same_request(world, monkeypatch, capsys, tmp_path):
+    sent = []
+    monkeypatch.setattr(Client, "put", lambda _self, path, body: sent.append((path, body)) or {})
+    graph = {"spec": "dag/1", "tenant": RESEARCH, "nodes": {"a": {"call": "m:f"}}, "outputs": {"a": {"$ref": "a"}}, "labels": {"by": "x"}}
+    monkeypatch.setattr(Client, "spec_of", lambda *_, **__: dict(graph))
+    path = tmp_path / "graph.json"
+    path.write_text(json.dumps(graph))
+    run_command(["schedule", "create", "n", str(path), "--cron", "0 3 * * *", "--starts-within", "1m", "--label", "team=ads"])
+    with world.client(RESEARCH) as client:
+        labels = {"team": "ads"}
+        dag.schedule(dag.task(len).bind([]), name="n", cron="0 3 * * *", starts_within_s=60, labels=labels, client=client)
+    terminal, python = sent
+    assert terminal == python
+    assert python[1]["graph"]["labels"] == {"by": "x", "team": "ads"}
