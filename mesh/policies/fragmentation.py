@@ -18,6 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+#: Numbers in one temporary array of `copies_in`. The C library maps greater ones anew each time, which takes longer than the sums in them.
+_AT_ONCE = 12_000
 _ROUNDING = 1e-9  #: Compensates for rounding: times the inverse, 3 / 3 may be slightly below 1.
 
 
@@ -59,6 +61,14 @@ class CommonShapes:
         """
         # Rows last in memory: there are many, and the inner loops run over them.
         columns = free.T[: self.amounts.shape[1]].astype(np.float64, order="C")
+        count, at_once = columns.shape[1], _AT_ONCE // self.per_copy.size
+        if count <= at_once:
+            return self._copies(columns)
+        parts = [self._copies(columns[:, begin : begin + at_once]) for begin in range(0, count, at_once)]
+        joined: NDArray[np.float64] = np.concatenate([part.T for part in parts], axis=1).T
+        return joined
+
+    def _copies(self, columns: NDArray[np.float64]) -> NDArray[np.float64]:
         each = columns[:, np.newaxis] * self._per_copy_of_column
         each += self._slack_of_column
         copies: NDArray[np.float64] = np.floor(np.minimum.reduce(each)).T
