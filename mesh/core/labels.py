@@ -94,7 +94,7 @@ def check_selector(selector: Mapping[str, str]) -> None:
     Raises:
         SelectorError: For the first invalid condition, by key.
     """
-    for key, written in sorted(selector.items()):
+    for key, written in sorted(selector.items()) if selector else ():
         parse_wish(key, written)
 
 

@@ -181,11 +181,17 @@ class NodeTable:
         left = self.left[row] - wanted
         if _has_negative(left) and (left[wanted > 0] < 0).any():
             raise LedgerError(f"node {self.names[row]} does not have {self.amounts(wanted)} free")
-        if self._unit_columns and not in_parts:
-            needs, _, may_ask = self._unit_needs.get(wanted.tobytes()) or self._needs_of(wanted)
-            if needs and not self.has_instances(row, needs if may_ask else [need for need in needs if is_possible(need[1])]):
-                raise LedgerError(f"node {self.names[row]} has {self.amounts(wanted)} free in sum only, in parts of several instances")
-        self.queue_for(row, wanted, holder, in_parts=in_parts)
+        if self._unit_columns:
+            needs, part, may_ask = self._unit_needs.get(wanted.tobytes()) or self._needs_of(wanted)
+            if needs:
+                if not in_parts and not self.has_instances(row, needs if may_ask else [need for need in needs if is_possible(need[1])]):
+                    raise LedgerError(f"node {self.names[row]} has {self.amounts(wanted)} free in sum only, in parts of several instances")
+                self._hold(row, part, holder, in_parts=in_parts)
+        load = self.load[row]  # A view: `self.load[row] += wanted` would write the row twice.
+        load += wanted
+        self.left[row] = left
+        self.busy[row] += 1
+        self.touched.append(row)
 
     def promise_each(self, rows: Sequence[int], wanted: Units, holder: str = "") -> None:
         """Charge the load once for each of the rows, which may repeat.

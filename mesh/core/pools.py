@@ -139,10 +139,19 @@ class Pool:
         _change(self._room, spec.capacity, 1)
         self.spec, self.is_closing, self._free = spec, False, None
 
-    def _reserve(self, holder: str, amounts: ResourceSet) -> None:
+    def _reserve(self, holder: str, amounts: ResourceSet) -> bool:
+        """Reserve the amounts; return False, with nothing changed, when there is no room."""
+        room = self._room
+        left = {name: room.get(name, 0) - amount for name, amount in amounts.items()}
+        if left and min(left.values()) <= 0:
+            if min(left.values()) < 0:
+                return False
+            _change(room, amounts, -1)  # Drops what is used up.
+        else:
+            room.update(left)
         self.reservations[holder] = amounts
-        _change(self._room, amounts, -1)
         self._free = None
+        return True
 
     def _commit(self, holder: str, amounts: ResourceSet) -> None:
         reserved = self.reservations.pop(holder)
@@ -212,9 +221,8 @@ class PoolLedger:
             raise LedgerError(f"{holder} has an entry in pool {pool} already")
         if kept.is_closing:
             raise LedgerError(f"pool {pool} is being deleted and accepts no new work, {holder} wants {amounts}")
-        if not kept.fits(amounts):
+        if not kept._reserve(holder, amounts):  # noqa: SLF001  as above
             raise LedgerError(f"pool {pool} has {kept.free} free, {holder} wants {amounts}")
-        kept._reserve(holder, amounts)  # noqa: SLF001  as above
         self._pools_of[holder] = (*self._pools_of.get(holder, ()), pool)
 
     def commit(self, pool: PoolName, holder: str, amounts: ResourceSet | None = None) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
+from functools import lru_cache
 
+from mesh.core.ids import TaskId
 from mesh.core.labels import check_selector
 from mesh.core.near_names import near_resource
 from mesh.core.node_instances import UNIT_INSTANCE_RESOURCES, is_possible
@@ -25,7 +27,7 @@ def find_problem(state: MeshState, request: TaskRequest) -> tuple[Reason, str] |
     """Return why the task can never be queued here; None when it can."""
     if request.pool not in state.pools.pools:
         return Reason.POOL_UNKNOWN, f"there is no pool {request.pool}; pools: {', '.join(state.pools.pools) or 'none'}"
-    failed = next((need for need in request.after if state.ended.get(need) in (TaskState.FAILED, TaskState.CANCELLED)), None)
+    failed = _failed_need(state, request) if request.after else None
     if failed is not None:
         return Reason.UPSTREAM_FAILED, f"it depends on {failed}, which is {state.ended[failed].value}"
     if request.strategy not in STRATEGIES:
@@ -36,8 +38,7 @@ def find_problem(state: MeshState, request: TaskRequest) -> tuple[Reason, str] |
         return Reason.REQUEST_INVALID, f"max_restarts must be -1 (always) or at least 0, got {request.max_restarts}"
     if request.task in request.after:
         return Reason.REQUEST_INVALID, f"{request.task} depends on itself; remove it from `after`"
-    wrong_gang = f"gang {request.gang} has no size; set gang_size to its number of tasks" if request.gang and request.gang_size < 1 else ""
-    if wrong := wrong_gang or find_gang_problem(state, request) or _impossible_amount(request):
+    if wrong := (find_gang_problem(state, request) if request.gang else "") or _impossible_amount(request):
         return Reason.REQUEST_INVALID, wrong
     try:
         check_selector(request.selector)
@@ -48,19 +49,34 @@ def find_problem(state: MeshState, request: TaskRequest) -> tuple[Reason, str] |
     return None
 
 
+def _failed_need(state: MeshState, request: TaskRequest) -> TaskId | None:
+    """Return the first dependency that ended without success; None if there is none."""
+    return next((need for need in request.after if state.ended.get(need) in (TaskState.FAILED, TaskState.CANCELLED)), None)
+
+
 def _impossible_amount(request: TaskRequest) -> str:
     """Return a message about a unit-instance resource of which no run can have that much; empty when there is none."""
-    for amounts in (request.resources, *request.bundles):
-        for name, units in amounts.items():
-            if name in UNIT_INSTANCE_RESOURCES and not is_possible(units):
-                return impossible(name, units)
+    wrong = _impossible_among(request.resources)
+    for bundle in request.bundles:
+        wrong = wrong or _impossible_among(bundle)
+    return wrong
+
+
+@lru_cache(maxsize=4_096)
+def _impossible_among(amounts: ResourceSet) -> str:
+    """Return `_impossible_amount` of one set; tasks are many, and their demands few."""
+    for name, units in amounts.items():
+        if name in UNIT_INSTANCE_RESOURCES and not is_possible(units):
+            return impossible(name, units)
     return ""
 
 
 def find_gang_problem(state: MeshState, request: TaskRequest) -> str:
-    """Return a message if another member of the gang has a different gang size; empty when they agree."""
+    """Return a message if the gang has no size, or another member of the gang has a different one; empty when they agree."""
     if not request.gang:
         return ""
+    if request.gang_size < 1:
+        return f"gang {request.gang} has no size; set gang_size to its number of tasks"
     members = state.relations.members(request.gang) or [task for task, kept in state.records.items() if kept.request.gang == request.gang]
     other = next((task for task in members if task != request.task), None)
     size = state.records[other].request.gang_size if other is not None else request.gang_size

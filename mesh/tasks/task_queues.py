@@ -1,13 +1,14 @@
 """One queue per task state, and one transition function between them.
 
-A queue is a linked list with a hash: add, remove and find take constant time, iteration is in order of arrival, and the sum of the
-demands is maintained. This follows Ray's `scheduling_queue.h` with two differences. Blocked tasks have a queue too, since they do not
+A queue is a linked list with a hash: add, remove and find take constant time, and iteration is in order of arrival. The sum of the
+demands is counted when asked for, which is seldom, while every task changes queues several times. This follows Ray's
+`scheduling_queue.h` with two differences. Blocked tasks have a queue too, since they do not
 run. And a transition that the table does not allow is an error with the task's history, whereas Ray leaves the check to the caller.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -29,7 +30,6 @@ class TaskQueue:
 
     def __init__(self) -> None:
         self._tasks: OrderedDict[TaskId, ResourceSet] = OrderedDict()
-        self._wanted: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -49,22 +49,10 @@ class TaskQueue:
         if task in self._tasks:
             raise LedgerError(f"{task} is already in this queue")
         self._tasks[task] = resources
-        wanted = self._wanted
-        for name, amount in resources.items():
-            wanted[name] = wanted.get(name, 0) + amount
 
     def remove(self, task: TaskId) -> bool:
         """Remove the task; return False when it is not in the queue."""
-        resources = self._tasks.pop(task, None)
-        if resources is None:
-            return False
-        for name, amount in resources.items():
-            left = self._wanted[name] - amount
-            if left:
-                self._wanted[name] = left
-            else:
-                del self._wanted[name]
-        return True
+        return self._tasks.pop(task, None) is not None
 
     def resources_of(self, task: TaskId) -> ResourceSet:
         """Return the task's demand.
@@ -79,11 +67,15 @@ class TaskQueue:
 
     @property
     def wanted(self) -> ResourceSet:
-        """Return the sum of all demands, in time linear in the number of resource names.
+        """Return the sum of all demands, in time linear in the number of tasks.
 
         Sums above the ledger's maximum are capped at it: such an amount is unavailable either way.
         """
-        return ResourceSet({name: min(amount, AMOUNT_MAX) for name, amount in self._wanted.items()})
+        total: dict[str, int] = {}
+        for resources, count in Counter(self._tasks.values()).items():
+            for name, amount in resources.items():
+                total[name] = total.get(name, 0) + count * amount
+        return ResourceSet({name: min(amount, AMOUNT_MAX) for name, amount in total.items()})
 
 
 class ReadyQueue(TaskQueue):
@@ -235,7 +227,7 @@ class SchedulingQueues:
         return tuple(self._of_agent.get(agent, ()))
 
     def wanted(self, *states: TaskState) -> ResourceSet:
-        """Return the sum of all demands in these states, in time linear in the number of resource names."""
+        """Return the sum of all demands in these states, in time linear in the number of tasks."""
         total = NOTHING
         for state in states:
             total = _capped_sum(total, self._queues[state].wanted)
@@ -254,13 +246,6 @@ class SchedulingQueues:
         ]
         if sum(self.counts().values()) != len(self._tasks):
             found.append(f"{counted(len(self._tasks), 'task is', 'tasks are')} known, {sum(self.counts().values())} are queued")
-        for state, queue in self._queues.items():
-            summed: dict[str, int] = {}
-            for task in queue:
-                for name, amount in queue.resources_of(task).items():
-                    summed[name] = min(summed.get(name, 0) + amount, AMOUNT_MAX)
-            if summed != dict(queue.wanted.items()):
-                found.append(f"{state.value} has sum {queue.wanted}, its tasks need {ResourceSet(summed)}")
         shapes = {task: shape for shape in self._ready.shapes() for task in self._ready.of_shape(shape)}
         if shapes != {task: self._ready.resources_of(task) for task in self._ready}:
             found.append("the index of ready tasks by shape differs from the queue")
