@@ -26,7 +26,7 @@ Between the root, meshes and clients:
     dispatch       queued stages, claims and reports                    blobs       opaque bytes in the control store
     link           the child's verbs over HTTP, without a key to Redis  api_keys    keys that authenticate tenants and meshes
     durability     failures that accepted work survives                 redis_url   URLs of a server, of sentinels or of a cluster
-    run_log        what the nodes of runs print
+    run_log        what the nodes of runs print                          change_log  changes that people made, refused ones included
 
     file_problems  a problem in a file, with its position               errors      the federation's errors, below `mesh.errors`
     manual_mesh    for tests: a mesh that calls a ledger by hand

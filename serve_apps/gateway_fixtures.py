@@ -30,6 +30,7 @@ from federation.configured_meshes import NO_CONFIGURED_MESHES, ConfiguredMeshes
 from federation.durability import Durability
 from federation.manual_mesh import ManualMesh
 from federation.snapshot import MeshRecord, PoolRecord
+from federation.store.memory.change_log import MemoryChangeLog
 from federation.store.memory.durability import MemoryDurability
 from federation.store.memory.key_ring import MemoryKeyRing
 from federation.store.memory.policies import MemoryTenantPolicies
@@ -101,6 +102,7 @@ class GatewayWorld:
     cache: MemoryCacheStore = field(init=False)
     schedules: MemoryScheduleStore = field(init=False)
     usage: MemoryUsage = field(init=False)
+    changes: MemoryChangeLog = field(init=False)
     keys: MemoryKeyRing = field(init=False)
     app: FastAPI = field(init=False)
 
@@ -114,6 +116,7 @@ class GatewayWorld:
         self.cache = MemoryCacheStore(self.store, self.runs)
         self.schedules = MemoryScheduleStore(self.schedule_limits)
         self.usage = MemoryUsage(self.store)
+        self.changes = MemoryChangeLog()
         self.keys = MemoryKeyRing()
         self.app = create_app(self.dependencies())
 
@@ -156,6 +159,7 @@ class GatewayWorld:
             cache=self.cache,
             schedules=self.schedules,
             usage=self.usage,
+            changes=self.changes,
             feed=MemoryEventFeed(self.runs),
             keys=self.keys,
             body_limit_bytes=self.body_limit_bytes,

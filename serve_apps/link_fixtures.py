@@ -24,6 +24,7 @@ from federation.receipts import ReceiptKeys
 from federation.run_log import LogEntry, RunLog
 from federation.snapshot import MeshRecord
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpRunLog, HttpStageQueue
+from federation.store.memory.change_log import MemoryChangeLog
 from federation.store.memory.durability import MemoryDurability
 from federation.store.memory.policies import MemoryTenantPolicies
 from federation.store.memory.registry import MemoryRegistry
@@ -149,6 +150,7 @@ def link_app(
             blobs=blobs,
             cache=MemoryCacheStore(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000), runs),
             schedules=MemoryScheduleStore(),
+            changes=MemoryChangeLog(),
             usage=MemoryUsage(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000)),
             run_log=run_log or MemoryRunLog(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000)),
             feed=feed,

@@ -36,7 +36,7 @@ PANELS = {
     "Mesh": ("meshes", "join", "drain", "undrain"),
     "Key": ("keys",),
     "Config": ("validate", "apply", "load-scripts"),
-    "Upkeep": ("cache", "dead", "audit", "doctor", "version"),
+    "Upkeep": ("changes", "cache", "dead", "audit", "doctor", "version"),
 }
 #: Commands by file.
 FILES = {
@@ -57,7 +57,7 @@ FILES = {
     "codes": ("code",),
     "top": ("top",),
     "federation": ("tenants", "meshes"),
-    "usage": ("usage",),
+    "reports": ("usage", "changes"),
     "draining": ("drain", "undrain"),
     "stopping": ("suspend", "resume"),
     "cached": ("cache",),

@@ -20,6 +20,7 @@ from federation.registry import PublishedSettings
 from federation.run_log import RunLog
 from federation.store.http_link import HttpBlobs, HttpLedger, HttpLink, HttpRunLog, HttpSettings, HttpStageQueue, trusted
 from federation.store.redis.blobs import RedisBlobs
+from federation.store.redis.change_log import RedisChangeLog
 from federation.store.redis.client import connect
 from federation.store.redis.durability import RedisDurability
 from federation.store.redis.keys import Keys
@@ -58,6 +59,7 @@ class Stores:
     cache: RedisCacheStore
     schedules: RedisScheduleStore
     usage: RedisUsage
+    changes: RedisChangeLog
     durable: RedisDurability
 
 
@@ -165,5 +167,6 @@ def open_stores(
         cache=RedisCacheStore(client, keys),
         schedules=RedisScheduleStore(client, keys, schedule_limits),
         usage=RedisUsage(client, keys),
+        changes=RedisChangeLog(client, keys),
         durable=RedisDurability(client, keys),
     )

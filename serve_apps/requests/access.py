@@ -17,6 +17,7 @@ from mesh.core.ids import RunId, TenantPath
 from serve_apps.requests.auth import Denial, Denied, MeshPrincipal, Principal, authenticate, authenticate_mesh
 from serve_apps.requests.dependencies import Dependencies, Ports
 from serve_apps.requests.errors import NotAuthenticated, OutOfReach
+from serve_apps.requests.recorded_changes import note_change
 from serve_apps.requests.roles import check_role
 
 _LISTED = "`schedulemesh runs` and GET /v1/runs list the runs that the key covers"
@@ -52,6 +53,7 @@ def asking(request: Request, ports: Ports, _shown: Annotated[object, Security(_s
     finally:
         request.state.rate = ports.limiter.calls_left(answer, now_ms)
     _note_use(answer.key, ports)
+    note_change(request, ports, answer, address_of(request))
     check_role(answer, request.method, request.scope["route"].path_format)
     return answer
 

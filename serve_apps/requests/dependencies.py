@@ -14,6 +14,7 @@ from dag.schedules.schedule import ScheduleStore
 from dag.store.event_feed import EventFeed
 from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
+from federation.change_log import ChangeLog
 from federation.configured_meshes import NO_CONFIGURED_MESHES, ConfiguredMeshes
 from federation.dispatch import StageQueue
 from federation.durability import Durability, DurableStore
@@ -107,6 +108,7 @@ class Dependencies:
     cache: CacheStore
     schedules: ScheduleStore
     usage: UsageStore
+    changes: ChangeLog
     feed: EventFeed
     keys: KeyRing
     body_limit_bytes: int

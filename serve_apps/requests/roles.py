@@ -62,6 +62,7 @@ ROLES: dict[tuple[str, str], Role] = {
     ("POST", "/v1/tenants/{tenant}/drain"): Role.OPERATOR,
     ("POST", "/v1/tenants/{tenant}/resume"): Role.OPERATOR,
     ("POST", "/v1/tenants/{tenant}/suspend"): Role.OPERATOR,
+    ("GET", "/v1/changes"): Role.OPERATOR,
     ("GET", "/v1/keys"): Role.ADMIN,
     ("POST", "/v1/keys/{key}/revoke"): Role.ADMIN,
 }

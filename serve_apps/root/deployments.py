@@ -196,6 +196,7 @@ def gateway_app(settings: RootSettings) -> FastAPI:
             cache=stores.cache,
             schedules=stores.schedules,
             usage=stores.usage,
+            changes=stores.changes,
             feed=RedisEventFeed(feed_client, stores.keys),
             keys=RedisKeyRing(stores.client, stores.keys),
             body_limit_bytes=settings.body_limit_bytes,

@@ -45,9 +45,11 @@ from serve_apps.requests.errors import (
 from serve_apps.requests.limits import BodyLimit
 from serve_apps.requests.middleware import ObservedRequests, log, request_id_of
 from serve_apps.requests.openapi import allowed_methods, described, refused
+from serve_apps.requests.recorded_changes import RecordedChanges
 from serve_apps.routes import (
     api_keys,
     cached,
+    changes,
     dead_letters,
     explanations,
     federation,
@@ -119,6 +121,7 @@ def create_app(dependencies: Dependencies, *, is_proxied: bool = True) -> FastAP
     app.add_exception_handler(MeshError, _error_response)
     app.add_exception_handler(RequestValidationError, _parameters_response)
     app.add_exception_handler(HTTPException, _http_response)
+    app.add_middleware(RecordedChanges, changes=dependencies.changes, clock=dependencies.clock)
     app.add_middleware(BodyLimit, limit_bytes=dependencies.body_limit_bytes, but_not=LINK_PATH)
     # Added last, so it is the outermost.
     app.add_middleware(ObservedRequests, metrics=metrics, clock=dependencies.clock, is_proxied=is_proxied)
@@ -176,7 +179,7 @@ def scrape(request: Request, principal: Operating) -> Response:  # noqa: ARG001 
 #: Routers whose unknown parameters are refused.
 _OF_TENANTS = (
     *(explanations.router, runs.router, graphs.router, logs.router, signals.router, federation.router, dead_letters.router),
-    *(cached.router, listing.router, schedules.router, api_keys.router, usage.router),
+    *(cached.router, listing.router, schedules.router, api_keys.router, usage.router, changes.router),
 )
 #: The link first: it has the most calls, and routes are matched in order.
 ROUTERS = (link_routes.router, *_OF_TENANTS, _operating)

@@ -6,5 +6,6 @@ cached        cached values of nodes                     schedules     run templ
 logs          what the nodes of a run have printed       signals       values for nodes that wait for them
 graphs        graph, timeline and single nodes of a run, as a page draws them
 listing       lists and changes of all runs, and callers  api_keys      API keys, for admins
+changes       changes that people made
 usage         what tenants have used, by day
 """

@@ -1,9 +1,10 @@
-"""History of leases."""
+"""History of leases, and of changes that people made."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
+from federation.change_log import Outcome
 from serve_apps.schemas.moments import Moment
 from serve_apps.schemas.quantities import Quantity
 from serve_apps.schemas.view import View
@@ -27,3 +28,27 @@ class HistoryView(View):
     """Changes of leases, oldest first."""
 
     lease_events: list[LeaseEventView]
+
+
+class ChangeView(View):
+    """One attempt to change something."""
+
+    number: int = Field(description="Counts up over all changes.")
+    at_ms: Moment
+    operation: str = Field(description="Method and path of the call, as `POST /v1/runs/{run_id}/cancel`; of a command, its words.")
+    tenant: str = Field(description="Tenant that the change was about; `*`: all tenants.")
+    target: str = Field(description="The run, mesh, schedule, key or tenant.")
+    details: dict[str, str] = Field(default={}, description="Fields of the request, without secrets.")
+    key: str = Field(description="Id of the API key; `terminal`: a command on the machine of the state folder.")
+    user: str = Field(default="", description="User of the key, or of the terminal.")
+    source: str = Field(default="", description="Address of the caller, or name of the machine.")
+    request_id: str = ""
+    outcome: Outcome = Field(description="`allowed`; `refused`: nothing was changed; `failed`: it may or may not have been changed.")
+    code: str = Field(default="", description="Code of the error.")
+
+
+class ChangesView(View):
+    """Changes, oldest first."""
+
+    changes: list[ChangeView]
+    next: int = Field(description="`after` of a later call, which returns changes that have come since.")

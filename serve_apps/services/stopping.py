@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from dag.spec.checks import similar_to
 from federation.api_keys import EVERYBODY
+from federation.change_log import TERMINAL
 from federation.leases import LeaseLedger
 from federation.quota.policies import Stop
 from federation.quota.tenant_policies import PoliciesInForce, TenantPolicyStore, TenantStop
@@ -15,7 +16,7 @@ from serve_apps.requests.auth import Principal
 from serve_apps.requests.errors import OutOfReach
 
 #: The owner of a state folder's stack.
-AT_THE_TERMINAL = Principal(key="terminal", tenant=EVERYBODY)
+AT_THE_TERMINAL = Principal(key=TERMINAL, tenant=EVERYBODY)
 
 
 def stop_tenant(

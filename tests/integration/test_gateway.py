@@ -30,6 +30,7 @@ from dag.store.redis_schedules import RedisScheduleStore
 from dag.store.remote import Client, Run
 from federation.leases import LeaseTerms
 from federation.store.redis.blobs import RedisBlobs
+from federation.store.redis.change_log import RedisChangeLog
 from federation.store.redis.durability import RedisDurability
 from federation.store.redis.fixtures import running_redis
 from federation.store.redis.key_ring import RedisKeyRing
@@ -138,6 +139,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
                 cache=RedisCacheStore(client, keys),
                 schedules=RedisScheduleStore(client, keys),
                 usage=RedisUsage(client, keys),
+                changes=RedisChangeLog(client, keys),
                 feed=WatchedFeed(waiting, keys),
                 close=waiting.aclose,
                 keys=ring,

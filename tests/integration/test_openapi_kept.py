@@ -19,6 +19,7 @@ from dag.store.redis_schedules import RedisScheduleStore
 from federation.leases import LeaseTerms
 from federation.link import LINK_PATH
 from federation.store.redis.blobs import RedisBlobs
+from federation.store.redis.change_log import RedisChangeLog
 from federation.store.redis.durability import RedisDurability
 from federation.store.redis.fixtures import running_redis
 from federation.store.redis.key_ring import RedisKeyRing
@@ -87,6 +88,7 @@ def root() -> Iterator[tuple[str, dict[str, str]]]:
                 cache=RedisCacheStore(client, keys),
                 schedules=RedisScheduleStore(client, keys),
                 usage=RedisUsage(client, keys),
+                changes=RedisChangeLog(client, keys),
                 feed=RedisEventFeed(waiting, keys),
                 keys=ring,
                 body_limit_bytes=100_000,

@@ -24,6 +24,10 @@ Stages, and claims on them:
     forget      drop the stages of a run                             explain            record why queued stages wait
     append_log  append output of nodes to the log of their run, under the claim
 
+Changes that people make:
+
+    append_change  append an entry to a bounded log, under the next number
+
 Use of quota over time:
 
     usage_write  write rows by day, once, and remove the reports that they count

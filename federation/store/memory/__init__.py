@@ -12,4 +12,5 @@ key_ring      keys of clients and meshes
 durability    durability without a disk
 run_log       logs of runs
 usage         rows of use by day
+change_log    changes that people made
 """

@@ -9,6 +9,7 @@ Ports:
     key_ring    keys of clients and meshes: one hash
     blobs       blobs of a run: one hash per run
     run_log     logs of runs: a stream and a hash per run
+    change_log  changes that people made: a stream per top-level tenant
     usage       reports on use: a stream; rows: a hash per day
     durability  waits for disk or replicas
     election    leader election for coordinators

@@ -159,8 +159,9 @@ class Keys:
         of_logs = (self.run_log(""), self.run_log_use(""))
         of_runs = (self.run(""), self.blobs(""))
         of_usage = (self.usage_log, self.usage, self.usage_days, self.usage_of(""))
+        of_changes = (self.change_logs, self.change_log(""))
         fixed = (*single, *ledger, *(family("") for family in families), *of_claims, *of_trees)
-        return (*fixed, *of_stages, *of_logs, *of_runs, *of_usage)
+        return (*fixed, *of_stages, *of_logs, *of_runs, *of_usage, *of_changes)
 
     @property
     def usage_log(self) -> str:
@@ -329,6 +330,15 @@ class Keys:
     def tenant_policies(self) -> str:
         """Hash: `filed` (settings of the federation file) and `stop|<tenant>`, as JSON."""
         return self._key("tenant-policies")
+
+    @property
+    def change_logs(self) -> str:
+        """Hash: `last`, the number of the last entry of all logs of changes; `log|<name>` for each log."""
+        return self._key("change-logs")
+
+    def change_log(self, name: str) -> str:
+        """Stream: changes of a top-level tenant, or of all tenants (`*`); its id is `<number>-1`; see `federation.change_log`."""
+        return self._key("change-log", name)
 
     @property
     def change_counter(self) -> str:

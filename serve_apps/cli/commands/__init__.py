@@ -12,5 +12,5 @@ cached      `cache`                                          schedules   `schedu
 deleting    `delete`                                         keys        `keys`
 top         `top`                                            initial     `init`
 doctor      `doctor`                                         codes       `code`
-usage       `usage`
+reports     `usage`, `changes`
 """

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,6 +17,7 @@ from federation.store.redis.key_ring import RedisKeyRing
 from federation.tenants import SEPARATOR, TenantTree
 from mesh.core.counting import counted
 from serve_apps.cli.output import console_for, print_json
+from serve_apps.cli.recording import recorded
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.state import STATE, ConfigArgument, StateOption, read_config_with_warnings, running_stores
 from serve_apps.configuration.config_diff import (
@@ -30,6 +33,9 @@ from serve_apps.standalone.default_tenant import gone_default, publish_default
 from serve_apps.standalone.stack_folder import StackFolder
 from serve_apps.standalone.startup_config import APPLIED, differing, refuse_another
 from serve_apps.standalone.tenant_replacement import orphans_after, replace_tenants
+
+#: Characters of a diff in the log of changes.
+CHANGED_MAX = 4_000
 
 
 def register(app: typer.Typer) -> None:
@@ -57,12 +63,18 @@ def apply(
     if dry_run:
         orphans = orphans_after(ring, stores.schedules, tree, known=snapshot.tree)
     else:
-        orphans = replace_tenants(stores.ledger, ring, stores.schedules, tree, known=snapshot.tree)
-        stores.tenant_policies.publish(asked)
-        stores.registry.publish_settings(settings)
-        concerned = {one.mesh for one in of_meshes} | (known.keys() - settings.keys())  # The others follow their own again.
-        for mesh in (view.record.mesh for view in snapshot.meshes if view.record.mesh in concerned):
-            stores.queue.notify(mesh, NotificationKind.SETTINGS)
+        with recorded(stores, "apply", config.name, details={"file_sha256": _digest(config)}) as details:
+            orphans = replace_tenants(stores.ledger, ring, stores.schedules, tree, known=snapshot.tree)
+            stores.tenant_policies.publish(asked)
+            stores.registry.publish_settings(settings)
+            concerned = {one.mesh for one in of_meshes} | (known.keys() - settings.keys())  # The others follow their own again.
+            for mesh in (view.record.mesh for view in snapshot.meshes if view.record.mesh in concerned):
+                stores.queue.notify(mesh, NotificationKind.SETTINGS)
+            details["changed"] = "\n".join(map(str, _lines(found, of_meshes, ())))[:CHANGED_MAX] or "nothing"
+            if orphans.keys:
+                details["revoked_keys"] = ", ".join(orphans.keys)[:CHANGED_MAX]
+            if orphans.schedules:
+                details["paused_schedules"] = ", ".join(f"{name} of {tenant}" for tenant, name in orphans.schedules)[:CHANGED_MAX]
     left, gone = differing(folder, checked), gone_default(folder, checked)
     if gone is not None and not dry_run:
         publish_default(folder, gone)
@@ -85,6 +97,11 @@ def apply(
         console.print(f"{'would pause' if dry_run else 'paused'} schedules of removed tenants: {listed}", soft_wrap=True)
     if gone is not None:
         console_for(stderr=True).print(f"warning: {gone.in_words(folder)}", style="yellow", soft_wrap=True)
+
+
+def _digest(file: Path) -> str:
+    """Return the beginning of the digest of a file that was read before."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 
 def _lines(found: Changes, of_meshes: tuple[Difference, ...], left: tuple[str, ...]) -> Iterator[str]:

@@ -14,11 +14,15 @@ from rich.console import RenderableType
 
 from dag.errors import UnknownLetter
 from dag.requeueing import requeue
+from federation.api_keys import EVERYBODY
 from mesh.core.clock import SystemClock
+from mesh.core.ids import TenantPath
 from serve_apps.cli.output import console_for, print_json
+from serve_apps.cli.recording import recorded
 from serve_apps.cli.render import audit_page, letter_page, letters_table
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
 from serve_apps.cli.state import STATE, StateOption, running_stores
+from serve_apps.processes.stores import Stores
 from serve_apps.schemas.audits import AuditView
 from serve_apps.schemas.dead_letters import DroppedView, LettersView, LetterView, RequeuedView
 from serve_apps.views.dead_letters import audit_view, letter_view, letters_view
@@ -70,7 +74,10 @@ def requeue_letter(letter: LetterArgument, address: AddressOption = None, state:
         view = _described(RequeuedView, f"{_path(letter)}/requeue", address)
     else:
         stores = running_stores(state)
-        view = RequeuedView(letter=letter, run=requeue(stores.runs, stores.blobs, letter, SystemClock().wall_ms()))
+        with recorded(stores, "dead requeue", letter, tenant=_tenant_of(stores, letter)) as details:
+            run = requeue(stores.runs, stores.blobs, letter, SystemClock().wall_ms())
+            details["run"] = run
+        view = RequeuedView(letter=letter, run=run)
     _show(view, f"submitted again as {view.run}", as_json=as_json)
 
 
@@ -80,7 +87,9 @@ def drop_letter(letter: LetterArgument, address: AddressOption = None, state: St
     if is_elsewhere(address):
         view = _described(DroppedView, f"{_path(letter)}/drop", address)
     else:
-        view = DroppedView(letters=running_stores(state).runs.drop_dead((letter,)))
+        stores = running_stores(state)
+        with recorded(stores, "dead drop", letter, tenant=_tenant_of(stores, letter)):
+            view = DroppedView(letters=stores.runs.drop_dead((letter,)))
     _show(view, f"dropped {view.letters}", as_json=as_json)
 
 
@@ -94,6 +103,12 @@ def audit(address: AddressOption = None, state: StateOption = STATE, as_json: Js
     _show(view, audit_page(view), as_json=as_json)
     if view.orphans or view.mismatches:
         raise typer.Exit(1)
+
+
+def _tenant_of(stores: Stores, letter: str) -> TenantPath:
+    """Return the tenant of the letter; `*` if there is no such letter."""
+    found = stores.runs.dead_letter(letter)
+    return found.tenant if found is not None else EVERYBODY
 
 
 def _path(letter: str) -> str:

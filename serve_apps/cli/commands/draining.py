@@ -10,12 +10,14 @@ from urllib.parse import quote
 
 import typer
 
+from federation.change_log import TERMINAL
 from federation.snapshot import FederationSnapshot
 from mesh.core.ids import MeshId
 from serve_apps.cli.commands.stopping import drain_tenant
 from serve_apps.cli.completion import complete_meshes
 from serve_apps.cli.mesh_render import beside_the_table, meshes_table
 from serve_apps.cli.output import console_for, print_json
+from serve_apps.cli.recording import recorded
 from serve_apps.cli.session import AddressOption, JsonOption, is_elsewhere, open_session, read_view
 from serve_apps.cli.state import STATE, StateOption, configured_meshes_of_stack, running_stores
 from serve_apps.schemas.meshes import MeshesView
@@ -48,11 +50,9 @@ def drain_one_mesh(
     else:
         stores = running_stores(state)
         known, configured_meshes = MeshId(mesh), configured_meshes_of_stack(state)
-        view = _seen(
-            only(
-                drain_mesh(stores.ledger, stores.registry, known, reason=reason, by="terminal", configured_meshes=configured_meshes), known
-            )
-        )
+        with recorded(stores, "drain mesh", mesh, details={"reason": reason}):
+            snapshot = drain_mesh(stores.ledger, stores.registry, known, reason=reason, by=TERMINAL, configured_meshes=configured_meshes)
+        view = _seen(only(snapshot, known))
     words = f"{mesh} is draining: it gets no new work, and finishes the work it has"
     _show(view, words, as_json=as_json, absent=f"{mesh} has not joined; after it joins it gets no work until `schedulemesh undrain {mesh}`")
 
@@ -64,7 +64,9 @@ def undrain(mesh: MeshArgument, address: AddressOption = None, state: StateOptio
     else:
         stores = running_stores(state)
         known, configured_meshes = MeshId(mesh), configured_meshes_of_stack(state)
-        view = _seen(only(undrain_mesh(stores.ledger, stores.registry, known, configured_meshes=configured_meshes)[0], known))
+        with recorded(stores, "undrain", mesh):
+            snapshot, _ = undrain_mesh(stores.ledger, stores.registry, known, configured_meshes=configured_meshes)
+        view = _seen(only(snapshot, known))
     _show(view, f"{mesh} receives work again", as_json=as_json, absent=f"{mesh} has not joined; it receives work after it joins")
 
 

@@ -17,6 +17,7 @@ from mesh.core.printable import check_printable
 from mesh.errors import MeshError
 from serve_apps.cli.completion import complete_meshes, complete_tenants
 from serve_apps.cli.output import RoomyTable, console_for, print_json
+from serve_apps.cli.recording import recorded
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.state import STATE, StateOption, root_settings, running_stores
 from serve_apps.requests.auth import id_of, issue, issue_for_mesh, rotate
@@ -88,13 +89,19 @@ def create_key(
     if mesh is not None:
         if mesh not in settings.configured_meshes.meshes:
             raise MeshError(f"the configuration has no mesh {mesh}; it has {', '.join(settings.configured_meshes.meshes)}")
-        _show_key(issue_for_mesh(ring, MeshId(mesh), now_ms), as_json=as_json)
+        with recorded(stores, "keys create", details={"mesh": mesh}) as details:
+            text = issue_for_mesh(ring, MeshId(mesh), now_ms)
+            details["key"] = id_of(text)
+        _show_key(text, as_json=as_json)
         return
     path = TenantPath(str(tenant))
     if path != EVERYBODY:
         stores.ledger.snapshot().tree.tenant(path)
-    expires_ms = now_ms + parse_duration(expires) if expires else 0
-    _show_key(issue(ring, path, now_ms, user, role=role or Role.OPERATOR, expires_ms=expires_ms), as_json=as_json)
+    expires_ms, role = now_ms + parse_duration(expires) if expires else 0, role or Role.OPERATOR
+    with recorded(stores, "keys create", tenant=path, details={"user": user, "role": role.value, "expires": expires}) as details:
+        text = issue(ring, path, now_ms, user, role=role, expires_ms=expires_ms)
+        details["key"] = id_of(text)
+    _show_key(text, as_json=as_json)
 
 
 def _show_key(key: str, *, as_json: bool) -> None:
@@ -151,7 +158,8 @@ def rotate_key(
     as_json: JsonOption = False,
 ) -> None:
     """Create a key that may do what an old one may, and print it. The old key is refused after the overlap."""
-    ring, now_ms = _ring(state), SystemClock().wall_ms()
+    stores = running_stores(state)
+    ring, now_ms = RedisKeyRing(stores.client, stores.keys), SystemClock().wall_ms()
     old = ring.find(key)
     if old is None:
         raise _unknown(key)
@@ -164,7 +172,10 @@ def rotate_key(
             f"key {key} cannot be rotated: the running stack uses it ({place}) and replaces it at each start, by `schedulemesh down` and "
             "`schedulemesh up`; `schedulemesh keys create` makes a key for another use"
         )
-    _show_key(rotate(ring, old, now_ms, parse_duration(overlap)), as_json=as_json)
+    with recorded(stores, "keys rotate", key, tenant=old.tenant or EVERYBODY, details={"overlap": overlap}) as details:
+        text = rotate(ring, old, now_ms, parse_duration(overlap))
+        details["key"] = id_of(text)
+    _show_key(text, as_json=as_json)
 
 
 def _place_in_stack(folder: StackFolder, key: str) -> str:
@@ -179,8 +190,12 @@ def _place_in_stack(folder: StackFolder, key: str) -> str:
 @keys_app.command("revoke")
 def revoke_key(key: KeyArgument, state: StateOption = STATE) -> None:
     """Revoke a key at once."""
-    if not _ring(state).revoke(key):
-        raise _unknown(key)
+    stores = running_stores(state)
+    ring = RedisKeyRing(stores.client, stores.keys)
+    old = ring.find(key)
+    with recorded(stores, "keys revoke", key, tenant=(old.tenant if old is not None else EVERYBODY) or EVERYBODY):
+        if not ring.revoke(key):
+            raise _unknown(key)
     typer.echo(f"revoked {key}")
 
 

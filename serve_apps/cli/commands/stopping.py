@@ -17,6 +17,7 @@ from mesh.core.ids import RunId, TenantPath
 from serve_apps.cli.commands.runs import resume_run
 from serve_apps.cli.completion import complete_runs_and_tenants, complete_tenants
 from serve_apps.cli.output import Text, console_for, print_json
+from serve_apps.cli.recording import known_tenant, recorded
 from serve_apps.cli.session import AddressOption, CliSession, JsonOption, is_elsewhere, open_session, read_view
 from serve_apps.cli.state import STATE, StateOption, running_stores
 from serve_apps.schemas.stops import StopView
@@ -115,7 +116,10 @@ def _resume_tenant(tenant: str, address: str | None, state: Path, *, as_json: bo
         view = _post(f"/v1/tenants/{quote(tenant)}/resume", {}, address)
     else:
         stores = running_stores(state)
-        tenant_policies, was_stopped = resume_tenant(stores.ledger, stores.tenant_policies, TenantPath(tenant), principal=AT_THE_TERMINAL)
+        with recorded(stores, "resume", tenant, tenant=known_tenant(stores, tenant)):
+            tenant_policies, was_stopped = resume_tenant(
+                stores.ledger, stores.tenant_policies, TenantPath(tenant), principal=AT_THE_TERMINAL
+            )
         view = stop_view(TenantPath(tenant), tenant_policies, changed=was_stopped)
     words = f"work of {tenant} starts again" if view.changed else f"{tenant} was not stopped by a command"
     if view.stop != Stop.NONE.value:
@@ -127,7 +131,11 @@ def _stop(tenant: str, stop: Stop, reason: str, address: str | None, state: Path
     if is_elsewhere(address):
         return _post(f"/v1/tenants/{quote(tenant)}/{ACTIONS[stop]}", {"reason": reason}, address)
     stores = running_stores(state)
-    tenant_policies = stop_tenant(stores.ledger, stores.tenant_policies, TenantPath(tenant), stop, reason=reason, principal=AT_THE_TERMINAL)
+    operation = "suspend" if stop is Stop.HOLD else "drain tenant"
+    with recorded(stores, operation, tenant, tenant=known_tenant(stores, tenant), details={"reason": reason}):
+        tenant_policies = stop_tenant(
+            stores.ledger, stores.tenant_policies, TenantPath(tenant), stop, reason=reason, principal=AT_THE_TERMINAL
+        )
     return stop_view(TenantPath(tenant), tenant_policies)
 
 

@@ -57,6 +57,12 @@ tenants: {{lab: {{quotas: {{standard: {{cpu: {{nominal: 9}}}}}}}}}}
 """
 
 
+def opened_by(world):
+    """Return the stores of a command on the machine of the state folder."""
+    of_tenants = {"tenant_policies": world.tenant_policies, "runs": world.runs, "changes": world.changes}
+    return SimpleNamespace(ledger=world.store, queue=world.store, registry=world.registry, client=None, keys=None, **of_tenants)
+
+
 @pytest.fixture
 def world(monkeypatch) -> GatewayWorld:
     """The federation that every command of the test finds, as a client of research."""
@@ -178,7 +184,7 @@ def operated(world, monkeypatch) -> GatewayWorld:
     pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": 2}))
     world.store.join(MeshRecord(mesh="east", labels={"zone": "east"}, pools=(pool,), cluster="c", shared=True))
     monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))
-    monkeypatch.setattr(draining, "running_stores", lambda _: SimpleNamespace(ledger=world.store, registry=world.registry))
+    monkeypatch.setattr(draining, "running_stores", lambda _: opened_by(world))
     monkeypatch.setattr(draining, "configured_meshes_of_stack", lambda _: world.configured_meshes)
     return world
 
@@ -582,7 +588,7 @@ def test_a_release_says_what_the_file_still_stops(world, capsys):
 @pytest.mark.parametrize("command", ["suspend", "drain tenant", "resume"])
 def test_stack_owner_stops_its_tenants_without_a_key(world, monkeypatch, capsys, command):
     monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
-    monkeypatch.setattr(stopping, "running_stores", lambda _: SimpleNamespace(ledger=world.store, tenant_policies=world.tenant_policies))
+    monkeypatch.setattr(stopping, "running_stores", lambda _: opened_by(world))
     world.tenant_policies.stop(RESEARCH, TenantStop())
     assert run_command([*command.split(), RESEARCH]) == 0
     stopped = world.tenant_policies.in_force().stops.get(RESEARCH)
@@ -608,7 +614,7 @@ def test_a_near_run_id_is_suggested(world, capsys, arguments, typed):
 def test_resume_of_nothing_says_that_there_is_no_such_run(world, monkeypatch, tmp_path, capsys, is_owner):
     if is_owner:
         monkeypatch.delenv("SCHEDULEMESH_ADDRESS")
-        opened = SimpleNamespace(ledger=world.store, tenant_policies=world.tenant_policies, runs=world.runs)
+        opened = opened_by(world)
         monkeypatch.setattr(stopping, "running_stores", lambda _: opened)
         (tmp_path / "client.json").write_text(json.dumps({"address": "http://root.test", "api_key": "k"}))
         monkeypatch.setenv("SCHEDULEMESH_STATE", str(tmp_path))
@@ -621,9 +627,8 @@ def test_resume_of_nothing_says_that_there_is_no_such_run(world, monkeypatch, tm
 @pytest.fixture
 def applied(world, tmp_path, monkeypatch, capsys):
     """Return a function that applies the changed quickstart file and gives exit code and output."""
-    opened = SimpleNamespace(ledger=world.store, tenant_policies=world.tenant_policies, registry=world.registry, queue=world.store)
+    opened = opened_by(world)
     opened.schedules = world.schedules
-    opened.client = opened.keys = None
     monkeypatch.setattr(applying, "running_stores", lambda _: opened)
     monkeypatch.setattr(applying, "RedisKeyRing", lambda *_: world.keys)
     text = Path("configs/quickstart.yaml").read_text(encoding="utf-8").replace('import_paths: [".."]', "")
@@ -648,6 +653,21 @@ def test_apply_changes_weights_and_limits_without_a_restart(world, applied):
     assert applied()[0] == 0
     filed = world.tenant_policies.in_force().filed
     assert set(filed.settings) == set(world.store.snapshot().tree.tenants)
+
+
+def recorded(world):
+    return [(entry.change.operation, entry.change.target, entry.change.outcome.value) for entry in world.changes.newest("*", None, 10)]
+
+
+def test_apply_leaves_a_change_with_its_differences(world, applied):
+    applied("      ops:", "      ops2:", "--dry-run")
+    assert recorded(world) == []
+    assert applied("      ops:", "      ops2:")[0] == 0
+    assert recorded(world) == [("schedulemesh apply", "x.yaml", "allowed")]
+    (entry,) = world.changes.newest("*", None, 1)
+    assert "removed tenants: acme/ops" in entry.change.details["changed"]
+    assert entry.change.key == "terminal"
+    assert entry.change.source
 
 
 def test_apply_of_the_same_file_shows_no_difference(applied):
@@ -1000,7 +1020,7 @@ def half_there(monkeypatch) -> GatewayWorld:
     world.registry.note(note, 0)
     world.store.leave(sessions["gamma"])
     monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))
-    monkeypatch.setattr(draining, "running_stores", lambda _: SimpleNamespace(ledger=world.store, registry=world.registry))
+    monkeypatch.setattr(draining, "running_stores", lambda _: opened_by(world))
     monkeypatch.setattr(draining, "configured_meshes_of_stack", lambda _: world.configured_meshes)
     return world
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from federation.store.memory.change_log import MemoryChangeLog
 from federation.store.memory.key_ring import MemoryKeyRing
 from federation.tenants import Tenant, TenantTree
 from mesh.core.ids import TenantPath
@@ -17,11 +18,17 @@ DAY_MS = 86_400_000
 
 
 @pytest.fixture
-def ring(monkeypatch) -> MemoryKeyRing:
+def changes() -> MemoryChangeLog:
+    return MemoryChangeLog()
+
+
+@pytest.fixture
+def ring(monkeypatch, changes) -> MemoryKeyRing:
     kept = MemoryKeyRing()
     ledger = SimpleNamespace(snapshot=lambda: SimpleNamespace(tree=TenantTree([Tenant(path=TenantPath("acme"), parent=None)])))
     monkeypatch.setattr(keys, "RedisKeyRing", lambda *_: kept)
-    monkeypatch.setattr(keys, "running_stores", lambda _: SimpleNamespace(client=None, keys=None, ledger=ledger))
+    opened = SimpleNamespace(client=None, keys=None, ledger=ledger, changes=changes)
+    monkeypatch.setattr(keys, "running_stores", lambda _: opened)
     monkeypatch.setattr(keys, "root_settings", lambda _: SimpleNamespace(configured_meshes=SimpleNamespace(meshes=("east",))))
     return kept
 
@@ -124,3 +131,22 @@ def test_a_key_of_the_stack_itself_is_not_rotated(ring, run, capsys, tmp_path, p
     assert "`schedulemesh down` and `schedulemesh up`" in refusal
     assert ring.find(made["id"]).expires_ms == 0
     assert run("keys", "rotate", other["id"], "--state-dir", str(tmp_path))["id"] != other["id"]
+
+
+def test_each_change_of_a_key_is_recorded_without_its_secret(run, capsys, changes):
+    made = run("keys", "create", "acme", "--user", "ann")
+    newer = run("keys", "rotate", made["id"])
+    assert run_command(["keys", "revoke", newer["id"]]) == 0
+    assert run_command(["keys", "revoke", "00000000"]) == 1
+    capsys.readouterr()
+    of_mesh = run("keys", "create", "--mesh", "east")
+    entries = [entry.change for log in ("acme", "*") for entry in reversed(changes.newest(log, None, 10))]
+    assert [(each.operation, each.tenant, each.target, each.outcome.value) for each in entries] == [
+        ("schedulemesh keys create", "acme", "", "allowed"),
+        ("schedulemesh keys rotate", "acme", made["id"], "allowed"),
+        ("schedulemesh keys revoke", "acme", newer["id"], "allowed"),
+        ("schedulemesh keys revoke", "*", "00000000", "refused"),
+        ("schedulemesh keys create", "*", "", "allowed"),
+    ]
+    assert [each.details.get("key") for each in entries] == [made["id"], newer["id"], None, None, of_mesh["id"]]
+    assert not any(text.split("_")[2] in str(entries) for text in (made["key"], newer["key"], of_mesh["key"]))

@@ -55,7 +55,7 @@ def operated(world, monkeypatch) -> GatewayWorld:
     monkeypatch.setenv("SCHEDULEMESH_ADDRESS", ADDRESS)
     monkeypatch.setenv("SCHEDULEMESH_API_KEY", "in the headers")
     monkeypatch.setattr(session, "Client", lambda access: Client(access, http=world.http("*"), patience_s=0))
-    stores = SimpleNamespace(runs=world.runs, blobs=world.store, queue=world.store, ledger=world.store)
+    stores = SimpleNamespace(runs=world.runs, blobs=world.store, queue=world.store, ledger=world.store, changes=world.changes)
     monkeypatch.setattr(dead, "running_stores", lambda _: stores)
     return world
 

@@ -1,0 +1,71 @@
+"""Reads the log of changes within what a key covers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from federation.api_keys import EVERYBODY, covers
+from federation.change_log import ChangeLog, NumberedChange, log_of
+from mesh.core.ids import TenantPath
+
+#: Entries of one log that one call looks at.
+LOOKED_AT_MAX = 5_000
+#: Entries of one read.
+_READ = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeFilter:
+    """Which changes are asked for."""
+
+    top: TenantPath  #: About this tenant and those below it; `*`: all.
+    user: str | None = None
+    since_ms: int = 0
+
+    def matches(self, entry: NumberedChange) -> bool:
+        change = entry.change
+        return covers(self.top, change.tenant) and self.user in (None, change.user) and change.at_ms >= self.since_ms
+
+
+def newest_changes(log: ChangeLog, wanted: ChangeFilter, limit: int) -> tuple[tuple[NumberedChange, ...], int]:
+    """Return the newest matching changes, oldest first, and the number after which later ones come."""
+    last = log.last()
+    found = [entry for name in _logs(log, wanted.top) for entry in _newest(log, name, wanted, limit)]
+    return tuple(sorted(found)[-limit:]), last
+
+
+def _newest(log: ChangeLog, name: str, wanted: ChangeFilter, limit: int) -> Iterator[NumberedChange]:
+    below: int | None = None
+    found = 0
+    for _ in range(LOOKED_AT_MAX // _READ):
+        entries = log.newest(name, below, _READ)
+        for entry in entries:
+            if entry.change.at_ms < wanted.since_ms or found == limit:
+                return
+            if wanted.matches(entry):
+                found += 1
+                yield entry
+        if len(entries) < _READ:
+            return
+        below = entries[-1].number
+
+
+def changes_after(log: ChangeLog, wanted: ChangeFilter, after: int, limit: int) -> tuple[tuple[NumberedChange, ...], int]:
+    """Return the matching changes after a number, oldest first, and the number after which the next ones come."""
+    last = log.last()
+    upto, seen = last, list[NumberedChange]()
+    for name in _logs(log, wanted.top):
+        entries = log.following(name, min(after, last), LOOKED_AT_MAX)
+        if len(entries) == LOOKED_AT_MAX:
+            upto = min(upto, entries[-1].number)
+        seen += entries
+    found = sorted(entry for entry in seen if entry.number <= upto and wanted.matches(entry))
+    if len(found) > limit:
+        found = found[:limit]
+        upto = found[-1].number
+    return tuple(found), upto
+
+
+def _logs(log: ChangeLog, top: TenantPath) -> tuple[str, ...]:
+    return log.logs() if top == EVERYBODY else (log_of(top),)
