@@ -20,7 +20,7 @@ from serve_apps.gateway_fixtures import RESEARCH
 from serve_apps.requests.auth import issue
 
 #: Longest wait for anything on the page: a busy machine may need it.
-PATIENCE_MS = 8_000
+PATIENCE_MS = 20_000
 #: In place of a key: the tab has none.
 SIGNED_OUT = ""
 
@@ -87,7 +87,7 @@ def open_page(screen: Screen, problems: list[str]) -> Iterator[Callable[..., Any
         context.add_init_script(f"localStorage.setItem('schedulemesh.theme', '{theme}'); {enter if kept != json.dumps(SIGNED_OUT) else ''}")
         page = context.new_page()
         page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("pageerror", lambda error: problems.append(error.stack or str(error)))
         page.goto(f"{screen.scene.address}/{part}")
         return page
 

@@ -76,7 +76,7 @@ export function GraphCanvas({ store, chosen, find, colour, onChoose }: Props) {
       const there = layout.current;
       if (!now || !there || !surface.current) {
         ctx.fillStyle = palette().bg;
-        ctx.fillRect(0, 0, canvas.current!.width, canvas.current!.height);
+        ctx.fillRect(0, 0, ctx.canvas.width, ctx.canvas.height);
         return;
       }
       const look = { ...latest.current, hovered: hovered.current };

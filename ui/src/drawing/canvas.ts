@@ -19,6 +19,7 @@ export class Surface {
   private readonly canvas: HTMLCanvasElement;
   private readonly paint: (ctx: CanvasRenderingContext2D) => void;
   private frame = 0;
+  private isClosed = false;
   private readonly observer: ResizeObserver;
   private readonly pointers = new Map<number, { x: number; y: number }>();
   private moved = 0;
@@ -55,7 +56,7 @@ export class Surface {
   }
 
   draw(): void {
-    if (this.frame) return;
+    if (this.frame || this.isClosed) return;
     this.frame = requestAnimationFrame(() => {
       this.frame = 0;
       const ctx = this.canvas.getContext("2d", { alpha: false });
@@ -68,7 +69,9 @@ export class Surface {
     });
   }
 
+  /** Draw no more: what comes later, such as a layout, finds no canvas. */
   close(): void {
+    this.isClosed = true;
     cancelAnimationFrame(this.frame);
     this.observer.disconnect();
   }
