@@ -4,6 +4,7 @@ import re
 
 import pytest
 from browser_scene import LEVELS, PER_LEVEL, PRINTED, end_run
+from patience import eventually
 from playwright.sync_api import expect
 
 from mesh.core.ids import RunId
@@ -95,6 +96,31 @@ def test_timeline_has_a_bar_for_each_attempt(open_page):
     assert "attempt 1" in words
     page.mouse.click(box["x"] + hit, box["y"] + 40)
     expect(page.get_by_label(f"Node {words.split(' · ')[0]}")).to_be_visible()
+
+
+@pytest.mark.parametrize("tab", ["graph", "timeline"])
+def test_critical_path_is_named_and_opened(open_page, tab):
+    page = open_page(f"{ETL}/{tab}")
+    page.get_by_label("Critical path").check()
+    path = page.get_by_role("status", name="Critical path")
+    expect(path).to_contain_text("3 nodes decided when the run ends")
+    path.get_by_role("button", name="list-files").click()
+    expect(page.get_by_label("Node list-files")).to_be_visible()
+    page.reload()
+    expect(page.get_by_label("Critical path").first).to_be_checked()
+
+
+def test_map_of_a_large_graph_moves_the_view(open_page):
+    page = open_page("#/runs/large")
+    graph, corner = graph_of(page), page.locator(".minimap")
+    before = graph.screenshot()
+    box = corner.bounding_box()
+    page.mouse.click(box["x"] + box["width"] - 30, box["y"] + box["height"] / 2)
+    page.mouse.move(10, 10)
+    eventually(lambda: graph.screenshot() != before)
+    page.goto(page.url.replace("large", "etl-nightly-7"))
+    graph_of(page)
+    expect(corner).to_have_count(0)
 
 
 def test_nodes_are_a_table_with_the_failed_first(open_page):

@@ -1,8 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { EventView, GraphView, RunLine, TenantView, TimelineView } from "../src/api/types.ts";
+import { criticalPath } from "../src/drawing/critical.ts";
 import { Axis, idleOf, rowsOf } from "../src/drawing/gantt.ts";
 import { shortened } from "../src/drawing/graph.ts";
+import type { Layout } from "../src/drawing/layout.ts";
+import { kindsOfCells } from "../src/drawing/minimap.ts";
 import { Scene } from "../src/drawing/scene.ts";
 import { clock, counted, duration } from "../src/format.ts";
 import { pieces } from "../src/parts/pieces.ts";
@@ -132,4 +135,24 @@ test("a list is filtered as the root filters it", () => {
   assert.equal(isWanted(line("x", now, { labels: { team: "ads" }, tenant: "a/b" }), filter, now), true);
   assert.equal(isWanted(line("x", now, { tenant: "ab", labels: { team: "ads" } }), filter, now), false);
   assert.equal(isWanted(line("x", 0, { labels: { team: "ads" } }), filter, now), false);
+});
+
+test("the critical path goes back from the last end over the inputs that ended last", () => {
+  const names = ["a", "b", "c", "all", "later"];
+  const place = (name: string): number => names.indexOf(name);
+  const scene = { count: 5, from: Int32Array.from([0, 1, 2, 3]), to: Int32Array.from([2, 2, 3, 4]), find: place };
+  const bars: [string, number, number][] = [["a", 0, 10], ["b", 0, 40], ["c", 41, 50], ["all@0", 50, 60], ["all@1", 52, -1]];
+  const timeline = {
+    nodes: bars.map(([name]) => name), node: bars.map((_, bar) => bar), from_ms: bars.map(([, from]) => from), to_ms: bars.map(([, , to]) => to),
+  } as unknown as TimelineView;
+  const path = criticalPath(scene, timeline, 90);
+  assert.deepEqual(path.nodes.map((node) => names[node]), ["b", "c", "all"]);
+  assert.deepEqual([path.ms, [...path.isOn]], [90, [0, 1, 1, 1, 0]]);
+  assert.deepEqual(criticalPath(scene, { ...timeline, node: [] }, 0).nodes, []);
+});
+
+test("a block of the map shows its worst state", () => {
+  const scene = { states: ["SUCCEEDED", "FAILED", "RUNNING"], state: Uint8Array.from([0, 0, 1, 0, 2, 0]) };
+  const layout = { cell: Int32Array.from([0, 0, 0, 1, 1, 2]), cells: [1, 2, 3] as unknown as Layout["cells"] };
+  assert.deepEqual(kindsOfCells(scene, layout), ["failed", "running", "succeeded"]);
 });

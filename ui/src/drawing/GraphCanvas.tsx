@@ -6,26 +6,32 @@ import { theme } from "../store/session.ts";
 import { type Camera, fit, K_MAX, panned, type Size, toDrawing, zoomAt } from "./camera.ts";
 import { Surface } from "./canvas.ts";
 import { type Bundle, bundlesOf, halves, nodeAt, paintGraph } from "./graph.ts";
+import type { CriticalPath } from "./critical.ts";
 import type { Layout } from "./layout.ts";
 import { layoutInWorker } from "./layouts.ts";
+import { type MapDrawing, MiniMap } from "./MiniMap.tsx";
+import { needsMap } from "./minimap.ts";
 import { palette } from "./theme.ts";
 
-interface Props { store: RunStore; chosen: string; find: string; colour: "state" | "mesh"; onChoose: (node: string) => void }
+interface Props { store: RunStore; chosen: string; find: string; colour: "state" | "mesh"; path: CriticalPath | null; onChoose: (node: string) => void }
 
 /** The graph of a run. Beside it stands the list of nodes, with the same facts for screen readers. */
-export function GraphCanvas({ store, chosen, find, colour, onChoose }: Props) {
+export function GraphCanvas({ store, chosen, find, colour, path, onChoose }: Props) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const surface = useRef<Surface | null>(null);
-  const layout = useRef<{ layout: Layout; bundles: Bundle[] } | null>(null);
+  const layout = useRef<{ layout: Layout; bundles: Bundle[]; number: number } | null>(null);
   const camera = useRef<Camera>({ x: 0, y: 0, k: 1 });
   const hovered = useRef(-1);
-  const latest = useRef({ chosen: -1, colour, matches: null as Uint8Array | null });
+  const latest = useRef({ chosen: -1, colour, matches: null as Uint8Array | null, path: [] as readonly number[] });
+  const map = useRef<MapDrawing>(null);
   const isFitted = useRef(false);
   const [tip, setTip] = useState("");
   const [isReady, setReady] = useState(false);
+  const [hasMap, setMap] = useState(false);
   const scene = store.scene.value;
   const matches = scene && find ? Uint8Array.from(scene.names, (name) => (name.toLowerCase().includes(find.toLowerCase()) ? 1 : 0)) : null;
-  latest.current = { chosen: scene ? scene.find(chosen) : -1, colour, matches };
+  // What is found is more wanted than the path: both fade the other nodes.
+  latest.current = { chosen: scene ? scene.find(chosen) : -1, colour, matches: matches ?? path?.isOn ?? null, path: path?.nodes ?? [] };
   const draw = (): void => surface.current?.draw();
 
   const show = (): void => {
@@ -81,6 +87,7 @@ export function GraphCanvas({ store, chosen, find, colour, onChoose }: Props) {
       }
       const look = { ...latest.current, hovered: hovered.current };
       paintGraph(ctx, surface.current.size, surface.current.ratio, camera.current, now, there.layout, there.bundles, palette(), look);
+      map.current?.paint(now, there.layout, `${there.number} ${store.version.value} ${theme.value}`, camera.current, surface.current.size);
     };
     const made = new Surface(canvas.current!, paint, moves, () => (isFitted.current ? draw() : show()));
     surface.current = made;
@@ -95,8 +102,9 @@ export function GraphCanvas({ store, chosen, find, colour, onChoose }: Props) {
     const down = drawn ? drawn.size.height > drawn.size.width : false;
     void layoutInWorker(now, down).then((made) => {
       if (store.scene.value !== now) return;
-      layout.current = { layout: made, bundles: bundlesOf(now, made) };
+      layout.current = { layout: made, bundles: bundlesOf(now, made), number: (layout.current?.number ?? 0) + 1 };
       setReady(true);
+      setMap(Boolean(surface.current && needsMap(made, surface.current.size)));
       if (!isFitted.current) {
         show();
         isFitted.current = Boolean(surface.current?.size.width);
@@ -155,6 +163,7 @@ export function GraphCanvas({ store, chosen, find, colour, onChoose }: Props) {
       <canvas ref={canvas} role="application" aria-label={words} tabIndex={0} onKeyDown={pressed} data-hovered={tip} />
       {!isReady && <p class="over muted">Laying out the graph…</p>}
       <p class="tip" aria-hidden="true">{tip}</p>
+      {hasMap && <MiniMap drawing={map} layout={() => layout.current?.layout ?? null} onReady={draw} onMove={(x, y) => { camera.current = { ...camera.current, x, y }; draw(); }} />}
       <div class="zoom">
         <button type="button" aria-label="Zoom in" onClick={zoomBy(1.4)}>+</button>
         <button type="button" aria-label="Zoom out" onClick={zoomBy(1 / 1.4)}>−</button>

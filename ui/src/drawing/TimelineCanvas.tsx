@@ -1,25 +1,18 @@
 import { useSignalEffect } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { call } from "../api/client.ts";
 import type { TimelineView } from "../api/types.ts";
 import { count, counted, duration, plain } from "../format.ts";
 import { Choice, Empty, Standing } from "../parts/basics.tsx";
-import { isOver } from "../states.ts";
-import { usePolled } from "../store/poll.ts";
-import type { RunStore } from "../store/run.ts";
+import type { Polled } from "../store/poll.ts";
 import { theme } from "../store/session.ts";
 import { Surface } from "./canvas.ts";
 import { Axis, barAt, type Fold, type GanttView, HEAD, idleOf, LABELS, paintGantt, rowHeight, type Rows, rowsOf, stopOf } from "./gantt.ts";
 import { palette } from "./theme.ts";
 
-const POLL_MS = 2_000;
-
 interface Drawn { timeline: TimelineView; rows: Rows; folds: Fold[]; axis: Axis; endMs: number }
 
 /** What ran when, by mesh. */
-export function TimelineCanvas({ store, chosen, colour, onChoose }: { store: RunStore; chosen: string; colour: "state" | "mesh"; onChoose: (node: string) => void }) {
-  const ended = store.view.value ? isOver(store.view.value.state) : false;
-  const polled = usePolled((signal) => call<TimelineView>(`${store.path}/timeline`, { signal }), ended ? 0 : POLL_MS, [store.id, ended]);
+export function TimelineCanvas({ polled, path, chosen, colour, onChoose }: { polled: Polled<TimelineView>; path: ReadonlySet<string> | null; chosen: string; colour: "state" | "mesh"; onChoose: (node: string) => void }) {
   const timeline = polled.data.value;
   const [folds, setFolds] = useState(true);
   const [attempt, setAttempt] = useState("0");
@@ -35,22 +28,22 @@ export function TimelineCanvas({ store, chosen, colour, onChoose }: { store: Run
       </div>
       <Standing polled={polled} what="the timeline" />
       {timeline && !timeline.from_ms.length && <Empty title="Nothing has run yet.">A bar appears with the first node that starts.</Empty>}
-      {timeline && timeline.from_ms.length > 0 && <Gantt timeline={timeline} folded={folds} attempt={Number(attempt)} chosen={chosen} colour={colour} onChoose={onChoose} />}
+      {timeline && timeline.from_ms.length > 0 && <Gantt timeline={timeline} folded={folds} attempt={Number(attempt)} path={path} chosen={chosen} colour={colour} onChoose={onChoose} />}
     </div>
   );
 }
 
-function Gantt({ timeline, folded, attempt, chosen, colour, onChoose }: {
-  timeline: TimelineView; folded: boolean; attempt: number; chosen: string; colour: "state" | "mesh"; onChoose: (node: string) => void;
+function Gantt({ timeline, folded, attempt, path, chosen, colour, onChoose }: {
+  timeline: TimelineView; folded: boolean; attempt: number; path: ReadonlySet<string> | null; chosen: string; colour: "state" | "mesh"; onChoose: (node: string) => void;
 }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const surface = useRef<Surface | null>(null);
   const drawn = useRef<Drawn | null>(null);
   const view = useRef<GanttView | null>(null);
   const hovered = useRef(-1);
-  const latest = useRef({ attempt, chosen, colour });
+  const latest = useRef({ attempt, path, chosen, colour });
   const [tip, setTip] = useState("");
-  latest.current = { attempt, chosen, colour };
+  latest.current = { attempt, path, chosen, colour };
 
   const endMs = timeline.end_ms < 0 ? timeline.now_ms : timeline.end_ms;
   if (drawn.current?.timeline !== timeline || folded !== drawn.current.folds.length > 0) {
@@ -104,7 +97,9 @@ function Gantt({ timeline, folded, attempt, chosen, colour, onChoose }: {
     const paint = (ctx: CanvasRenderingContext2D): void => {
       const there = drawn.current!;
       const node = (bar: number): number => (bar < 0 ? -1 : there.timeline.node[bar]!);
-      const look = { attempt: latest.current.attempt, colour: latest.current.colour, hovered: node(hovered.current), chosen: there.timeline.nodes.indexOf(latest.current.chosen) };
+      const onPath = latest.current.path;
+      const isOnPath = onPath && ((each: number): boolean => onPath.has(there.timeline.nodes[each]!.replace(/@\d+$/, "")));
+      const look = { isOnPath, attempt: latest.current.attempt, colour: latest.current.colour, hovered: node(hovered.current), chosen: there.timeline.nodes.indexOf(latest.current.chosen) };
       paintGantt(ctx, surface.current!.size, surface.current!.ratio, there.timeline, there.rows, there.axis, view.current!, there.endMs, there.folds, palette(), look);
     };
     const made = new Surface(canvas.current!, paint, moves, () => clamp());

@@ -88,7 +88,7 @@ export function rowHeight(rows: number, size: Size): number {
   return Math.min(24, Math.max(7, (size.height - HEAD - 8) / Math.max(1, rows)));
 }
 
-export function paintGantt(ctx: CanvasRenderingContext2D, size: Size, ratio: number, timeline: TimelineView, rows: Rows, axis: Axis, view: GanttView, nowMs: number, folds: readonly Fold[], colours: Palette, look: { chosen: number; hovered: number; attempt: number; colour: "state" | "mesh" }): void {
+export function paintGantt(ctx: CanvasRenderingContext2D, size: Size, ratio: number, timeline: TimelineView, rows: Rows, axis: Axis, view: GanttView, nowMs: number, folds: readonly Fold[], colours: Palette, look: { chosen: number; hovered: number; attempt: number; colour: "state" | "mesh"; isOnPath: ((node: number) => boolean) | null }): void {
   ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
   ctx.fillStyle = colours.bg;
   ctx.fillRect(0, 0, size.width, size.height);
@@ -126,7 +126,9 @@ export function paintGantt(ctx: CanvasRenderingContext2D, size: Size, ratio: num
       const width = Math.max(kind === "failed" ? 3 : 1, x(stopOf(timeline, bar, nowMs)) - from - 0.5);
       if (from > size.width || from + width < LABELS) continue;
       if (look.colour === "mesh" && kind !== "failed") ctx.fillStyle = timeline.mesh[bar]! < 0 ? colours.kind.waiting : colours.mesh[timeline.mesh[bar]! % colours.mesh.length]!;
+      ctx.globalAlpha = look.isOnPath && !look.isOnPath(timeline.node[bar]!) ? 0.25 : 1;
       ctx.fillRect(from, y + pad, width, height - 2 * pad);
+      ctx.globalAlpha = 1;
       const isChosen = timeline.node[bar] === look.chosen;
       if (isChosen || timeline.node[bar] === look.hovered) {
         ctx.strokeStyle = isChosen ? colours.accent : colours.text;

@@ -17,7 +17,7 @@ const NAMES_K_MIN = 0.5;
 const FAILED_PX_MIN = 3;
 
 export interface Bundle { from: number; to: number; edges: number; isWithin: boolean }
-export interface Look { colour: "state" | "mesh"; chosen: number; hovered: number; matches: Uint8Array | null }
+export interface Look { colour: "state" | "mesh"; chosen: number; hovered: number; matches: Uint8Array | null; path: readonly number[] }
 
 /** Edges between blocks, counted; those within one block are left out. */
 export function bundlesOf(scene: Scene, layout: Layout): Bundle[] {
@@ -48,6 +48,7 @@ export function paintGraph(ctx: CanvasRenderingContext2D, size: Size, ratio: num
   paintStages(ctx, camera, view, scene, layout, colours);
   if (isSingle) paintEdges(ctx, camera, view, scene, layout, colours);
   else paintBundles(ctx, camera, layout, bundles, colours, true);
+  paintPath(ctx, camera, layout, colours, look.path);
   const focus = look.chosen >= 0 ? look.chosen : look.hovered;
   if (focus >= 0) paintEdgesOf(ctx, camera, scene, layout, colours, focus);
   paintNodes(ctx, camera, view, scene, layout, colours, look);
@@ -144,6 +145,15 @@ function paintEdgesOf(ctx: CanvasRenderingContext2D, camera: Camera, scene: Scen
   ctx.beginPath();
   for (let edge = 0; edge < scene.from.length; edge++)
     if (scene.from[edge] === node || scene.to[edge] === node) edgePath(ctx, layout, scene.from[edge]!, scene.to[edge]!);
+  ctx.stroke();
+}
+
+/** The critical path: from each of its nodes to the next. */
+function paintPath(ctx: CanvasRenderingContext2D, camera: Camera, layout: Layout, colours: Palette, path: readonly number[]): void {
+  ctx.strokeStyle = colours.text;
+  ctx.lineWidth = Math.max(2.5, 2 / camera.k);
+  ctx.beginPath();
+  for (let place = 1; place < path.length; place++) edgePath(ctx, layout, path[place - 1]!, path[place]!);
   ctx.stroke();
 }
 

@@ -126,7 +126,8 @@ export function levelsOf({ count, from, to }: Pick<LayoutInput, "count" | "from"
   return level;
 }
 
-function followers(count: number, from: Int32Array, to: Int32Array): { first: Int32Array; next: Int32Array } {
+/** Followers of each node in columns: those of `node` are `next[first[node]]` up to before `next[first[node + 1]]`. */
+export function followers(count: number, from: Int32Array, to: Int32Array): { first: Int32Array; next: Int32Array } {
   const first = new Int32Array(count + 1);
   for (const node of from) first[node + 1]!++;
   for (let node = 0; node < count; node++) first[node + 1]! += first[node]!;

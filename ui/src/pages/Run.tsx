@@ -1,6 +1,7 @@
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { call, request } from "../api/client.ts";
-import type { NodesView, NodeView } from "../api/types.ts";
+import type { NodesView, NodeView, TimelineView } from "../api/types.ts";
+import { criticalPath } from "../drawing/critical.ts";
 import { GraphCanvas } from "../drawing/GraphCanvas.tsx";
 import { TimelineCanvas } from "../drawing/TimelineCanvas.tsx";
 import { clock, count, counted, duration, plain } from "../format.ts";
@@ -11,10 +12,14 @@ import { NodePanel } from "../parts/NodePanel.tsx";
 import { ask, format, go, route } from "../routes.ts";
 import { isOver, kindOf, NODE_STATES } from "../states.ts";
 import { may } from "../store/caller.ts";
-import { now, usePolled } from "../store/poll.ts";
+import { now, type Polled, usePolled } from "../store/poll.ts";
 import { RunStore } from "../store/run.ts";
 
 const TABS = [["graph", "Graph"], ["timeline", "Timeline"], ["nodes", "Nodes"], ["log", "Log"], ["events", "Events"]] as const;
+
+const TIMELINE_MS = 2_000;
+/** Names of a critical path that are listed. */
+const PATH_NAMED = 12;
 
 export function Run({ id }: { id: string }) {
   const [store, setStore] = useState<RunStore | null>(null);
@@ -38,23 +43,37 @@ function Shown({ store }: { store: RunStore }) {
   const scene = store.scene.value;
   void store.version.value;
   const failed = scene ? scene.first("FAILED") : -1;
+  const hasPath = query["path"] === "critical";
+  const isPicture = tab === "graph" || tab === "timeline";
+  const ended = view ? isOver(view.state) : false;
+  const isTimed = tab === "timeline" || (tab === "graph" && hasPath);
+  const timed = usePolled(async (signal) => (isTimed ? call<TimelineView>(`${store.path}/timeline`, { signal }) : null), ended || !isTimed ? 0 : TIMELINE_MS, [store.id, ended, isTimed]);
+  const timeline = isTimed ? timed.data.value : null;
+  const path = useMemo(() => (scene && timeline && hasPath ? criticalPath(scene, timeline, timeline.end_ms < 0 ? timeline.now_ms : timeline.end_ms) : null), [scene, timeline, hasPath]);
+  const pathNames = useMemo(() => (path && scene ? new Set(path.nodes.map((each) => scene.names[each]!)) : null), [path]);
   return (
     <div class="run">
       <Head store={store} />
       <div class="row tight tools">
         <Tabs label="Views of the run" chosen={tab} tabs={TABS} onChoose={(next) => go(format("runs", store.id, next, query), true)} />
-        {(tab === "graph" || tab === "timeline") && (
+        {isPicture && (
           <>
             <Choice label="Colour" value={colour} onChange={(value) => ask({ colour: value === "state" ? "" : value })} options={[["state", "Colour: state"], ["mesh", "Colour: mesh"]]} />
             {tab === "graph" && <Search id="search" label="Find node" value={query["find"] ?? ""} onChange={(find) => ask({ find })} />}
+            <label class="check"><input type="checkbox" checked={hasPath} onChange={(event) => ask({ path: event.currentTarget.checked ? "critical" : "" })} />Critical path</label>
             {failed >= 0 && <button type="button" onClick={() => onChoose(scene!.names[failed]!)}><Glyph kind="failed" /> First failure</button>}
           </>
         )}
       </div>
+      {hasPath && isPicture && path && (
+        <p class="small" role="status" aria-label="Critical path">{path.nodes.length
+          ? <><b>{counted(path.nodes.length, "node")}</b> decided when the run {ended ? "ended" : "ends"}, <b>{duration(path.ms)}</b> from the first start: <PathNames names={[...pathNames!]} onChoose={onChoose} /></>
+          : <>Nothing has run yet, so there is no critical path.</>}</p>
+      )}
       <div class={`run-body${node ? " with-panel" : ""}`}>
         <div class="run-main">
-          {tab === "graph" && <><GraphCanvas store={store} chosen={node} find={query["find"] ?? ""} colour={colour} onChoose={onChoose} /><Legend store={store} colour={colour} /></>}
-          {tab === "timeline" && <TimelineCanvas store={store} chosen={node} colour={colour} onChoose={onChoose} />}
+          {tab === "graph" && <><GraphCanvas store={store} chosen={node} find={query["find"] ?? ""} colour={colour} path={path} onChoose={onChoose} /><Legend store={store} colour={colour} /></>}
+          {tab === "timeline" && <TimelineCanvas polled={timed as Polled<TimelineView>} path={pathNames} chosen={node} colour={colour} onChoose={onChoose} />}
           {tab === "nodes" && <Nodes store={store} onChoose={onChoose} chosen={node} />}
           {tab === "log" && <div class="panel"><LogText store={store} node="" attempt={0} isLive={view ? !isOver(view.state) : true} /></div>}
           {tab === "events" && <Events store={store} onChoose={onChoose} />}
@@ -63,6 +82,14 @@ function Shown({ store }: { store: RunStore }) {
       </div>
     </div>
   );
+}
+
+/** The nodes of a path in their order; of a long one the ends. */
+function PathNames({ names, onChoose }: { names: readonly string[]; onChoose: (node: string) => void }) {
+  const half = PATH_NAMED / 2;
+  const link = (name: string) => <button key={name} type="button" class="link mono" onClick={() => onChoose(name)}>{name}</button>;
+  if (names.length <= PATH_NAMED) return <>{names.map(link)}</>;
+  return <>{names.slice(0, half).map(link)}<span class="muted">… {count(names.length - PATH_NAMED)} more … </span>{names.slice(-half).map(link)}</>;
 }
 
 function Head({ store }: { store: RunStore }) {
