@@ -39,7 +39,7 @@ from federation.store.inbox_entries import (
 from federation.store.lease_rows import kind_of
 from federation.store.redis.client import answer_s_max
 from federation.store.redis.keys import Keys
-from federation.store.redis.scripts import Scripts, pairs, redis_responses
+from federation.store.redis.scripts import Scripts, entries_in, pairs, redis_responses
 from federation.store.redis.session_calls import of_session, raise_named
 from federation.store.report_parts import parts_of
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
@@ -209,16 +209,11 @@ class RedisStageQueue:
                 self._client.xdel(self._keys.inbox, *entries)
 
     def _entries(self, stream: str, after: str, wait_ms: int, limit: int | None) -> list[tuple[str, dict[bytes, bytes]]]:
-        """Return entries of a stream after an id.
-
-        XREAD only shows that entries exist: its reply differs between protocols and versions of redis-py, while the reply of XRANGE does
-        not.
-        """
+        """Return entries of a stream after an id, waiting up to `wait_ms` for the first."""
+        block_ms = self._bounded(wait_ms) if wait_ms > 0 else None
         with redis_responses("read a stream"):
-            found = self._client.xrange(stream, min=f"({after}", count=limit)
-            if not found and wait_ms > 0 and self._client.xread({stream: after}, count=1, block=self._bounded(wait_ms)):
-                found = self._client.xrange(stream, min=f"({after}", count=limit)
-        return [(entry.decode(), fields) for entry, fields in cast(list[tuple[bytes, dict[bytes, bytes]]], found)]
+            found = entries_in(self._client.xread({stream: after}, count=limit, block=block_ms))
+        return [(entry.decode(), fields) for entry, fields in found]
 
     def _bounded(self, wait_ms: int) -> int:
         timeout_s = answer_s_max(self._client)

@@ -312,3 +312,11 @@ def pairs(flat: Any) -> dict[bytes, bytes]:
     """Convert a hash in a script's reply (name, value, name, value, …) to a dict."""
     items = cast(list[bytes], flat)
     return dict(zip(items[::2], items[1::2], strict=True))
+
+
+def entries_in(read: Any) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    """Return the entries in redis-py's reply to XREAD of one stream: pairs of stream and entries, or with RESP3 a dict of lists of them."""
+    if not read:
+        return []
+    found = next(iter(read.values())) if isinstance(read, dict) else read[0][1]
+    return cast("list[tuple[bytes, dict[bytes, bytes]]]", found if isinstance(found[0][0], bytes) else found[0])

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from federation.store.redis.scripts import library, on_full_server, source, verbs
+from federation.store.redis.scripts import entries_in, library, on_full_server, source, verbs
 
 PACKAGE = "federation.store.lua"
 
@@ -41,3 +41,15 @@ def test_only_marked_functions_run_on_a_full_server():
     flags = dict(re.findall(rf"function_name='(\w+)_{digest}', flags={{([^}}]*)}}", text))
     assert (flags["heartbeat"], flags["waiting"], flags["submit"], flags["acquire"]) == ("'allow-oom'", "'no-writes'", "", "")
     assert len(flags) == len(verbs(PACKAGE))
+
+
+ENTRIES = [(b"1-0", {b"kind": b"stage"}), (b"2-0", {b"kind": b"forget"})]
+
+
+@pytest.mark.parametrize(
+    ("read", "entries"),
+    [([[b"s", ENTRIES]], ENTRIES), ({b"s": [ENTRIES]}, ENTRIES), ({b"s": ENTRIES}, ENTRIES), ([], []), ({}, []), (None, [])],
+    ids=["RESP2", "RESP3", "RESP3, unwrapped", "nothing", "nothing in RESP3", "timeout"],
+)
+def test_entries_are_the_same_in_every_form_of_a_reply(read, entries):
+    assert entries_in(read) == entries
