@@ -95,6 +95,29 @@ EXPECTED_MAX = 1_000
 TICKS_PER_COUNT = 10
 
 
+class _SharedLook:
+    """The snapshot by which the runs of one step are placed. Call it to get the snapshot.
+
+    Runs that arrive together share it as long as routing has no choice. With several meshes each run needs one that shows the stages
+    of the run before, or all runs would go to the mesh that was the best for the first.
+    """
+
+    def __init__(self, look: Callable[[], FederationSnapshot], snapshot: FederationSnapshot | None = None) -> None:
+        self._look = look
+        self._snapshot = snapshot
+        self._is_given = snapshot is not None
+
+    def __call__(self) -> FederationSnapshot:
+        if self._snapshot is None:
+            self._snapshot = self._look()
+        return self._snapshot
+
+    def end_run(self) -> None:
+        """Drop the snapshot unless the next run may have it too."""
+        if not self._is_given and self._snapshot is not None and len(self._snapshot.meshes) > 1:
+            self._snapshot = None
+
+
 class Coordinator:
     """Advances runs. It keeps no state that the stores do not have.
 
@@ -173,12 +196,12 @@ class Coordinator:
         self.has_contest = self.has_contest or len(about_runs) < len(entries)
         if about_runs:
             self._look_at_policies()
-        closed = cache(self._closed_now)
+        closed, look = cache(self._closed_now), _SharedLook(partial(self._look, with_note=False))
         by_run: dict[RunId, list[InboxEntry]] = {}
         for entry in about_runs:
             by_run.setdefault(entry.run, []).append(entry)
         for run, of_run in by_run.items():
-            self._alone(run, partial(self._take, run, of_run, closed))
+            self._alone(run, partial(self._take, run, of_run, closed, look))
         if entries:
             self._queue.acknowledge(tuple(entry.entry for entry in entries))
         return len(entries)
@@ -201,7 +224,7 @@ class Coordinator:
     def _take_timer(self, run: RunId, snapshot: FederationSnapshot | None) -> None:
         kept = self._get(run)
         if kept is not None and self._is_due(kept):
-            self._advance(run, [TimersDue()], "", snapshot)
+            self._advance(run, [TimersDue()], "", _SharedLook(partial(self._look, with_note=False), snapshot))
         elif kept is not None:
             self._alarms.set(run, kept.next_timer_ms())
 
@@ -345,7 +368,7 @@ class Coordinator:
         if not updates:
             updates += self._moves(kept, snapshot)
         if updates or kept.unplaced(self._clock.wall_ms()) or kept.lookups(again=True):
-            self._advance(run, updates, "", snapshot, looks_again=True)
+            self._advance(run, updates, "", _SharedLook(lambda: snapshot, snapshot), looks_again=True)
 
     def _moves(self, machine: RunMachine, snapshot: FederationSnapshot) -> list[RunInput]:
         """Return the event for the stages that a mesh which has run dry takes. In a turn each mesh takes one that waits alone."""
@@ -421,7 +444,7 @@ class Coordinator:
         keep = frozenset(value.uri for value in values if value is not None and value.uri is not None) - set(dropped)
         _delete_if_possible(partial(self._clear, record.run, keep), f"run {record.run}")
 
-    def _take(self, run: RunId, entries: list[InboxEntry], closed: Callable[[], frozenset[MeshId]]) -> None:
+    def _take(self, run: RunId, entries: list[InboxEntry], closed: Callable[[], frozenset[MeshId]], look: _SharedLook) -> None:
         if any(entry.kind == "resumed" for entry in entries):
             self._kept.pop(run, None)  # The gateway has committed the resumption.
         kept = self._get(run)
@@ -438,7 +461,7 @@ class Coordinator:
             events = [*_closings(kept, closed() if has_planned else ()), *(event for entry in fresh for event in _events_of(entry))]
             if any(isinstance(event, NodeGrew) for event in events):
                 events = list(read_growths(events, kept.record, self._blobs, self._fetch, partial(self._refused, kept.record.tenant)))
-            self._advance(run, events, fresh[-1].entry, None, looks_again=any(entry.kind == "cached" for entry in fresh))
+            self._advance(run, events, fresh[-1].entry, look, looks_again=any(entry.kind == "cached" for entry in fresh))
 
     def _refused(self, tenant: TenantPath, spec: DagSpec) -> tuple[tuple[str, str], ...]:
         """Return what the tenant may not run or ask for, as for its submissions."""
@@ -457,12 +480,11 @@ class Coordinator:
             self._alarms.set(run, machine.next_timer_ms())
         return self._kept[run]
 
-    def _advance(
-        self, run: RunId, events: list[RunInput], last_entry: str, snapshot: FederationSnapshot | None, *, looks_again: bool = False
-    ) -> None:
+    def _advance(self, run: RunId, events: list[RunInput], last_entry: str, look: _SharedLook, *, looks_again: bool = False) -> None:
         """Run steps of the machine, each with its own commit, until nothing is left to do. On a conflict load the run and repeat.
 
         Args:
+            look: Returns the snapshot to place by.
             looks_again: Ask the cache also about nodes that wait for the value of another one.
         """
         pending: list[RunInput] = list(events)
@@ -478,8 +500,7 @@ class Coordinator:
             if not pending and not kept.unplaced(self._clock.wall_ms()):
                 break
             if not pending:
-                snapshot = snapshot if snapshot is not None else self._look(with_note=False)
-                placed = self._place(kept, snapshot)
+                placed = self._place(kept, look())
                 if placed is None:
                     break
                 pending = [placed]
@@ -493,6 +514,7 @@ class Coordinator:
             reloaded = self._get(run)
             was_applied = reloaded is not None and _order(reloaded.record.last_entry) >= _order(last_entry)
             pending = [] if was_applied and last_entry else list(events)
+        look.end_run()
         self._settle(run)
 
     def _looked_up(self, machine: RunMachine, *, again: bool) -> dict[NodeId, CacheAnswer]:

@@ -243,6 +243,25 @@ def test_a_submitted_run_is_placed_and_sent(root):
     assert root.inbox() == 0
 
 
+def test_runs_that_arrive_together_share_a_snapshot_on_one_mesh(root):
+    for run in ("r", "s", "t"):
+        root.submit(run, a="")
+    root.coordinator.step(0)  # The first step of a coordinator reads the tenants as well.
+    root.flaky.called.clear()
+    for run in ("u", "v", "w"):
+        root.submit(run, a="")
+    root.coordinator.step(0)
+    assert (len(root.waiting("east")), root.flaky.called.count("snapshot")) == (6, 1)
+
+
+def test_runs_that_arrive_together_go_to_several_meshes():
+    root = Root("east", "west")
+    for number in range(8):
+        root.submit(f"r{number}", a="")
+    root.coordinator.step(0)
+    assert (len(root.waiting("east")), len(root.waiting("west"))) == (4, 4)
+
+
 def test_an_empty_inbox_is_no_work(root):
     assert root.coordinator.step(0) == 0
 
