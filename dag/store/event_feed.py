@@ -1,6 +1,10 @@
 """Feeds of a run's events, and of changes of all runs, as they come; the gateway streams them to browsers, terminals and clients."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ParamSpec, Protocol, TypeVar, cast
@@ -12,12 +16,12 @@ from dag.errors import UnknownRun
 from dag.run.run_events import RunEvent
 from dag.run.states import RUN_ENDS, RunState
 from dag.store.node_rows import names_of
-from dag.store.redis_runs import Entries, last_of, rows_of
+from dag.store.redis_runs import Entries, rows_of
 from dag.store.rows import events_in
 from federation.errors import StoreUnavailable
 from federation.store.redis.client import answer_s_max
 from federation.store.redis.keys import Keys
-from federation.store.redis.scripts import redis_responses
+from federation.store.redis.scripts import entries_in, redis_responses
 from mesh.core.ids import NodeId, RunId, TenantPath
 
 P = ParamSpec("P")
@@ -31,6 +35,8 @@ FEED_START = "0-0"
 _CHANGES_AT_ONCE = 500
 #: Limit on the time that one read blocks. After it the follower notices that the run was retired.
 _BLOCK_MS = 2000
+#: A run is looked at again after this time, though its end would be in the feed: a store may lose its last writes. Seconds.
+_LOOK_AGAIN_S = 2.0
 #: Limit on a blocking read as a share of the client's own timeout, which would cut off a longer one.
 _SHARE_OF_TIMEOUT = 0.8
 
@@ -74,6 +80,66 @@ class EventFeed(Protocol):
         """Return when there is a change after the mark, or after a few seconds. Raises as `changes`."""
 
 
+class _Ends:
+    """Ends of runs, read once from the feed of all runs for all that wait in this event loop. A reader runs while someone waits.
+
+    Args:
+        last_change: Returns the mark of the last change.
+        ended_after: Returns the next mark, and the runs that ended after a mark; waits a while for the first.
+    """
+
+    def __init__(self, last_change: Callable[[], Awaitable[str]], ended_after: Callable[[str], Awaitable[tuple[str, list[RunId]]]]) -> None:
+        self._last_change = last_change
+        self._ended_after = ended_after
+        self._waiting: dict[RunId, set[asyncio.Future[bool]]] = {}
+        self._reader: asyncio.Task[None] | None = None
+        self._begun = asyncio.Event()  #: The reader has a mark, so it finds every later end.
+
+    @contextmanager
+    def waiting(self, run: RunId) -> Iterator[asyncio.Future[bool]]:
+        """Wait in the block: the future becomes True at the end of the run, and False when the caller has to look at the run again."""
+        end = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(run, set()).add(end)
+        if self._reader is None:
+            self._begun = asyncio.Event()
+            self._reader = asyncio.ensure_future(self._read())
+        again = asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, _settle, end, False)
+        try:
+            yield end
+        finally:
+            again.cancel()
+            waiting = self._waiting.get(run, set())
+            waiting.discard(end)
+            if not waiting:
+                self._waiting.pop(run, None)
+
+    async def is_read(self) -> None:
+        """Return when ends are being read, or cannot be."""
+        await self._begun.wait()
+
+    async def _read(self) -> None:
+        try:
+            mark = await self._last_change()
+            self._begun.set()
+            while self._waiting:
+                mark, ended = await self._ended_after(mark)
+                for run in ended:
+                    for end in self._waiting.get(run, ()):
+                        _settle(end, True)
+        except StoreUnavailable:
+            for waiting in tuple(self._waiting.values()):
+                for end in waiting:
+                    _settle(end, False)
+        finally:
+            self._reader = None
+            self._begun.set()
+
+
+def _settle(end: asyncio.Future[bool], has_ended: bool) -> None:
+    if not end.done():
+        end.set_result(has_ended)
+
+
 class RedisEventFeed:
     """`EventFeed` on a Redis stream. While the server is away the feed retries; no event is lost or repeated.
 
@@ -83,10 +149,11 @@ class RedisEventFeed:
         patience_s: How long a server may be away before a follower gives up.
     """
 
-    def __init__(self, client: "redis.asyncio.Redis", keys: Keys, *, patience_s: float = 60.0) -> None:
+    def __init__(self, client: redis.asyncio.Redis, keys: Keys, *, patience_s: float = 60.0) -> None:
         self._client = client
         self._keys = keys
         self._patience_s = patience_s
+        self._ends = _Ends(self._last_change, self._ended_after)
 
     async def follow(self, run: RunId, after: int = 0) -> AsyncIterator[RunEvent]:
         names: tuple[NodeId, ...] = ()
@@ -105,10 +172,10 @@ class RedisEventFeed:
 
     async def wait_for_end(self, run: RunId) -> None:
         while True:
-            last, is_over = await self._patiently(self._last, run)
-            if is_over:
-                return
-            await self._patiently(self._wait, run, last)
+            with self._ends.waiting(run) as end:
+                await self._ends.is_read()
+                if await self._patiently(self._is_over, run) or await end:
+                    return
 
     async def changes(self, after: str | None = None) -> RunChanges:
         return await self._patiently(self._changes, after)
@@ -132,14 +199,18 @@ class RedisEventFeed:
         runs = {RunId(row[b"run"].decode()): TenantPath(row[b"tenant"].decode()) for _, row in entries}
         return RunChanges(mark=entries[-1][0].decode() if entries else after, runs=runs)
 
-    async def _last(self, run: RunId) -> tuple[int, bool]:
-        """Return the number of the last event, and whether the run has ended. The state is read last, so that no end is missed."""
-        with redis_responses("read the last event"):
-            async with self._client.pipeline(transaction=False) as reads:
-                reads.xrevrange(self._keys.run_events(run), count=1)
-                reads.hget(self._keys.run(run), "state")
-                entries, state = cast(tuple[Entries, bytes | None], await reads.execute())
-        return last_of(entries), _has_ended(run, state)
+    async def _last_change(self) -> str:
+        with redis_responses("read the feed of all runs"):
+            newest = cast(Entries, await self._client.xrevrange(self._keys.run_feed, count=1))
+        return newest[0][0].decode() if newest else FEED_START
+
+    async def _ended_after(self, mark: str) -> tuple[str, list[RunId]]:
+        """Return the runs that ended after the mark, and the next mark; wait for the first for a while."""
+        with redis_responses("wait for ends of runs"):
+            read = await self._client.xread({self._keys.run_feed: mark}, count=_CHANGES_AT_ONCE, block=self._block_ms())
+        entries = entries_in(read)
+        ended = [RunId(row[b"run"].decode()) for _, row in entries if row.get(b"ended") == b"1"]
+        return (entries[-1][0].decode() if entries else mark), ended
 
     async def _is_over(self, run: RunId) -> bool:
         """Return whether the run has ended. Read the state before the events, so that no event is missed."""
@@ -163,11 +234,13 @@ class RedisEventFeed:
         await self._wait_for(self._keys.run_events(run), f"{after}-0")
 
     async def _wait_for(self, stream: str, after: str) -> None:
-        """Block until there may be an entry. The reply is not parsed: XREAD's shape differs per protocol, XRANGE's does not."""
-        timeout_s = answer_s_max(self._client)
-        block_ms = _BLOCK_MS if timeout_s is None else max(1, min(_BLOCK_MS, int(timeout_s * 1000 * _SHARE_OF_TIMEOUT)))
+        """Block until there may be an entry."""
         with redis_responses("wait for events"):
-            await self._client.xread({stream: after}, count=1, block=block_ms)
+            await self._client.xread({stream: after}, count=1, block=self._block_ms())
+
+    def _block_ms(self) -> int:
+        timeout_s = answer_s_max(self._client)
+        return _BLOCK_MS if timeout_s is None else max(1, min(_BLOCK_MS, int(timeout_s * 1000 * _SHARE_OF_TIMEOUT)))
 
     async def _patiently(self, read: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the reply; while the server is away, retry with growing waits."""

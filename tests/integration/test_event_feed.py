@@ -21,16 +21,16 @@ KEYS = Keys("feed")
 RUN = RunId("r")
 
 
-def begin(server: EmbeddedRedis) -> tuple[RedisRunStore, RunRecord]:
+def begin(server: EmbeddedRedis, run: RunId = RUN) -> tuple[RedisRunStore, RunRecord]:
     runs = RedisRunStore(server.client(), KEYS)
-    record = RunRecord(run=RUN, tenant=TenantPath("acme"), digest="d", spec=b"{}")
+    record = RunRecord(run=run, tenant=TenantPath("acme"), digest="d", spec=b"{}")
     runs.create(record, {})
     return runs, record
 
 
 def step(runs: RedisRunStore, record: RunRecord, state: RunState) -> None:
     record.seq, record.state = record.seq + 1, state
-    assert runs.commit(record, RunChange(events=(RunEvent(seq=record.seq, at_ms=1, run=RUN, kind="run", after=state.value),)))
+    assert runs.commit(record, RunChange(events=(RunEvent(seq=record.seq, at_ms=1, run=record.run, kind="run", after=state.value),)))
 
 
 def test_a_follower_lives_through_a_restart_of_the_server(tmp_path: Path):
@@ -86,3 +86,25 @@ def test_waiting_for_the_end_sees_it_whenever_it_comes(tmp_path: Path):
                     await feed.wait_for_end(RunId("nobody's"))
 
     asyncio.run(watch())
+
+
+def test_those_who_wait_share_one_reader_of_the_feed(tmp_path: Path):
+    async def watch() -> int:
+        with EmbeddedRedis.start(tmp_path) as server:
+            others = [begin(server, RunId(f"other-{number}")) for number in range(4)]
+            runs, record = begin(server)
+            async with redis.asyncio.Redis.from_url(server.url) as client:
+                feed = RedisEventFeed(client, KEYS)
+                pending = [asyncio.ensure_future(feed.wait_for_end(other.run)) for _, other in others]
+                waiting = asyncio.ensure_future(feed.wait_for_end(RUN))
+                await asyncio.sleep(0)
+                await asyncio.to_thread(step, runs, record, RunState.SUCCEEDED)
+                await waiting
+                assert not any(each.done() for each in pending)
+                readers = sum(line["cmd"] == "xread" for line in await asyncio.to_thread(server.client().client_list))
+                for its_runs, other in others:
+                    await asyncio.to_thread(step, its_runs, other, RunState.FAILED)
+                await asyncio.gather(*pending)
+                return readers
+
+    assert asyncio.run(watch()) == 1

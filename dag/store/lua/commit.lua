@@ -87,5 +87,5 @@ if ended_ms ~= '' then
     redis.call('ZADD', TO_FORGET, forget_ms, run)
   end
 end
-announce(run, stored[3])
+announce(run, stored[3], ended_ms ~= '' and '1' or '')
 return 'COMMITTED'

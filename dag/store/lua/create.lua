@@ -53,5 +53,5 @@ end
 redis.call('SADD', ACTIVE, run)
 count_open(tenant, 1, weight)
 redis.call('XADD', INBOX, '*', 'run', run, 'kind', 'submitted', 'body', '')
-announce(run, tenant)
+announce(run, tenant, '')
 return { 'CREATED' }

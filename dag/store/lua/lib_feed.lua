@@ -4,6 +4,7 @@
 -- About so many changes are kept; a reader that missed more lists the runs again.
 local FEED_MAX = 10000
 
-local function announce(run, tenant)
-  redis.call('XADD', RUN_FEED, 'MAXLEN', '~', FEED_MAX, '*', 'run', run, 'tenant', tenant)
+-- `ended`: '1' when the run has ended; empty otherwise.
+local function announce(run, tenant, ended)
+  redis.call('XADD', RUN_FEED, 'MAXLEN', '~', FEED_MAX, '*', 'run', run, 'tenant', tenant, 'ended', ended)
 end

@@ -46,6 +46,6 @@ redis.call('UNLINK', RUN_LOG .. run, RUN_LOG_USE .. run)
 redis.call('ZREM', ENDED, run)
 redis.call('ZREM', TO_FORGET, run)
 if tenant then
-  announce(run, tenant)
+  announce(run, tenant, '1')
 end
 return 1
