@@ -3,7 +3,7 @@
 A call of a worker costs as much as a hundred tasks that do nothing, so a worker gets many tasks at once. It runs them one after the other
 and reports once. A chunk holds so many ready tasks that all slots get some, and at least as many as take `LEAST_MS`. Then it grows over
 the graph: a task joins whose needs are all in the chunk, so a chain needs no call for each step. A chunk that widens while it grows would
-keep tasks from other slots, so it stops early.
+keep tasks from other slots, so it stops early; unless all of the stage takes no longer than the calls that sharing it would need.
 
 Run times are guesses. So the worker looks after itself: once a task has run for `STALL_MS`, the worker reports what is done before it and
 gives the rest back. The task that was running when a worker died fails: its next run is another attempt. The rest of the chunk is run
@@ -25,6 +25,8 @@ from mesh.stages.stage_machine import StageMachine, StageTaskState
 
 #: Expected time of a chunk: at most, at least where there are so many ready tasks, and at most for one that widens; milliseconds.
 FULL_MS, LEAST_MS, WIDENED_MS = 50.0, 2.0, 5.0
+#: Expected time of all tasks of a stage up to which a chunk may widen; milliseconds. Sharing takes two or three calls one after the other.
+WHOLE_MS = 10.0
 #: Guess for a function that has not run yet; milliseconds.
 GUESS_MS = 1.0
 #: Run time of a task after which its worker reports the tasks before it and gives back those behind it; milliseconds.
@@ -199,6 +201,7 @@ class ChunkScheduler:
         machine, open_needs = self.machine, dict[NodeId, int]()
         front, width = deque(nodes), len(nodes)
         sum_ms = sum(self._expected_ms(machine.function(node)) for node in nodes)
+        widened_ms = FULL_MS if self._is_short() else WIDENED_MS
         while front:
             for follower in machine.followers(front.popleft()):
                 needed = open_needs[follower] = open_needs.get(follower, machine.missing(follower)) - 1
@@ -208,11 +211,16 @@ class ChunkScheduler:
                 if follower in self._alone or self.habits.ends_chunk(function) or not joins(follower):
                     continue
                 sum_ms += self._expected_ms(function)
-                if sum_ms > (FULL_MS if len(front) < width else WIDENED_MS):
+                if sum_ms > (FULL_MS if len(front) < width else widened_ms):
                     return
                 machine.submit(follower)
                 nodes.append(follower)
                 front.append(follower)
+
+    def _is_short(self) -> bool:
+        """Return whether all tasks of the stage take at most `WHOLE_MS`. A function that has not run may take long."""
+        expected = [(count, self.habits.of(function)) for function, count in self.machine.functions.items()]
+        return all(each is not None for _, each in expected) and sum(count * (each or 0.0) for count, each in expected) <= WHOLE_MS
 
     def _expected_ms(self, function: str) -> float:
         expected_ms = self.habits.of(function)

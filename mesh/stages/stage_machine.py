@@ -9,6 +9,7 @@ A worker that runs several tasks one after the other may also get a task whose n
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
@@ -49,6 +50,7 @@ class StageMachine:
         self._nodes = spec.nodes
         self._index = {node: index for index, node in enumerate(self._nodes)}
         self._functions = dict(zip(self._index, spec.functions(), strict=True))
+        self.functions = Counter(self._functions.values())  #: Number of tasks of each function.
         self._attempts = spec.later_attempts()
         self._needs = dict(zip(self._index, spec.needs(), strict=True))
         self._missing = {node: len(needs) for node, needs in self._needs.items()}

@@ -149,7 +149,8 @@ class OutputCapture:
         if folder is not None and self._files:
             with contextlib.suppress(OSError):  # Without a mark only the last lines of a killed worker are missing.
                 self._mark = _Mark(folder, self._files)
-        self._node: _Node | None = None
+        self._present: tuple[StageId, NodeId, int, float] | None = None  #: The node that runs, its attempt, and when it began; seconds.
+        self._node: _Node | None = None  #: The same node, once it has printed something.
         self._send: Send | None = None
         self._unsent: list[NodeOutput] = []
         self._answer: Future[Any] | None = None
@@ -179,12 +180,13 @@ class OutputCapture:
         """
         if not self._files:
             return
-        for file in self._files if not continues else ():
-            file.offset = file.size()
+        if not continues:
+            for file in self._files:
+                file.offset = file.size()
         self._send = send
-        self._node = _Node(stage, node, attempt, ByteBudget(NODE_BURST_BYTES, NODE_BYTES_PER_S, time.monotonic()))
+        self._present = stage, node, attempt, time.monotonic()
         if self._mark is not None:
-            self._mark.write(self._node)
+            self._mark.write(stage, node, attempt)
         if not self._has_node.is_set():
             self._has_node.set()
 
@@ -192,16 +194,19 @@ class OutputCapture:
         """End the capture of the node's output, and read the rest of it."""
         if not self._files:
             return
-        try:
-            _flush_streams()
-            with self._lock:
-                self._read(is_last=True)
-        except Exception:  # The result of the node matters more than its output.
-            log.exception("the output of a node cannot be read")
-        finally:
-            self._node = None
-            if self._mark is not None:
-                self._mark.clear()
+        _flush_streams()
+        with self._lock:  # The other thread must not see the node again once it has ended.
+            try:
+                for file in self._files:
+                    if file.size() != file.offset:
+                        self._read(is_last=True)
+                        break
+            except Exception:  # The result of the node matters more than its output.
+                log.exception("the output of a node cannot be read")
+            finally:
+                self._node = self._present = None
+                if self._mark is not None:
+                    self._mark.clear()
 
     def flush(self) -> None:
         """Hand on all lines, and wait until the runner has them, up to `FLUSH_S_MAX`. Does nothing when there are none."""
@@ -215,7 +220,7 @@ class OutputCapture:
     def look(self) -> None:
         """Read and hand on what is new."""
         with self._lock:
-            if self._node is not None:
+            if self._present is not None:
                 self._read(is_last=False)
             if self._answer is None or self._answer.done():
                 self._hand_on()
@@ -227,9 +232,9 @@ class OutputCapture:
             pause.wait(LOOK_S)
             with contextlib.suppress(Exception):  # Without this thread nothing of a later node would be read before its end.
                 self.look()
-            if self._node is None:
+            if self._present is None:
                 self._has_node.clear()
-                if self._node is not None:
+                if self._present is not None:
                     self._has_node.set()
 
     def _hand_on(self) -> None:
@@ -238,9 +243,12 @@ class OutputCapture:
             self._answer = self._send(unsent)
 
     def _read(self, *, is_last: bool) -> None:
-        node = self._node
-        if node is None:
+        if self._present is None:
             return
+        if self._node is None:
+            stage, name, attempt, began_s = self._present
+            self._node = _Node(stage, name, attempt, ByteBudget(NODE_BURST_BYTES, NODE_BYTES_PER_S, began_s))
+        node = self._node
         for file in self._files:
             end = file.size()
             if end == file.offset:
@@ -257,7 +265,7 @@ class OutputCapture:
             self._unsent += messages_of(kept, file.stream, node.stage, node.node, node.attempt, node.number, at_ms)
             node.number += len(kept.first) + kept.left_out + len(kept.last)
             if self._mark is not None and not is_last:
-                self._mark.write(node)
+                self._mark.write(node.stage, node.node, node.attempt, node.number)
 
 
 class _Mark:
@@ -275,10 +283,10 @@ class _Mark:
             file.flush()
             self._map = mmap.mmap(file.fileno(), _MARK_BYTES)
 
-    def write(self, node: _Node) -> None:
+    def write(self, stage: StageId, node: NodeId, attempt: int, number: int = 1) -> None:
+        """Name the node, and its next line; what is in the files from their offsets on is unread."""
         offsets = "\n".join([str(file.offset) for file in self._files])
-        described = f"{offsets}\n{node.number}\n{node.attempt}\n{node.stage}\n{node.node}"
-        data = described.encode()
+        data = f"{offsets}\n{number}\n{attempt}\n{stage}\n{node}".encode()
         if len(data) <= _MARK_BYTES - _PATHS_BYTES - 4:
             self._map[_PATHS_BYTES : _PATHS_BYTES + 4 + len(data)] = len(data).to_bytes(4, "little") + data
 

@@ -57,6 +57,8 @@ def taken(kept: ChunkScheduler, number: int = 1, slots: int = 4) -> tuple[str, .
         pytest.param(chain(300), 0.01, 300, id="a whole chain of short tasks"),
         pytest.param(chain(9), 60.0, 1, id="a chain of long tasks does not grow"),
         pytest.param(fan(100), 1.0, WIDENED_MS, id="a fan leaves tasks to other slots"),
+        pytest.param(fan(1_000), 0.01, 1_000, id="a fan that takes no longer than sharing it"),
+        pytest.param(fan(10), None, WIDENED_MS, id="a small fan of unknown tasks is shared"),
     ],
 )
 def test_chunk_is_as_large_as_its_tasks_are_short(graph, took_ms, count):
