@@ -17,6 +17,8 @@ from benchmarks.measuring import WALL, Result, Sample, in_turns, result_of
 from benchmarks.work import one
 
 ELEMENTS, MANY = 10_000, 1_000_000
+#: Least growth of memory that is shown, in MiB.
+SHOWN_MIB = 0.5
 MESH, MESH_OF_MANY, PLAIN = f"ScheduleMesh, {ELEMENTS:,}", f"ScheduleMesh, {MANY:,}", f"plain Ray, {ELEMENTS:,}"
 
 
@@ -44,7 +46,7 @@ def measure_memory(bed: Bed, turns: int) -> Result:
         with _growth_mib() as growth:
             _on_the_mesh(bed, MANY)
         samples.append(growth)
-    names = sorted({name for growth in samples for name in growth})
+    names = sorted({name for growth in samples for name, mib in growth.items() if mib >= SHOWN_MIB})
     found = [{WALL: sum(growth.values()), **{name: growth.get(name, 0.0) for name in names}} for growth in samples]
     about = (
         f"an array of {MANY:,} elements that do nothing: resident memory of each process at its highest, beyond that before;"
@@ -86,8 +88,8 @@ def _resident() -> Iterator[tuple[int, tuple[str, int]]]:
             memory, words = process.memory_info(), process.cmdline()
         except psutil.Error:
             continue
-        name = "client" if process.pid == os.getpid() else " ".join(words[:1]).partition("#")[0].rpartition("/")[2]
-        yield process.pid, (name.rpartition("-")[0] or name if "REPLICA" in name else name, memory.rss - memory.shared)
+        name = "client" if process.pid == os.getpid() else " ".join(words[:1]).rpartition("/")[2].rpartition(":")[2]
+        yield process.pid, (name, memory.rss - memory.shared)
 
 
 def _on_the_mesh(bed: Bed, elements: int) -> Sample:
