@@ -25,7 +25,7 @@ from mesh.stages.stage_machine import StageMachine, StageTaskState
 
 #: Expected time of a chunk: at most, at least where there are so many ready tasks, and at most for one that widens; milliseconds.
 FULL_MS, LEAST_MS, WIDENED_MS = 50.0, 2.0, 5.0
-#: Expected time of all tasks of a stage up to which a chunk may widen; milliseconds. Sharing takes two or three calls one after the other.
+#: Expected time of all tasks of a stage up to which one slot may get them all; milliseconds. Sharing them takes further calls.
 WHOLE_MS = 10.0
 #: Guess for a function that has not run yet; milliseconds.
 GUESS_MS = 1.0
@@ -94,6 +94,7 @@ class ChunkScheduler:
     chunks: dict[int, Chunk] = field(default_factory=dict)
     _alone: set[NodeId] = field(default_factory=set)
     _idle_deaths: int = 0
+    _has_stalled: bool = False  #: A task has taken longer than expected, and others may.
 
     def take(self, number: int, slots: int, joins: Callable[[NodeId], bool]) -> Chunk | None:
         """Return the next chunk for an idle slot; None: no task is ready.
@@ -104,7 +105,7 @@ class ChunkScheduler:
             joins: Whether a task may be in a chunk with the first ready one.
         """
         machine, nodes, sum_ms = self.machine, list[NodeId](), 0.0
-        wide = -(-machine.ready // max(1, slots))
+        wide = -(-machine.ready // (1 if self._is_short() else max(1, slots)))
         while (node := machine.next_ready_node()) is not None:
             function = machine.function(node)
             is_single = node in self._alone or self.habits.ends_chunk(function)
@@ -148,6 +149,7 @@ class ChunkScheduler:
         if chunk is None or running not in chunk.left:
             return False
         is_new, chunk.running = chunk.running != running, running
+        self._has_stalled = True
         self._take_back(chunk, [node for node in chunk.left if node != running])
         return is_new
 
@@ -219,8 +221,13 @@ class ChunkScheduler:
 
     def _is_short(self) -> bool:
         """Return whether all tasks of the stage take at most `WHOLE_MS`. A function that has not run may take long."""
-        expected = [(count, self.habits.of(function)) for function, count in self.machine.functions.items()]
-        return all(each is not None for _, each in expected) and sum(count * (each or 0.0) for count, each in expected) <= WHOLE_MS
+        left_ms = -1.0 if self._has_stalled else WHOLE_MS
+        for function, count in self.machine.functions.items():
+            expected_ms = self.habits.of(function)
+            if expected_ms is None or left_ms < 0:
+                return False
+            left_ms -= count * expected_ms
+        return left_ms >= 0
 
     def _expected_ms(self, function: str) -> float:
         expected_ms = self.habits.of(function)

@@ -58,11 +58,20 @@ def taken(kept: ChunkScheduler, number: int = 1, slots: int = 4) -> tuple[str, .
         pytest.param(chain(9), 60.0, 1, id="a chain of long tasks does not grow"),
         pytest.param(fan(100), 1.0, WIDENED_MS, id="a fan leaves tasks to other slots"),
         pytest.param(fan(1_000), 0.01, 1_000, id="a fan that takes no longer than sharing it"),
+        pytest.param(independent(1_000), 0.01, 1_000, id="a short stage goes to one slot"),
         pytest.param(fan(10), None, WIDENED_MS, id="a small fan of unknown tasks is shared"),
     ],
 )
 def test_chunk_is_as_large_as_its_tasks_are_short(graph, took_ms, count):
     assert len(taken(scheduler(graph, took_ms))) == count
+
+
+def test_a_stage_in_which_a_task_was_long_is_shared():
+    kept = scheduler(independent(1_000), 0.01)
+    first = taken(kept)
+    kept.succeed(1, first[:3])
+    assert kept.stall(1, first[3])
+    assert len(taken(kept, 2)) == -(-996 // 4)
 
 
 def test_task_joins_when_all_its_needs_are_in_the_chunk():
