@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from dag.progress.bars import BarLine, bar_lines
 from dag.progress.groups import NodeGroup, failed_first
 from dag.run.states import NodeState
-from serve_apps.cli.output import Text
+from serve_apps.cli.output import UNBOUNDED_COLUMNS, Text
 from serve_apps.schemas.runs import GroupView
 
 #: Bars that `watch` shows.
@@ -36,6 +36,27 @@ class ProgressBars:
 
     def _coloured(self, line: BarLine) -> Text:
         return Text(line.text, style=self._colours[line.state.value], no_wrap=True, overflow="ellipsis")
+
+
+class ProgressLines:
+    """Lines of a run for a log or a pipe: those that have changed since the last look.
+
+    Args:
+        console: Where to print.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._shown: list[str] = []
+
+    def show(self, groups: Sequence[GroupView]) -> None:
+        """Print the lines that differ from the last ones."""
+        shown = failed_first(list(map(group_of, groups)), BARS_SHOWN)
+        lines = [line.text for line in bar_lines(shown, UNBOUNDED_COLUMNS, with_bars=False)]
+        for line in lines:
+            if line not in self._shown:
+                self._console.print(Text(line))
+        self._shown = lines
 
 
 def group_of(view: GroupView) -> NodeGroup:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -24,6 +25,7 @@ from mesh.core.clock import SystemClock
 from serve_apps.cli.completion import RunArgument, TenantOption, complete_meshes, complete_tenants
 from serve_apps.cli.graph_file import load_graph
 from serve_apps.cli.output import Text, console_for, print_json
+from serve_apps.cli.progress_render import ProgressLines
 from serve_apps.cli.render import failure_summary, result_summary, run_panel, runs_table
 from serve_apps.cli.session import AddressOption, CliSession, JsonOption, StateDirOption, open_session, read_view
 from serve_apps.cli.spec_file import load_spec, named, names_spec
@@ -37,6 +39,8 @@ from serve_apps.schemas.runs import RunLine, RunsView, RunView, SignalView
 LOOK_S = 0.5
 #: Seconds of one long poll when the output is a log or a pipe.
 LOG_LOOK_S = 2.0
+#: Long polls of a log or a pipe between two looks at the nodes.
+LOOKS_PER_BARS = 5
 #: Seconds between two polls of `runs --watch`.
 RUNS_LOOK_S = 2.0
 
@@ -170,10 +174,23 @@ def runs(
             time.sleep(RUNS_LOOK_S)
 
 
-def watch(run_id: RunArgument, address: AddressOption = None, state_dir: StateDirOption = None, as_json: JsonOption = False) -> None:
+def watch(
+    run_id: RunArgument,
+    once: Annotated[bool, typer.Option("--once", help="Show the run as it is now, and return. With --json: as GET /v1/runs/RUN.")] = False,
+    address: AddressOption = None,
+    state_dir: StateDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Follow a run until it ends: its stages, their meshes, why stages wait; then its result. With --json: one event per line."""
     session = open_session(address, state_dir, as_json=as_json)
     run = session.run(run_id)
+    if once:
+        view = session.view(RunView, run.path)
+        if as_json:
+            session.print_json_view(view)
+        else:
+            session.console.print(run_panel(view, _now_ms()))
+        return
     if as_json:
         for event in run.events():
             print_json(json.dumps({name: getattr(event, name) for name in event.__dataclass_fields__}, default=str))
@@ -281,7 +298,8 @@ def draw_until_end(session: CliSession, run: Run) -> None:
     """Show the run until it ends: redrawn on a terminal, one line for each change elsewhere."""
     if not session.console.is_terminal:  # A log or a pipe gets one line per change, and the whole run once at the end.
         described = ""
-        while True:
+        shown = ProgressLines(session.console)
+        for look in count(1):
             line = session.view(RunLine, f"{run.path}/summary", {"wait_s": LOG_LOOK_S})
             if RunState(line.state) in RUN_ENDS:
                 break
@@ -289,6 +307,8 @@ def draw_until_end(session: CliSession, run: Run) -> None:
             if words != described:
                 described = words
                 session.console.print(words, soft_wrap=True)
+            if look % LOOKS_PER_BARS == 0:
+                shown.show(session.view(RunView, run.path).groups)
         session.console.print(run_panel(session.view(RunView, run.path), _now_ms(), result_follows=True))
         return
     with Live(console=session.console, auto_refresh=False, transient=False) as live:

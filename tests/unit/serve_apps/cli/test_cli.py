@@ -148,6 +148,39 @@ def test_failed_submit_prints_its_failure_once(world, tmp_path, capsys, monkeypa
     assert capsys.readouterr().out.count("the cat is on the keyboard") == 1
 
 
+def test_watch_once_shows_a_run_that_goes_on(world, capsys):
+    world.client().submit_spec(spec_of("a", "b", id="night"))
+    world.start("night", "a")
+    assert run_command(["watch", "night", "--once"]) == 0
+    out = capsys.readouterr().out
+    assert ("ends about -" in out, "a  0/1  running" in out) == (True, True)
+    assert run_command(["watch", "night", "--once", "--json"]) == 0
+    view = json.loads(capsys.readouterr().out)
+    assert (view["estimated_end"], [group["name"] for group in view["groups"]]) == (None, ["a", "b"])
+
+
+def test_a_pipe_gets_a_line_for_each_name_that_has_changed(world, capsys, monkeypatch):
+    world.client().submit_spec(spec_of("a", "b", id="night"))
+    world.start("night", "a")
+    monkeypatch.setattr(runs, "LOOKS_PER_BARS", 1)
+    monkeypatch.setattr(runs, "LOG_LOOK_S", 0)
+    steps = [lambda: None, lambda: world.move("night", RunState.RUNNING, nodes={"a": {"state": NodeState.SUCCEEDED}})]
+    ask = runs.CliSession.view
+
+    def advance(self, kind, path, params=None):
+        if params is not None and steps:
+            steps.pop(0)()
+        elif params is not None:
+            world.succeed("night", {"a": 1, "b": 2})
+        return ask(self, kind, path, params)
+
+    monkeypatch.setattr(runs.CliSession, "view", advance)
+    assert run_command(["watch", "night"]) == 0
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[1:4] == ["a  0/1  running", "b  0/1", "a  1/1"]
+    assert lines.count("b  0/1") == 1, "it has not changed"
+
+
 def test_watch_as_json_prints_an_event_per_line(world, capsys):
     world.client().submit_spec(spec_of("a", id="night"))
     world.succeed("night", {"a": 1})
