@@ -38,6 +38,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dag.client.actor_groups import actor_group
     from dag.client.actors import Actor, ActorClass, ActorMethod, actor
     from dag.client.arrays import gather, map, reduce, starmap  # noqa: A004  used as `dag.map`
     from dag.client.continuations import continuation
@@ -54,13 +55,14 @@ if TYPE_CHECKING:
 # fmt: off
 __all__ = [
     "Actor", "ActorClass", "ActorMethod", "Client", "GraphFunction", "Node", "Options", "Param", "Part", "Run", "Task", "actor",
-    "after", "bind", "cond", "connect", "continuation", "from_spec", "gang", "gather", "get_run", "graph", "job", "map", "param", "program",
-    "reduce", "resume", "schedule", "sleep", "starmap", "submit", "task", "to_networkx", "to_spec", "wait_signal",
+    "actor_group", "after", "bind", "cond", "connect", "continuation", "from_spec", "gang", "gather", "get_run", "graph", "job", "map",
+    "param", "program", "reduce", "resume", "schedule", "sleep", "starmap", "submit", "task", "to_networkx", "to_spec", "wait_signal",
 ]
 # fmt: on
 
 #: Module to the names that it defines.
 _HOMES = {
+    "dag.client.actor_groups": ("actor_group",),
     "dag.client.actors": ("Actor", "ActorClass", "ActorMethod", "actor"),
     "dag.client.arrays": ("gather", "map", "reduce", "starmap"),
     "dag.client.continuations": ("continuation",),

@@ -8,6 +8,7 @@ graph_functions  functions that build a graph           ray_graphs  graphs writt
 fingerprints  digests of functions and values, for cached nodes
 arrays     map, starmap, reduce, gather                 array_source  the items of an array among the arguments of a node
 continuations  nodes that a function returns             actors     actors, and calls of their methods as nodes
+actor_groups  actor groups, and calls on all, one or each of their members as nodes
 jobs       a leader and sets of workers as one node
 json_graphs  graphs of importable functions as JSON, and back; graphs in networkx
 from_ray   Ray's options and values in a user's program         programs   programs as nodes

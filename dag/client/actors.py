@@ -152,10 +152,16 @@ def actor(kind: Any = None, /, **options: Any) -> Any:
         return lambda wrapped: actor(wrapped, **options)
     if isinstance(kind, ActorClass):
         return kind.options(**options)
-    settings = Options()
+    plain, of_ray = checked_kind(kind)
+    settings = _changed(Options(), of_ray, plain) if of_ray else Options()
+    return ActorClass(plain, _changed(settings, options, plain))
+
+
+def checked_kind(kind: Any) -> tuple[type, dict[str, Any]]:
+    """Return the plain class, and the options that Ray gave it. Raises GraphTypeError if it is no class, or has async methods."""
+    of_ray: dict[str, Any] = {}
     if is_actor_class(kind):
         kind, of_ray = class_and_options(kind)
-        settings = _changed(settings, of_ray, kind)
     if not isinstance(kind, type):
         words = foreign(kind)
         raise GraphTypeError(f"{kind!r} {words}" if words else f"{kind!r} is not a class; dag.actor takes one, dag.task a function")
@@ -165,7 +171,7 @@ def actor(kind: Any = None, /, **options: Any) -> Any:
                 f"actor {kind.__name__}: its method {name} is async. Ray runs such calls at once, and here they run in order: "
                 "make it a plain method, with asyncio.run inside"
             )
-    return ActorClass(kind, _changed(settings, options, kind))
+    return kind, of_ray
 
 
 def actor_of_ray(node: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Actor:

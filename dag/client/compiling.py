@@ -15,7 +15,7 @@ from dag.client.from_ray import foreign
 from dag.client.graph_functions import GraphFunction
 from dag.client.params import values_of
 from dag.client.pickling import by_value as pickled_by_value
-from dag.client.placeholders import LATER_CALL, CallList, JobWorkers, Part, is_actor
+from dag.client.placeholders import LATER_CALL, CallList, GroupCalls, JobWorkers, Part, is_actor
 from dag.client.programs import Program
 from dag.client.ray_graphs import is_ray_graph, of_ray
 from dag.client.tasks import Node, Task, name_of, signature_of
@@ -178,7 +178,7 @@ class _Compiler:
                     needs += [need for need in nodes_in([value]) if need not in place_of]
                 elif kind is ArraySource:
                     needs += [need for need in value.needs if need not in place_of]
-                elif kind is CallList or kind is JobWorkers:
+                elif kind is CallList or kind is JobWorkers or kind is GroupCalls:
                     needs += [need for need in nodes_in(list(value.arguments())) if need not in place_of]
         return needs
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from dag.client.array_source import ArraySource
 from dag.client.compiling import Outputs, compile_columns, compile_graph
-from dag.client.placeholders import NO_DEFAULT, CallList, JobWorkers, Part, param
+from dag.client.placeholders import NO_DEFAULT, CallList, GroupCall, GroupCalls, JobWorkers, Part, param
 from dag.client.tasks import Node, Options, plain_of
 from dag.errors import SpecError
 from dag.spec.array_forms import array_key
@@ -19,7 +19,7 @@ from dag.spec.document import NodeSpec
 from dag.spec.graph import as_networkx
 from dag.spec.spec import DagSpec, parse
 from dag.spec.strict_json import pointer
-from mesh.core.functions import CALLS, JOB, SELECTED, selected
+from mesh.core.functions import CALLS, GROUP, JOB, SELECTED, group_mode, selected
 from mesh.errors import RuntimeAdapterError
 from mesh.jobs.gang_form import CODE_KEYS, worker_sets_of
 from mesh.stages.arguments import resolve
@@ -132,6 +132,8 @@ class _Reader:
         key = array_key(form)
         if type(form) is dict and CALLS in form:
             return CallList([(method, tuple(map(self._value, args)), self._value(kwargs)) for method, args, kwargs in form[CALLS]])
+        if type(form) is dict and GROUP in form:
+            return self._group(form[GROUP])
         if type(form) is dict and JOB in form:
             return self._job(form[JOB], own)
         if key is None:
@@ -145,6 +147,15 @@ class _Reader:
             is_star=form.get("star", False),
             parts=form.get("parts"),
         )
+
+    def _group(self, group: Mapping[str, Any]) -> GroupCalls:
+        calls = []
+        for call in group["calls"]:
+            mode = group_mode(call)
+            args, kwargs = tuple(map(self._value, call.get("args", ()))), self._value(call.get("kwargs", {}))
+            ways = {name: way for name, way in call.items() if name in ("dispatch_fn", "collect_fn", "strategy")}
+            calls.append(GroupCall(mode, call[mode], args, kwargs, ways))
+        return GroupCalls(calls, group.get("shape"))
 
     def _job(self, job: Mapping[str, Any], own: str) -> JobWorkers:
         sets = worker_sets_of(job)
@@ -196,7 +207,7 @@ class _Reader:
 
 def _has_class(argument: Any) -> bool:
     """Return whether the function of a node with this argument is a class."""
-    return type(argument) is CallList or (type(argument) is JobWorkers and "method" in argument.described)
+    return type(argument) in (CallList, GroupCalls) or (type(argument) is JobWorkers and "method" in argument.described)
 
 
 def _no_pickles(sha256: str) -> Any:

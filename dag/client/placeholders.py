@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from dag.errors import GraphTypeError
 from dag.spec.checks import NAME, NAME_RULE
@@ -176,6 +176,31 @@ class CallList:
             yield from kwargs.values()
 
 
+class GroupCall(NamedTuple):
+    """A call of an actor group: `all`, `shard` or `choose`, method, arguments, and how it is shared out."""
+
+    mode: str
+    method: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    ways: Mapping[str, Any]
+
+
+class GroupCalls:
+    """The calls of an actor group, as the last argument of its node."""
+
+    __slots__ = ("calls", "shape")
+
+    def __init__(self, calls: list[GroupCall], shape: Mapping[str, int] | None) -> None:
+        self.calls, self.shape = calls, shape
+
+    def arguments(self) -> Iterator[Any]:
+        """Return the arguments of all calls, in reading order."""
+        for call in self.calls:
+            yield from call.args
+            yield from call.kwargs.values()
+
+
 class JobWorkers:
     """The worker sets of a job, as the last argument of its leader's node.
 
@@ -205,8 +230,8 @@ class JobWorkers:
 
 
 def is_actor(node: Any) -> bool:
-    """Return whether the node is the life of an actor."""
-    return any(type(value) is CallList for value in node.args)
+    """Return whether the node is the life of an actor, or of a group of actors."""
+    return any(type(value) in (CallList, GroupCalls) for value in node.args)
 
 
 def param(name: str, *, default: Any = NO_DEFAULT) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 from dag.client.array_source import ArraySource
 from dag.client.fingerprints import digest_of, digest_of_function
 from dag.client.pickling import dumps
-from dag.client.placeholders import CallList, JobWorkers, Param, Part
+from dag.client.placeholders import CallList, GroupCalls, JobWorkers, Param, Part
 from dag.client.programs import Archive
 from dag.client.tasks import Node, name_of, plain_of
 from dag.errors import SpecError
@@ -25,7 +25,7 @@ from dag.spec.array_forms import usual_parts
 from dag.spec.checks import LITERAL_BYTES_MAX
 from dag.spec.forms import CONTAINER_BYTES, escaped, key_bytes, scalar_bytes, sha256_of
 from dag.spec.strict_json import is_writable
-from mesh.core.functions import CALLS, JOB
+from mesh.core.functions import CALLS, GROUP, JOB
 from mesh.stages.arrays import EACH, REDUCE, SLICES, slices
 from mesh.stages.call_shapes import PLAIN
 from mesh.stages.spec import ArgumentForm
@@ -104,6 +104,8 @@ class FormWriter:
         self._budget_bytes, self._parts = LITERAL_BYTES_MAX, 0
         if type(value) is CallList:
             return {CALLS: [self._call(*call, f"{place}/{CALLS}/{number}", words) for number, call in enumerate(value.calls)]}
+        if type(value) is GroupCalls:
+            return {GROUP: self._group(value, f"{place}/{GROUP}", words)}
         if type(value) is JobWorkers:
             return {JOB: self._job(value, f"{place}/{JOB}", words)}
         return self._array(value, place, words) if type(value) is ArraySource else self._form(value, place, words, 0)
@@ -135,6 +137,15 @@ class FormWriter:
             [self._form(value, f"{place}/1/{index}", whole, _CALL_LEVELS) for index, value in enumerate(args)],
             {name: self._form(value, f"{place}/2/{name}", whole, _CALL_LEVELS) for name, value in kwargs.items()},
         ]
+
+    def _group(self, group: GroupCalls, place: str, words: str) -> dict[str, ArgumentForm]:
+        """Return the form of an actor group: its shape and its calls."""
+        calls: list[ArgumentForm] = []
+        for number, call in enumerate(group.calls):
+            _, args, kwargs = self._call(call.method, call.args, call.kwargs, f"{place}/calls/{number}", words)
+            ways = {name: self._form(way, f"{place}/calls/{number}/{name}", words, _CALL_LEVELS) for name, way in call.ways.items()}
+            calls.append({call.mode: call.method, **ways, **({"args": args} if args else {}), **({"kwargs": kwargs} if kwargs else {})})
+        return {"calls": calls} if group.shape is None else {"shape": dict(group.shape), "calls": calls}
 
     def _job(self, job: JobWorkers, place: str, words: str) -> dict[str, ArgumentForm]:
         """Return the form of a job: its keys, with the code and the arguments of each worker set."""

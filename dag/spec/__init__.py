@@ -10,6 +10,7 @@ arrays       arrays as parts, which are nodes               array_forms  arrays 
 control      nodes of control flow, which the root does     control_graph  what control flow means for the nodes of a graph
 cache_keys   keys of cached nodes, and the nodes that have one
 growth       nodes that functions return, added to a graph   branch_heads  nodes that only branches need; circles of conds
+group_forms  actor groups in a spec: problems, methods
 job_forms    jobs in a spec: problems, gang                 call_names   names of functions, methods and variables
 strict_json  reads JSON strictly, with all problems             json_places  line and column of each part of a JSON text
 """

@@ -20,6 +20,7 @@ from typing import Any
 
 from dag.spec.array_forms import array_key
 from dag.spec.control import is_control
+from dag.spec.group_forms import group_of
 from dag.spec.job_forms import job_of
 from federation.config.sections.values import parse_duration
 from mesh.core.functions import PROGRAM, SELECTED
@@ -37,6 +38,7 @@ _SCHEME = "schedulemesh cache 1"
 _TIGHT = (",", ":")
 
 NOT_CACHED_ARRAY = "the node is an array, whose elements are not cached; cache the nodes that it reads, or map over nodes of their own"
+NOT_CACHED_GROUP = "the node is an actor group, whose state is no value that could be kept; cache the functions around it"
 NOT_CACHED_JOB = "the node is a job, whose effects are not its value; cache the functions around it"
 NOT_CACHED_PROGRAM = "the node is a program, whose effects are not its value; cache the functions around it"
 NOT_CACHED_WHEN = "a node that runs after failures is there for its effects, which a cached value would leave out; drop `cache` or `when`"
@@ -76,6 +78,8 @@ def problem_of_caching(function: str, forms: Iterable[Any], *, is_tolerant: bool
         return NOT_CACHED_PROGRAM
     if job_of(forms) is not None:
         return NOT_CACHED_JOB
+    if group_of(forms) is not None:
+        return NOT_CACHED_GROUP
     if any(array_key(form) is not None for form in forms):
         return NOT_CACHED_ARRAY
     return NOT_CACHED_WHEN if is_tolerant else None

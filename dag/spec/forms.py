@@ -14,9 +14,10 @@ from typing import Any
 
 from dag.spec.array_forms import array_key, items_of, parts_of, problem_of_array
 from dag.spec.call_names import is_method
+from dag.spec.group_forms import survey_group
 from dag.spec.job_forms import survey_job
 from dag.spec.strict_json import pointer
-from mesh.core.functions import CALLS, CALLS_MAX, JOB
+from mesh.core.functions import CALLS, CALLS_MAX, GROUP, JOB
 from mesh.stages.arrays import SLICES
 from mesh.stages.spec import ArgumentForm
 
@@ -26,7 +27,7 @@ CONTAINER_BYTES = 2  #: Bytes of an empty list or object.
 
 _KNOWN = ("$ref", "$blob", "$uri", "$tuple", "$param")
 #: Forms that are whole arguments only.
-_WHOLE = frozenset({"$each", "$reduce", CALLS, JOB})
+_WHOLE = frozenset({"$each", "$reduce", CALLS, JOB, GROUP})
 
 
 def sha256_of(data: bytes) -> str:
@@ -54,8 +55,8 @@ def survey(form: ArgumentForm, place: str, found: FormContents) -> int:
         pending = _survey_array(array, form, place, found)
     elif type(form) is dict and CALLS in form:
         pending = _survey_calls(form, place, found)
-    elif type(form) is dict and JOB in form:
-        pending = _survey_job(form, place, found)
+    elif type(form) is dict and (JOB in form or GROUP in form):
+        pending = _survey_members(JOB if JOB in form else GROUP, form, place, found)
     while pending:
         part, where = pending.pop()
         if isinstance(part, dict):
@@ -153,9 +154,9 @@ def _survey_array(key: str, form: dict[str, Any], place: str, found: FormContent
 
 
 def _is_only_one(place: str, found: FormContents) -> bool:
-    """Note an argument that is an array, the calls of an actor, or a job; return whether the call has no other one."""
+    """Note an argument that is an array, the calls of an actor, a group or a job; return whether the call has no other one."""
     if found.arrays:
-        rule = f"a call has one argument that is an array, the calls of an actor, or a job, and {found.arrays[0]} is one"
+        rule = f"a call has one argument that is an array, the calls of an actor, a group or a job, and {found.arrays[0]} is one"
         found.problems.append((place, rule))
         return False
     found.arrays.append(place)
@@ -183,15 +184,15 @@ def _survey_calls(form: dict[str, Any], place: str, found: FormContents) -> list
     return arguments[::-1]
 
 
-def _survey_job(form: dict[str, Any], place: str, found: FormContents) -> list[tuple[Any, str]]:
-    """Check a job; return the code and the arguments of its workers, each with its place."""
-    where = pointer(place, JOB)
+def _survey_members(key: str, form: dict[str, Any], place: str, found: FormContents) -> list[tuple[Any, str]]:
+    """Check a job or an actor group; return the forms in it, each with its place."""
+    where = pointer(place, key)
     if len(form) > 1:
-        found.problems.append((where, f"`{JOB}` has to be alone in its object"))
+        found.problems.append((where, f"`{key}` has to be alone in its object"))
         return []
     if not _is_only_one(place, found):
         return []
-    problems, forms = survey_job(form[JOB], where)
+    problems, forms = (survey_job if key == JOB else survey_group)(form[key], where)
     found.problems += problems
     return forms[::-1]
 

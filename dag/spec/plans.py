@@ -12,6 +12,7 @@ import numpy as np
 from dag.spec.arrays import expanded, has_arrays
 from dag.spec.cache_keys import CacheRule, may_be_cached, problem_of_caching
 from dag.spec.control import ON_SUCCESS, Control, When, control_of, is_control
+from dag.spec.group_forms import group_of, methods_of_group, problem_of_members
 from dag.spec.job_forms import calls_of_job, job_of, problem_of_gang
 from dag.spec.options import NodeOptions
 from dag.spec.retry_options import NO_BACKOFF, NO_TIMEOUTS, Backoff, NodeTimeouts, at_least_one_ms, full_names
@@ -396,16 +397,18 @@ def empty_gangs(spec: DagSpec) -> tuple[tuple[str, str], ...]:
 
 
 def small_gangs(spec: DagSpec) -> tuple[tuple[str, str], ...]:
-    """Return the jobs whose members do not fit into the gang of their node, as (place, problem)."""
-    jobs = [job_of((*shape.args, *shape.kwargs.values())) for shape in spec.calls.shapes]
-    if not any(job is not None for job in jobs):
+    """Return the jobs and actor groups whose members do not fit into the gang of their node, as (place, problem)."""
+    forms = [(*shape.args, *shape.kwargs.values()) for shape in spec.calls.shapes]
+    jobs, groups = [job_of(each) for each in forms], [group_of(each) for each in forms]
+    if not any(each is not None for each in (*jobs, *groups)):
         return ()
     calls, problems = spec.calls, []
     for options, nodes in _nodes_by_options(spec):
         gang = options.over(spec.defaults).as_gang()
         for name in nodes:
-            job = jobs[calls.shape[calls.place_of[NodeId(name)]]]
-            problem = None if job is None else problem_of_gang(job, gang)
+            number = calls.shape[calls.place_of[NodeId(name)]]
+            job, group = jobs[number], groups[number]
+            problem = problem_of_gang(job, gang) if job is not None else problem_of_members(group, gang) if group is not None else None
             if problem is not None:
                 problems.append((f"{pointer('/nodes', name)}/options/gang", problem))
     return tuple(problems[:PROBLEMS_MAX])
@@ -488,7 +491,7 @@ def refused_functions(spec: DagSpec, patterns: tuple[str, ...], pickled_code: bo
     A pattern is `module:qualname`. `*` in its module part covers submodules; in the other part it stays within one name. So
     `shop.*:*` allows the functions of these modules, but not names that they import from other modules. Without the right to send
     code, a tenant may not send code as an argument, or a runtime environment, which can replace an allowed module.
-    Its list names the methods of actors and jobs too, `module:Class.method`.
+    Its list names the methods of actors, groups and jobs too, `module:Class.method`.
     """
     calls = spec.calls
     words = [_refused_call(function, patterns, pickled_code) for function in calls.functions]
@@ -522,7 +525,10 @@ def refused_functions(spec: DagSpec, patterns: tuple[str, ...], pickled_code: bo
 
 
 def _methods_of(shape: Shape) -> tuple[str, ...]:
-    """Return the methods that the calls of an actor name, each once."""
+    """Return the methods that the calls of an actor or a group name, each once."""
+    group = group_of((*shape.args, *shape.kwargs.values()))
+    if group is not None:
+        return methods_of_group(group)
     forms = (form for form in (*shape.args, *shape.kwargs.values()) if type(form) is dict and CALLS in form)
     return tuple(dict.fromkeys(call[0] for form in forms for call in form[CALLS]))
 

@@ -295,6 +295,20 @@ def dispatcher_named(name: str | Dispatch, further: Mapping[str, Dispatch] | Non
     return known[name]
 
 
+def send_each(calls: Iterable[Call], send: Callable[[Call], Any]) -> None:
+    """Send each call of a dispatch; pass its reference back into a generator."""
+    if not isinstance(calls, Generator):
+        for call in calls:
+            send(call)
+        return
+    try:
+        call = next(calls)
+        while True:
+            call = calls.send(send(call))
+    except StopIteration:
+        return
+
+
 def natural_collect(dispatch: Dispatch) -> Collect:
     """Return the inverse of the dispatch: its attribute `collect`, or `gather` if it has none."""
     found: Collect = getattr(dispatch, "collect", gather)

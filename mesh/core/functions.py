@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +53,22 @@ class JobArgument:
     """The job among the arguments of its leader: its keys, with the code and the arguments of each worker set."""
 
     described: dict[str, Any]
+
+
+#: Form of an argument: `{"$group": {"calls": […]}}`. With it the function is a class, and the node a group of actors.
+GROUP = "$group"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupArgument:
+    """The calls on a group of actors among the arguments of its node: shape and calls."""
+
+    described: dict[str, Any]
+
+
+def group_mode(call: Mapping[str, Any]) -> str:
+    """Return how a call of a group reaches its members: `all`, `shard` or `choose`."""
+    return next(mode for mode in ("all", "shard", "choose") if mode in call)
 
 
 #: Beginning of the key of a program, where functions have `call:` or `blob:`.

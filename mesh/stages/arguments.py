@@ -7,14 +7,19 @@ less, so a user's own `$ref` can be written. JSON parsers bound the depth of a f
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from mesh.core.functions import CALLS, JOB, ActorCalls, JobArgument
+from mesh.core.functions import CALLS, GROUP, JOB, ActorCalls, GroupArgument, JobArgument
 from mesh.core.ids import NodeId
 from mesh.errors import RuntimeAdapterError
 from mesh.stages.arrays import EACH, REDUCE, ArrayArgument
 from mesh.stages.spec import ArgumentForm
 
 #: Forms whose parts are forms, with what is made of these.
-_MADE_OF_PARTS: Mapping[str, Callable[[Any], Any]] = {"$tuple": tuple, CALLS: lambda calls: ActorCalls(tuple(calls)), JOB: JobArgument}
+_MADE_OF_PARTS: Mapping[str, Callable[[Any], Any]] = {
+    "$tuple": tuple,
+    CALLS: lambda calls: ActorCalls(tuple(calls)),
+    JOB: JobArgument,
+    GROUP: GroupArgument,
+}
 
 
 def resolve(form: ArgumentForm, *, value_of: Callable[[NodeId], Any], blob_of: Callable[[str], Any]) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import ray
-from federation_bed import LIMIT_S, TENANT, eventually
+from federation_bed import LIMIT_S, TENANT, all_gone, eventually, processes_of
 
 import dag
 from dag.errors import RunCancelled, RunFailed
@@ -98,19 +98,6 @@ class Fails(Member):
 
 def submitted(client: Client, outputs: Any, **given: Any) -> Run:
     return client.submit(outputs, by_value=(sys.modules[__name__],), **given)
-
-
-def processes_of(folder: Path) -> list[str]:
-    return [path.name.rpartition(" ")[2] for path in folder.iterdir()]
-
-
-def is_gone(pid: str) -> None:
-    assert not Path("/proc", pid).exists() or Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] == "Z"
-
-
-def all_gone(folder: Path) -> None:
-    for pid in processes_of(folder):
-        is_gone(pid)
 
 
 def test_a_job_returns_its_leaders_value(client: Client, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ chunk_values  arguments of the tasks of a chunk
 page          bytes by which others learn what a dead worker ran, and ask one to stop
 execution     execution of a task: arguments, call, report
 plain_calls   async functions and generators as plain functions
+group_host    an actor group as a node: makes its members, sends their calls
 job_host      a job as a node: starts, restarts and ends its members
 job_member    a member of a job, in a process of its own
 elements      elements of a part of an array

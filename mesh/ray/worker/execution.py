@@ -28,7 +28,7 @@ import ray
 from ray.exceptions import LocalRayletDiedError, NodeDiedError, OutOfMemoryError, TaskPlacementGroupRemoved, WorkerCrashedError
 
 from mesh.core.counting import counted
-from mesh.core.functions import PROGRAM, ActorCalls, JobArgument, check_outputs, returned_graph
+from mesh.core.functions import PROGRAM, ActorCalls, GroupArgument, JobArgument, check_outputs, returned_graph
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
@@ -43,6 +43,7 @@ from mesh.ray.user_code.ownership import attribute_to
 from mesh.ray.user_code.task_context import TaskPreempted, make_current
 from mesh.ray.worker.elements import ElementsFailed, Rules, Unpicklable, run_elements, with_argument
 from mesh.ray.worker.exporting import ValueUnreadable, ValueUnwritable, export, export_encoded, import_value, unpack
+from mesh.ray.worker.group_host import has_lost_members, run_group
 from mesh.ray.worker.job_host import is_lost, run_job
 from mesh.ray.worker.job_member import OutputTarget
 from mesh.ray.worker.plain_calls import as_plain, make_calls
@@ -354,7 +355,7 @@ def _reason_of(error: BaseException) -> Reason:
     if isinstance(error, OutsideGroup):
         return Reason.OUTSIDE_GROUP
     # A lost worker of a child is not an error of the code either.
-    return Reason.WORKER_LOST if isinstance(error, _LOST_CHILD) or is_lost(error) else Reason.USER_ERROR
+    return Reason.WORKER_LOST if isinstance(error, _LOST_CHILD) or is_lost(error) or has_lost_members(error) else Reason.USER_ERROR
 
 
 def _end_of_worker(error: BaseException) -> BaseException | None:
@@ -399,6 +400,9 @@ def call_function(function: Callable[..., Any], call: TaskCall, args: Sequence[A
             return _call_array(function, args, kwargs, argument, call)
         if type(argument) is ActorCalls:
             return make_calls(function, args, kwargs, lambda method, value: _check(value, f"{call.node}.{method}"))
+        if type(argument) is GroupArgument:
+            target = OutputTarget(runner, call.stage, call.node, call.attempt)
+            return run_group(function, args, kwargs, target=target, check=lambda method, value: _check(value, f"{call.node}.{method}"))
     if any(type(argument) is JobArgument for argument in (*args, *kwargs.values())):
         target = OutputTarget(runner, call.stage, call.node, call.attempt)
         value = run_job(function, args, kwargs, load=lambda key: loaded(key, None), target=target)

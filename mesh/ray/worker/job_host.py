@@ -269,7 +269,12 @@ def _now_ms() -> int:
 
 def is_lost(error: BaseException) -> bool:
     """Return whether a job failed because the process of a member died, and not by an error of its code."""
-    return isinstance(error, JobFailed) and isinstance(error.__cause__, RayActorError)
+    return isinstance(error, JobFailed) and _is_death(error.__cause__)
+
+
+def _is_death(error: BaseException | None) -> bool:
+    """Return whether the process of a member died; its own code may raise such an error of an actor of its own."""
+    return isinstance(error, RayActorError) and not isinstance(error, RayTaskError)
 
 
 def in_words(error: BaseException | None) -> str:

@@ -45,6 +45,29 @@ class OutputTarget(NamedTuple):
         return answer
 
 
+class MemberOutput:
+    """Output of this process on its way to the log of a node, until `end`."""
+
+    def __init__(self, target: OutputTarget, name: str) -> None:
+        self._capture, self._captured = OutputCapture(), contextlib.ExitStack()
+        send = functools.partial(target.send, name)
+        self._captured.enter_context(self._capture.of(send, target.stage, target.node, target.attempt))
+
+    @contextlib.contextmanager
+    def until_error(self) -> Iterator[None]:
+        """Hand on the output before an error ends the member."""
+        try:
+            yield
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """Hand on what was not handed on yet, and read no more."""
+        self._captured.close()
+        self._capture.flush()
+
+
 class JobMember:
     """The leader, or a worker: `up` makes its object, `run` calls its method or function.
 
@@ -56,9 +79,7 @@ class JobMember:
 
     def __init__(self, env: Mapping[str, str], name: str, target: OutputTarget) -> None:
         os.environ.update(env)
-        self._capture, self._captured = OutputCapture(), contextlib.ExitStack()
-        send = functools.partial(target.send, name)
-        self._captured.enter_context(self._capture.of(send, target.stage, target.node, target.attempt))
+        self._output = MemberOutput(target, name)
         self._run: Callable[[], Any] | None = None
         self._keeps_value = False
 
@@ -67,16 +88,16 @@ class JobMember:
 
         A leader without an `address`, an attribute or a method, finds a free address of its node in its environment.
         """
-        with self._captured_on_error():
+        with self._output.until_error():
             return self._up(code, is_leader=is_leader)
 
     def run(self) -> Any:
         """Call the method or function, to its end; return its value if this is the leader."""
         if self._run is None:
             raise RuntimeError("the member is not up")
-        with self._captured_on_error():
+        with self._output.until_error():
             value = self._run()
-        self._end_of_output()
+        self._output.end()
         return value if self._keeps_value else None
 
     def _up(self, code: MemberCode, *, is_leader: bool) -> str:
@@ -94,19 +115,6 @@ class JobMember:
         address = getattr(made, "address", "")
         address = address() if callable(address) else address
         return str(address) if address else os.environ[LEADER_ADDRESS]
-
-    @contextlib.contextmanager
-    def _captured_on_error(self) -> Iterator[None]:
-        """Hand on the output before an error ends the member."""
-        try:
-            yield
-        except BaseException:
-            self._end_of_output()
-            raise
-
-    def _end_of_output(self) -> None:
-        self._captured.close()
-        self._capture.flush()
 
 
 def free_address() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -10,7 +10,7 @@ import ray
 
 from mesh.actors.collecting import gather
 from mesh.actors.dimensions import Dimensions
-from mesh.actors.dispatching import Call, Dispatch
+from mesh.actors.dispatching import Call, Dispatch, send_each
 from mesh.actors.errors import DispatchError, GroupCallFailed
 from mesh.actors.members import RankView
 from mesh.actors.per_rank import PerRank, at_rank
@@ -83,7 +83,7 @@ class Collective:
                 kept.append((reference, rank, (channel, load)))
             return reference
 
-        _run(dispatch(self._view(), args, kwargs), send)
+        send_each(dispatch(self._view(), args, kwargs), send)
         references, ranks, sent_to = zip(*kept, strict=True) if kept else ((), (), ())
         return self._call(method, references, ranks, sent_to, collect)
 
@@ -217,17 +217,3 @@ class CollectiveMethod:
 def differ_by_rank(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Return whether an argument differs by rank."""
     return any(isinstance(value, PerRank) for value in args) or any(isinstance(value, PerRank) for value in kwargs.values())
-
-
-def _run(calls: Iterable[Call], send: Callable[[Call], Any]) -> None:
-    """Send each call; pass its reference back into the generator."""
-    if not isinstance(calls, Generator):
-        for call in calls:
-            send(call)
-        return
-    try:
-        call = next(calls)
-        while True:
-            call = calls.send(send(call))
-    except StopIteration:
-        return
