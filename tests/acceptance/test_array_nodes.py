@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -35,6 +35,20 @@ def square(number: int) -> int:
 
 def plus(left: int, right: int) -> int:
     return left + right
+
+
+def yields(count: int) -> Iterator[int]:
+    yield from range(count)
+
+
+async def yields_later(count: int) -> AsyncIterator[int]:
+    for number in range(count):
+        yield number
+
+
+def breaks_after(count: int) -> Iterator[int]:
+    yield from range(count)
+    raise ConnectionError(f"after {count} elements")
 
 
 def total(values: list[int]) -> int:
@@ -91,6 +105,19 @@ def test_a_literal_list_of_pairs_and_of_nodes(client):
     pairs = dag.starmap(plus, [(1, 2), (3, 4)])
     of_nodes = dag.map(square, [dag.bind(plus, 1, 1), dag.bind(plus, 2, 1)])
     assert submit(client, {"a": pairs, "b": of_nodes}).result(LIMIT_S) == {"a": [3, 7], "b": [4, 9]}
+
+
+def test_elements_of_generators_are_mapped(client):
+    kinds = {"plain": yields, "streaming": dag.task(yields, num_returns="streaming"), "async": yields_later}
+    outputs = {name: dag.map(square, dag.bind(kind, 5), parts=2) for name, kind in kinds.items()}
+    again = dag.map(yields, dag.bind(yields, 3))
+    found = submit(client, {**outputs, "lists": again, "sum": dag.reduce(total, dag.bind(yields, 5), arity=2)}).result(LIMIT_S)
+    assert found == {**{name: [0, 1, 4, 9, 16] for name in kinds}, "lists": [[], [0], [0, 1]], "sum": 10}
+
+
+def test_a_generator_that_fails_midway_has_no_elements(client):
+    with pytest.raises(RunFailed, match="after 3 elements"):
+        submit(client, dag.map(square, dag.bind(breaks_after, 3))).result(LIMIT_S)
 
 
 def test_a_failed_element_is_named(client: Client):
