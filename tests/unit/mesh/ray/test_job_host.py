@@ -45,6 +45,7 @@ class Processes:
     def wait(self, wait_s: float | None) -> list[Heard]:
         self.now_ms += int((wait_s or 0) * 1000)
         killed, self._killed = self._killed, []
+        assert killed or self.turns or wait_s is not None, f"the job waits for ever after {self.log}"
         found = killed or (self.turns.pop(0)(self) if self.turns else [])
         for heard in found:
             if heard.address is None:
