@@ -7,12 +7,12 @@ from rich.console import RenderableType
 from federation.change_log import Outcome
 from mesh.core.clock import moment
 from serve_apps.cli.output import RoomyTable, Text
-from serve_apps.schemas.history import ChangesView, ChangeView
+from serve_apps.schemas.history import RecordedChangesView, RecordedChangeView
 
 _COLOURS = {Outcome.ALLOWED: "green", Outcome.REFUSED: "yellow", Outcome.FAILED: "red"}
 
 
-def changes_table(view: ChangesView) -> RenderableType:
+def changes_table(view: RecordedChangesView) -> RenderableType:
     """Render `schedulemesh changes`."""
     if not view.changes:
         return Text("no changes that this key covers")
@@ -28,19 +28,19 @@ def changes_table(view: ChangesView) -> RenderableType:
     return table
 
 
-def change_line(change: ChangeView) -> Text:
+def change_line(change: RecordedChangeView) -> Text:
     """Return one change as a line."""
     words = (moment(change.at_ms), _by(change), change.operation, change.tenant, change.target, *_details(change))
     return Text.assemble(Text(" ".join(word for word in words if word)), " ", _outcome(change))
 
 
-def _by(change: ChangeView) -> str:
+def _by(change: RecordedChangeView) -> str:
     return f"{change.user} ({change.key})" if change.user else change.key
 
 
-def _outcome(change: ChangeView) -> Text:
+def _outcome(change: RecordedChangeView) -> Text:
     return Text(change.code or change.outcome.value, style=_COLOURS.get(change.outcome, ""))
 
 
-def _details(change: ChangeView) -> list[str]:
+def _details(change: RecordedChangeView) -> list[str]:
     return [f"{name}={text!r}" for name, text in change.details.items()]

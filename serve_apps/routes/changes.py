@@ -13,7 +13,7 @@ from serve_apps.requests.access import Asking, reaches
 from serve_apps.requests.dependencies import Ports
 from serve_apps.requests.openapi import refused
 from serve_apps.routes.runs import Limit
-from serve_apps.schemas.history import ChangesView, ChangeView
+from serve_apps.schemas.history import RecordedChangesView, RecordedChangeView
 from serve_apps.services.change_listing import ChangeFilter, changes_after, newest_changes
 from serve_apps.services.stopping import check_reach
 
@@ -34,19 +34,19 @@ def list_changes(
         int | None, Query(ge=0, le=1 << 53, description="`next` of an earlier response: only what has come since. Default: the newest.")
     ] = None,
     limit: Limit = 50,
-) -> ChangesView:
+) -> RecordedChangesView:
     """List changes that were made or refused, oldest first. Without `after`, the newest ones."""
     top = TenantPath(tenant) if tenant is not None else principal.tenant
     if not reaches(principal, top):
         check_reach(principal, top, ())
     wanted = ChangeFilter(top=top, user=user, since_ms=round(since.timestamp() * 1000) if since is not None else 0)
     found, last = newest_changes(ports.changes, wanted, limit) if after is None else changes_after(ports.changes, wanted, after, limit)
-    return ChangesView(changes=[_view(entry) for entry in found], next=last)
+    return RecordedChangesView(changes=[_view(entry) for entry in found], next=last)
 
 
-def _view(entry: NumberedChange) -> ChangeView:
+def _view(entry: NumberedChange) -> RecordedChangeView:
     change = entry.change
-    return ChangeView(
+    return RecordedChangeView(
         number=entry.number,
         at_ms=change.at_ms,
         operation=change.operation,

@@ -30,7 +30,7 @@ class HistoryView(View):
     lease_events: list[LeaseEventView]
 
 
-class ChangeView(View):
+class RecordedChangeView(View):
     """One attempt to change something."""
 
     number: int = Field(description="Counts up over all changes.")
@@ -47,8 +47,8 @@ class ChangeView(View):
     code: str = Field(default="", description="Code of the error.")
 
 
-class ChangesView(View):
+class RecordedChangesView(View):
     """Changes, oldest first."""
 
-    changes: list[ChangeView]
+    changes: list[RecordedChangeView]
     next: int = Field(description="`after` of a later call, which returns changes that have come since.")

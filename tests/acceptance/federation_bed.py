@@ -81,14 +81,14 @@ def eventually(check: Callable[[], T], limit_s: float = LIMIT_S) -> T:
     raise AssertionError
 
 
-def processes_of(folder: Path) -> list[str]:
+def pids_in(folder: Path) -> list[str]:
     """Return the ids of processes that have left a file whose name ends with their id."""
     return [path.name.rpartition(" ")[2] for path in folder.iterdir()]
 
 
 def all_gone(folder: Path) -> None:
     """Assert that none of these processes is left."""
-    for pid in processes_of(folder):
+    for pid in pids_in(folder):
         assert not Path("/proc", pid).exists() or Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import ray
-from federation_bed import LIMIT_S, TENANT, all_gone, eventually, processes_of
+from federation_bed import LIMIT_S, TENANT, all_gone, eventually, pids_in
 
 import dag
 from dag.errors import RunCancelled, RunFailed
@@ -158,7 +158,7 @@ def test_a_cancel_ends_all_members(client: Client, tmp_path: Path) -> None:
 
 
 def has_members(folder: Path) -> None:
-    assert len(processes_of(folder)) == 3
+    assert len(pids_in(folder)) == 3
 
 
 def test_the_example_finds_the_best_machine(client: Client) -> None:

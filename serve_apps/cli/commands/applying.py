@@ -32,7 +32,7 @@ from serve_apps.configuration.config_diff import (
 from serve_apps.standalone.default_tenant import gone_default, publish_default
 from serve_apps.standalone.stack_folder import StackFolder
 from serve_apps.standalone.startup_config import APPLIED, differing, refuse_another
-from serve_apps.standalone.tenant_replacement import orphans_after, replace_tenants
+from serve_apps.standalone.tenant_replacement import Orphans, orphans_after, replace_tenants
 
 #: Characters of a diff in the log of changes.
 CHANGED_MAX = 4_000
@@ -70,11 +70,7 @@ def apply(
             concerned = {one.mesh for one in of_meshes} | (known.keys() - settings.keys())  # The others follow their own again.
             for mesh in (view.record.mesh for view in snapshot.meshes if view.record.mesh in concerned):
                 stores.queue.notify(mesh, NotificationKind.SETTINGS)
-            details["changed"] = "\n".join(map(str, _lines(found, of_meshes, ())))[:CHANGED_MAX] or "nothing"
-            if orphans.keys:
-                details["revoked_keys"] = ", ".join(orphans.keys)[:CHANGED_MAX]
-            if orphans.schedules:
-                details["paused_schedules"] = ", ".join(f"{name} of {tenant}" for tenant, name in orphans.schedules)[:CHANGED_MAX]
+            details.update(_details(found, of_meshes, orphans))
     left, gone = differing(folder, checked), gone_default(folder, checked)
     if gone is not None and not dry_run:
         publish_default(folder, gone)
@@ -97,6 +93,17 @@ def apply(
         console.print(f"{'would pause' if dry_run else 'paused'} schedules of removed tenants: {listed}", soft_wrap=True)
     if gone is not None:
         console_for(stderr=True).print(f"warning: {gone.in_words(folder)}", style="yellow", soft_wrap=True)
+
+
+def _details(found: Changes, of_meshes: tuple[Difference, ...], orphans: Orphans) -> dict[str, str]:
+    """Return what the log of changes keeps of a file that was applied."""
+    schedules = ", ".join(f"{name} of {tenant}" for tenant, name in orphans.schedules)
+    kept = {
+        "changed": "\n".join(map(str, _lines(found, of_meshes, ()))) or "nothing",
+        "revoked_keys": ", ".join(orphans.keys),
+        "paused_schedules": schedules,
+    }
+    return {name: words[:CHANGED_MAX] for name, words in kept.items() if words}
 
 
 def _digest(file: Path) -> str:

@@ -15,7 +15,7 @@ from serve_apps.cli.completion import complete_tenants
 from serve_apps.cli.output import print_json
 from serve_apps.cli.session import AddressOption, CliSession, JsonOption, StateDirOption, open_session
 from serve_apps.cli.usage_render import usage_lines, usage_table
-from serve_apps.schemas.history import ChangesView, ChangeView
+from serve_apps.schemas.history import RecordedChangesView, RecordedChangeView
 from serve_apps.schemas.tenants import UsageView
 
 #: Seconds between two looks of `--follow`.
@@ -85,7 +85,7 @@ def changes(
     """Show who changed what: runs, schedules, tenants, meshes, keys and the configuration. With --follow --json: one object per line."""
     session = open_session(address, state_dir, as_json=as_json)
     asked = {"tenant": tenant, "user": user, "since": since}
-    view = session.view(ChangesView, "/v1/changes", {**asked, "limit": limit})
+    view = session.view(RecordedChangesView, "/v1/changes", {**asked, "limit": limit})
     if not follow:
         if as_json:
             session.print_json_view(view)
@@ -99,10 +99,10 @@ def changes(
             session.console.print(change_line(change), soft_wrap=True)
 
 
-def _coming(session: CliSession, view: ChangesView, asked: dict[str, str | None]) -> Iterator[ChangeView]:
+def _coming(session: CliSession, view: RecordedChangesView, asked: dict[str, str | None]) -> Iterator[RecordedChangeView]:
     """Yield the changes of the view, then each that comes."""
     while True:
         yield from view.changes
         if not view.changes:
             time.sleep(LOOK_S)
-        view = session.view(ChangesView, "/v1/changes", {**asked, "after": view.next, "limit": PAGE})
+        view = session.view(RecordedChangesView, "/v1/changes", {**asked, "after": view.next, "limit": PAGE})
