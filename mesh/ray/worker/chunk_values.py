@@ -1,7 +1,7 @@
 """Arguments of the tasks of a chunk, from the values of tasks before them and of nodes outside of the chunk.
 
-A value that code could change is unpickled anew for each reader, so no reader sees what another one has changed, as in Ray. Plain values
-cannot change: all readers get the same one.
+A value that code could change is unpickled anew for each reader, or read from Ray anew. So no reader sees what another one has changed,
+as in Ray. Plain values cannot change: all readers get the same one.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from mesh.stages.call_shapes import PLAIN, Form, Shape, blobs_of, filled
 
 #: Types of values that no code can change.
 _FIXED = PLAIN | {bytes}
+#: Types that stand for a value to all its readers; any other object belongs to the task that read it.
+_SHARED = _FIXED | {EncodedValue}
 _ENCODINGS = {encoding.value: encoding for encoding in Encoding}
 _ABSENT = object()
 #: Arguments of a task that are plain inputs and values: each an input or not, and its number. None: they have another form.
@@ -114,7 +116,8 @@ class ChunkValues:
         references = self._references
         if not references:
             return None
-        numbers = [number for number in self._numbers(task) if self._known[number] is _ABSENT and self._name(number) in references]
+        unread = [number for number in dict.fromkeys(self._numbers(task)) if type(self._known[number]) not in _SHARED]
+        numbers = [number for number in unread if self._name(number) in references]
         for number in numbers:
             got = self._get(self._name(number))
             if isinstance(got, tuple):

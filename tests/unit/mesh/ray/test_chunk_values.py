@@ -68,6 +68,35 @@ def test_no_reader_sees_what_another_one_changes():
     assert (first, second) == ([1, 3], [1])
 
 
+class Objects:
+    """Ray's objects: each read unpickles the value anew."""
+
+    def __init__(self, **stored: Any) -> None:
+        self._stored = {name: pickle.dumps(value) for name, value in stored.items()}
+        self.reads = 0
+
+    def get(self, name: str) -> Any:
+        self.reads += 1
+        return pickle.loads(self._stored[name])  # noqa: S301  written above
+
+
+def test_each_reader_gets_a_large_value_anew(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("mesh.ray.worker.chunk_values.ray", Objects(stored=[1]))
+    values = ChunkValues(chunk([ONE], [(0, [~0], []), (0, [~0], [])], outside=["far"], references=["far"]), {"far": "stored"})
+    assert values.fetch(0) is None
+    arguments(values, 0)[0][0].append(2)
+    assert values.fetch(1) is None
+    assert arguments(values, 1) == ([[1]], {})
+
+
+def test_a_large_text_is_read_once(monkeypatch: pytest.MonkeyPatch):
+    objects = Objects(stored="text")
+    monkeypatch.setattr("mesh.ray.worker.chunk_values.ray", objects)
+    values = ChunkValues(chunk([ONE], [(0, [~0], []), (0, [~0], [])], outside=["far"], references=["far"]), {"far": "stored"})
+    assert [values.fetch(task) for task in (0, 1)] == [None, None]
+    assert (arguments(values, 1), objects.reads) == ((["text"], {}), 1)
+
+
 @pytest.mark.parametrize("value", [None, True, 7, 1.5, "text", b"bytes", {"a": 1}, [1, 2]])
 def test_a_value_from_outside_arrives(value: Any):
     given = {"outside": ["x", "y"], "values": {"x": (b"1", "json"), "y": (pickle.dumps(value), "pickle")}}
