@@ -49,7 +49,7 @@ class LoadFailures:
         failed = self._failed.get(function)
         if failed is None or len(failed.workers) < WORKERS_MIN:
             return None
-        is_everywhere = failed.places.issuperset(places)
+        is_everywhere = bool(places) and failed.places.issuperset(places)  # Without any, slots may still come somewhere else.
         is_shown = is_everywhere or (function not in self._loaded and len(failed.places) > 1)
         return failed.task if is_shown else None
 

@@ -14,6 +14,7 @@ from mesh.ray.stage_runner.load_failures import LoadFailures
         pytest.param(["w1 p", "w1 p"], False, "p", None, "", id="the same worker twice proves nothing"),
         pytest.param(["w1 p", "w2 p"], False, "p", "n1", "p", id="two workers at the only place prove it"),
         pytest.param(["w1 p", "w2 p"], False, "pq", None, "p", id="two workers of one node leave the other node"),
+        pytest.param(["w1 p", "w2 p"], True, "", None, "p", id="no place is left for now"),
         pytest.param(["w1 p", "w2 q"], False, "pqr", "n1", "pq", id="two workers of two nodes prove it"),
         pytest.param(["w1 p", "w2 q"], True, "pqr", None, "pq", id="a function that was loaded has one more place"),
         pytest.param(["w1 p", "w2 q"], True, "pq", "n1", "pq", id="a function that was loaded fails at the last place"),
