@@ -27,6 +27,7 @@ from federation.errors import StoreUnavailable
 from federation.link import LINK_PATH
 from mesh.core.clock import Clock
 from mesh.core.ids import RunId, TenantPath
+from mesh.core.printable import escaped
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies
 from serve_apps.requests.middleware import request_id_of
@@ -212,7 +213,8 @@ class _Body:
                 fields = None
         if not isinstance(fields, dict):
             return {"sha256": self._digest.hexdigest()[:_DIGEST]} if self._size > _BODY_MAX else {}
-        shown = {name: str(fields[name])[:_SHOWN_MAX] for name in _SHOWN if fields.get(name) not in (None, "")}
+        # A surrogate is valid in JSON, but not in the store.
+        shown = {name: escaped(str(fields[name])[:_SHOWN_MAX]) for name in _SHOWN if fields.get(name) not in (None, "")}
         if _GRAPH in fields:
             shown["sha256"] = self._digest.hexdigest()[:_DIGEST]
         return shown

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
+from datetime import date
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
@@ -42,7 +42,7 @@ def report_usage(
     """Report what stages held, what of it was borrowed, and what preemptions lost; 100 days at most."""
     now_ms = ports.clock.wall_ms()
     last = last or date_of(day_of(now_ms))
-    first = first or last - timedelta(days=DAYS - 1)
+    first = first or date_of(max(day_number(date.min), day_number(last) - DAYS + 1))
     if not 0 <= (last - first).days < DAYS_MAX:
         words = f"the report is of {(last - first).days + 1} days; ask for 1 to {DAYS_MAX}, the first day before the last"
         raise RequestValidationError([{"loc": ("query", "from"), "msg": words}])

@@ -31,12 +31,12 @@ class ChangeFilter:
 def newest_changes(log: ChangeLog, wanted: ChangeFilter, limit: int) -> tuple[tuple[NumberedChange, ...], int]:
     """Return the newest matching changes, oldest first, and the number after which later ones come."""
     last = log.last()
-    found = [entry for name in _logs(log, wanted.top) for entry in _newest(log, name, wanted, limit)]
+    found = [entry for name in _logs(log, wanted.top) for entry in _newest(log, name, wanted, last, limit)]
     return tuple(sorted(found)[-limit:]), last
 
 
-def _newest(log: ChangeLog, name: str, wanted: ChangeFilter, limit: int) -> Iterator[NumberedChange]:
-    below: int | None = None
+def _newest(log: ChangeLog, name: str, wanted: ChangeFilter, last: int, limit: int) -> Iterator[NumberedChange]:
+    below = last + 1  # Entries that came meanwhile are for the next read, which goes on after `last`.
     found = 0
     for _ in range(LOOKED_AT_MAX // _READ):
         entries = log.newest(name, below, _READ)

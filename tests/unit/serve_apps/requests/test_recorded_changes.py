@@ -6,10 +6,14 @@ import re
 import pytest
 
 from federation.api_keys import Role
+from federation.change_log import Change, Outcome
 from federation.errors import StoreUnavailable
 from federation.link import LINK_PATH
+from federation.store.memory.change_log import MemoryChangeLog
+from mesh.core.wire import encode
 from serve_apps.gateway_fixtures import ACME, EAST, RESEARCH, RIVAL, GatewayWorld, spec_of, with_mesh
 from serve_apps.requests.recorded_changes import NOT_RECORDED, RECORDED
+from serve_apps.services.change_listing import ChangeFilter, changes_after, newest_changes
 
 MUTATING = sorted(
     (method.upper(), path)
@@ -163,3 +167,30 @@ def test_changes_are_filtered_and_followed(world):
     rest = world.http("*").get("/v1/changes", params={"after": first["next"]}).json()
     assert [entry["number"] for page in (first, rest) for entry in page["changes"]] == [1, 2, 3]
     assert world.http("*").get("/v1/changes", params={"after": rest["next"]}).json() == {"changes": [], "next": 3}
+
+
+def test_a_surrogate_in_a_body_is_no_way_around_the_log(world):
+    answer = world.http("*").post(
+        f"/v1/tenants/{ACME}/suspend", content=b'{"reason": "\\ud800"}', headers={"content-type": "application/json"}
+    )
+    assert answer.status_code == 422
+    ((_, change),) = world.changes.newest("acme", None, 9)
+    assert (change.code, change.details) == ("invalid_parameters", {"reason": "\\ud800"})
+    encode(change)  # As the store does, which takes UTF-8 only.
+
+
+def test_a_change_during_a_read_comes_once():
+    class Busy(MemoryChangeLog):
+        """Gets an entry between the read of the last number and that of the entries."""
+
+        def last(self) -> int:
+            last = super().last()
+            self.append(change)
+            return last
+
+    change = Change(at_ms=1, operation="x", tenant=ACME, key="k", outcome=Outcome.ALLOWED)
+    log, wanted = Busy(), ChangeFilter(top=ACME)
+    log.append(change)
+    first, mark = newest_changes(log, wanted, 10)
+    later, _ = changes_after(log, wanted, mark, 10)
+    assert [entry.number for entry in (*first, *later)] == [1, 2]

@@ -76,3 +76,9 @@ def test_other_days_are_left_out(world):
 def test_the_python_client_returns_rows(world):
     (row,) = world.client(RESEARCH).usage(by=("day", "user"))
     assert (row.day.isoformat(), row.user, row.tenant, row.used, row.borrowed, row.lost) == ("2023-11-14", "", None, 1.0, 0.0, 0.0)
+
+
+def test_the_first_days_of_the_calendar_can_be_asked_for(world):
+    answer = world.http("*").get("/v1/usage", params={"to": "0001-01-05"})
+    assert rows(answer) == []
+    assert answer.json()["first"] == "0001-01-01"
