@@ -45,7 +45,7 @@ RECORDED = frozenset(call for call in ROLES if call[0] != "GET") - NOT_RECORDED.
 #: Body that is a value of a tenant, and not recorded: neither its fields nor a digest, from which a short secret could be guessed.
 _VALUE = "POST /v1/runs/{run_id}/signals/{name}"
 #: Fields of all other JSON bodies that are recorded: none of them is a value, code, or secret.
-_SHOWN = ("reason", "tenant", "run", "all", "cleanup", "cron", "timezone", "overlap", "starts_within_ms")
+_SHOWN = ("reason", "tenant", "run", "keys", "all", "cleanup", "cron", "timezone", "overlap", "starts_within_ms")
 #: Field that is recorded as a digest of the body.
 _GRAPH = "graph"
 #: Characters of a recorded field.

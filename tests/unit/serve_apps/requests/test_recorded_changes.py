@@ -194,3 +194,9 @@ def test_a_change_during_a_read_comes_once():
     first, mark = newest_changes(log, wanted, 10)
     later, _ = changes_after(log, wanted, mark, 10)
     assert [entry.number for entry in (*first, *later)] == [1, 2]
+
+
+def test_a_drop_names_the_keys_of_the_values(world):
+    world.http(ACME).post("/v1/cache/drop", json={"keys": ["ab12"]})
+    (entry,) = entries(world)
+    assert entry["details"]["keys"] == "['ab12']"
