@@ -1,9 +1,9 @@
 """Placement of a whole graph on one mesh, by its columns: no plan is made per node.
 
-Most graphs go to one mesh as a whole. Then the answer of routing depends on the kind of a node and on the number of its inputs, which will
-all be on that mesh. So routing is asked once for each such group, and ranks are computed over the edges. Other cases are None here, and
-`dag.planning` routes each node: a part that was placed before, several meshes, kinds that share no slot, work that the planner
-may share out. Both give the same placements. Pure.
+Most graphs go to one mesh as a whole. Then the answer of routing depends on the kind of a node, on the number of its inputs, which will
+all be on that mesh, and, if flavors have an order, on the number of nodes that could run beside it. So routing is asked once for each
+such group, and ranks are computed over the edges. Other cases are None here, and `dag.planning` routes each node: a part that was placed
+before, several meshes, kinds that share no slot, work that the planner may share out. Both give the same placements. Pure.
 
 Source: ADR 0057.
 """
@@ -28,7 +28,7 @@ from mesh.core.ids import MeshId
 from mesh.core.resources import ResourceSet
 from mesh.stages.calls import Calls
 
-#: Limit on the groups of nodes that routing is asked about, each of one kind and number of inputs.
+#: Limit on the groups of nodes that routing is asked about.
 GROUPS_MAX = 64
 
 
@@ -48,11 +48,16 @@ class Answers(Protocol):
         ...
 
 
-def place_together(plans: Plans, asked: Answers, links: Links) -> NodesPlaced | None:
-    """Place all nodes of a graph of which nothing is placed; None: they do not simply go to one mesh."""
+def place_together(plans: Plans, asked: Answers, links: Links, *, by_flavor: bool = False) -> NodesPlaced | None:
+    """Place all nodes of a graph of which nothing is placed; None: they do not simply go to one mesh.
+
+    Args:
+        by_flavor: Several flavors may do: one with room for all nodes that could run at once goes first.
+    """
     calls = plans.calls
-    groups, firsts, of_node = np.unique(_group_of(calls), return_index=True, return_inverse=True)
-    if len(groups) > GROUPS_MAX:
+    beside = _beside(plans) if by_flavor else np.ones(len(calls), np.int64)
+    firsts, of_node = _groups(calls.kind.astype(np.int64), np.diff(calls.input_ptr), beside)
+    if len(firsts) > GROUPS_MAX:
         return None
     mesh: MeshId | None = None
     offered: set[MeshId] = set()
@@ -62,7 +67,7 @@ def place_together(plans: Plans, asked: Answers, links: Links) -> NodesPlaced | 
     for place in np.sort(firsts).tolist():  # The first node of a graph has no inputs.
         plan = plans[calls.ids[place]]
         near = Counter({mesh: SIZE_UNKNOWN_BYTES * len(plan.task.inputs)} if mesh is not None and plan.task.inputs else {})
-        answer, words = asked.answer(plan, near, None, 1)
+        answer, words = asked.answer(plan, near, None, int(beside[place]))
         if isinstance(answer, RouteRefused) or mesh not in (None, answer.mesh):
             return None
         mesh = answer.mesh
@@ -81,10 +86,26 @@ def place_together(plans: Plans, asked: Answers, links: Links) -> NodesPlaced | 
     return NodesPlaced(placements={node: where[node] for node in order}, order=tuple(order))
 
 
-def _group_of(calls: Calls) -> npt.NDArray[np.int64]:
-    """Return a number for each node: the same for nodes of the same kind with as many inputs."""
-    counts = np.diff(calls.input_ptr)
-    return calls.kind.astype(np.int64) * (int(counts.max(initial=0)) + 1) + counts
+def _groups(*columns: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the first place of each group, and the group of each place. Places with the same numbers in all columns are a group."""
+    key = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        key = key * (int(column.max(initial=0)) + 1) + column
+    _, firsts, of_place = np.unique(key, return_index=True, return_inverse=True)
+    return firsts, of_place
+
+
+def _beside(plans: Plans) -> npt.NDArray[np.int64]:
+    """Return for each node how many nodes like it could run beside it, itself among them: those as many steps from the start."""
+    calls = plans.calls
+    steps = [0] * len(calls)
+    needed, waiting = calls.edges()
+    in_order = np.argsort(waiting, kind="stable")
+    for need, reader in zip(needed[in_order].tolist(), waiting[in_order].tolist(), strict=True):
+        steps[reader] = max(steps[reader], steps[need] + 1)
+    _, of_node = _groups(np.array(plans.slot_kinds(), np.int64)[calls.kind], np.array(steps, np.int64))
+    counts: npt.NDArray[np.int64] = np.bincount(of_node)[of_node]
+    return counts
 
 
 def _share_slots(kinds: Iterable[NodePlan], mesh: MeshId, asked: Answers) -> bool:

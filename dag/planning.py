@@ -84,12 +84,14 @@ def place(
     times = times if times is not None else FunctionTimes()
     waiting = run.unplaced(now_ms)
     asked, links = _Asked(tenant, snapshot, rules, settings), Links(tenant, times, rules)
-    if isinstance(run.plans, Plans) and len(waiting) == len(run.plans) and not settings.flavors:
-        together = place_together(run.plans, asked, links)
+    flavors = {pool.flavor for view in snapshot.meshes for pool in view.record.pools} if settings.flavors else ()
+    has_choice = len(flavors) > 1
+    if isinstance(run.plans, Plans) and len(waiting) == len(run.plans):
+        together = place_together(run.plans, asked, links, by_flavor=has_choice)
         if together is not None:
             return together
     left = set(waiting)
-    alike = _alike(run, waiting) if settings.flavors else {}
+    alike = _alike(run, waiting) if has_choice else {}
     where: dict[NodeId, MeshId] = {}
     candidates: list[Candidate] = []
     answers: dict[NodeId, tuple[Routed, str]] = {}

@@ -174,6 +174,12 @@ class Plans(Mapping[NodeId, NodePlan]):
         self.calls = replace(self.calls, kind=kinds)
         self._made.pop(node, None)
 
+    def slot_kinds(self) -> list[int]:
+        """Return a number for each kind: the same for kinds that ask for the same slots, and for meshes with the same labels."""
+        numbers: dict[tuple[object, ...], int] = {}
+        asks = ((kind.task.resources, kind.task.gang, tuple(sorted(kind.labels.items()))) for kind in self._kinds)
+        return [numbers.setdefault(asked, len(numbers)) for asked in asks]
+
     def slot_of(self, nodes: Iterable[NodeId]) -> ResourceSet:
         """Return the least slot that covers each single node."""
         slot = NOTHING

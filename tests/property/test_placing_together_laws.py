@@ -15,12 +15,16 @@ from dag.run.node_table import NodeTable
 from dag.run.runs import RunRecord
 from dag.spec.plans import plans_of
 from dag.spec.spec import parse
+from federation.quota.policies import NO_SETTINGS, QueueSettings, ResourceGroup
 from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.resources import ResourceSet
 
-TREE = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"): Quota(nominal=1_000_000)})])
+FLAVORS = ("standard", "spot")
 ZONES = ("east", "west")
+#: As a federation's file makes them: all its flavors, in an order.
+ORDERS = (FLAVORS, FLAVORS[::-1], FLAVORS[:1])
+IN_ORDER = tuple(QueueSettings(groups=(ResourceGroup(resources=("cpu",), flavors=order),)) for order in ORDERS)
 
 
 @st.composite
@@ -40,14 +44,27 @@ def graphs(draw):
 
 @st.composite
 def federations(draw):
+    """Return meshes with pools of one flavor or two, of which the tenant has enough, or a little."""
     views = []
+    quotas = {(flavor, "cpu"): Quota(nominal=draw(st.sampled_from((1_000_000, 2_000)))) for flavor in FLAVORS}
     for zone in ZONES[: draw(st.integers(1, 2))]:
         cpus = draw(st.integers(1, 8))
         used = ResourceSet.of({"cpu": draw(st.integers(0, cpus))})
-        pool = PoolRecord(pool="general", flavor="standard", capacity=ResourceSet.of({"cpu": cpus}), used=used)
-        record = MeshRecord(mesh=zone, labels={"zone": zone}, pools=(pool,), cluster=f"c-{zone}")
-        views.append(MeshView(record=record, incarnation=1, alive=draw(st.booleans()), heartbeat_age_ms=0, waiting=draw(st.integers(0, 2))))
-    return FederationSnapshot(at_ms=0, tree=TREE, meshes=tuple(views))
+        flavors = draw(st.sampled_from((FLAVORS, FLAVORS, FLAVORS[:1], FLAVORS[1:])))
+        capacity = ResourceSet.of({"cpu": cpus})
+        pools = tuple(PoolRecord(pool=f"of-{flavor}", flavor=flavor, capacity=capacity, used=used) for flavor in flavors)
+        record = MeshRecord(mesh=zone, labels={"zone": zone}, pools=pools, cluster=f"c-{zone}")
+        views.append(
+            MeshView(
+                record=record,
+                incarnation=1,
+                alive=draw(st.sampled_from((True, True, False))),
+                heartbeat_age_ms=0,
+                waiting=draw(st.integers(0, 2)),
+            )
+        )
+    tree = TenantTree([Tenant(path="acme", parent=None, quotas=quotas)])
+    return FederationSnapshot(at_ms=0, tree=tree, meshes=tuple(views))
 
 
 @st.composite
@@ -63,14 +80,14 @@ def machine_of(plans):
     return RunMachine(record, plans, runtime_env={}, on_error="fail_fast")
 
 
-@given(graphs(), federations(), known_times())
-@settings(max_examples=examples(150), deadline=None)
-def test_columns_are_placed_as_single_nodes_are(spec, snapshot, times):
+@given(graphs(), federations(), known_times(), st.sampled_from((*IN_ORDER, NO_SETTINGS)))
+@settings(max_examples=examples(300), deadline=None)
+def test_columns_are_placed_as_single_nodes_are(spec, snapshot, times, of_tenant):
     columns = plans_of(spec)
     placed, made = [], []
     for plans in (columns, dict(columns)):
         machine = machine_of(plans)
-        answer = place(machine, "acme", snapshot, times=times, now_ms=0)
+        answer = place(machine, "acme", snapshot, settings=of_tenant, times=times, now_ms=0)
         placed.append((dict(answer.placements), dict(answer.blockages), answer.order))
         machine.handle((answer,), 0)
         record = machine.record
