@@ -301,7 +301,7 @@ class _GraphChecks(HeadChecks):
             parts = [(f"{where}/args/{index}", form) for index, form in enumerate(shape.args)]
             parts += [(pointer(f"{where}/kwargs", name), form) for name, form in shape.kwargs.items()]
             inputs = _FirstOnly(calls.inputs_of(place))
-            _, taken = self._check_arguments(((at, filled(form, inputs, ())) for at, form in parts if not _is_value(form)), counts[number])
+            _, taken = self._check_arguments(((at, filled(form, inputs, ())) for at, form in parts if not _is_hole(form)), counts[number])
             size += taken * counts[number]
         if size > FILLED_BYTES_MAX:
             self._send("/nodes", f"their arguments: {filled_words(size)}")
@@ -352,8 +352,9 @@ def _place(wrong: BadColumns, place: str) -> str:
     return place
 
 
-def _is_value(form: Any) -> bool:
-    return type(form) is dict and "$value" in form
+def _is_hole(form: Any) -> bool:
+    """Return whether a whole argument is a plain value or a node: nothing is left to check in it."""
+    return type(form) is dict and len(form) == 1 and ("$value" in form or "$ref" in form)
 
 
 def _first_users(places: Numbers) -> list[int]:

@@ -88,9 +88,10 @@ class RunningStage:
     is_questioned: bool = False  #: A report was refused, and the mesh has asked the store for the claim's state.
     waits_for_ray: bool = False  #: By the host's last report, Ray has not placed the stage's placement group.
     width: int = 0  #: The most slots that the stage could use; 0: it is unknown which of its tasks have ended.
-    readers: dict[NodeId, list[NodeId]] = field(default_factory=dict)  #: Tasks that need a node, by node.
+    graph: StageSpec | None = None  #: Its tasks; None: not known.
     nodes: tuple[NodeId, ...] = ()  #: The node of each of its tasks.
     done: set[NodeId] = field(default_factory=set)  #: Tasks that have ended, or that this stage will not run.
+    _readers: dict[NodeId, list[NodeId]] | None = None
     retiring: int = 0  #: Slots that the host was asked to give back and has not.
     is_hurried: bool = False  #: The tasks of these slots are interrupted.
     priority: int = 0
@@ -110,7 +111,7 @@ class RunningStage:
             spec=digest_of(claimed.spec),
             width=claimed.spec.width,
             nodes=claimed.spec.nodes,
-            readers=_readers_in(claimed.spec),
+            graph=claimed.spec,
         )
 
     @classmethod
@@ -173,6 +174,16 @@ class RunningStage:
         if messages:
             self.waits_for_ray = isinstance(messages[-1], StageWaiting)
 
+    @property
+    def readers(self) -> dict[NodeId, list[NodeId]]:
+        """Tasks that need a node, by node. Most stages drop no node and need none of it."""
+        if self._readers is None:
+            self._readers = {}
+            for node, needs in zip(self.nodes, self.graph.needs(), strict=True) if self.graph is not None else ():
+                for need in needs:
+                    self._readers.setdefault(need, []).append(node)
+        return self._readers
+
     def drop(self, nodes: Iterable[NodeId]) -> None:
         """Record nodes that failed, or will not come, with all tasks behind them: the stage will not run these."""
         pending = list(nodes)
@@ -223,14 +234,6 @@ class RunningStage:
             return messages
         lost = lost_stage(self.claim, self.preempted_because)
         return tuple(lost if isinstance(message, StageEnded) else message for message in messages if not _is_of_a_stop(message))
-
-
-def _readers_in(spec: StageSpec) -> dict[NodeId, list[NodeId]]:
-    readers: dict[NodeId, list[NodeId]] = {}
-    for node, needs in zip(spec.nodes, spec.needs(), strict=True):
-        for need in needs:
-            readers.setdefault(need, []).append(node)
-    return readers
 
 
 def beyond_limit(
