@@ -94,6 +94,7 @@ class GatewayWorld:
     durable: MemoryDurability = field(default_factory=MemoryDurability)
     durability: Durability = Durability.D0
     configured_meshes: ConfiguredMeshes = NO_CONFIGURED_MESHES
+    snapshot_ttl_ms: int = 0
     store: MemoryStore = field(init=False)
     registry: MemoryRegistry = field(init=False)
     tenant_policies: MemoryTenantPolicies = field(init=False)
@@ -167,7 +168,7 @@ class GatewayWorld:
             ledger_id="ours",
             configured_meshes=self.configured_meshes,
             clock=self.clock,
-            snapshot_ttl_ms=0,
+            snapshot_ttl_ms=self.snapshot_ttl_ms,
             durable=self.durable,
             durability=self.durability,
         )

@@ -35,6 +35,8 @@ FEED_START = "0-0"
 _CHANGES_AT_ONCE = 500
 #: Limit on the time that one read blocks. After it the follower notices that the run was retired.
 _BLOCK_MS = 2000
+#: How long ends are still read when nobody waits for one: the next client may wait soon; seconds.
+_LINGER_S = 2.0
 #: A run is looked at again after this time, though its end would be in the feed: a store may lose its last writes. Seconds.
 _LOOK_AGAIN_S = 2.0
 #: Limit on a blocking read as a share of the client's own timeout, which would cut off a longer one.
@@ -81,7 +83,8 @@ class EventFeed(Protocol):
 
 
 class _Ends:
-    """Ends of runs, read once from the feed of all runs for all that wait in this event loop. A reader runs while someone waits.
+    """Ends of runs, read once from the feed of all runs for all that wait in this event loop. A reader runs while someone waits, and a
+    little longer.
 
     Args:
         last_change: Returns the mark of the last change.
@@ -119,10 +122,12 @@ class _Ends:
 
     async def _read(self) -> None:
         try:
-            mark = await self._last_change()
+            mark, clock = await self._last_change(), asyncio.get_running_loop()
             self._begun.set()
-            while self._waiting:
+            wanted_s = clock.time()
+            while clock.time() - wanted_s < _LINGER_S:
                 mark, ended = await self._ended_after(mark)
+                wanted_s = clock.time() if self._waiting else wanted_s
                 for run in ended:
                     for end in self._waiting.get(run, ()):
                         _settle(end, True)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPBearer
+from starlette.concurrency import run_in_threadpool
 
 from dag.errors import UnknownRun
 from dag.run.runs import RunRecord, RunSummary
-from federation.api_keys import EVERYBODY, covers
+from federation.api_keys import EVERYBODY, ApiKey, covers
 from federation.errors import StoreUnavailable
 from federation.snapshot import FederationSnapshot
 from mesh.core.ids import RunId, TenantPath
-from serve_apps.requests.auth import Denial, Denied, MeshPrincipal, Principal, authenticate, authenticate_mesh
+from serve_apps.requests.auth import Denial, Denied, MeshPrincipal, Principal, authenticate, authenticate_mesh, key_in
 from serve_apps.requests.dependencies import Dependencies, Ports
 from serve_apps.requests.errors import NotAuthenticated, OutOfReach
-from serve_apps.requests.recorded_changes import note_change
+from serve_apps.requests.recorded_changes import is_recorded, note_change
 from serve_apps.requests.roles import check_role
 
 _LISTED = "`schedulemesh runs` and GET /v1/runs list the runs that the key covers"
@@ -35,7 +37,7 @@ _MESHS_WORDS = {denial: words.replace("smk_", "smm_").replace("API key", "mesh k
 _scheme = HTTPBearer(auto_error=False, scheme_name="API key", description="An API key: `smk_<id>_<secret>`.")
 
 
-def asking(request: Request, ports: Ports, _shown: Annotated[object, Security(_scheme)] = None) -> Principal:
+async def asking(request: Request, ports: Ports, _shown: Annotated[object, Security(_scheme)] = None) -> Principal:
     """Return the holder of the request's API key.
 
     Raises:
@@ -44,8 +46,16 @@ def asking(request: Request, ports: Ports, _shown: Annotated[object, Security(_s
         TooManyCalls: The key is over its call limit, or its address has sent too many wrong keys.
         StoreUnavailable: The key ring does not answer.
     """
+    key = key_in(request.headers.get("authorization"))
+    record = ports.known_keys.kept(key) if key is not None else None
+    if record is not None and ports.limiter.is_use_noted(record.key, ports.clock.monotonic_ms()) and not is_recorded(request):
+        return _asking(request, ports, lambda _: record)  # The store is not asked, so the way to a thread would be most of the cost.
+    return await run_in_threadpool(_asking, request, ports, ports.known_keys.find)
+
+
+def _asking(request: Request, ports: Dependencies, lookup: Callable[[str], ApiKey | None]) -> Principal:
     now_ms = ports.clock.monotonic_ms()
-    answer = authenticate(request.headers.get("authorization"), ports.keys.find, ports.clock.wall_ms())
+    answer = authenticate(request.headers.get("authorization"), lookup, ports.clock.wall_ms())
     if isinstance(answer, Denied):
         ports.limiter.refuse(address_of(request), NotAuthenticated(_WORDS[answer.reason]), now_ms)
     try:

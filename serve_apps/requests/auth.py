@@ -159,6 +159,13 @@ def authenticate_mesh(header: str | None, lookup: Callable[[str], ApiKey | None]
     return record if isinstance(record, Denied) else MeshPrincipal(key=record.key, mesh=record.mesh or MeshId(""))
 
 
+def key_in(header: str | None) -> str | None:
+    """Return the id of the key in an `Authorization` header; None: it holds none. Nothing is proven by it."""
+    _, _, text = (header or "").strip().partition(" ")
+    match = _KEY_TEXT.fullmatch(text.strip())
+    return match["key"] if match is not None else None
+
+
 def _proven(header: str | None, kind: str, lookup: Callable[[str], ApiKey | None], now_ms: int) -> ApiKey | Denied:
     """Return the record of a key of this kind if the header has its secret."""
     if header is None:

@@ -20,7 +20,7 @@ from federation.dispatch import StageQueue
 from federation.durability import Durability, DurableStore
 from federation.estimates import COST_RULES, CostRules
 from federation.leases import LeaseLedger
-from federation.quota.tenant_policies import TenantPolicyStore
+from federation.quota.tenant_policies import PoliciesInForce, TenantPolicyStore
 from federation.receipts import ReceiptKeys
 from federation.registry import MeshRegistry
 from federation.run_log import RunLog
@@ -30,6 +30,7 @@ from mesh.core.clock import Clock
 from serve_apps.requests.accepted_runs import KEPT_MS, AcceptedRuns
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.errors import NotAuthenticated, TooManyCalls
+from serve_apps.requests.known_keys import KnownKeys
 from serve_apps.requests.limits import CallBudget, Rate
 from serve_apps.snapshot_cache.single_flight import SingleFlight
 from serve_apps.snapshot_cache.snapshots import snapshot_now
@@ -75,6 +76,10 @@ class RequestLimiter:
     def is_use_due(self, key: str, now_ms: int) -> bool:
         """Return whether this use of the key is to be recorded; True once in a while."""
         return self._uses.take(key, now_ms) == 0
+
+    def is_use_noted(self, key: str, now_ms: int) -> bool:
+        """Return whether no use of the key is to be recorded now."""
+        return self._uses.wait_ms(key, now_ms) > 0
 
     def is_suspect(self, address: str, now_ms: int) -> bool:
         """Return whether the address has sent too many wrong keys."""
@@ -124,15 +129,22 @@ class Dependencies:
     clock: Clock
     durable: DurableStore
     durability: Durability = Durability.D0  #: Durability of submissions that name none.
-    snapshot_ttl_ms: int = 250  #: Greatest age of a snapshot that is only displayed; concurrent requests share one.
+    snapshot_ttl_ms: int = 250  #: Greatest age of a snapshot that is displayed, or by which a graph is accepted; requests share one.
     retention_ms: int = KEPT_MS  #: How long ended runs are kept.
     close: Callable[[], Awaitable[None]] | None = None  #: Awaited when the application stops: closes what lives in its event loop.
     limiter: RequestLimiter = field(init=False, default_factory=RequestLimiter)  #: Call limits.
+    known_keys: KnownKeys = field(init=False)  #: Keys by which calls are authenticated.
+    accepting: SingleFlight[FederationSnapshot] = field(init=False)
+    """Snapshot by which graphs are accepted; apart from `shown`, or readers would see the state before their own submission."""
+    policies: SingleFlight[PoliciesInForce] = field(init=False)  #: Settings of tenants by which graphs are accepted.
     shown: SingleFlight[FederationSnapshot] = field(init=False)  #: Snapshot of the ledger for display.
     waits: SingleFlight[Waits] = field(init=False)  #: Why queued work waits, for display.
     accepted: AcceptedRuns = field(init=False)  #: Runs accepted recently by this replica.
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "known_keys", KnownKeys(self.keys, self.clock))
+        object.__setattr__(self, "accepting", SingleFlight(self._look, clock=self.clock, kept_ms=self.snapshot_ttl_ms))
+        object.__setattr__(self, "policies", SingleFlight(self._look_at_policies, clock=self.clock, kept_ms=self.snapshot_ttl_ms))
         object.__setattr__(self, "shown", SingleFlight(self._look, clock=self.clock, kept_ms=self.snapshot_ttl_ms))
         object.__setattr__(self, "waits", SingleFlight(self._look_at_waits, clock=self.clock, kept_ms=self.snapshot_ttl_ms))
         accepted = AcceptedRuns(self.runs, epoch=self._epoch, clock=self.clock, kept_ms=self.retention_ms)
@@ -140,6 +152,9 @@ class Dependencies:
 
     def _look(self) -> FederationSnapshot:
         return self.ledger.snapshot()
+
+    def _look_at_policies(self) -> PoliciesInForce:
+        return self.tenant_policies.in_force()
 
     def _look_at_waits(self) -> Waits:
         snapshot = snapshot_now(self.shown, self.registry, self.configured_meshes)

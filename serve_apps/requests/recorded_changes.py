@@ -67,11 +67,16 @@ class Begun:
     source: str
 
 
+def is_recorded(request: Request) -> bool:
+    """Return whether the call gets an entry."""
+    return (request.method, request.scope["route"].path_format) in RECORDED
+
+
 def note_change(request: Request, ports: Dependencies, principal: Principal, source: str) -> None:
     """Note a call that changes something, for the middleware. Raises StoreUnavailable."""
-    route = request.scope["route"].path_format
-    if (request.method, route) not in RECORDED:
+    if not is_recorded(request):
         return
+    route = request.scope["route"].path_format
     tenant, target = _subject(ports, principal, request)
     request.state.change = Begun(
         principal=principal, operation=f"{request.method} {route}", tenant=tenant, target=target[:_SHOWN_MAX], source=source

@@ -28,6 +28,7 @@ def revoke_key(key: Annotated[str, Path(description="Id of the key.", max_length
     """Refuse a key from now on; this cannot be undone. Does nothing if the key is revoked already."""
     _find(ports, principal, key)
     ports.keys.revoke(key)
+    ports.known_keys.drop(key)
     return _view(_find(ports, principal, key))
 
 

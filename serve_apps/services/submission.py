@@ -18,9 +18,11 @@ from federation.api_keys import EVERYBODY
 from federation.configured_meshes import ConfiguredMeshes
 from federation.durability import Durability, check_reachable
 from federation.quota.policies import TenantPolicies
+from federation.quota.tenant_policies import PoliciesInForce
 from federation.snapshot import FederationSnapshot, resources_of
 from mesh.core.counting import counted
 from mesh.core.ids import NodeId, RunId, TenantPath
+from mesh.errors import MeshError
 from serve_apps.requests.access import reaches
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies
@@ -64,11 +66,6 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
     """
     spec = read_spec(submission.body, is_columns=submission.is_columns)
     tenant = tenant_of(spec, principal)
-    snapshot = ports.ledger.snapshot()
-    tenant_policies = ports.tenant_policies.in_force().filed
-    check_against(spec, snapshot, tenant, ports.configured_meshes, tenant_policies)
-    if submission.durability is not None:
-        check_reachable(submission.durability, ports.durable.reachable())
     record = RunRecord(
         run=RunId(spec.id or _id_for(tenant, submission.idempotency_key)),
         tenant=tenant,
@@ -80,12 +77,24 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
         nodes=NodeTable(map(NodeId, spec.nodes)),
         key=submission.idempotency_key or "",
     )
-    check_runnable(ports, spec, record, snapshot, tenant_policies)
+    snapshot = ports.accepting()
+    try:
+        _check(ports, spec, record, snapshot, ports.policies())
+    except MeshError:  # By a snapshot that is a moment old; what it refuses may be right by now.
+        snapshot = ports.ledger.snapshot()
+        _check(ports, spec, record, snapshot, ports.tenant_policies.in_force())
+    if submission.durability is not None:
+        check_reachable(submission.durability, ports.durable.reachable())
     created = ports.accepted.create(record, spec.blob_bytes(), epoch=snapshot.epoch)
     reached = ports.durable.confirm(submission.durability or ports.durability)
     summary = None if created else ports.runs.summary(record.run)
     state = summary.state if summary is not None else record.state
     return SubmittedView(id=record.run, tenant=tenant, state=state.value, created=created, durability=reached.value)
+
+
+def _check(ports: Dependencies, spec: DagSpec, record: RunRecord, snapshot: FederationSnapshot, in_force: PoliciesInForce) -> None:
+    check_against(spec, snapshot, record.tenant, ports.configured_meshes, in_force.filed)
+    check_runnable(ports, spec, record, snapshot, in_force.filed)
 
 
 def read_spec(body: bytes, *, is_columns: bool = False) -> DagSpec:

@@ -6,6 +6,7 @@ from playwright.sync_api import expect
 from federation.api_keys import Role
 from serve_apps.gateway_fixtures import RESEARCH, RIVAL
 from serve_apps.requests.auth import id_of
+from serve_apps.requests.known_keys import KEPT_MS
 
 
 def test_page_asks_for_a_key_and_keeps_it_in_the_tab(screen, open_page):
@@ -35,6 +36,7 @@ def test_revoked_key_signs_the_tab_out(screen, open_page, problems):
     page = open_page("#/tenants", key=(key := screen.key()))
     expect(page.get_by_text("acme/research · viewer")).to_be_visible()
     assert screen.scene.world.keys.revoke(id_of(key))
+    screen.scene.world.clock.advance(KEPT_MS)
     expect(page.get_by_label("API key")).to_be_visible()
     expect(page.get_by_role("alert")).to_contain_text("API key")
     assert [problem for problem in problems if "401" not in problem] == []

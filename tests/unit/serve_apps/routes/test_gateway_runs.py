@@ -15,12 +15,15 @@ from dag.run.states import NodeState, RunState
 from dag.spec.columns import MEDIA_TYPE
 from dag.spec.spec import load, parse
 from federation.durability import Durability
+from federation.quota.policies import QueueSettings, TenantPolicies
 from federation.store.memory.durability import MemoryDurability
+from federation.store.memory.store import MemoryStore
+from federation.tenants import Tenant, TenantTree
 from mesh.core.clock import rfc3339
 from mesh.core.ids import RunId
 from mesh.core.reasons import Reason
 from mesh.core.values import Encoding, StoredValue
-from serve_apps.gateway_fixtures import ACME, NOW_MS, RESEARCH, RIVAL, SALES, GatewayWorld, spec_of
+from serve_apps.gateway_fixtures import ACME, NOW_MS, RESEARCH, RIVAL, SALES, TENANTS, GatewayWorld, spec_of
 from serve_apps.views import run_graphs
 
 
@@ -174,6 +177,32 @@ def test_a_tenant_that_is_nobodys_is_422(world):
     answer = world.http("*").post("/v1/runs", json=spec_of("a", tenant="acme/reserch"))
     assert (answer.status_code, code_of(answer)) == (422, "unknown_tenant")
     assert RESEARCH in answer.json()["detail"]
+
+
+def test_submissions_in_a_row_read_the_ledger_once(monkeypatch):
+    world, looks = GatewayWorld(snapshot_ttl_ms=250), []
+    look = MemoryStore.snapshot
+    monkeypatch.setattr(MemoryStore, "snapshot", lambda store: looks.append(0) or look(store))
+    for _ in range(3):
+        submitted(world, "a")
+    assert len(looks) == 1
+    world.clock.advance(250)
+    submitted(world, "a")
+    assert len(looks) == 2
+
+
+def test_new_tenants_and_settings_count_at_once():
+    world = GatewayWorld(snapshot_ttl_ms=250)
+    submitted(world, "a")
+    world.store.configure(TenantTree([*TENANTS, Tenant(path="new", parent=None, functions=("*",))]))
+    submitted(world, "a", tenant="new")
+    limited = TenantPolicies(settings={RESEARCH: QueueSettings(priority_max=3)})
+    assert world.http().post("/v1/runs", json=spec_of("a", defaults={"priority": 5})).status_code == 202
+    world.tenant_policies.publish(limited)
+    world.clock.advance(250)
+    assert world.http().post("/v1/runs", json=spec_of("a", defaults={"priority": 5})).status_code == 422
+    world.tenant_policies.publish(TenantPolicies())
+    assert world.http().post("/v1/runs", json=spec_of("a", defaults={"priority": 5})).status_code == 202
 
 
 def test_a_run_of_another_tenant_is_not_there(world):
