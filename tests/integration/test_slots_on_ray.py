@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import queue
 import sys
 import threading
@@ -53,6 +54,10 @@ def wait_for(folder: str, name: str) -> None:
         file.write("begun\n")
     while not Path(folder, f"{name}.go").exists():
         time.sleep(0.01)
+
+
+def note_process(folder: str, name: str) -> None:
+    Path(folder, name).write_text(str(os.getpid()))
 
 
 def add(*numbers: int) -> int:
@@ -210,6 +215,19 @@ def test_a_growing_stage_runs_more_tasks_at_once(mesh: Mesh) -> None:
     eventually(lambda: len(mesh.begun()) == 3)
     mesh.let_go("abcd")
     assert mesh.succeeded() == Counter("abcd")
+
+
+def test_stages_in_a_row_run_in_the_same_process(mesh: Mesh) -> None:
+    code = cloudpickle.dumps(note_process, protocol=5)
+    sha256 = hashlib.sha256(code).hexdigest()
+    for name in "abcdefgh":  # Each is started as soon as the report of the last one's end is there.
+        task = TaskSpec(node=NodeId(name), attempt=1, function=f"blob:{sha256}", args=(str(mesh.folder), name), resources=SLOT)
+        stage = StageId(f"{name}.1")
+        spec = StageSpec(stage=stage, run=RunId(name), tenant=TenantPath("acme"), tasks=(task,), slot=SLOT, width=1)
+        mesh.host.start(spec, 1, 7, {sha256: code}, {})
+        while not any(isinstance(message, StageEnded) for message in mesh.reports.get(timeout=EVENT_S_MAX).messages):
+            pass
+    assert len({(mesh.folder / name).read_text() for name in "abcdefgh"}) == 1
 
 
 def test_a_shrinking_stage_loses_no_task_and_frees_its_groups(mesh: Mesh) -> None:

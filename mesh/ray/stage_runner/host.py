@@ -198,9 +198,9 @@ class RayStageHost:
             unstarted = self._unstarted[spec.stage] = _Unstarted()
         start = partial(self._start, runner, unstarted, hosted, spec, blobs, inputs, note)
         # Tasks without resource requests need no bundle each: any number of them runs in one.
-        self._groups.take(
-            spec.gang or spec.slot, slots if spec.slot else 1, places, lambda groups: self._orders.put(partial(start, groups))
-        )
+        # As an order, like all requests of groups: it comes after the return of the groups of the stage whose end made room.
+        slot, count = spec.gang or spec.slot, slots if spec.slot else 1
+        self._orders.put(partial(self._groups.take, slot, count, places, lambda groups: self._orders.put(partial(start, groups))))
         return runner.holder
 
     def grow(self, stage: StageId, slots: int, note: bytes, places: Places = ANYWHERE) -> None:
@@ -214,9 +214,10 @@ class RayStageHost:
             hosted.growths += 1
         grow = partial(self._grow, runner, hosted, stage, note)
         if slots and hosted.slot:
-            self._groups.take(hosted.gang or hosted.slot, slots, places, lambda groups: self._orders.put(partial(grow, slots, groups)))
+            slot = hosted.gang or hosted.slot
+            self._orders.put(partial(self._groups.take, slot, slots, places, lambda groups: self._orders.put(partial(grow, slots, groups))))
         else:  # Any number of tasks without resource requests runs in one bundle.
-            self._groups.after(lambda: self._orders.put(partial(grow, 0, ())))
+            self._orders.put(partial(self._groups.after, lambda: self._orders.put(partial(grow, 0, ()))))
 
     def keep_groups(self, layers: GroupLayers) -> None:
         self._groups.keep(layers)
@@ -232,7 +233,7 @@ class RayStageHost:
                 return  # It has ended.
             waits = runner.stages[stage].growths > 0
         if waits:  # Slots that were added before must be there.
-            self._groups.after(lambda: self._order(stage, shrink))
+            self._orders.put(partial(self._groups.after, lambda: self._order(stage, shrink)))
         else:
             self._order(stage, shrink)
 
@@ -394,7 +395,10 @@ class RayStageHost:
                     self._cancelled.evict_later(stage, self._evict)
 
     def close(self) -> None:
-        """End the host's threads after the orders given so far."""
+        """End the host's threads after the orders given so far, which ask for groups and get them as further orders."""
+        has_asked = threading.Event()
+        self._orders.put(has_asked.set)
+        has_asked.wait(CANCEL_GRACE_S * 2)
         self._groups.close()
         self._orders.put(None)
         self._thread.join(timeout=CANCEL_GRACE_S * 2)
