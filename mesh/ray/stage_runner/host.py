@@ -55,7 +55,17 @@ from mesh.ray.user_code.output_relay import with_last_lines
 from mesh.ray.user_code.outside import Evict, OutsideLook, OutsideWatch
 from mesh.ray.user_code.sweep import Sweep, Swept
 from mesh.stages.hosting import ANYWHERE, LAST_WORD, Delivered, FoundStages, GroupLayers, HostReport, Places
-from mesh.stages.messages import RUNNER_MESSAGE, Failure, NodeFailed, NodeOutput, StageEnded, StageLost, StageMessage
+from mesh.stages.messages import (
+    RUNNER_MESSAGE,
+    Failure,
+    NodeFailed,
+    NodeOutput,
+    NodesSucceeded,
+    NodeSucceeded,
+    StageEnded,
+    StageLost,
+    StageMessage,
+)
 from mesh.stages.spec import StageSpec
 
 log = structlog.get_logger(__name__)
@@ -646,7 +656,7 @@ class RayStageHost:
         if any(message.kind == "stage_ended" for message in messages):
             with self._guard:
                 hosted = runner.stages.pop(stage, None)
-                groups = () if hosted is None else hosted.groups
+                groups = () if hosted is None else _seen_at_work(hosted.groups, messages)
                 self._of_stage.pop(stage, None)
                 clean = stage not in self._cancelled
                 self._cancelled.forget(stage)
@@ -693,6 +703,13 @@ class RayStageHost:
         for stage, hosted in stages.items():
             self._orders.put(partial(self._clear, hosted.groups))
             self._report_lost(runner, stage)
+
+
+def _seen_at_work(groups: Groups, messages: Sequence[StageMessage]) -> Groups:
+    """Return the groups of a stage with what its last messages tell: where a task has run, Ray had placed the only group."""
+    if len(groups) == 1 and any(isinstance(message, (NodeSucceeded, NodesSucceeded)) for message in messages):
+        return (replace(groups[0], is_placed=True),)
+    return groups
 
 
 def _last_word(death: str) -> str | None:

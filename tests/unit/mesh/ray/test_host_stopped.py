@@ -24,6 +24,7 @@ from mesh.ray.placement import SlotGroup
 from mesh.ray.stage_runner.actor_calls import ActorCalls
 from mesh.ray.stage_runner.cancellations import Cancellations
 from mesh.ray.stage_runner.detached_actors import DetachedActors, FoundActors
+from mesh.ray.stage_runner.held_groups import Groups
 from mesh.ray.stage_runner.host import HostParts, RayStageHost
 from mesh.ray.stage_runner.node_guards import NodeCache, NodeGuards
 from mesh.ray.stage_runner.runner import Inventory
@@ -61,8 +62,8 @@ class Runner(Actor):
     def __init__(self) -> None:
         super().__init__()
         self.next_batch = SimpleNamespace(remote=self._wait)
-        self.start = SimpleNamespace(remote=lambda *_: self.started.put(None))
-        self.started: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.start = SimpleNamespace(remote=lambda _spec, _blobs, _inputs, groups, _note: self.started.put(groups))
+        self.started: queue.SimpleQueue[Groups] = queue.SimpleQueue()  #: The groups of each stage that it was given.
         self._looks: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._batches: queue.SimpleQueue[tuple[tuple[StageId, tuple[StageMessage, ...]], ...] | RayActorError] = queue.SimpleQueue()
         self._numbers: Counter[StageId] = Counter()
@@ -537,3 +538,19 @@ def test_nothing_new_is_started_while_no_node_is_guarded():
             mesh.renew()
         assert mesh.host.is_ready()
         mesh.close()
+
+
+def test_a_waiting_stage_gets_the_group_that_made_room() -> None:
+    may_sweep = threading.Event()
+    mesh = Mesh(sweep=lambda *_: Swept.CLEAN if may_sweep.wait(PATIENCE_S) else Swept.LEFT)
+    mesh.renew()
+    runner = mesh.start("r")
+    done = NodeSucceeded(stage=StageId("r.1"), node=NodeId("a"), attempt=1, started_ms=1, finished_ms=2, worker="w")
+    runner.send(StageId("r.1"), done, StageEnded(stage=StageId("r.1")))
+    mesh.reports.get(timeout=PATIENCE_S)
+    mesh.host.start(a_stage("s"), 1, 8, {}, {})  # Its room is free, the group is not back.
+    may_sweep.set()
+    (group,) = runner.started.get(timeout=PATIENCE_S)
+    assert group == replace(some_groups()[0], is_placed=True)
+    assert mesh.actors.keeper.asked.count("take") == 1
+    mesh.close()
