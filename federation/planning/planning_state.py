@@ -291,15 +291,16 @@ class PlanningState:
                 self.raise_for(claim, slots, reason)
         return [claim for claim in left if claim.slots]
 
-    def _are_too_many(self, root: int, claims: Iterable[PlannedDemand]) -> bool:
-        """Return whether the root has too little for the claims that pass every node below the root in full."""
+    def _are_too_many(self, root: int, claims: Sequence[PlannedDemand]) -> bool:
+        """Return whether the root has too little for the claims that would reach it in full."""
         wanted: defaultdict[FlavorResource, int] = defaultdict(int)
-        narrow = {key: self.forest.rows(key).narrow for key in {key for claim in claims for key in claim.slot}}
+        ledger, keys = self.ledger, {key for claim in claims for key in claim.slot}
+        narrow = {key: self.forest.rows(key).narrow for key in keys if not ledger.passes_on((key,))}
         for claim in claims:
             for key, units in claim.slot.items():
-                if root != claim.node and not narrow[key][claim.node]:
+                if root != claim.node and not (key in narrow and narrow[key][claim.node]):
                     wanted[key] += claim.slots * units
-        return any(units > self.ledger.room(root, key) for key, units in wanted.items())
+        return any(units > ledger.room(root, key) for key, units in wanted.items())
 
     def _charge_all(self, claims: Sequence[PlannedDemand], times: int) -> None:
         """Charge all demands, `times` times."""

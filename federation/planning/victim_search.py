@@ -51,6 +51,8 @@ class VictimSearch:
         question = self._question(claim, amounts)
         if question in self._unsatisfiable:
             return None
+        if claim.demand.is_crowded:
+            self._outlook = None  # It was made without the victims on the mesh.
         mark = self._quota.mark()
         found = self._search(claim, amounts)
         if found is None:
@@ -73,11 +75,9 @@ class VictimSearch:
         if not short or any(claim.slot[key] * least <= rooms[key] for key in short):
             return False  # Fewer slots lack nothing, or other keys.
         amounts = claim.amounts(least)
-        if all(may_preempt(quota, claim.node, key, amounts[key]) for key in short):
-            outlook = Outlook(quota, self._ask(claim, amounts, short))
-            if not outlook.is_hopeless(amounts):
-                self._outlook = claim, short, outlook
-                return False
+        may = all(may_preempt(quota, claim.node, key, amounts[key]) for key in short)
+        if may and not self._outlook_of(claim, short).is_hopeless(amounts):
+            return False
         self._unsatisfiable.update(self._question(claim, claim.amounts(ask)) for ask in attempts(slots, least))
         return True
 
@@ -91,6 +91,7 @@ class VictimSearch:
         self._quota.protects_young = False
         found = self._search(claim, claim.amounts(slots))
         self._quota.undo(mark)
+        self._outlook = None
         self._quota.protects_young = True
         return any(protection(self._quota, victim.running) is not None for victim in found or ())
 
@@ -114,18 +115,26 @@ class VictimSearch:
 
     def _for_quota(self, claim: PlannedDemand, amounts: Amounts, short: frozenset[FlavorResource]) -> tuple[Victim, ...]:
         """Stop work anywhere and charge the claim; no victims, with nothing changed, if no preemption helps."""
-        quota, ask = self._quota, self._ask(claim, amounts, short)
+        quota = self._quota
+        if quota.rules.fair_sharing and self._outlook_of(claim, short).is_hopeless(amounts):
+            return ()
+        ask = self._ask(claim, amounts, short)
         if quota.rules.fair_sharing:
-            known = self._outlook
-            is_known = known is not None and known[0] is claim and known[1] == short
-            outlook = known[2] if known is not None and is_known else Outlook(quota, ask)
-            return () if outlook.is_hopeless(amounts) else make_room(quota, ask)
+            return make_room(quota, ask)
         victims = victims_for(quota, ask)
         if victims:
             for victim in victims:
                 quota.remove(victim.running)
             quota.charge(claim.node, amounts)
         return victims
+
+    def _outlook_of(self, claim: PlannedDemand, short: frozenset[FlavorResource]) -> Outlook:
+        """Return the outlook of the fewest useful slots, and thereby of more; made anew for another claim, and after changes."""
+        known = self._outlook
+        if known is None or known[0] is not claim or known[1] != short:
+            ask = self._ask(claim, claim.amounts(max(1, claim.least)), short)
+            self._outlook = known = claim, short, Outlook(self._quota, ask)
+        return known[2]
 
     def _ask(self, claim: PlannedDemand, amounts: Amounts, short: frozenset[FlavorResource], mesh: str = "") -> Ask:
         demand = claim.demand

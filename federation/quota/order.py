@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import pairwise
 from typing import Generic, TypeVar
 
 from federation.quota.ledger import Amounts
@@ -29,7 +28,7 @@ T = TypeVar("T")
 _Urgency = tuple[int, int, int, str]
 #: Borrows with the request, share with the request, what the head itself brings; and the node.
 _Standing = tuple[bool, int, _Urgency, int]
-#: From a queue up: a node, the cohort above it, the cohort's heap, and the place of that cohort among a head's prepared requests.
+#: From a node up: the node, the cohort above it, the cohort's heap, and the place of that cohort among a head's prepared requests.
 _Step = tuple[int, int, list[_Standing], int]
 
 
@@ -89,7 +88,7 @@ class ShareOrder(Generic[T]):
         self._winner: dict[int, int] = {}  #: Node to the queue that stands for it.
         self._heaps: dict[int, list[_Standing]] = {}  #: Cohort to its children, best first. Outdated standings are skipped at the top.
         self._standings: dict[int, _Standing | None] = {}  #: Present standing of each child that takes part.
-        self._climbs: dict[int, tuple[_Step, ...]] = {}  #: By queue, made when it is first ranked anew.
+        self._climbs: dict[int, tuple[_Step, ...]] = {}  #: By node, made when it is first ranked anew.
         self._roots: list[int] = []
         self._build()
 
@@ -141,22 +140,21 @@ class ShareOrder(Generic[T]):
                 children.setdefault(forest.parents[node], []).append(node)
         self._roots.sort(key=lambda node: forest.names[node], reverse=True)
 
-    def _climb(self, queue: int) -> tuple[_Step, ...]:
-        """Return the steps from the queue up; none if no head of its cohort ever took part."""
-        path, steps = self._forest.paths[queue], list[_Step]()
-        for place, (below, cohort) in enumerate(pairwise(path), 2):
-            heap = self._heaps.get(cohort)
-            if heap is None:
-                break
-            self._standings.setdefault(below, None)
-            steps.append((below, cohort, heap, len(path) - place))
-        self._climbs[queue] = climb = tuple(steps)
+    def _climb(self, below: int) -> tuple[_Step, ...]:
+        """Return the steps from the node up; none if no head of its cohort ever took part."""
+        cohort = self._forest.parents[below]
+        heap = self._heaps.get(cohort)
+        if heap is None:
+            return ()
+        self._standings.setdefault(below, None)
+        above = self._climbs.get(cohort) or self._climb(cohort)
+        self._climbs[below] = climb = (below, cohort, heap, len(self._forest.paths[cohort]) - 1), *above
         return climb
 
     def _rank_above(self, queue: int) -> None:
         winner, standings, entries = self._winner, self._standings, self._entries
         winning = winner.get(queue)
-        for below, cohort, heap, place in self._climbs[queue] if queue in self._climbs else self._climb(queue):
+        for below, cohort, heap, place in self._climbs.get(queue) or self._climb(queue):
             if winning is None:
                 standings[below] = None
             else:

@@ -62,7 +62,8 @@ class ShareRanks:
         #: By node: for each resource what every node has borrowed, and the factor times that of the node's weight.
         self._weighted: dict[int, tuple[tuple[Sequence[int], int], ...]] = {}
         self._requests: dict[tuple[int | FlavorResource, ...], _Request] = {}  #: By parent and requested pairs.
-        self._prepared: dict[tuple[int, tuple[tuple[FlavorResource, int], ...]], Request | None] = {}  #: By parent and requested amounts.
+        #: By parent and requested amounts, for its children and all nodes above.
+        self._prepared: dict[tuple[int, tuple[tuple[FlavorResource, int], ...]], tuple[Request | None, ...]] = {}
 
     def rank(self, node: int) -> int:
         """Return the rank of a node's share; 0 at a root, and if nothing is borrowed.
@@ -128,29 +129,30 @@ class ShareRanks:
 
         None where `rank_charging` is needed: a node keeps some of it or does not declare it, or it has two flavors of a resource.
         """
-        asked, prepared = tuple(amounts.items()), self._prepared
-        found = []
-        for parent in self._forest.paths[leaf][:0:-1]:
-            key = parent, asked
-            if key not in prepared:
-                prepared[key] = self._prepare(parent, amounts)
-            found.append(prepared[key])
-        return tuple(found)
+        return self._prepared_below(self._parents[leaf], tuple(amounts.items()))
+
+    def _prepared_below(self, parent: int, asked: tuple[tuple[FlavorResource, int], ...]) -> tuple[Request | None, ...]:
+        if parent < 0:
+            return ()
+        found = self._prepared.get((parent, asked))
+        if found is None:
+            above = self._prepared_below(self._parents[parent], asked)
+            self._prepared[parent, asked] = found = *above, self._prepare(parent, dict(asked))
+        return found
 
     def _prepare(self, parent: int, amounts: Amounts) -> Request | None:
-        resources, weights, is_passed_on = self._requests.get((parent, *amounts)) or self._request(parent, amounts)
-        if not is_passed_on or not all(units > 0 and self._forest.rows(key).all_declare for key, units in amounts.items()):
+        ledger, resources = self._ledger, {name for _, name in amounts}
+        if len(resources) < len(amounts) or not ledger.passes_on(amounts):
             return None
-        if any(len(requested) > 1 for _, _, requested in resources):
+        if not all(units > 0 and self._forest.rows(key).all_declare for key, units in amounts.items()):
             return None
-        asked, others = [], []
-        for borrowed, factor, requested in resources:
-            if requested:
-                key, excess, _ = requested[0]
-                asked.append((borrowed, factor, excess, amounts[key]))
-            else:
-                others.append((borrowed, factor))
-        return Request(tuple(asked), tuple(others), weights)
+        factors, weights = self._factors.get(parent) or self._factors_below(parent)
+        known = {name: factor for name, _, factor in factors}  # Without those of which the parent has nothing to lend.
+        requested = [
+            (ledger.borrowed_by_node(key[1]), known.get(key[1], 0), ledger.excess_by_node(key), units) for key, units in amounts.items()
+        ]
+        others = [(borrowed, factor) for name, borrowed, factor in factors if name not in resources]
+        return Request(tuple(requested), tuple(others), weights)
 
     def _factors_below(self, parent: int) -> tuple[tuple[_Factor, ...], Mapping[int, int]]:
         scale = self._forest.share_scale(parent)

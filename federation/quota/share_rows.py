@@ -42,11 +42,11 @@ class ShareRows:
 
     def enter(self, queue: int, flavor: FlavorName) -> None:
         """Record that the queue has running work of the flavor."""
-        path = self._paths[queue]
-        if len(path) == 1 or queue in self._users[path[1], flavor]:
-            return
-        for below, above in pairwise(path):
-            self._users[above, flavor].add(below)
+        for below, above in pairwise(self._paths[queue]):
+            users = self._users[above, flavor]
+            if below in users:
+                return  # So are all nodes above.
+            users.add(below)
             self._children[above].add(below)
             if above in self._rows:
                 self._rows[above].moved.add(below)
@@ -71,10 +71,10 @@ class ShareRows:
         return row.order
 
     def row_of(self, node: int, children: Collection[int]) -> ShareRow:
-        """Return those of `row` that are among these children; read it as long as a row."""
+        """Return `row`, or only those of it that are among these few children; read it as long as a row."""
         order = self.row(node)
         if 4 * len(children) > len(order):
-            return order if len(children) >= len(self._children[node]) else [entry for entry in order if entry[2] in children]
+            return order
         shares, places = self._rows[node].shares, self._places
         return sorted([(-shares[child], places[child], child) for child in children if child in shares])
 

@@ -19,7 +19,7 @@ Source: Kueue `preemption/fairsharing`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -38,6 +38,7 @@ from federation.quota.preemption.candidates import (
 from federation.quota.share_rows import ShareRow
 from federation.quota.snapshot import Ask, QuotaSnapshot
 from federation.quota.workloads import Running
+from federation.tenants import FlavorResource
 from mesh.core.reasons import Reason
 
 _BELOW_ALL = -1
@@ -76,12 +77,14 @@ class Outlook:
         ask: The least request.
     """
 
-    __slots__ = ("_ask", "_givers", "_has_own", "_is_alone", "_snapshot")
+    __slots__ = ("_ask", "_givers", "_is_alone", "_most", "_own", "_snapshot")
 
     def __init__(self, snapshot: QuotaSnapshot, ask: Ask) -> None:
         policies = snapshot.settings[ask.node].policies
         self._snapshot, self._ask = snapshot, ask
-        self._has_own = bool(candidates_in(snapshot, ask, ask.node, policies.within_queue))
+        self._own = candidates_in(snapshot, ask, ask.node, policies.within_queue)
+        #: The most that the queue's own limits allow without all of these: no victim outside lifts them. Room of a mesh has no such limits.
+        self._most = {} if ask.mesh else {key: self._most_of(key) for key, units in ask.amounts.items() if units}
         self._is_alone = snapshot.forest.parents[ask.node] < 0 or policies.reclaim is PreemptionMode.NEVER
         self._givers: list[tuple[int, int]] | None = None  #: A node of the path, and the greatest share of a sibling that could give.
 
@@ -91,19 +94,20 @@ class Outlook:
         Args:
             amounts: The request, at least the least one.
         """
-        if self._has_own:
-            return False
-        if self._is_alone:
-            return True
         ask, snapshot = self._ask, self._snapshot
-        if not ask.mesh and not snapshot.ledger.fits(ask.node, amounts, steps=1):
-            return True  # No victim outside lifts the queue's own limits.
+        if any(amounts[key] > most for key, most in self._most.items()):
+            return True
+        if self._own or self._is_alone:
+            return not self._own
         if self._givers is None:
             self._givers = self._find_givers()
         if not self._givers or self._is_due(amounts):
             return not self._givers
         rechecks, rank = snapshot.rules.rechecks_shares, snapshot.shares.rank_charging
         return all(share < rechecks + rank(ask.node, mine, amounts)[1] for mine, share in self._givers)
+
+    def _most_of(self, key: FlavorResource) -> int:
+        return self._snapshot.ledger.room(self._ask.node, key, steps=1) + sum(one.amounts.get(key, 0) for one in self._own)
 
     def _is_due(self, amounts: Amounts) -> bool:
         ledger, node = self._snapshot.ledger, self._ask.node
@@ -135,7 +139,8 @@ class _Level:
 
     mine: int  #: The child on the path to the asking queue; -1: none is.
     heap: ShareRow
-    row: ShareRow = field(default_factory=list)  #: Children that have work of the needed flavors.
+    row: ShareRow = field(default_factory=list)
+    users: Collection[int] = ()  #: Children that have work of the needed flavors; others of the row are passed over.
     read: int = 0  #: Place of the first child of the row that is still in it.
     least: int | None = None  #: Value of `_Tree._least`; None: not known yet.
 
@@ -243,7 +248,7 @@ class _Tree:
         """
         level = self._levels[node] if node in self._levels else self._level(node)
         mine, closed, changed, rank, children = level.mine, self._closed, self.changed, self._snapshot.shares.rank, self._children
-        heap, row, opened = level.heap, level.row, self._opened
+        heap, row, users, opened = level.heap, level.row, level.users, self._opened
         least = self._least(level) if level.least is None or mine in changed else level.least
         equals: ShareRow = []  #: Open queues with the highest share; or the own side alone, and siblings of the same share are dropped.
         while True:
@@ -255,7 +260,7 @@ class _Tree:
             minus, place, child = entry
             if equals and minus != equals[0][0]:
                 break
-            if child in closed:
+            if child in closed or (in_row and child not in users):
                 level.pop(in_row=in_row)
                 continue
             if child in changed and (share := rank(child)) != -minus:
@@ -313,7 +318,7 @@ class _Tree:
             users = rows.users(node, self._flavors)
             row = rows.row_of(node, users)
             is_apart = mine >= 0 and not (mine in users and rows.is_listed(node, mine))
-            level = _Level(mine, [rows.entry(mine)] if is_apart else [], row)
+            level = _Level(mine, [rows.entry(mine)] if is_apart else [], row, users)
         else:
             forest = self._snapshot.forest
             depth = len(forest.paths[node])

@@ -8,6 +8,7 @@ import pytest
 from federation.quota.policies import KUEUE, MESH, Policies, QueueSettings, Strategy
 from federation.quota.policies import PreemptionMode as Policy
 from federation.quota.preemption.choice import victims_for
+from federation.quota.preemption.fair import Outlook
 from federation.quota.quota_fixtures import BLUE, RED, QuotaNode, ask_for, runs, snapshot_of, work
 from mesh.core.reasons import Reason
 
@@ -106,6 +107,27 @@ def test_strategy_decides_between_one_huge_and_many_small_jobs(strategies, taken
     tree = {"all": QuotaNode(nominal=6), "a": QuotaNode(parent="all", policies=ALL), "b": QuotaNode(parent="all")}
     snapshot = snapshot_of([runs(work("huge", "b", 6))], replace(FAIR, strategies=strategies), **tree)
     assert victims(snapshot, work("in", "a", 2)) == taken
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_hopeless"),
+    [pytest.param(3, False, id="own work lifts the limit"), pytest.param(4, True, id="all own work is too little")],
+)
+def test_no_search_begins_beyond_the_own_limit(asked: int, is_hopeless: bool):
+    running = [runs(work("own", "a", 1, priority=-1)), runs(work("b", "b", 8))]
+    tree = {"all": QuotaNode(nominal=9), "a": QuotaNode(parent="all", borrowing=3, policies=ALL), "b": QuotaNode(parent="all")}
+    snapshot = snapshot_of(running, DEFAULT, **tree)
+    ask = ask_for(snapshot, work("in", "a", asked))
+    assert Outlook(snapshot, ask).is_hopeless(ask.amounts) == is_hopeless
+    assert bool(victims_for(snapshot, ask)) != is_hopeless
+
+
+@pytest.mark.parametrize("others", [1, 9])
+def test_siblings_with_other_work_are_passed_over(others: int):
+    tree = {f"blue{number}": QuotaNode(parent="all", blue=0) for number in range(others)}
+    running = [runs(work(name, name, 6), key=BLUE) for name in tree] + [runs(work("red", "b", 4))]
+    nodes = {"all": QuotaNode(nominal=4, blue=99), "a": QuotaNode(parent="all", policies=ALL), "b": QuotaNode(parent="all"), **tree}
+    assert victims(snapshot_of(running, DEFAULT, **nodes), work("in", "a", 1)) == {"red": Reason.FAIR_SHARE}
 
 
 def test_queue_within_quota_after_own_preemption_goes_by_shares():
