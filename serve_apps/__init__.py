@@ -4,6 +4,7 @@ A folder imports only folders below it in this list:
 
     cli             commands of the terminal
     standalone      a whole federation on one machine: what `up` starts, watches and stops
+    deployment      files for Ray Serve, KubeRay and systemd
     root            the root mesh on Ray Serve: the gateway and the coordinator
     routes          paths of `/v1`
     services        work of the routes without HTTP; the terminal uses some of it

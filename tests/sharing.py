@@ -61,6 +61,7 @@ SHARED = {
     "tests/integration/test_root_serve.py": "ray_cluster",
     "tests/integration/test_runner.py": "ray_cluster",
     "tests/integration/test_runner_checkpoints.py": "ray_cluster",
+    "tests/integration/test_serve_config.py": "ray_cluster",
     "tests/integration/test_slots_on_ray.py": "ray_cluster",
     "tests/integration/test_watchdog.py": "ray_cluster",
     "tests/integration/test_workers.py": "ray_cluster",

@@ -59,7 +59,7 @@ ROOMS = {
     "dag": ("placement", "spec", "client", "run", "schedules", "workflows", "drawing", "progress", "", "conformance", "store"),
     "serve_apps": (
         "schemas", "snapshot_cache", "telemetry", "processes", "configuration", "codes", "requests", "browser", "views", "link", "services",
-        "routes", "root", "standalone", "", "cli", "cli.commands",
+        "routes", "root", "deployment", "standalone", "", "cli", "cli.commands",
     ),
 }
 # fmt: on

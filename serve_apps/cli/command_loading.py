@@ -35,16 +35,16 @@ PANELS = {
     "Tenant": ("tenants", "suspend", "usage"),
     "Mesh": ("meshes", "join", "drain", "undrain"),
     "Key": ("keys",),
-    "Config": ("validate", "apply", "load-scripts"),
+    "Config": ("validate", "apply", "serve-config", "prepare", "load-scripts"),
     "Upkeep": ("changes", "cache", "dead", "audit", "doctor", "version"),
 }
 #: Commands by file.
 FILES = {
     "lifecycle": ("up", "down", "load-scripts", "demo"),
-    "initial": ("init",),
     "doctor": ("doctor",),
     "keys": ("keys",),
     "applying": ("apply",),
+    "deploying": ("init", "prepare", "serve-config"),
     "joining": ("join",),
     "runs": ("submit", "runs", "watch", "result", "cancel", "signal"),
     "deleting": ("delete",),

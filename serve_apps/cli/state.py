@@ -84,13 +84,14 @@ def running_stores(state: Path) -> Stores:
 
 
 def root_settings(state: Path) -> RootSettings:
-    """Return the root's settings in the stack that runs with this folder.
+    """Return the root's settings: those of the stack that runs with this folder, or those that `prepare` wrote into it.
 
     Raises:
-        MeshError: No stack runs with this folder.
+        MeshError: No stack runs with this folder, and it was not prepared.
     """
-    file = StackFolder(state).path / "settings" / "root.json"
-    if StackFolder(state).owner() is None or not file.exists():
+    folder = StackFolder(state)
+    file = folder.path / "settings" / "root.json"
+    if (folder.owner() is None and not folder.is_prepared) or not file.exists():
         raise MeshError(
             f"no stack runs with the state folder {state}; start it with `schedulemesh up`, or name another folder by --state-dir or "
             f"{STATE_VARIABLE}"

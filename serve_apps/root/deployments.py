@@ -13,6 +13,7 @@ import socket
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import structlog
 from fastapi import FastAPI
@@ -243,23 +244,36 @@ def root_applications(ledger: str | None) -> tuple[str, str]:
 
 def root_targets(settings: RootSettings) -> list[RunTarget]:
     """Return the two Serve applications of the root mesh, for `serve.run_many`."""
-
     names = root_applications(settings.ledger)
     # On a cluster of the stack's own, replicas run on the head like Serve's controller and proxy, so that no other node's death ends
     # them.
-    light = {"num_cpus": 0} if settings.cluster_stays else {"num_cpus": 0, "resources": ON_THE_HEAD}
-    coordinator: serve.Deployment = serve.deployment(name="Coordinator", ray_actor_options=light, health_check_period_s=2)(CoordinatorLoop)
-    gateway = serve.deployment(
+    light: dict[str, Any] = {"num_cpus": 0} if settings.cluster_stays else {"num_cpus": 0, "resources": ON_THE_HEAD}
+    coordinator = coordinator_deployment(light)(CoordinatorLoop)
+    gateway = gateway_deployment(settings.gateways, light)
+    return [RunTarget(target=coordinator.bind(settings), name=names[1], route_prefix=None), _gateways(gateway, settings, names[0])]
+
+
+def coordinator_deployment(actor_options: dict[str, Any]) -> Callable[..., serve.Deployment]:
+    """Return the decorator of a coordinator's class."""
+    decorator: Callable[..., serve.Deployment] = serve.deployment(
+        name="Coordinator", ray_actor_options=actor_options, health_check_period_s=2
+    )
+    return decorator
+
+
+def gateway_deployment(replicas: int, actor_options: dict[str, Any]) -> Callable[..., serve.Deployment]:
+    """Return the decorator of a gateway's class."""
+    decorator: Callable[..., serve.Deployment] = serve.deployment(
         name="Gateway",
-        num_replicas=settings.gateways,
+        num_replicas=replicas,
         max_ongoing_requests=1000,
-        ray_actor_options=light,
+        ray_actor_options=actor_options,
         health_check_period_s=2,
         # Serve ends a replica after one wait and one call of its end, within the limit: the drain must fit between them.
         graceful_shutdown_wait_loop_s=0.1,
         graceful_shutdown_timeout_s=DRAIN_S + 1,
     )
-    return [RunTarget(target=coordinator.bind(settings), name=names[1], route_prefix=None), _gateways(gateway, settings, names[0])]
+    return decorator
 
 
 def _gateways(deployed: Callable[..., serve.Deployment], settings: RootSettings, name: str) -> RunTarget:

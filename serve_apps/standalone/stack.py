@@ -7,7 +7,6 @@ that dies is restarted: the stores hold all state, so the new part continues whe
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import threading
 import time
@@ -21,46 +20,35 @@ import structlog
 from federation.api_keys import Role
 from federation.config.loading import (
     FederationConfig,
-    configured_meshes_of,
-    cost_rules_of,
     default_tenant_of,
-    flap_rules_of,
     mesh_record_of,
-    stage_settings_of,
-    tenants_of,
 )
-from federation.config.quota_rules import tenant_policies_of
 from federation.config.sections.meshes import MeshLink
-from federation.durability import Durability
 from federation.errors import SchemaMismatch, StoreUnavailable
 from federation.leases import LeaseTerms
 from federation.store.redis.embedded import EmbeddedRedis
 from federation.store.redis.key_ring import RedisKeyRing
 from federation.store.redis.safety import check_server
-from federation.tenants import TenantTree
-from federation.usage.accounting import DAY_MS
 from mesh.core.clock import SystemClock
-from mesh.core.counting import counted
 from mesh.core.ids import MeshId, TenantPath
 from mesh.errors import RuntimeAdapterError
 from mesh.ray.cluster.cluster_token import token_environment
 from mesh.ray.cluster.own_cluster import OwnCluster
 from mesh.ray.cluster.process import start_mark
-from serve_apps.configuration.dispatch_rules import backlog_limits_of, retry_rules_of, schedule_limits_of
+from serve_apps.configuration.root_settings import root_settings_of
 from serve_apps.processes.ray_access import check_answers, check_token_file, entry_environment, open_words
 from serve_apps.processes.settings import ChildSettings, LinkSettings, RootSettings, StoreSettings
 from serve_apps.processes.stores import Stores, open_stores
 from serve_apps.requests.auth import id_of, issue, issue_for_mesh
 from serve_apps.standalone import child_pids, stale_folders
-from serve_apps.standalone.active_stops import active_stops
 from serve_apps.standalone.ledger_identity import LedgerIdentity, keep_ledger, known_ledger, ledger_of
+from serve_apps.standalone.ledger_setup import bring_into_force, receipt_keys_of
 from serve_apps.standalone.managed import ManagedProcess
 from serve_apps.standalone.own_clusters import TOKENS, OwnClusters
 from serve_apps.standalone.port_claim import PortClaim
 from serve_apps.standalone.restarts import Restarts
-from serve_apps.standalone.stack_folder import StackFolder
+from serve_apps.standalone.stack_folder import PREPARED_FILE, StackFolder
 from serve_apps.standalone.startup_config import keep
-from serve_apps.standalone.tenant_replacement import replace_tenants
 
 log = structlog.get_logger(__name__)
 
@@ -162,6 +150,7 @@ class Stack:
     def _note_start(self) -> None:
         self.folder.write("stack.json", {"pid": os.getpid(), "started": start_mark(os.getpid()), "state": "starting"})
         keep(self.folder, self._config)
+        (self.folder.path / PREPARED_FILE).unlink(missing_ok=True)  # From now on the folder is this stack's.
         shutil.rmtree(self.folder.path / TOKENS, ignore_errors=True)  # Left by clusters that were killed with their stack.
         for left in stale_folders.sweep(self.folder):
             self._say(f"removed {left}, left by a stack of this state folder that was killed")
@@ -179,21 +168,10 @@ class Stack:
         stores = self._checked_stores(known)
         self._ledger = ledger_of(self.folder, stores)
         stores = self.stores(founding=is_new and known is None)
-        tenants = tenants_of(self._config)
-        ring, known_tree = RedisKeyRing(stores.client, stores.keys), stores.ledger.configured_at()[1]
-        orphans = replace_tenants(stores.ledger, ring, stores.schedules, TenantTree(tenants), known=known_tree)
-        for key in orphans.keys:
-            self._say(f"revoked the API key {key}, since its tenant was removed")
-        for tenant, name in orphans.schedules:
-            self._say(f"paused the schedule {name} of {tenant}, since its tenant was removed")
+        bring_into_force(stores, self._config, say=self._say)
         keep_ledger(self.folder, self._ledger)
-        stores.tenant_policies.publish(tenant_policies_of(self._config))
-        stores.registry.publish_settings(stage_settings_of(self._config))
         self._identity = LedgerIdentity(stores, self._ledger)
         self._identity.look()
-        self._say(f"ledger: {counted(len(tenants), 'tenant')}, {counted(len(self._config.flavors), 'flavor')}")
-        for words in active_stops(stores.registry.conditions(), stores.tenant_policies.in_force()):
-            self._say(words)
         return stores
 
     def _checked_stores(self, known: str | None) -> Stores:
@@ -270,42 +248,24 @@ class Stack:
         host = self._config.root.host
         return LinkSettings(roots=(f"http://{LOOPBACK if host in ANY_HOST else host}:{port.port}",), key=self._mesh_keys[mesh])
 
-    def _receipt_keys(self) -> dict[int, str]:
-        """Return the state folder's signing keys, made once, so that meshes can claim after a loss what they were granted before it."""
-        kept = self.folder.read("receipts.json")
-        if not kept:
-            kept = {"1": secrets.token_hex(32)}
-            self.folder.write("receipts.json", kept)
-        return {int(number): str(key) for number, key in kept.items()}
-
     def _start_root(self) -> ManagedProcess:
-        section, federation, telemetry = self._config.root, self._config.federation, self._config.telemetry
+        section = self._config.root
         if self.port is None:
             self.port = PortClaim.take(section.host, section.port)
             if self.port.port != section.port:
                 self._say(f"root: port {section.port} is taken, using {self.port.port}")
-        settings = RootSettings(
-            **self._common(section.cluster),
-            **self._access_to_store(),
-            has_own_cluster=not self._config.clusters[section.cluster].shared,
-            cluster_stays=self._config.clusters[section.cluster].address is not None,
-            host=section.host,
+        common = self._common(section.cluster)
+        settings = root_settings_of(
+            self._config,
+            ray_address=common["ray_address"],
+            redis_url=self.redis_url,
+            ledger=self._ledger,
+            replicated=self._replicated,
+            storage_url=common["storage_url"],
             port=self.port.port,
-            gateways=section.gateways,
-            body_limit_bytes=federation.body_limit_bytes,
-            inline_limit_bytes=federation.inline_limit_bytes,
-            retention_ms=federation.retention_ms,
-            configured_meshes=configured_meshes_of(self._config),
-            receipt_keys=self._receipt_keys(),
-            otlp_endpoint=telemetry.otlp_endpoint,
-            traces_file=str(self.folder.path / "traces.jsonl") if telemetry.traces_file else None,
-            costs=cost_rules_of(self._config),
-            flap_rules=flap_rules_of(self._config),
-            backlog=backlog_limits_of(self._config),
-            schedules=schedule_limits_of(self._config),
-            retrying=retry_rules_of(self._config),
-            durability=Durability(self._config.dispatch.durability),
-            usage_days=federation.usage_retention_ms // DAY_MS,
+            receipt_keys=receipt_keys_of(self.folder),
+            cluster_stays=self._config.clusters[section.cluster].address is not None,
+            traces_file=str(self.folder.path / "traces.jsonl") if self._config.telemetry.traces_file else None,
         )
         self.root = self._spawn("root", "serve_apps.root_process", settings, section.cluster)
         self._say("root: deploying gateway and coordinator on Ray Serve")

@@ -16,6 +16,8 @@ from mesh.ray.cluster.process import start_mark
 
 #: File of `serve_apps.standalone.child_pids`.
 CHILDREN_FILE = "children.json"
+#: File that `prepare` writes: operators' commands then use the folder without a running stack.
+PREPARED_FILE = "prepared.json"
 
 
 class AlreadyRunning(MeshError):
@@ -71,6 +73,11 @@ class StackFolder:
         except (FileNotFoundError, ValueError):  # Not JSON, or not text.
             return {}
         return facts if isinstance(facts, dict) else {}
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the folder is that of a root which Ray Serve deploys."""
+        return bool(self.read(PREPARED_FILE))
 
     def owner(self) -> psutil.Process | None:
         """Return the process that runs the folder's stack, if it is alive."""

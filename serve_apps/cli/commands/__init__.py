@@ -5,12 +5,12 @@ runs        `submit`, `runs`, `watch`, `result`, `cancel`    waiting     `queue`
 federation  `tenants`, `meshes`                              stopping    `suspend`, `resume`
 draining    `drain mesh`, `drain tenant`, `undrain`          applying    `apply`
 checking    `validate`                                       joining     `join`
-dead        `dead`, `audit`                                  versions    `version`
+dead        `dead`, `audit`                                  deploying   `init`, `serve-config`, `prepare`
 replaying   `replay`                                         drawing     `graph`, `timeline`
 logs        `logs`                                           programs    `run`
 cached      `cache`                                          schedules   `schedule`
 deleting    `delete`                                         keys        `keys`
-top         `top`                                            initial     `init`
+top         `top`                                            versions    `version`
 doctor      `doctor`                                         codes       `code`
 reports     `usage`, `changes`
 """
