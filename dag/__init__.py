@@ -25,7 +25,7 @@ Around a run:
     alarms        when runs need a step because of a timer            resuming     resumes a run that failed or was cancelled
     result_cache  values of cached nodes: entries, claims, copies
     removing      removes an ended run before its retention ends
-    schedules     runs that start by cron
+    schedules     runs that start by cron                          webhooks     calls to other services when runs end
     growing       nodes that functions return, before they are added
     stage_timing  waits, run times and preemptions of stages, for metrics
 

@@ -24,6 +24,7 @@ from dag.store.client_access import Access
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from dag.store.memory_cache import MemoryCacheStore
 from dag.store.memory_schedules import MemoryScheduleStore
+from dag.store.memory_webhooks import MemoryWebhooks
 from dag.store.remote import Client
 from federation.api_keys import Role
 from federation.configured_meshes import NO_CONFIGURED_MESHES, ConfiguredMeshes
@@ -102,6 +103,7 @@ class GatewayWorld:
     run_log: MemoryRunLog = field(init=False)
     cache: MemoryCacheStore = field(init=False)
     schedules: MemoryScheduleStore = field(init=False)
+    webhooks: MemoryWebhooks = field(init=False, default_factory=MemoryWebhooks)
     usage: MemoryUsage = field(init=False)
     changes: MemoryChangeLog = field(init=False)
     keys: MemoryKeyRing = field(init=False)
@@ -159,6 +161,7 @@ class GatewayWorld:
             run_log=self.run_log,
             cache=self.cache,
             schedules=self.schedules,
+            webhooks=self.webhooks,
             usage=self.usage,
             changes=self.changes,
             feed=MemoryEventFeed(self.runs),

@@ -16,6 +16,7 @@ from dag.run.states import RunState
 from dag.store.memory import MemoryEventFeed, MemoryRunStore
 from dag.store.memory_cache import MemoryCacheStore
 from dag.store.memory_schedules import MemoryScheduleStore
+from dag.store.memory_webhooks import MemoryWebhooks
 from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
 from federation.dispatch import Claim, ClaimedStage, ClaimStatus, HeldClaim, Notification, QueuedStage, StageQueue
@@ -150,6 +151,7 @@ def link_app(
             blobs=blobs,
             cache=MemoryCacheStore(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000), runs),
             schedules=MemoryScheduleStore(),
+            webhooks=MemoryWebhooks(),
             changes=MemoryChangeLog(),
             usage=MemoryUsage(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000)),
             run_log=run_log or MemoryRunLog(MemoryStore(clock=SystemClock(), ttl_ms=1_000, grace_ms=1_000)),

@@ -56,7 +56,7 @@ ROOMS = {
         "", "usage", "quota", "routing", "planning", "child", "explaining", "config.sections", "config", "store", "store.redis",
         "store.memory", "conformance",
     ),
-    "dag": ("placement", "spec", "client", "run", "schedules", "workflows", "drawing", "progress", "", "conformance", "store"),
+    "dag": ("placement", "spec", "client", "run", "schedules", "webhooks", "workflows", "drawing", "progress", "", "conformance", "store"),
     "serve_apps": (
         "schemas", "snapshot_cache", "telemetry", "processes", "configuration", "codes", "requests", "browser", "views", "link", "services",
         "routes", "root", "deployment", "standalone", "", "cli", "cli.commands",

@@ -13,7 +13,8 @@ The Python client:
     result_decoding  decodes results to values and exceptions        run_logs       what a run's nodes have printed, line by line
     script_modules   modules beside the user's script                progress_display  bars while a script waits
     schedules        `dag.schedule`: a graph by cron                 redis_schedules  schedules on Redis
-    memory_schedules  the same in one process
+    memory_schedules  the same in one process                        redis_webhooks  webhooks on Redis
+    memory_webhooks  the same in one process
     usage_rows       rows of use, as the client returns them
     programs         `dag.program`: a script as a node               working_dir    zip archive of a folder, without what is ignored
 """

@@ -62,6 +62,7 @@ def _ids(config: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProb
         named += [((section, name), name) for name in getattr(config, section)]
     named += [(("meshes", mesh, "pools", pool), pool) for mesh, section in config.meshes.items() for pool in section.pools]
     named += [(("meshes", mesh, "plugins", plugin), plugin) for mesh, section in config.meshes.items() for plugin in section.plugins]
+    named += [(("webhooks", "endpoints", name), name) for name in config.webhooks.endpoints]
     named += [(tenant.place, part) for tenant in placed.tenants for part in _own_parts(tenant)]
     for place, name in named:
         if not _ID.fullmatch(name):
@@ -118,6 +119,32 @@ def _addresses(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigPro
     for name, cluster in config.clusters.items():
         if cluster.address is not None and not re.fullmatch(r"[^\s:/]+:\d{1,5}", cluster.address):
             yield ConfigProblem(path=("clusters", name, "address"), text=f"must be host:port (got {cluster.address!r})")
+
+
+def _webhooks(config: FederationConfig, placed: PlacedTenants) -> Iterator[ConfigProblem]:
+    tenants = {str(tenant.path) for tenant in placed.tenants}
+    for name, webhook in config.webhooks.endpoints.items():
+        here: Path = ("webhooks", "endpoints", name)
+        if (wrong := _wrong_url(webhook.url, config.webhooks.allow_http)) is not None:
+            yield ConfigProblem(path=(*here, "url"), text=wrong)
+        if webhook.tenant != ANY_TENANT and _is_unknown(webhook.tenant, tenants):
+            yield ConfigProblem(path=(*here, "tenant"), text=_unknown("tenant", webhook.tenant, tenants))
+
+
+def _wrong_url(url: str, allow_http: Container[str]) -> str | None:
+    """Return the problem of a webhook's address, without the address, whose path may hold a secret."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return "must be a URL like https://hooks.example/schedulemesh"
+    if parts.scheme not in ("http", "https") or not host:
+        return "must be a URL like https://hooks.example/schedulemesh"
+    if parts.username is not None or parts.password is not None or parts.fragment:
+        return "must have neither a user nor a fragment; sign the calls by `secret_file` instead"
+    if parts.scheme == "http" and host not in allow_http:
+        return f"calls {host} without TLS; write https, or add {host} to webhooks.allow_http"
+    return None
 
 
 def _clusters(config: FederationConfig, _: PlacedTenants) -> Iterator[ConfigProblem]:
@@ -318,6 +345,7 @@ CHECKS_ALONE: tuple[Check, ...] = (
     _mesh_labels,
     _flavor_labels,
     _addresses,
+    _webhooks,
     _clusters,
     _pools,
     _tenant_names,

@@ -213,7 +213,11 @@ def _groups_of(section: GroupsSection | None) -> GroupPoolSpec | None:
 
 
 def _without_file(config: FederationConfig, is_file: Callable[[str], bool]) -> Iterator[ConfigProblem]:
-    """Check the files of plugins, except those of a mesh that joins: they are on its own machine."""
+    """Check the files of secrets, and those of plugins, except of a mesh that joins: they are on its own machine."""
+    for name, webhook in config.webhooks.endpoints.items():
+        if webhook.secret_file is not None and not is_file(webhook.secret_file):
+            text = f"the file {webhook.secret_file} does not exist; paths are relative to the folder of this file"
+            yield ConfigProblem(path=("webhooks", "endpoints", name, "secret_file"), text=text)
     for mesh, section in config.meshes.items():
         for name, path in section.plugins.items() if section.link is not MeshLink.JOINS else ():
             if path.endswith(WASM_SUFFIXES) and not is_file(path):

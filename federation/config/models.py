@@ -16,6 +16,7 @@ from federation.config.sections.root import (
     RoutingSection,
     StorageSection,
     TelemetrySection,
+    WebhooksSection,
 )
 from federation.config.sections.section import Section
 from federation.config.sections.tenants import Tenants
@@ -37,6 +38,7 @@ class FederationConfig(Section):
     routing: RoutingSection = Field(default=RoutingSection(), description="Choice of the mesh for each stage.")
     dispatch: DispatchSection = Field(default=DispatchSection(), description="Limits of submissions, their durability, and retries.")
     telemetry: TelemetrySection = Field(default=TelemetrySection(), description="Export of traces.")
+    webhooks: WebhooksSection = Field(default=WebhooksSection(), description="Calls to other services when runs end.")
     import_paths: tuple[str, ...] = Field(
         default=(".",), description="Folders, relative to this file, from which functions in JSON specs are imported."
     )

@@ -36,7 +36,7 @@ PANELS = {
     "Mesh": ("meshes", "join", "drain", "undrain"),
     "Key": ("keys",),
     "Config": ("validate", "apply", "serve-config", "prepare", "load-scripts"),
-    "Upkeep": ("changes", "cache", "dead", "audit", "doctor", "version"),
+    "Upkeep": ("changes", "cache", "dead", "webhooks", "audit", "doctor", "version"),
 }
 #: Commands by file.
 FILES = {
@@ -56,7 +56,7 @@ FILES = {
     "waiting": ("queue", "explain", "leases", "history"),
     "codes": ("code",),
     "top": ("top",),
-    "federation": ("tenants", "meshes"),
+    "federation": ("tenants", "meshes", "webhooks"),
     "reports": ("usage", "changes"),
     "draining": ("drain", "undrain"),
     "stopping": ("suspend", "resume"),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from federation.config.loading import FederationConfig, load_config
+from federation.config.sections.root import WebhookSection
 from federation.errors import ConfigError
 from federation.file_problems import FileProblem
 from mesh.plugins import WASM_SUFFIXES
@@ -46,7 +47,15 @@ def config_in(text: str, *, source: str, folder: Path) -> FederationConfig:
     }
     paths = tuple(str((folder / entry).resolve()) for entry in config.import_paths)
     meshes = {name: section.model_copy(update={"plugins": _located(section.plugins, folder)}) for name, section in config.meshes.items()}
-    return config.model_copy(update={"import_paths": paths, "clusters": clusters, "meshes": meshes})
+    webhooks = config.webhooks.model_copy(update={"endpoints": _with_located_secrets(config, folder)})
+    return config.model_copy(update={"import_paths": paths, "clusters": clusters, "meshes": meshes, "webhooks": webhooks})
+
+
+def _with_located_secrets(config: FederationConfig, folder: Path) -> dict[str, WebhookSection]:
+    return {
+        name: section if section.secret_file is None else section.model_copy(update={"secret_file": str(folder / section.secret_file)})
+        for name, section in config.webhooks.endpoints.items()
+    }
 
 
 def _located(plugins: Mapping[str, str], folder: Path) -> dict[str, str]:

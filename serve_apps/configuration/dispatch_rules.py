@@ -1,10 +1,12 @@
-"""Conversion of the file's `dispatch` section into values of the graph layer, which does not read files."""
+"""Conversion of the file's sections `dispatch` and `webhooks` into values of the graph layer, which does not read files."""
 
 from __future__ import annotations
 
 from dag.backlog import BacklogLimits
 from dag.run.retrying import RetryRules
+from dag.run.states import RunState
 from dag.schedules.schedule import ScheduleLimits
+from dag.webhooks.webhook import Webhook
 from federation.config.loading import FederationConfig
 
 
@@ -28,4 +30,20 @@ def retry_rules_of(config: FederationConfig) -> RetryRules:
         kills_max=section.kills_max,
         losses_max=section.losses_max,
         resume_window_ms=section.resume_window_ms,
+    )
+
+
+def webhooks_of(config: FederationConfig) -> tuple[Webhook, ...]:
+    """Return the receivers that are called when runs end."""
+    return tuple(
+        Webhook(
+            name=name,
+            url=section.url,
+            events=tuple(map(RunState, section.events)),
+            tenant=section.tenant,
+            secret_file=section.secret_file,
+            timeout_ms=section.timeout_ms,
+            attempts_max=section.attempts_max,
+        )
+        for name, section in config.webhooks.endpoints.items()
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from federation.config.loading import FederationConfig, configured_meshes_of, cost_rules_of, flap_rules_of
 from federation.durability import Durability
 from federation.usage.accounting import DAY_MS
-from serve_apps.configuration.dispatch_rules import backlog_limits_of, retry_rules_of, schedule_limits_of
+from serve_apps.configuration.dispatch_rules import backlog_limits_of, retry_rules_of, schedule_limits_of, webhooks_of
 from serve_apps.processes.settings import RootSettings
 
 
@@ -58,5 +58,6 @@ def root_settings_of(
         schedules=schedule_limits_of(config),
         retrying=retry_rules_of(config),
         durability=Durability(config.dispatch.durability),
+        webhooks=webhooks_of(config),
         usage_days=federation.usage_retention_ms // DAY_MS,
     )

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from dag.backlog import BacklogLimits
 from dag.run.retrying import RetryRules
 from dag.schedules.schedule import ScheduleLimits
+from dag.webhooks.webhook import Webhook
 from federation.configured_meshes import ConfiguredMeshes
 from federation.durability import Durability
 from federation.estimates import CostRules
@@ -85,6 +86,7 @@ class RootSettings(_Settings):
     schedules: ScheduleLimits = ScheduleLimits()
     retrying: RetryRules = RetryRules()
     durability: Durability = Durability.D0
+    webhooks: tuple[Webhook, ...] = ()
     usage_days: int = USAGE_DAYS  #: How many days the use of a day is kept.
 
     @staticmethod

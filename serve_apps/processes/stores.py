@@ -11,6 +11,7 @@ from dag.schedules.schedule import SCHEDULE_LIMITS, ScheduleLimits
 from dag.store.redis_cache import RedisCacheStore
 from dag.store.redis_runs import RedisRunStore
 from dag.store.redis_schedules import RedisScheduleStore
+from dag.store.redis_webhooks import RedisWebhooks
 from federation.blobs import BlobStore
 from federation.dispatch import StageQueue
 from federation.errors import SchemaMismatch, StoreUnavailable
@@ -58,6 +59,7 @@ class Stores:
     run_log: RedisRunLog
     cache: RedisCacheStore
     schedules: RedisScheduleStore
+    webhooks: RedisWebhooks
     usage: RedisUsage
     changes: RedisChangeLog
     durable: RedisDurability
@@ -166,6 +168,7 @@ def open_stores(
         run_log=RedisRunLog(client, keys),
         cache=RedisCacheStore(client, keys),
         schedules=RedisScheduleStore(client, keys, schedule_limits),
+        webhooks=RedisWebhooks(client, keys),
         usage=RedisUsage(client, keys),
         changes=RedisChangeLog(client, keys),
         durable=RedisDurability(client, keys),

@@ -12,6 +12,7 @@ from dag.result_cache import CacheStore
 from dag.run.runs import RunStore
 from dag.schedules.schedule import ScheduleStore
 from dag.store.event_feed import EventFeed
+from dag.webhooks.webhook import WebhookStore
 from federation.api_keys import KeyRing
 from federation.blobs import BlobStore
 from federation.change_log import ChangeLog
@@ -112,6 +113,7 @@ class Dependencies:
     run_log: RunLog
     cache: CacheStore
     schedules: ScheduleStore
+    webhooks: WebhookStore
     usage: UsageStore
     changes: ChangeLog
     feed: EventFeed

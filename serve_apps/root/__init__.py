@@ -6,5 +6,6 @@ serve          Ray Serve on the root's cluster: start and shutdown
 http_server    the server in a gateway replica, at the root's port
 standby        the stand-in at that port while no gateway listens
 proxy_responses  responses of Serve's proxy while no gateway runs
+webhook_sender  calls to other services when runs end
 serve_build    applications that a Serve config file imports
 """

@@ -40,6 +40,7 @@ from serve_apps.processes.settings import RootSettings
 from serve_apps.processes.stores import ANSWER_MS_MAX, open_stores
 from serve_apps.root.gateway import Dependencies, create_app
 from serve_apps.root.http_server import HttpServer
+from serve_apps.root.webhook_sender import WebhookSender
 from serve_apps.telemetry.traces import Telemetry
 
 log = structlog.get_logger(__name__)
@@ -103,6 +104,7 @@ class CoordinatorLoop:
         )
         schedules = ScheduleController(schedules=stores.schedules, runs=stores.runs, clock=clock)
         usage = UsageKeeper(store=stores.usage, clock=clock, days_kept=self._settings.usage_days)
+        webhooks = WebhookSender(self._settings.webhooks, store=stores.webhooks, runs=stores.runs, clock=clock)
         coordinator: Coordinator | None = None
         renewal_ms = 0
         times = TickTimes(self._tick_ms())
@@ -111,7 +113,9 @@ class CoordinatorLoop:
                 now_ms = clock.monotonic_ms()
                 if coordinator is None or now_ms >= renewal_ms:
                     renewal_ms = now_ms + RENEWAL_MS
-                    if not election.hold(LEADER_TTL_MS):
+                    is_leader = election.hold(LEADER_TTL_MS)
+                    webhooks.lead(is_leader)
+                    if not is_leader:
                         coordinator = None
                         self._stop.wait(LOOK_MS / 1000)
                         continue
@@ -156,6 +160,7 @@ class CoordinatorLoop:
                 log.warning("the store does not answer", error=str(gone))
                 coordinator = None
                 self._stop.wait(LOOK_MS / 1000)
+        webhooks.close()
         _leave(election)
         telemetry.close()
 
@@ -196,6 +201,7 @@ def gateway_app(settings: RootSettings) -> FastAPI:
             run_log=stores.run_log,
             cache=stores.cache,
             schedules=stores.schedules,
+            webhooks=stores.webhooks,
             usage=stores.usage,
             changes=stores.changes,
             feed=RedisEventFeed(feed_client, stores.keys),

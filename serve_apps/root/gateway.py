@@ -111,7 +111,7 @@ def create_app(dependencies: Dependencies, *, is_proxied: bool = True) -> FastAP
     """
     app = FastAPI(**_TITLES, lifespan=_life, routes=list(_routes()), docs_url=None, redoc_url=None)  # `/docs` is a page of the browser's.
     app.openapi = _described  # type: ignore[method-assign]  # as FastAPI's own documentation has it
-    truth = partial(read_truth, dependencies.runs, dependencies.ledger, dependencies.queue, dependencies.registry)
+    truth = partial(read_truth, dependencies.runs, dependencies.ledger, dependencies.queue, dependencies.registry, dependencies.webhooks)
     shared = SingleFlight(truth, clock=dependencies.clock, kept_ms=TRUTH_KEPT_MS)
     metrics = GatewayMetrics(shared, replica=uuid.uuid4().hex[:8])
     app.state.dependencies = dependencies

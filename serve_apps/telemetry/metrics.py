@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
@@ -19,6 +19,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from dag.run.runs import RunStore
 from dag.run.states import RUN_ENDS, RunState
+from dag.webhooks.webhook import WebhookCounts, WebhookStore
 from federation.auditing import mismatches
 from federation.dispatch import StageAges, StageQueue
 from federation.errors import StoreUnavailable
@@ -47,10 +48,11 @@ class Truth:
     stage_ages: dict[MeshId, StageAges]
     dead: int  #: Number of dead letters, up to `LOOKED_AT_MAX`.
     stage_metrics: StageMetrics  #: Without tenants if no coordinator has noted any for a minute.
+    webhooks: Mapping[str, WebhookCounts]
     wrong_sums: int  #: Tenants' sums that differ from those of the leases below them.
 
 
-def read_truth(runs: RunStore, ledger: LeaseLedger, queue: StageQueue, registry: MeshRegistry) -> Truth:
+def read_truth(runs: RunStore, ledger: LeaseLedger, queue: StageQueue, registry: MeshRegistry, webhooks: WebhookStore) -> Truth:
     """Read the stores.
 
     Raises:
@@ -77,6 +79,7 @@ def read_truth(runs: RunStore, ledger: LeaseLedger, queue: StageQueue, registry:
         stage_ages=queue.ages(),
         dead=len(runs.dead(LOOKED_AT_MAX)),
         stage_metrics=stage_metrics if stage_metrics.is_recent(snapshot.at_ms) else NO_STAGE_METRICS,
+        webhooks=webhooks.counts(),
         wrong_sums=len(mismatches(snapshot)),
     )
 
@@ -158,6 +161,11 @@ def _stage_ages(truth: Truth) -> Iterator[Observation]:
 
 def _dead(truth: Truth) -> Iterator[Observation]:
     yield Observation(truth.dead)
+
+
+def _webhooks(read: Callable[[WebhookCounts], int]) -> Callable[[Truth], Iterable[Observation]]:
+    """Return an observer of one of the counts of webhooks."""
+    return lambda truth: [Observation(read(counts), {"webhook": name}) for name, counts in truth.webhooks.items()]
 
 
 def _wrong_sums(truth: Truth) -> Iterator[Observation]:
@@ -244,6 +252,13 @@ _GAUGES: tuple[tuple[str, str, str, Callable[[Truth], Iterable[Observation]]], .
     ("schedulemesh_run_age_max", "s", "Age of the oldest run in a state that is not an end.", _run_ages),
     ("schedulemesh_stage_age_max", "s", "Time for which the oldest stage of a mesh has been queued or claimed.", _stage_ages),
     ("schedulemesh_dead_letters", "", f"Dead letters: nodes that failed for good, up to {LOOKED_AT_MAX}.", _dead),
+    ("schedulemesh_webhook_pending", "", "Messages of a webhook that are to be delivered.", _webhooks(lambda counts: counts.pending)),
+    (
+        "schedulemesh_webhook_dead",
+        "",
+        "Messages of a webhook that were given up, since its first start.",
+        _webhooks(lambda counts: counts.dead),
+    ),
     ("schedulemesh_ledger_wrong_sums", "", "Sums of the ledger that differ from those of its leases; always 0.", _wrong_sums),
     ("schedulemesh_quota_nominal", "", "A tenant's nominal quota, in whole units (bytes for memory).", _nominal),
     ("schedulemesh_quota_used", "", "Amount charged to a tenant, in whole units (bytes for memory).", _used),

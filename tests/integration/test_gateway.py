@@ -27,6 +27,7 @@ from dag.store.event_feed import RedisEventFeed
 from dag.store.redis_cache import RedisCacheStore
 from dag.store.redis_runs import RedisRunStore
 from dag.store.redis_schedules import RedisScheduleStore
+from dag.store.redis_webhooks import RedisWebhooks
 from dag.store.remote import Client, Run
 from federation.leases import LeaseTerms
 from federation.store.redis.blobs import RedisBlobs
@@ -138,6 +139,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
                 run_log=RedisRunLog(client, keys),
                 cache=RedisCacheStore(client, keys),
                 schedules=RedisScheduleStore(client, keys),
+                webhooks=RedisWebhooks(client, keys),
                 usage=RedisUsage(client, keys),
                 changes=RedisChangeLog(client, keys),
                 feed=WatchedFeed(waiting, keys),

@@ -16,6 +16,7 @@ from dag.store.event_feed import RedisEventFeed
 from dag.store.redis_cache import RedisCacheStore
 from dag.store.redis_runs import RedisRunStore
 from dag.store.redis_schedules import RedisScheduleStore
+from dag.store.redis_webhooks import RedisWebhooks
 from federation.leases import LeaseTerms
 from federation.link import LINK_PATH
 from federation.store.redis.blobs import RedisBlobs
@@ -87,6 +88,7 @@ def root() -> Iterator[tuple[str, dict[str, str]]]:
                 run_log=RedisRunLog(client, keys),
                 cache=RedisCacheStore(client, keys),
                 schedules=RedisScheduleStore(client, keys),
+                webhooks=RedisWebhooks(client, keys),
                 usage=RedisUsage(client, keys),
                 changes=RedisChangeLog(client, keys),
                 feed=RedisEventFeed(waiting, keys),

@@ -16,6 +16,7 @@ import ray
 from deployed_federation import written
 from patience import eventually
 from ray import serve
+from receivers import Receiver, receiving
 from typer.testing import CliRunner
 
 import dag
@@ -50,13 +51,20 @@ def schedulemesh(*words: str, **variables: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def root(ray_cluster, tmp_path_factory) -> Iterator[Deployed]:
+def receiver() -> Iterator[Receiver]:
+    with receiving() as receiver:
+        yield receiver
+
+
+@pytest.fixture(scope="module")
+def root(ray_cluster, receiver, tmp_path_factory) -> Iterator[Deployed]:
     if ray.is_initialized():
         ray.shutdown()
     use_token(ray_cluster.token_file)
     folder, port = tmp_path_factory.mktemp("served"), promise_ports(1)[0]
     state, file = str(folder / "state"), str(folder / "serve.yaml")
-    changes = (("127.0.0.1:6379", ray_cluster.address), ("8123", str(port)), ("gateways: 2", "gateways: 1"))
+    webhooks = f'webhooks: {{allow_http: [127.0.0.1], endpoints: {{ops: {{url: "{receiver.url}"}}}}}}\nflavors:'
+    changes = (("flavors:", webhooks), ("127.0.0.1:6379", ray_cluster.address), ("8123", str(port)), ("gateways: 2", "gateways: 1"))
     config = str(written(folder, storage=(folder / "values").as_uri(), changes=changes))
     with running_redis() as redis:
         redis.config_set("appendonly", "yes")
@@ -89,10 +97,14 @@ def test_root_answers_its_health_route_and_its_keys(root):
     assert answer(root, "/v1/whoami", key="smk_none").status_code == 401
 
 
-def test_coordinator_advances_a_run(root):
+def test_coordinator_advances_a_run_and_calls_a_receiver(root, receiver):
     eventually(lambda: answer(root, "/healthz").status_code == 200, LIMIT_S)
     with Client(Access(address=root.address, api_key=root.key, tenant="acme")) as client:
         assert client.submit(dag.sleep(0.01)).result(timeout=LIMIT_S) is None
+    (body,) = eventually(receiver.bodies, LIMIT_S)
+    assert (body["type"], body["data"]["tenant"]) == ("run.succeeded", "acme")
+    (row,) = json.loads(schedulemesh("webhooks", "--json", "--state-dir", str(root.state)))["webhooks"]
+    assert (row["name"], row["tenant"], row["dead"]) == ("ops", "*", 0)
 
 
 def test_file_that_serve_got_holds_no_secret(root):

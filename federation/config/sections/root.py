@@ -9,6 +9,7 @@ from pydantic import Field, StrictBool
 from federation.config.sections.section import Section
 from federation.config.sections.values import WORD, DurationMs, SizeBytes, one_of
 
+RunEnd = Annotated[str, one_of("SUCCEEDED", "FAILED", "CANCELLED"), WORD]
 DurabilityWord = Annotated[str, one_of("D0", "D1", "D2"), WORD]
 
 
@@ -167,3 +168,31 @@ class TelemetrySection(Section):
 
     otlp_endpoint: str | None = Field(default=None, description="OTLP/HTTP address for traces, like `http://collector:4318`; null: none.")
     traces_file: StrictBool = Field(default=True, description="Also write traces, as lines of JSON, into the state folder.")
+
+
+class WebhookSection(Section):
+    """Receiver that the root calls when runs end."""
+
+    url: str = Field(repr=False, description="Address of the receiver: `https`, or `http` to a host in `allow_http`.")
+    events: tuple[RunEnd, ...] = Field(
+        default=("SUCCEEDED", "FAILED", "CANCELLED"), min_length=1, description="Ends of runs that the receiver is told of."
+    )
+    tenant: str = Field(default="*", description="Only runs of this tenant and the tenants below it; `*`: of all tenants.")
+    secret_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="File with the keys that sign the calls, one a line, each `whsec_` and base64; null: unsigned.",
+    )
+    timeout_ms: DurationMs = Field(
+        default=10_000, ge=100, le=60_000, alias="timeout", description="Longest time of one call, until its status has come."
+    )
+    attempts_max: int = Field(
+        default=10, ge=1, le=100, description="Attempts before a call is given up; the waits between them grow from 5s to 6h."
+    )
+
+
+class WebhooksSection(Section):
+    """[Webhooks](webhooks.md): calls to other services when runs end."""
+
+    allow_http: tuple[str, ...] = Field(default=(), description="Hosts that may be called without TLS, by name or address.")
+    endpoints: dict[str, WebhookSection] = Field(default={}, description="Receivers by name.")

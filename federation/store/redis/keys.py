@@ -299,6 +299,19 @@ class Keys:
         return self._key("schedules-due")
 
     @property
+    def webhooks(self) -> str:
+        """Hash: of each webhook `mark|<name>` in the feed of runs, `delivered|<name>`, `dead|<name>` and `failure|<name>`."""
+        return self._key("webhooks")
+
+    def webhook_due(self, name: str) -> str:
+        """Sorted set: messages of the webhook, by the time of their next attempt."""
+        return self._key("webhook-due", name)
+
+    def webhook_messages(self, name: str) -> str:
+        """Hash: id to the message, as JSON."""
+        return self._key("webhook-messages", name)
+
+    @property
     def touched(self) -> str:
         """Text: a small write for which a connection can then wait; see `durability`."""
         return self._key("touched")

@@ -2,7 +2,7 @@
 
 lifecycle   `up`, `down`, `load-scripts`, `demo`             demo        output of `demo`
 runs        `submit`, `runs`, `watch`, `result`, `cancel`    waiting     `queue`, `explain`, `leases`, `history`
-federation  `tenants`, `meshes`                              stopping    `suspend`, `resume`
+federation  `tenants`, `meshes`, `webhooks`                  stopping    `suspend`, `resume`
 draining    `drain mesh`, `drain tenant`, `undrain`          applying    `apply`
 checking    `validate`                                       joining     `join`
 dead        `dead`, `audit`                                  deploying   `init`, `serve-config`, `prepare`

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from dag.webhooks.webhook import Webhook
 from federation.config.loading import (
     FederationConfig,
     cost_rules_of,
@@ -29,6 +30,7 @@ from mesh.core.resources import ResourceSet
 from mesh.preemption.stage_preemption import PreemptionLimits
 from mesh.stages.stage_settings import DEFAULT_SETTINGS, NodeWeights, QueueRules, StageSettings
 from serve_apps.configuration.config_file import read_config
+from serve_apps.configuration.dispatch_rules import webhooks_of
 
 CONFIGS = Path(__file__).parents[4] / "configs"
 SMALL = """\
@@ -761,3 +763,41 @@ def test_a_plugins_file_is_beside_the_federation_file(tmp_path, there):
         return
     with pytest.raises(ConfigError, match=r"meshes\.east\.plugins\.packed: the file p\.wasm does not exist; paths are relative to"):
         read_config(file)
+
+
+HOOK = "https://hooks.example/path"
+
+
+@pytest.mark.parametrize(
+    ("webhook", "problem"),
+    [
+        pytest.param({"url": "hooks.example"}, "url: must be a URL", id="no URL"),
+        pytest.param({"url": "ftp://hooks.example/"}, "url: must be a URL", id="another scheme"),
+        pytest.param({"url": "https://"}, "url: must be a URL", id="no host"),
+        pytest.param({"url": "https://hooks.example:port/"}, "url: must be a URL", id="no port"),
+        pytest.param({"url": "https://user:hunter2@hooks.example/"}, "url: must have neither a user", id="a password"),
+        pytest.param({"url": "http://10.0.0.9/hunter2"}, "url: calls 10.0.0.9 without TLS; write https, or add", id="no TLS"),
+        pytest.param({"url": HOOK, "tenant": "acmee"}, "tenant: unknown tenant 'acmee'", id="an unknown tenant"),
+        pytest.param({"url": HOOK, "events": ["BLOCKED"]}, "events[0]: must be one of SUCCEEDED, FAILED, CANCELLED", id="no end"),
+        pytest.param({"url": HOOK, "secret": "hunter2"}, "secret: unknown key", id="a secret in the file"),
+    ],
+)
+def test_wrong_webhook_is_refused_without_its_secrets(webhook: dict[str, Any], problem: str):
+    (found,) = complaints(changed("webhooks", to={"allow_http": ["10.0.0.8"], "endpoints": {"ops": webhook}}))
+    assert f"webhooks.endpoints.ops.{problem}" in found
+    assert "hunter2" not in found
+
+
+def test_webhook_needs_no_more_than_a_url():
+    config = loaded(changed("webhooks", to={"allow_http": ["10.0.0.8"], "endpoints": {"ops": {"url": "http://10.0.0.8:8080/"}}}))
+    assert webhooks_of(config) == (Webhook(name="ops", url="http://10.0.0.8:8080/"),)
+    assert webhooks_of(loaded(SMALL + TENANTS)) == ()
+
+
+def test_secret_of_a_webhook_is_a_file_that_exists(tmp_path: Path):
+    file = tmp_path / "federation.yaml"
+    file.write_text(changed("webhooks", to={"endpoints": {"ops": {"url": HOOK, "secret_file": "hook.key"}}}))
+    with pytest.raises(ConfigError, match=r"ops\.secret_file: the file hook\.key does not exist"):
+        read_config(file)
+    (tmp_path / "hook.key").touch()
+    assert webhooks_of(read_config(file))[0].secret_file == str(tmp_path / "hook.key")

@@ -6,12 +6,14 @@ from dataclasses import replace
 import httpx
 import pytest
 
+from dag.webhooks.webhook import Message
 from federation.errors import StoreUnavailable
 from federation.estimates import Pace
 from federation.flap_detection import FlapHistory
 from federation.registry import RegistryNote
 from federation.stage_metrics import StageMetrics, TenantMetrics
 from mesh.core.clock import rfc3339
+from mesh.core.ids import RunId
 from mesh.core.resources import ResourceSet
 from serve_apps.gateway_fixtures import ACME, ADDRESS, EAST, RESEARCH, RIVAL, SALES, STANDARD, GatewayWorld, InProcess, spec_of, with_mesh
 from serve_apps.requests.dependencies import CALLS_BURST, SNAPSHOTS_BURST, WRONG_BURST
@@ -134,6 +136,15 @@ def test_wrong_ledger_sums_are_counted(world, monkeypatch):
     monkeypatch.setattr(world.store, "snapshot", lambda: wrong)
     world.clock.advance(TRUTH_KEPT_MS)
     assert "schedulemesh_ledger_wrong_sums 1.0" in world.http("*").get("/metrics").text
+
+
+def test_messages_of_webhooks_are_counted(world):
+    first, second = (Message(id=name, run=RunId(name), body="{}") for name in ("one", "two"))
+    world.webhooks.accept("ops", "0", (first, second))
+    world.webhooks.settle("ops", first, failure="HTTP 410")
+    text = world.http("*").get("/metrics").text
+    assert 'schedulemesh_webhook_pending{webhook="ops"} 1.0' in text
+    assert 'schedulemesh_webhook_dead{webhook="ops"} 1.0' in text
 
 
 # -- rate limits ---------------------------------------------------------------------------------------------------------
