@@ -15,6 +15,7 @@ Shared by the commands:
     trace_task  the function of a replayed task                 top_render       one frame of `top`
     progress_render  bars of a run by the names of nodes
     diagnosis   checks of `doctor`                              machine_facts    what they judge
+    server_facts  the same about Redis and Ray clusters
     recording   commands in the log of changes                  changes_render   changes as a table and as lines
     usage_render  use as a table, and for spreadsheets
 """

@@ -8,6 +8,8 @@ so this module does not import Ray.
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -31,6 +33,15 @@ with grpc.insecure_channel(sys.argv[1]) as channel:
     except grpc.RpcError as refused:
         sys.exit({_REFUSED} if refused.code() is grpc.StatusCode.UNAUTHENTICATED else 1)
 """
+#: Reads the versions that Ray compares when a driver connects. Runs in a process of its own: it imports Ray, and enters no cluster.
+_ASK_VERSIONS = """
+import json, sys
+from ray._raylet import GcsClient
+found = json.loads(GcsClient(address=sys.argv[1]).internal_kv_get(b"CLUSTER_METADATA", b"cluster", timeout=float(sys.argv[2])))
+print(json.dumps([found["ray_version"], found["python_version"]]))
+"""
+#: Seconds for the import of Ray and the response.
+_VERSIONS_S = 30.0
 
 
 def token_file(home: Path) -> Path:
@@ -52,6 +63,21 @@ def asks_for_token(address: str) -> bool:
     """Return whether the cluster refuses callers without a token; False if it does not answer."""
     asked = subprocess.run([sys.executable, "-c", _ASK, address, str(ANSWER_S)], check=False, capture_output=True)
     return asked.returncode == _REFUSED
+
+
+def cluster_versions(address: str, entry: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the versions of Ray and Python of a cluster; None if the cluster does not say.
+
+    Args:
+        entry: Environment of `entry_environment`.
+    """
+    command, environment = [sys.executable, "-c", _ASK_VERSIONS, address, str(ANSWER_S)], {**os.environ, **entry}
+    try:
+        asked = subprocess.run(command, check=True, capture_output=True, text=True, timeout=_VERSIONS_S, env=environment)
+        ray, python = json.loads(asked.stdout.splitlines()[-1])
+    except (subprocess.SubprocessError, ValueError, IndexError):
+        return None
+    return str(ray), str(python)
 
 
 def entry_environment(environment: Mapping[str, str], address: str, token_file: str | None) -> Mapping[str, str]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import ray
 
 from federation.config.loading import load_config
 from mesh.ray.cluster import own_cluster as clusters
 from mesh.ray.cluster.cluster_spec import ClusterNodeSpec, ClusterSpec
-from mesh.ray.cluster.cluster_token import MODE_VARIABLE
+from mesh.ray.cluster.cluster_token import MODE_VARIABLE, token_environment
 from mesh.ray.cluster.own_cluster import OwnCluster
-from serve_apps.processes.ray_access import asks_for_token, entry_environment, open_words
+from serve_apps.processes.ray_access import asks_for_token, cluster_versions, entry_environment, open_words
 from serve_apps.standalone.stack import Stack
 from serve_apps.standalone.stack_folder import StackFolder
 
@@ -51,3 +53,8 @@ def test_a_cluster_without_a_token_is_entered_and_warned_of(open_cluster: OwnClu
 def test_a_cluster_with_a_token_is_entered_with_it(ray_cluster: OwnCluster) -> None:
     assert entry_environment({}, ray_cluster.address, None) == {MODE_VARIABLE: "token"}
     assert open_words(ray_cluster.address) == ()
+
+
+def test_versions_of_a_cluster_are_known_before_it_is_entered(ray_cluster: OwnCluster) -> None:
+    found = cluster_versions(ray_cluster.address, token_environment(ray_cluster.token_file))
+    assert found == (ray.__version__, platform.python_version())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.table import Column
@@ -14,15 +16,26 @@ from serve_apps.cli.machine_facts import facts_of
 from serve_apps.cli.output import RoomyTable, console_for, print_json
 from serve_apps.cli.session import JsonOption
 from serve_apps.cli.state import STATE, StateOption
+from serve_apps.configuration.config_file import read_config
+from serve_apps.configuration.initial_config import INITIAL_FILE
 
 
 def register(app: typer.Typer) -> None:
     app.command()(doctor)
 
 
-def doctor(state: StateOption = STATE, as_json: JsonOption = False) -> None:
-    """Check this machine, the state folder and the root, and name the remedy of each fault."""
-    findings = findings_of(facts_of(state, environment=dict(os.environ)))
+def doctor(
+    config: Annotated[
+        Path | None,
+        typer.Argument(help=f"Federation file. Default: {INITIAL_FILE} in this folder, or none.", metavar="CONFIG", show_default=False),
+    ] = None,
+    state: StateOption = STATE,
+    as_json: JsonOption = False,
+) -> None:
+    """Check this machine, the state folder, the root, and what the federation file names; name the remedy of each fault."""
+    file = config or (INITIAL_FILE if INITIAL_FILE.exists() else None)
+    checked = read_config(file) if file is not None else None
+    findings = findings_of(facts_of(state, environment=dict(os.environ), config=checked, file=file))
     has_failed = any(finding.state == FAIL for finding in findings)
     if as_json:
         print_json(json.dumps({"ok": not has_failed, "checks": [asdict(finding) for finding in findings]}, indent=2))
