@@ -117,7 +117,7 @@ class GatewayWorld:
         self.runs = MemoryRunStore(self.store, self.limits, lambda: self.memory_percent)
         self.run_log = MemoryRunLog(self.store)
         self.cache = MemoryCacheStore(self.store, self.runs)
-        self.schedules = MemoryScheduleStore(self.schedule_limits)
+        self.schedules = MemoryScheduleStore(self.schedule_limits, self.runs)
         self.usage = MemoryUsage(self.store)
         self.changes = MemoryChangeLog()
         self.keys = MemoryKeyRing()

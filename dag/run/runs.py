@@ -12,6 +12,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
+from dag.errors import DagError
 from dag.run.dead_letters import DeadLetter, DeadLetters
 from dag.run.events import SignalSent
 from dag.run.node_table import NO_CHANGES, NodeChanges, NodeTable
@@ -233,16 +234,28 @@ class SignalAnswer(str, Enum):
     ENDED = "ENDED"  #: Not sent: the run has ended.
 
 
+class ScheduleFence(NamedTuple):
+    """Condition of a new run: the schedule at this place still has this version."""
+
+    place: str
+    version: int
+
+
+class StaleSchedule(DagError):
+    """The schedule of a fence was changed or deleted by another writer, so the run was not created."""
+
+
 class RunStore(DeadLetters, Protocol):
     """Port of the store for runs. All methods raise StoreUnavailable."""
 
-    def create(self, record: RunRecord, blobs: dict[str, bytes]) -> bool:
+    def create(self, record: RunRecord, blobs: dict[str, bytes], fence: ScheduleFence | None = None) -> bool:
         """Store a new run with its blobs and put `submitted` into the inbox; False if the id exists with the same digest.
 
         The record's idempotency key names this run for as long as the run is kept. The check for an existing run comes before the check
-        of the limits, so a repeat of an accepted submission is never refused.
+        of the fence and of the limits, so a repeat of an accepted submission is never refused.
 
         Raises:
+            StaleSchedule: The schedule of the fence has another version, or is gone.
             RunConflict: The id exists with another digest or tenant.
             KeyConflict: The tenant has used the key for another run, or for another graph.
             BacklogFull: The tenant, or one of its ancestors, has too many open runs.

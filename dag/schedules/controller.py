@@ -1,4 +1,8 @@
-"""Starts what is due of all schedules. Only the elected coordinator calls it; two at once cost work, not safety, as for runs."""
+"""Starts what is due of all schedules. Only the elected coordinator calls it; two at once cost work, not safety, as for runs.
+
+A controller carries out a start that another call has decided only after a write of its own, and creates the run only while this write is
+the last one. So of two controllers that disagree, as after a pause, one alone carries out the start or drops it.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,10 @@ from collections.abc import Callable
 import structlog
 
 from dag.errors import BacklogFull, RunConflict, SpecError, UnknownRun
-from dag.run.runs import RunStore
+from dag.run.runs import RunStore, StaleSchedule
 from dag.run.states import RUN_ENDS
 from dag.schedules.firing import Refusal, carried_out, decide, dropped, in_turns, is_worth_a_try, paused, run_of
-from dag.schedules.schedule import Schedule, ScheduleStore, Start
+from dag.schedules.schedule import Schedule, ScheduleStore, Start, fence_of
 from federation.errors import StoreUnavailable
 from federation.quota.starts import Starts
 from federation.quota.tenant_policies import PoliciesInForce
@@ -87,7 +91,9 @@ class ScheduleController:
                 return
             if not starts.tree.is_configured(tenant):  # A later tenant of this path may be another one.
                 decided = paused(decided)
-            schedule = self._schedules.put(decided)
+        else:
+            decided = schedule  # A write without a change: no other controller creates this run any more under an earlier version.
+        schedule = self._schedules.put(decided)
         if schedule is not None and schedule.start is not None:
             self._carry_out(schedule, schedule.start, refusal_of(starts, tenant, self._clock.wall_ms()))
 
@@ -107,6 +113,8 @@ class ScheduleController:
             return
         try:
             refusal = self._create(schedule, start, now_ms, stop)
+        except StaleSchedule:  # Another writer came first: the next tick sees what it wrote.
+            return
         except BacklogFull as full:
             if is_worth_a_try(schedule, start, now_ms):
                 self._cancel(schedule, start)  # The run waits for the room of what it replaces.
@@ -128,7 +136,7 @@ class ScheduleController:
         return known is not None and known.tenant == schedule.tenant
 
     def _create(self, schedule: Schedule, start: Start, now_ms: int, stop: Refusal | None) -> Refusal | None:
-        """Create the run, or find it; return why there can be none. Raises BacklogFull."""
+        """Create the run, or find it; return why there can be none. Raises BacklogFull, StaleSchedule."""
         if self._is_created(schedule, start):
             return None  # Before a crash, perhaps from an earlier template.
         if stop is not None:
@@ -137,7 +145,8 @@ class ScheduleController:
         if template is None:
             return Refusal(reason=Reason.REQUEST_INVALID, detail="the schedule has no template; create it again")
         try:
-            self._runs.create(run_of(schedule, template, start.run, due_ms=start.due_ms, now_ms=now_ms), dict(template.blobs))
+            record = run_of(schedule, template, start.run, due_ms=start.due_ms, now_ms=now_ms)
+            self._runs.create(record, dict(template.blobs), fence_of(schedule))
         except (RunConflict, SpecError) as refused:
             return Refusal(reason=Reason.REQUEST_INVALID, detail=str(refused))
         return None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from dag.run.runs import ScheduleFence
 from mesh.core.counting import counted
 from mesh.core.ids import RunId, TenantPath
 from mesh.core.reasons import Reason
@@ -165,6 +166,11 @@ class ScheduleStore(Protocol):
 
     def drop(self, tenant: TenantPath, name: str) -> bool:
         """Remove the schedule with its template; False if there is none. Its runs stay."""
+
+
+def fence_of(schedule: Schedule) -> ScheduleFence:
+    """Return the fence of a run that is created only while this version of the schedule is stored."""
+    return ScheduleFence(place_of(schedule.tenant, schedule.name), schedule.version)
 
 
 def place_of(tenant: TenantPath, name: str) -> str:

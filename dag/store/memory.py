@@ -7,6 +7,7 @@ import asyncio
 import copy
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import cast
@@ -16,7 +17,7 @@ from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, Unknown
 from dag.run.dead_letters import DeadLetter, parted
 from dag.run.events import SignalSent
 from dag.run.run_events import RunEvent
-from dag.run.runs import NO_LABELS, RunChange, RunPlace, RunRecord, RunSummary, SignalAnswer
+from dag.run.runs import NO_LABELS, RunChange, RunPlace, RunRecord, RunSummary, ScheduleFence, SignalAnswer, StaleSchedule
 from dag.run.states import RUN_ENDS, RunState
 from dag.spec.run_labels import has_labels
 from dag.store.event_feed import FEED_START, RunChanges, number_of
@@ -83,6 +84,7 @@ class MemoryRunStore:
         self._changed = threading.Condition()
         self._runs: dict[RunId, _Rows] = {}
         self._feed: list[tuple[RunId, TenantPath]] = []  #: Runs that were submitted, changed or removed, oldest first.
+        self._held: Callable[[ScheduleFence], AbstractContextManager[bool]] = lambda _: nullcontext(True)
         store.fence_by(self._version_of)
         store.name_users(self._user_of)
 
@@ -107,7 +109,11 @@ class MemoryRunStore:
             self._runs = cast("dict[RunId, _Rows]", copy.deepcopy(kept["runs"]))
             self._keys = cast("dict[tuple[TenantPath, str], RunId]", copy.deepcopy(kept["keys"]))
 
-    def create(self, record: RunRecord, blobs: dict[str, bytes]) -> bool:
+    def fence_by(self, held: Callable[[ScheduleFence], AbstractContextManager[bool]]) -> None:
+        """Use the versions of schedules in `create`: `held` returns whether a fence holds, and keeps it so until its end."""
+        self._held = held
+
+    def create(self, record: RunRecord, blobs: dict[str, bytes], fence: ScheduleFence | None = None) -> bool:
         fields = {**fixed_fields(record), **moving_fields(record, version=record.version)}
         nodes, stages = changed_rows(record.nodes, record.nodes.take_changes()), stage_rows(record.stages.values(), record.nodes)
         with self._changed:
@@ -120,16 +126,22 @@ class MemoryRunStore:
                 if (known.fields["tenant"], known.fields["digest"]) != (fields["tenant"], fields["digest"]):
                     raise RunConflict(f"run {record.run} exists with another graph or tenant; give another id")
                 return False
-            weight = weight_of(record, blobs)
-            self._check_backlog(record.tenant, weight)
-            for sha256, data in blobs.items():
-                self._store.put(record.run, sha256, data)
-            self._runs[record.run] = _Rows(fields=fields, nodes=nodes, stages=stages, weight=weight)
-            if record.key:
-                self._keys[record.tenant, record.key] = record.run
-            self._store.post(record.run, "submitted", b"")
-            self._announce(record.run, record.tenant)
+            with self._held(fence) if fence is not None else nullcontext(True) as is_current:
+                if not is_current:
+                    raise StaleSchedule(f"the schedule of run {record.run} was changed")
+                self._add(record, blobs, _Rows(fields=fields, nodes=nodes, stages=stages, weight=weight_of(record, blobs)))
         return True
+
+    def _add(self, record: RunRecord, blobs: dict[str, bytes], rows: _Rows) -> None:
+        """Store a new run. Raises BacklogFull, StoreFull."""
+        self._check_backlog(record.tenant, rows.weight)
+        for sha256, data in blobs.items():
+            self._store.put(record.run, sha256, data)
+        self._runs[record.run] = rows
+        if record.key:
+            self._keys[record.tenant, record.key] = record.run
+        self._store.post(record.run, "submitted", b"")
+        self._announce(record.run, record.tenant)
 
     def _announce(self, run: RunId, tenant: TenantPath) -> None:
         self._feed.append((run, tenant))

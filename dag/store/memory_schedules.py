@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from dag.errors import TooManySchedules
+from dag.run.runs import ScheduleFence
 from dag.schedules.schedule import SCHEDULE_LIMITS, Schedule, ScheduleLimits, Template, parted, place_of, words_when_full
+from dag.store.memory import MemoryRunStore
 from dag.store.rows import reach_of
 from mesh.core.ids import TenantPath
 
@@ -16,12 +20,22 @@ class MemoryScheduleStore:
 
     Args:
         limits: Limits of each tenant.
+        runs: Store whose runs are fenced by versions of these schedules.
     """
 
-    def __init__(self, limits: ScheduleLimits = SCHEDULE_LIMITS) -> None:
+    def __init__(self, limits: ScheduleLimits = SCHEDULE_LIMITS, runs: MemoryRunStore | None = None) -> None:
         self._limits = limits
         self._guard = threading.Lock()
         self._kept: dict[str, tuple[Schedule, Template]] = {}
+        if runs is not None:
+            runs.fence_by(self._held)
+
+    @contextmanager
+    def _held(self, fence: ScheduleFence) -> Iterator[bool]:
+        """Return whether the schedule has this version, which it keeps until the end of the block."""
+        with self._guard:
+            known = self._kept.get(fence.place)
+            yield known is not None and known[0].version == fence.version
 
     def put(self, schedule: Schedule, template: Template | None = None) -> Schedule | None:
         place = place_of(schedule.tenant, schedule.name)

@@ -12,7 +12,7 @@ from dag.errors import BacklogFull, KeyConflict, RunConflict, StoreFull, Unknown
 from dag.run.dead_letters import DeadLetter, parted
 from dag.run.events import SignalSent
 from dag.run.run_events import RunEvent
-from dag.run.runs import NO_LABELS, RunChange, RunPlace, RunRecord, RunSummary, SignalAnswer
+from dag.run.runs import NO_LABELS, RunChange, RunPlace, RunRecord, RunSummary, ScheduleFence, SignalAnswer, StaleSchedule
 from dag.run.states import RUN_ENDS
 from dag.spec.run_labels import has_labels
 from dag.store.node_rows import changed_rows, names_of, uris_in
@@ -102,7 +102,7 @@ class RedisRunStore:
         self._limits = limits
         self._scripts = Scripts(client, scripted_keys(keys), "dag.store.lua")
 
-    def create(self, record: RunRecord, blobs: dict[str, bytes]) -> bool:
+    def create(self, record: RunRecord, blobs: dict[str, bytes], fence: ScheduleFence | None = None) -> bool:
         fields = {**fixed_fields(record), **moving_fields(record, version=record.version)}
         weight = weight_of(record, blobs)
         answer = self._scripts.call(
@@ -114,6 +114,7 @@ class RedisRunStore:
             record.key,
             weight,
             *self._limits.arguments,
+            *(fence or ("", "")),
             *_section(reach_of(record.tenant)),
             *_section(lists_of(record.tenant, record.labels)),
             *_rows(fields),
@@ -126,6 +127,8 @@ class RedisRunStore:
             raise RunConflict(f"run {record.run} exists with another graph or tenant; give another id")
         if code == b"KEY":
             raise KeyConflict(f"the idempotency key was used for run {described[0].decode()}, with another graph or id; give another key")
+        if code == b"STALE":
+            raise StaleSchedule(f"the schedule of run {record.run} was changed")
         self._check_refusal(answer)
         return bool(code == b"CREATED")
 

@@ -5,12 +5,16 @@ from dataclasses import replace
 import pytest
 
 from dag.errors import TooManySchedules
-from dag.schedules.schedule import Rules, Schedule, ScheduleLimits, Start, Template
+from dag.run.node_table import NodeTable
+from dag.run.runs import RunRecord, StaleSchedule
+from dag.schedules.schedule import Rules, Schedule, ScheduleLimits, Start, Template, fence_of
+from dag.store.memory import MemoryRunStore
 from dag.store.memory_schedules import MemoryScheduleStore
+from dag.store.redis_runs import RedisRunStore
 from dag.store.redis_schedules import RedisScheduleStore
 from federation.store.memory.store import MemoryStore
 from federation.store.redis.keys import Keys
-from mesh.core.ids import RunId, TenantPath
+from mesh.core.ids import NodeId, RunId, TenantPath
 
 ACME, LAB, BETA, RIVAL = (TenantPath(path) for path in ("acme", "acme/lab", "acme-beta", "rival"))
 LIMITS = ScheduleLimits(schedules_max=2, bytes_max=100)
@@ -48,10 +52,21 @@ class DropsFirst:
 
 
 @pytest.fixture
-def schedules(store):
+def runs(store):
     if isinstance(store.queue, MemoryStore):
-        return MemoryScheduleStore(LIMITS)
+        return MemoryRunStore(store.queue)
+    return RedisRunStore(store.client, Keys("contract"))
+
+
+@pytest.fixture
+def schedules(store, runs):
+    if isinstance(store.queue, MemoryStore):
+        return MemoryScheduleStore(LIMITS, runs)
     return RedisScheduleStore(store.client, Keys("contract"), LIMITS)
+
+
+def a_run(run="r"):
+    return RunRecord(run=RunId(run), tenant=LAB, digest="d", spec=b"{}", nodes=NodeTable([NodeId("a")]))
 
 
 def test_a_schedule_is_kept_with_its_template(schedules):
@@ -181,3 +196,16 @@ def test_a_dropped_schedule_leaves_nothing(schedules, store):
     assert (schedules.list(None), schedules.due(10**15, 10), schedules.template(LAB, "nightly")) == ((), (), None)
     if isinstance(schedules, RedisScheduleStore):
         assert list(store.client.scan_iter(f"{Keys('contract').prefix}schedule*")) == []
+
+
+def test_a_run_is_created_under_the_version_of_its_fence_alone(schedules, runs):
+    old = fence_of(schedules.put(a_schedule(), TEMPLATE))
+    new = fence_of(schedules.put(schedules.load(LAB, "nightly")))
+    with pytest.raises(StaleSchedule):
+        runs.create(a_run(), {}, old)
+    assert runs.load(RunId("r")) is None
+    assert runs.create(a_run(), {}, new)
+    assert not runs.create(a_run(), {}, old), "a run that is there is found whatever the fence says"
+    schedules.drop(LAB, "nightly")
+    with pytest.raises(StaleSchedule):
+        runs.create(a_run("s"), {}, new)

@@ -81,8 +81,8 @@ STEPS = st.lists(
 @given(STEPS, st.sampled_from([Overlap.ALLOW, Overlap.REPLACE]))
 def test_each_time_starts_one_run_at_most(steps, overlap):
     clock = Leaping()
-    schedules = Dying(MemoryScheduleStore(), "put")
-    runs = Dying(MemoryRunStore(MemoryStore(clock=ManualClock(), ttl_ms=10_000, grace_ms=3_000)), "create")
+    kept_runs = MemoryRunStore(MemoryStore(clock=ManualClock(), ttl_ms=10_000, grace_ms=3_000))
+    schedules, runs = Dying(MemoryScheduleStore(runs=kept_runs), "put"), Dying(kept_runs, "create")
     rules = Rules(cron="* * * * *", overlap=overlap, digest="d")
     made = Schedule(tenant=LAB, name="s", uid="u", rules=rules, created_ms=BEGIN_MS, cursor_ms=BEGIN_MS, next_ms=BEGIN_MS)
     schedules.put(made, TEMPLATE)

@@ -10,9 +10,11 @@
 -- ARGV[6]   bytes that the open run counts
 -- ARGV[7…8] most open runs and bytes of a tenant with its descendants
 -- ARGV[9]   largest share of the server's memory limit in use, percent
--- ARGV[10…] sections: the tenant and its ancestors; names of the lists by label; fields of the run; nodes; stages; blobs (each name, value, …)
+-- ARGV[10…11] place of a schedule, and the version that it must have; empty: the run is not fenced
+-- ARGV[12…] sections: the tenant and its ancestors; names of the lists by label; fields of the run; nodes; stages; blobs (each name, value, …)
 -- Reply     {'CREATED'} | {'SAME'} when the id exists with this tenant and digest | {'CONFLICT'} when with another
 --           {'KEY', run} when the key was used for another submission
+--           {'STALE'} when the schedule has another version
 --           {'FULL', …} | {'MEMORY'}: `no_room_for`
 
 local run, tenant, digest, created_ms, key, weight = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
@@ -29,12 +31,16 @@ if known[1] then
   return used_for and { 'KEY', run } or { 'CONFLICT' }
 end
 
+if ARGV[10] ~= '' and redis.call('HGET', SCHEDULE .. ARGV[10], 'version') ~= ARGV[11] then
+  return { 'STALE' }
+end
+
 local refusal = no_room_for(tenant, weight, ARGV[7], ARGV[8], ARGV[9])
 if refusal then
   return refusal
 end
 
-local first, last, at = section(10)
+local first, last, at = section(12)
 for place = first, last do
   redis.call('ZADD', RUNS_OF .. ARGV[place], created_ms, run)
 end

@@ -24,24 +24,39 @@ from mesh.core.reasons import Reason
 LAB, OTHER = TenantPath("lab"), TenantPath("other")
 MINUTE_MS = 60_000
 TREE = TenantTree([Tenant(path=LAB, parent=None)])
+NOBODY = TenantTree([Tenant(path=OTHER, parent=None)])
 SPEC = parse(b'{"spec": "dag/1", "nodes": {"a": {"call": "m:f"}}, "outputs": {"a": {"$ref": "a"}}}')
 TEMPLATE = Template(spec=kept_form(SPEC), blobs={})
 FIRST = RunId("first")
 
 
 class FullRuns(MemoryRunStore):
-    """Run store whose backlog is full when a test says so; it notes whose cancellation was asked for."""
+    """Run store whose backlog is full when a test says so; it notes whose cancellation was asked for.
+
+    Another process acts right before a run is created, or right after a look for a run, if a test says so.
+    """
 
     is_full = False
+    before_create = after_summary = None
 
     def __init__(self, store):
         super().__init__(store)
         self.cancelled = []
 
-    def create(self, record, blobs):
+    def create(self, record, blobs, fence=None):
         if self.is_full:
             raise BacklogFull("100 runs are open", 1_000)
-        return super().create(record, blobs)
+        act, self.before_create = self.before_create, None
+        if act is not None:
+            act()
+        return super().create(record, blobs, fence)
+
+    def summary(self, run):
+        found = super().summary(run)
+        act, self.after_summary = self.after_summary, None
+        if act is not None:
+            act()
+        return found
 
     def request_cancel(self, run, reason, *, also_cleanup=False):
         super().request_cancel(run, reason, also_cleanup=also_cleanup)
@@ -53,8 +68,8 @@ class Scene:
 
     def __init__(self):
         self.clock = ManualClock(now_ms=10 * MINUTE_MS)
-        self.schedules = MemoryScheduleStore()
         self.runs = FullRuns(MemoryStore(clock=self.clock, ttl_ms=10_000, grace_ms=3_000))
+        self.schedules = MemoryScheduleStore(runs=self.runs)
         rules = Rules(cron="* * * * *", overlap=Overlap.REPLACE, digest="d")
         made = Schedule(tenant=LAB, name="s", uid="u", rules=rules, created_ms=0, cursor_ms=9 * MINUTE_MS, next_ms=10 * MINUTE_MS)
         self.runs.create(run_of(made, TEMPLATE, FIRST, due_ms=0, now_ms=0), {})
@@ -109,7 +124,7 @@ def test_a_start_that_waited_asks_again_whether_it_may(scene):
     scene.runs.is_full = True
     assert scene.tick().start is not None
     scene.runs.is_full = False
-    kept = scene.tick(TenantTree([Tenant(path=OTHER, parent=None)]))
+    kept = scene.tick(NOBODY)
     assert (kept.start, kept.firings[0].outcome, kept.firings[0].reason) == (None, Outcome.REFUSED, Reason.TENANT_UNKNOWN)
 
 
@@ -133,6 +148,38 @@ def test_a_run_that_was_created_before_a_pause_is_recorded(scene, monkeypatch):
     scene.schedules.put(paused(known))
     kept = scene.tick()
     assert (kept.start, kept.firings[0].outcome, kept.firings[0].run) == (None, Outcome.STARTED, known.start.run)
+
+
+def started(scene):
+    return {run.run for run in scene.runs.list(LAB)} - {FIRST}
+
+
+def test_of_two_coordinators_one_starts_or_drops(scene):
+    def other():
+        scene.schedules.put(paused(scene.schedules.load(LAB, "s")))
+        assert scene.tick().firings[0].reason is Reason.SCHEDULE_PAUSED
+
+    scene.runs.before_create = other
+    kept = scene.tick()
+    assert (kept.start, kept.firings[0].outcome, started(scene)) == (None, Outcome.SKIPPED, set())
+
+
+def test_of_two_coordinators_one_starts_or_refuses(scene):
+    def other():
+        assert scene.tick(NOBODY).firings[0].outcome is Outcome.REFUSED
+
+    scene.runs.before_create = other
+    kept = scene.tick()
+    assert (kept.start, kept.firings[0].outcome, started(scene)) == (None, Outcome.REFUSED, set())
+
+
+def test_a_start_of_another_coordinator_is_not_refused(scene):
+    scene.runs.is_full = True
+    start = scene.tick().start
+    scene.runs.is_full = False
+    scene.runs.after_summary = scene.tick
+    kept = scene.tick(NOBODY)
+    assert (kept.firings[0].outcome, started(scene), kept.active) == (Outcome.STARTED, {start.run}, (start.run,))
 
 
 def dies_at_second(put):
