@@ -6,8 +6,10 @@ from dag.drawing.picture import Box, Picture
 from dag.drawing.timeline import Bar, Timeline
 from mesh.core.counting import counted
 
-#: Columns of the bars of a timeline.
-WIDTH = 72
+#: Columns of a timeline, if the caller knows no width.
+COLUMNS = 80
+#: Fewest columns of its bars.
+_BARS_MIN = 8
 _NAME_WIDTH = 14
 #: Signs of what the root does itself.
 _SIGNS = {"cond": "◇ ", "sleep": "◷ ", "wait_signal": "✉ "}
@@ -54,19 +56,26 @@ def plain(picture: Picture) -> str:
     return "\n".join(lines) + "\n"
 
 
-def bars(timeline: Timeline, width: int = WIDTH) -> str:
-    """Return the timeline as lines of a terminal: `█` where a bar runs."""
+def bars(timeline: Timeline, columns: int = COLUMNS) -> str:
+    """Return the timeline as lines of a terminal, with `█` where a bar runs; the rows fit into the columns, and cut long labels."""
+    labels = [_row_words(row) for _, row in timeline.rows]
+    label_width = min(max(map(len, labels), default=0), columns // 3)
+    width = max(_BARS_MIN, columns - _NAME_WIDTH - len("││ ") - label_width)
     lines = [f"{timeline.title}: {timeline.span_ms / 1000:g} s"]
     before = None
-    for mesh, row in timeline.rows:
+    for (mesh, row), label in zip(timeline.rows, labels, strict=True):
         cells = [" "] * width
         for bar in row:
             first, last = _columns(bar, timeline.span_ms, width)
             cells[first : last + 1] = ["▒" if bar.state in ("FAILED", "CANCELLED") else "█"] * (last + 1 - first)
         name = mesh if mesh != before else ""
-        lines.append(f"{name[:_NAME_WIDTH]:{_NAME_WIDTH}}│{''.join(cells)}│ {_row_words(row)}")
+        lines.append(f"{name[:_NAME_WIDTH]:{_NAME_WIDTH}}│{''.join(cells)}│ {_cut(label, label_width)}")
         before = mesh
     return "\n".join(lines) + "\n"
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def _row_words(row: tuple[Bar, ...]) -> str:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 from typing import Any, cast
 
 import rich.text
 import typer
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.measure import Measurement
 from rich.style import Style, StyleType
 from rich.table import Column, Table
@@ -63,14 +64,28 @@ class SafeConsole(Console):
         super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print; in a pipe, text is whole lines, however long: scripts read ids in it."""
-        if not self.is_terminal and all(isinstance(each, str | rich.text.Text) for each in objects):
-            options.setdefault("soft_wrap", True)
-        super().print(*objects, **options)
+        """Print; in a pipe, text is whole lines, however long, also beside tables: scripts read ids in it, people search it."""
+        if self.is_terminal:
+            super().print(*objects, **options)
+        elif all(isinstance(each, str | rich.text.Text) for each in objects):
+            super().print(*map(_whole, objects), **{"soft_wrap": True, **options})
+        elif any(isinstance(each, Group) for each in objects):
+            for part in chain.from_iterable(each.renderables if isinstance(each, Group) else (each,) for each in objects):
+                self.print(part, **options)
+        else:
+            super().print(*objects, **{"crop": False, **options})
 
     def render_str(self, text: str, **options: Any) -> rich.text.Text:
         """Return the string as plain, escaped `Text`. rich calls this for every string that it prints."""
         return super().render_str(escaped(text), **options)
+
+
+def _whole(text: str | rich.text.Text) -> str | rich.text.Text:
+    """Return the text without a rule of its own to cut it."""
+    if isinstance(text, rich.text.Text):
+        text = text.copy()
+        text.overflow = text.no_wrap = None
+    return text
 
 
 class RoomyTable(Table):

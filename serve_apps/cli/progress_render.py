@@ -29,13 +29,14 @@ class ProgressBars:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = failed_first(self._groups, BARS_SHOWN)
-        lines = bar_lines(shown, options.max_width, with_bars=console.is_terminal)
-        yield from (self._coloured(line) for line in lines)
+        width = options.max_width if console.is_terminal else UNBOUNDED_COLUMNS
+        lines = bar_lines(shown, width, with_bars=console.is_terminal)
+        yield from (self._coloured(line, "ellipsis" if console.is_terminal else "ignore") for line in lines)
         if len(self._groups) > len(shown):
             yield Text(f"and {len(self._groups) - len(shown)} more names of nodes", style="dim")
 
-    def _coloured(self, line: BarLine) -> Text:
-        return Text(line.text, style=self._colours[line.state.value], no_wrap=True, overflow="ellipsis")
+    def _coloured(self, line: BarLine, overflow: str) -> Text:
+        return Text(line.text, style=self._colours[line.state.value], no_wrap=True, overflow=overflow)
 
 
 class ProgressLines:

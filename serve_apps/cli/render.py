@@ -271,7 +271,7 @@ def _stages_table(stages: Sequence[StageView]) -> RenderableType:
     table.add_column("mesh", overflow="ellipsis", no_wrap=True, max_width=14)
     table.add_column("state", no_wrap=True)
     table.add_column("", width=_BAR_WIDTH, no_wrap=True)
-    table.add_column("nodes", justify="right", no_wrap=True)
+    table.add_column("tasks", justify="right", no_wrap=True)
     table.add_column("slots", justify="right", no_wrap=True)
     table.add_column("why", overflow="fold", max_width=34)
     for stage in stages:
@@ -290,8 +290,8 @@ def _stages_table(stages: Sequence[StageView]) -> RenderableType:
 
 
 def shown_stages(stages: Sequence[StageView]) -> list[StageView]:
-    """Leave out stages that were planned and replanned without being sent."""
-    return [stage for stage in stages if stage.sent_ms or stage.counts or stage.state != StageState.ENDED.value]
+    """Leave out stages that have ended without nodes: they were replanned before they were sent, or their nodes ran again elsewhere."""
+    return [stage for stage in stages if stage.counts or stage.state != StageState.ENDED.value]
 
 
 def _stage_bar(state: str, done: int, total: int) -> ProgressBar:
@@ -332,7 +332,7 @@ def slots_in_words(state: str, slots: int, width: int) -> str:
 
 def _shares_line(shares: Sequence[MeshShare]) -> RenderableType:
     described = [Text.assemble((share.mesh, "bold"), f" {_done_of_all(share.counts)}") for share in shares]
-    return Text.assemble("meshes: ", Text("  ").join(described))
+    return Text.assemble("tasks by mesh: ", Text("  ").join(described))
 
 
 def _progress_line(node: ProgressView, now_ms: int) -> RenderableType:

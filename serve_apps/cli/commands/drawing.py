@@ -87,7 +87,7 @@ def timeline(
         run = session.run(run_id)
         line = session.view(RunLine, f"{run.path}/summary")
         made = timeline_of(run_id, _nodes_of_run(session, run), line.ended_ms or SystemClock().wall_ms(), line.created_ms)
-    _write(timeline_svg(made) if form is TimelineFormat.SVG else bars(made), out)
+    _write(timeline_svg(made) if form is TimelineFormat.SVG else bars(made, session.console.width), out)
 
 
 def _write(picture: str, out: Path | None) -> None:

@@ -77,11 +77,18 @@ def test_a_running_node_ends_now_and_a_waiting_one_has_no_bar():
 
 
 def test_a_timeline_in_the_terminal_shows_bars_by_mesh():
-    assert bars(timeline_of("r", NODES, now_ms=9_000, begin_ms=0), width=8).splitlines() == [
+    assert bars(timeline_of("r", NODES, now_ms=9_000, begin_ms=0), columns=29).splitlines() == [
         "r: 4 s",
         "east          │  ██    │ a",
         "west          │    ▒▒▒▒│ b<1>",
     ]
+
+
+def test_a_timeline_is_no_wider_than_it_may_be():
+    long = [GraphNode(node="n" * 60, mesh="east" * 9, started_ms=1_000, finished_ms=2_000)]
+    lines = bars(timeline_of("r", [*NODES, *long], now_ms=9_000), columns=80).splitlines()
+    assert max(map(len, lines)) == 80
+    assert any(line.endswith("nnn…") for line in lines)
 
 
 def test_a_timeline_of_many_nodes_has_a_bar_for_each_stage():
