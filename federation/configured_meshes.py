@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 
 from federation.errors import MeshMisfit
 from federation.mesh_access import narrowed
 from federation.snapshot import MeshRecord, PoolRecord
 from mesh.core.ids import FlavorName, MeshId
 from mesh.core.labels import mismatch
+from mesh.core.near_names import near_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,5 +102,6 @@ def _listed(words: Iterable[str]) -> str:
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, sorted(known), n=1)
-    return f" (did you mean {near[0]}? it has {_listed(sorted(known))})" if near else f" (it has {_listed(sorted(known))})"
+    names = sorted(known)
+    near = near_name(name, names)
+    return f" (did you mean {near}? it has {_listed(names)})" if near is not None else f" (it has {_listed(names)})"

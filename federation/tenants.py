@@ -28,15 +28,15 @@ Source: Kueue `pkg/cache/scheduler/resource_node.go`, read as arithmetic.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
 from copy import copy
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from operator import itemgetter
 from typing import Protocol
 
 from federation.errors import ConfigError, UnknownTenant
 from mesh.core.ids import FlavorName, TenantPath
+from mesh.core.near_names import nearest
 from mesh.core.resources import AMOUNT_MAX, ResourceSet
 from mesh.errors import LedgerError
 
@@ -66,6 +66,16 @@ class Tenant:
     quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
     functions: tuple[str, ...] = ()  #: Allowed `module:qualname` patterns of JSON specs; empty: inherited.
     pickled_code: bool = False  #: Whether its clients may send pickled functions, which run only in the tenant's own workers.
+
+
+def no_such_tenant(path: str, known: Collection[str], covered: str = "") -> str:
+    """Return `there is no tenant 'a'; did you mean b?`, or the first known tenants instead of the suggestion.
+
+    Args:
+        covered: Restriction of the known tenants, such as ` that this API key covers`.
+    """
+    hint = nearest(path, known) or f"; there is {', '.join(sorted(known)[:3]) or 'none'}"
+    return f"there is no tenant {path!r}{covered}{hint}"
 
 
 def top_level_of(path: str) -> TenantPath:
@@ -174,10 +184,7 @@ class TenantTree:
         """
         found = self._tenants.get(path)
         if found is None:
-            near = get_close_matches(path, self._tenants, n=1, cutoff=0.5)
-            known = f"there is {', '.join(sorted(self._tenants)[:3])}" if self._tenants else "the tree has no tenants"
-            hint = f"did you mean {near[0]}?" if near else known
-            raise UnknownTenant(f"there is no tenant {path!r}; {hint}")
+            raise UnknownTenant(no_such_tenant(path, self._tenants))
         return found
 
     def children(self, path: TenantPath) -> tuple[TenantPath, ...]:

@@ -8,8 +8,9 @@ from typing import Any
 from dag.client.placeholders import NO_DEFAULT, Param
 from dag.client.writing import exact_bytes
 from dag.errors import GraphTypeError, SpecError
-from dag.spec.checks import LITERAL_BYTES_MAX, UNUSED_PARAM, similar_to
+from dag.spec.checks import LITERAL_BYTES_MAX, UNUSED_PARAM
 from dag.spec.strict_json import pointer
+from mesh.core.near_names import nearest
 
 
 def values_of(used: Iterable[Param], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def values_of(used: Iterable[Param], given: Mapping[str, Any]) -> dict[str, Any]
         elif exact_bytes(value, LITERAL_BYTES_MAX) is None:
             limit = f"is not plain JSON data of at most {LITERAL_BYTES_MAX // 1024} KiB: {type(value).__name__}"
             problems.append((pointer("/params", name), limit))
-    problems += [(pointer("/params", str(name)), f"{UNUSED_PARAM}{similar_to(str(name), values)}") for name in given if name not in values]
+    problems += [(pointer("/params", str(name)), f"{UNUSED_PARAM}{nearest(str(name), values)}") for name in given if name not in values]
     if problems:
         raise SpecError(tuple(dict.fromkeys(problems)))
     return values

@@ -17,7 +17,6 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
-from difflib import get_close_matches
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
@@ -38,7 +37,7 @@ from dag.errors import GraphTypeError, SpecError
 from dag.spec.options import RETRIES_MAX, NodeOptions, checked
 from mesh.core.counting import counted
 from mesh.core.functions import is_generator, selected
-from mesh.core.near_names import wrong_call
+from mesh.core.near_names import nearest, wrong_call
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -122,9 +121,8 @@ class Options:
         known = {each.name: each for each in fields(self)}
         for name in options:
             if name not in known:
-                near = get_close_matches(name, known, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
-                raise GraphTypeError(f"task {whose}: unknown option {name!r}; {hint}")
+                hint = nearest(name, known) or f"; known are {', '.join(sorted(known))}"
+                raise GraphTypeError(f"task {whose}: unknown option {name!r}{hint}")
         given = {name: _default_of(known[name]) if value is None else value for name, value in options.items()}
         given |= _error_options(given, whose)
         if "num_returns" in given:

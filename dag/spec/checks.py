@@ -10,7 +10,6 @@ import binascii
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from dag.errors import CycleError
@@ -22,6 +21,7 @@ from dag.spec.graph import Graph, topological_order
 from dag.spec.strict_json import pointer
 from mesh.core.counting import counted
 from mesh.core.ids import NodeId
+from mesh.core.near_names import nearest
 from mesh.stages.call_shapes import INPUTS_MAX
 
 NODES_MAX = 100_000
@@ -42,10 +42,6 @@ NAMES = re.compile(rf"(?:{NAME.pattern}\n)*{NAME.pattern}")
 TENANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*")
 NAME_RULE = "1 to 200 of A-Z a-z 0-9 . _ : [ ] -, the first a letter, digit or _"
 RUN_ID_RULE = "1 to 128 of A-Z a-z 0-9 . _ -, the first a letter, digit or _"
-
-#: With more or longer names, a search for similar ones takes too long.
-_SIMILAR_AMONG_MAX = 1_000
-_SIMILAR_CHARS_MAX = 200
 
 Problem = tuple[str, str]
 
@@ -128,7 +124,7 @@ class HeadChecks:
         for name, where in found.params:
             self._used_params[name] += uses
             if name not in self._params:
-                self._send(where, f"there is no parameter {name}{similar_to(name, self._params)}")
+                self._send(where, f"there is no parameter {name}{nearest(name, self._params)}")
         for sha256, where in found.blobs.items():
             self._named_blobs.setdefault(sha256, where)
         return found, size
@@ -145,7 +141,7 @@ class HeadChecks:
             node = form.get("$ref") if isinstance(form, dict) else None
             place = pointer("/outputs", name)
             if isinstance(node, str) and node not in self._nodes:
-                self._send(f"{place}/$ref", f"there is no node {node}{similar_to(node, self._nodes)}")
+                self._send(f"{place}/$ref", f"there is no node {node}{nearest(node, self._nodes)}")
             if isinstance(form, dict) and "path" in form:
                 problem = problem_of_path(form["path"])
                 if problem is not None:
@@ -181,7 +177,7 @@ class HeadChecks:
     def _check_filled(self) -> None:
         for name in self._params:
             if name not in self._used_params:
-                self._send(pointer("/params", name[:200]), f"{UNUSED_PARAM}{similar_to(name[:200], self._used_params)}")
+                self._send(pointer("/params", name[:200]), f"{UNUSED_PARAM}{nearest(name[:200], self._used_params)}")
         if self._parts > NODES_MAX:
             self._send("/nodes", too_many_words(self._parts, NODES_MAX))
         size = sum(self._param_bytes.get(name, 0) * count for name, count in self._used_params.items())
@@ -245,7 +241,7 @@ class SpecChecks(HeadChecks):
             self._check_control_options(node, (name for name, value in options.items() if value is not None))
         for need, where in needs.items():
             if need not in self._nodes:
-                self._send(where, f"there is no node {need}{similar_to(need, self._nodes)}")
+                self._send(where, f"there is no node {need}{nearest(need, self._nodes)}")
         return tuple(NodeId(need) for need in needs if need in self._nodes)
 
     def _check_blobs(self) -> None:
@@ -315,12 +311,6 @@ def repeated_words(size: int, parts: int) -> str:
         f"the arguments beside arrays take {size / 2**20:.0f} MiB in all parts together, {FILLED_BYTES_MAX >> 20} MiB at most, and this"
         f" array has {counted(parts, 'part')}; let a node return the large argument and pass that node, or give a smaller `parts`"
     )
-
-
-def similar_to(name: str, known: Collection[str]) -> str:
-    """Return `; did you mean x?`, or an empty text."""
-    close = get_close_matches(name, known, n=1) if len(known) <= _SIMILAR_AMONG_MAX and len(name) <= _SIMILAR_CHARS_MAX else []
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _objects(value: Any) -> dict[str, Any]:

@@ -10,13 +10,14 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import ErrorDetails
 
 from dag.spec.call_names import CALL_CHARS_MAX, VARIABLE, problem_of_call
-from dag.spec.checks import NAME, Problem, similar_to
+from dag.spec.checks import NAME, Problem
 from dag.spec.control import SECONDS_MAX, args_in
 from dag.spec.forms import SHA256
 from dag.spec.options import GangOptions, NodeOptions, at_submission, words_of
 from dag.spec.retry_options import BackoffOptions
 from dag.spec.run_labels import checked_labels
 from dag.spec.strict_json import pointer
+from mesh.core.near_names import nearest
 from mesh.core.printable import check_printable
 
 M = TypeVar("M", bound=BaseModel)
@@ -258,19 +259,19 @@ def _unknown(steps: tuple[str | int, ...]) -> str:
     """Return the message for a key that no model has."""
     name, above = str(steps[-1]), steps[-2] if len(steps) > 1 else None
     if above in ("options", "defaults") and len(steps) in (2, 4):
-        return f"unknown option{similar_to(name, NodeOptions.model_fields)}"
+        return f"unknown option{nearest(name, NodeOptions.model_fields)}"
     if above == "gang" and len(steps) in (3, 5) and steps[-3] in ("options", "defaults"):
-        return f"unknown key{similar_to(name, GangOptions.model_fields)}"
+        return f"unknown key{nearest(name, GangOptions.model_fields)}"
     if above == "backoff" and len(steps) in (3, 5) and steps[-3] in ("options", "defaults"):
-        return f"unknown key{similar_to(name, BackoffOptions.model_fields)}"
+        return f"unknown key{nearest(name, BackoffOptions.model_fields)}"
     if steps[0] == "nodes" and len(steps) == _AT_NODE and name == "map":
         return 'unknown key; a node is an array by an argument: {"$each": items}'
     if steps[0] == "nodes" and len(steps) == _AT_NODE:
-        return f"`{name}` is not supported yet" if name in _NOT_YET else f"unknown key{similar_to(name, NodeSpec.model_fields)}"
+        return f"`{name}` is not supported yet" if name in _NOT_YET else f"unknown key{nearest(name, NodeSpec.model_fields)}"
     if steps[0] == "nodes" and above == "program":
-        return f"unknown key{similar_to(name, ProgramSpec.model_fields)}"
+        return f"unknown key{nearest(name, ProgramSpec.model_fields)}"
     if len(steps) == 1:
-        return f"unknown key{similar_to(name, GraphDocument.model_fields)}"
+        return f"unknown key{nearest(name, GraphDocument.model_fields)}"
     if steps[0] == "outputs":
         return 'unknown key; an output is {"$ref": node}, with a "path" or without'
     return "unknown key"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
@@ -14,6 +13,7 @@ from dag.spec.control import When
 from dag.spec.retry_options import ERROR_CHARS_MAX, ERRORS_MAX, MEMORY_GROWTH_MAX, SECONDS_MAX, BackoffOptions, error_name
 from mesh.core.ids import is_fit_name
 from mesh.core.labels import wishes_of
+from mesh.core.near_names import nearest
 from mesh.core.node_instances import UNIT_INSTANCE_RESOURCES
 from mesh.core.printable import check_printable
 from mesh.core.resources import ResourceSet, to_units
@@ -107,9 +107,8 @@ def _wishes(labels: dict[str, str] | None) -> dict[str, str] | None:
 def _strategy(name: Any) -> Any:
     strategies = get_args(Strategy)
     if name not in strategies:
-        near = get_close_matches(str(name).upper(), strategies, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(strategies)}"
-        raise ValueError(f"there is no strategy {name!r}; {hint}")
+        hint = nearest(str(name), strategies) or f"; known are {', '.join(strategies)}"
+        raise ValueError(f"there is no strategy {name!r}{hint}")
     return name
 
 
@@ -276,9 +275,9 @@ def amounts_of(resources: ResourceSet) -> dict[str, Any]:
 
 def words_of(error: Mapping[str, Any]) -> str:
     """Return a pydantic error as a plain message."""
-    if error["type"] == "value_error":
+    if error.get("type") == "value_error":
         return str(error["ctx"]["error"])
-    if error["type"] == "missing":
+    if error.get("type") == "missing":
         return "is missing"
     return str(error["msg"]).replace("Input should", "must", 1)
 
@@ -292,5 +291,10 @@ def checked(options: Mapping[str, Any]) -> NodeOptions:
     try:
         return NodeOptions.model_validate(dict(options))
     except ValidationError as wrong:
-        described = [f"{'.'.join(map(str, error['loc']))} {words_of(error)}" for error in wrong.errors(include_url=False)]
+        described = [f"{_written(error['loc'])} {words_of(error)}" for error in wrong.errors(include_url=False)]
         raise SpecError((("", "; ".join(described)),)) from None
+
+
+def _written(place: tuple[str | int, ...]) -> str:
+    """Return the name that a user of Python writes: `size` and `strategy` are options beside the others, not parts of `gang`."""
+    return ".".join(map(str, place[1:] if place[0] == "gang" and len(place) > 1 else place))

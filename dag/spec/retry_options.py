@@ -9,10 +9,10 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from mesh.core.near_names import nearest
 from mesh.core.printable import check_printable
 from mesh.core.reasons import Reason
 
@@ -46,9 +46,8 @@ def error_name(written: str) -> str:
     if isinstance(kind, type) and issubclass(kind, Exception):
         return written
     known = [name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, Exception)]
-    near = get_close_matches(written, [*known, *_REASON_NAMES], n=1)
-    hint = f"did you mean {near[0]}?" if near else f"beside classes there are {', '.join(sorted(_REASON_NAMES))}"
-    raise ValueError(f"{written!r} is no exception of Python; write module.Class, like requests.exceptions.Timeout; {hint}")
+    hint = nearest(written, [*known, *_REASON_NAMES]) or f"; beside classes there are {', '.join(sorted(_REASON_NAMES))}"
+    raise ValueError(f"{written!r} is no exception of Python; write module.Class, like requests.exceptions.Timeout{hint}")
 
 
 class BackoffOptions(BaseModel):

@@ -24,6 +24,7 @@ from federation.errors import ConfigError
 from federation.redis_url import read_redis_url
 from mesh.core.ids import TenantPath
 from mesh.core.labels import mismatch, wishes_of
+from mesh.core.near_names import nearest
 from mesh.core.resources import AMOUNT_MAX, BYTE_RESOURCES, to_units
 from mesh.errors import AmountError, SelectorError
 from mesh.plugins import PluginError, check_source
@@ -367,8 +368,7 @@ def _reserved(amounts: Mapping[str, Amount], capacity: Mapping[str, Amount], pla
     """Find wrong amounts of a reserved group; a resource that the pool lacks is most likely a misspelt key."""
     for resource in amounts:
         if resource not in capacity:
-            near = get_close_matches(resource.lower(), (*capacity, "count"), n=1)
-            meant = f"; did you mean {near[0]}?" if near else ""
+            meant = nearest(resource, (*capacity, "count"))
             yield ConfigProblem(path=(*place, resource), text=f"the pool has no {resource}{meant} (it has {', '.join(capacity)})")
     yield from _amounts({resource: amount for resource, amount in amounts.items() if resource in capacity}, place)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
@@ -19,6 +18,7 @@ from federation.config.models import FederationConfig
 from federation.config.sections.tenants import LIST_TAG, TREE_TAG
 from federation.config.sections.values import format_duration
 from federation.config.yaml_source import ConfigProblem, Document, Path
+from mesh.core.near_names import near_name
 from mesh.core.resources import format_units
 
 JsonSchema = dict[str, Any]
@@ -161,13 +161,13 @@ def _repair(value: dict[str, Any], path: Path) -> tuple[str | None, ConfigProble
         parent = parent[part]
     content = parent.pop(key)
     known = sorted({name for form in _schemas_at(tuple(above)) for name in form.get("properties", {})})
-    near = get_close_matches(str(key), known, n=1, cutoff=0.6)
-    if not near:
+    near = near_name(str(key), known)
+    if near is None:
         return None, ConfigProblem(path=path, text=f"unknown key; known here: {', '.join(known)}")
-    if near[0] in parent:
-        return None, ConfigProblem(path=path, text=f"unknown key; did you mean {near[0]}, which is present already?")
-    parent[near[0]] = content
-    return near[0], ConfigProblem(path=path, text=f"unknown key; did you mean {near[0]}?")
+    if near in parent:
+        return None, ConfigProblem(path=path, text=f"unknown key; did you mean {near}, which is present already?")
+    parent[near] = content
+    return near, ConfigProblem(path=path, text=f"unknown key; did you mean {near}?")
 
 
 def _words(path: Path, error: ErrorDetails) -> str:

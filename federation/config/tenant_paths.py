@@ -9,14 +9,14 @@ if only one tenant has this name. Parents that form a cycle never get a path; th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import TypeVar
 
 from federation.config.sections.tenants import TenantEntry, TenantRights, TenantSection
 from federation.config.yaml_source import ConfigProblem, Path
 from mesh.core.ids import TenantPath
+from mesh.core.near_names import nearest
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ def _below_named_parents(by_path: PlacedTenants) -> PlacedTenants:
         if parent in known:
             above[path] = parent
         else:
-            problems.append(ConfigProblem(path=place, text=f"there is no tenant {parent!r}{_near(parent, known)}"))
+            problems.append(ConfigProblem(path=place, text=f"there is no tenant {parent!r}{nearest(parent, known)}"))
         if path in (circle := _circle_from(path, above)):
             problems.append(ConfigProblem(path=place, text=_circle_words(circle)))
             above[path] = None  # Reported once; the other checks treat it as a top-level tenant.
@@ -110,7 +110,9 @@ def _from_list(entries: tuple[TenantEntry, ...]) -> PlacedTenants:
             first = placed[path].place[-1]
             problems.append(ConfigProblem(path=place, text=f"the tenant {path} appears twice (first as tenants[{first}]); keep one"))
         elif parent and parent not in placed and entries[index].parent is None:
-            problems.append(ConfigProblem(path=place, text=f"the tenant {path} has no parent {parent} in this file{_near(parent, placed)}"))
+            problems.append(
+                ConfigProblem(path=place, text=f"the tenant {path} has no parent {parent} in this file{nearest(parent, placed)}")
+            )
         else:
             above = TenantPath(parent) if parent in placed else None
             placed[path] = PlacedTenant(path=TenantPath(path), parent=above, place=place, rights=entries[index])
@@ -158,7 +160,7 @@ def _without_path(entries: Mapping[int, TenantEntry], known: tuple[str, ...]) ->
             text = f"several tenants are called {entry.parent}; write the whole path: {' or '.join(sorted(namesakes))}"
             yield ConfigProblem(path=("tenants", index, "parent"), text=text)
         elif above[index] is None and entry.parent not in known and not namesakes:  # else: too deep, which the checks report
-            near = _near(str(entry.parent), known) or "; add it, or remove `parent`"
+            near = nearest(str(entry.parent), known) or "; add it, or remove `parent`"
             yield ConfigProblem(path=("tenants", index, "parent"), text=f"there is no tenant {entry.parent!r}{near}")
         circle = _circle_from(index, above)
         if circle and not described.intersection(circle):
@@ -178,8 +180,3 @@ def _circle_from(start: T, above: Mapping[T, T | None]) -> tuple[T, ...]:
         way.append(step)
         step = above[step]
     return tuple(way[way.index(step) :]) if step is not None else ()
-
-
-def _near(path: str, known: Iterable[str]) -> str:
-    near = get_close_matches(path, sorted(known), n=1)
-    return f"; did you mean {near[0]}?" if near else ""

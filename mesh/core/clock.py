@@ -2,13 +2,15 @@
 
 import re
 import time
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from typing import Protocol
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MS = timedelta(milliseconds=1)
 #: Fraction of a second. Python 3.10 reads three or six digits only.
 _FRACTION = re.compile(r"\.(\d+)")
+#: Characters of a wrong text in its error.
+_SHOWN = 80
 #: The last millisecond that RFC 3339 can name; a later time is written as this one.
 LAST_MS = (datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=timezone.utc) - _EPOCH) // _MS
 
@@ -100,7 +102,18 @@ def ms_of(text: str) -> int:
         ValueError: It is no time, or has no offset from UTC.
     """
     whole = _FRACTION.sub(lambda found: f".{found[1]:0<6.6}", text.upper().replace("Z", "+00:00"))
-    time = datetime.fromisoformat(whole)
+    try:
+        time = datetime.fromisoformat(whole)
+    except ValueError:
+        raise ValueError(f"{text[:_SHOWN]!r} is no time; write it like 2026-01-31T09:00:00Z") from None
     if time.tzinfo is None:
-        raise ValueError(f"{text} has no offset from UTC; write it like 2026-01-31T09:00:00Z")
+        raise ValueError(f"{text!r} has no offset from UTC; write it like 2026-01-31T09:00:00Z")
     return (time - _EPOCH) // _MS
+
+
+def date_of(text: str) -> date:
+    """Return the day of a text like `2026-01-31`. Raises ValueError if it is none."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text[:_SHOWN]!r} is no day; write it like 2026-01-31") from None

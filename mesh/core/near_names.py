@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from difflib import get_close_matches
 from typing import Any
 
 _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 80
+#: Most known names among which a similar one is looked for, and the longest name that is looked up: both cost time.
+_AMONG_MAX, _CHARS_MAX = 1_000, 200
 #: Similarity by `difflib` from which one resource name counts as a slip for another: `cpus` and `cpu` do, `npu` and `gpu` do not.
 _ALIKE = 0.8
 #: Start of the message that no mesh of the federation has a resource.
@@ -19,10 +21,20 @@ _DIGITS = re.compile(r"\d+")
 _BETWEEN_WORDS = re.compile(r"[-_. ]")
 
 
+def near_name(word: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is similar, if need be in another case; None: there is none, or there are too many to look at."""
+    if len(word) > _CHARS_MAX or (isinstance(known, Sized) and len(known) > _AMONG_MAX):
+        return None
+    names = sorted(known)
+    folded = {name.casefold(): name for name in reversed(names)}
+    close = get_close_matches(word, names, n=1) or [folded[name] for name in get_close_matches(word.casefold(), folded, n=1)]
+    return close[0] if close else None
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'main'?` for a known word that is similar; else an empty text."""
-    close = get_close_matches(word, sorted(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    """Return `; did you mean main?` for the known name that is similar; else an empty text."""
+    near = near_name(word, known)
+    return f"; did you mean {near}?" if near is not None else ""
 
 
 def near_resource(name: str, known: Iterable[str]) -> str | None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from difflib import get_close_matches
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -24,6 +23,7 @@ from pydantic.alias_generators import to_camel, to_snake
 from pydantic_core import ErrorDetails
 
 from mesh.core.ids import JobId, LabelName, PoolName, TenantPath
+from mesh.core.near_names import near_name
 from mesh.core.resources import ResourceSet
 from mesh.errors import AmountError, JobSpecError
 from mesh.jobs.spec import BasicPolicy, CleanPolicy, JobQueuePolicy, JobSpec, ReplicaSpec, WorkerSetSpec
@@ -246,8 +246,8 @@ def _unknown(path: tuple[str | int, ...]) -> str:
     if key in _MEANT:
         return f"is unknown: {_MEANT[key]}"
     known = sorted(_model_at(path).model_fields)
-    close = get_close_matches(key, known, n=1)
-    return f"is unknown; write `{close[0]}`" if close else f"is unknown; leave it out, or write one of: {', '.join(known)}"
+    near = near_name(key, known)
+    return f"is unknown; write `{near}`" if near is not None else f"is unknown; leave it out, or write one of: {', '.join(known)}"
 
 
 def _model_at(path: tuple[str | int, ...]) -> type[_Form]:

@@ -120,7 +120,7 @@ def _known_resources(state: MeshState) -> set[str]:
 
 def _like(name: str, known: set[str]) -> str:
     meant = near_resource(name, known)
-    return f"; did you mean {meant!r}?" if meant is not None else ""
+    return f"; did you mean {meant}?" if meant is not None else ""
 
 
 def check_pool(state: MeshState, spec: PoolSpec) -> None:

@@ -5,6 +5,7 @@ Importing all of them imports the whole root, which takes longer than most comma
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
 from typing import Any
@@ -12,6 +13,10 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from mesh.core.near_names import nearest
+
+#: Message of typer about a value of an option that takes one of several words.
+_NO_CHOICE = re.compile(r"(?:Value error, )?(?P<words>'(?P<given>.*)' is not one of (?P<known>'.*'))\.?")
 #: Panels of `--help` with their commands, in order.
 PANELS = {
     "Start and stop": ("init", "up", "down", "demo"),
@@ -111,3 +116,20 @@ class Commands(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = _Loaded()
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. An error about a value that is none of several words suggests the similar one."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as wrong:
+            wrong.message = with_near_choice(wrong.message)
+            raise
+
+
+def with_near_choice(message: str) -> str:
+    """Return a message like `'a' is not one of 'b', 'c'.` with the similar word; any other message as it is."""
+    found = _NO_CHOICE.fullmatch(message)
+    if found is None:
+        return message
+    known = re.findall(r"'(.*?)'", found["known"])
+    return f"{found['words']}{nearest(found['given'], known)}"

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from dag.client.compiling import Outputs, is_output
+from mesh.core.near_names import nearest, wrong_call
 from mesh.errors import MeshError
 
 _AUTO_CONNECT = "RAY_ENABLE_AUTO_CONNECT"
@@ -52,12 +53,10 @@ def load_graph(target: str, params: Mapping[str, Any] | None = None) -> GraphFil
     module = _load(path)
     found = getattr(module, name, None)
     if not name or found is None:
-        wrong = (
-            f"{path} has no {name}"
-            if name
-            else f"{target!r} names no graph; write FILE.py:NAME, like {path}:{next(_near(module), 'graph')}"
-        )
-        raise GraphFileError(f"{wrong}; graphs in the file: {', '.join(_near(module)) or 'none'}")
+        graphs = list(_graphs_in(module))
+        example = f"{target!r} names no graph; write FILE.py:NAME, like {path}:{next(iter(graphs), 'graph')}"
+        wrong = f"{path} has no {name}{nearest(name, graphs)}" if name else example
+        raise GraphFileError(f"{wrong}; graphs in the file: {', '.join(graphs) or 'none'}")
     if callable(found) and not _is_graph(found) and not hasattr(found, "bind") and not isinstance(found, type):
         made = cast("Callable[..., Any]", found)
         _check_takes(f"{path}:{name}", made, params or {})
@@ -76,7 +75,7 @@ def _check_takes(where: str, function: Callable[..., Any], params: Mapping[str, 
     try:
         signature.bind(**params)
     except TypeError as wrong:
-        raise GraphFileError(f"{where}{signature} does not fit the values of `--param`: {wrong}") from None
+        raise GraphFileError(f"--param: {where}{wrong_call(signature, (), params, str(wrong))}") from None
 
 
 def _path_and_name(target: str) -> tuple[Path, str]:
@@ -95,7 +94,7 @@ def _path_and_name(target: str) -> tuple[Path, str]:
     return path, name if colon else ""
 
 
-def _near(module: ModuleType) -> Iterator[str]:
+def _graphs_in(module: ModuleType) -> Iterator[str]:
     """Yield the names of the module that could be the graph."""
     return (attribute for attribute, value in vars(module).items() if _would_do(value, module))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -11,9 +12,10 @@ from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
 from dag.errors import UnknownRun
-from dag.store.client_access import ADDRESS_VARIABLE, IN_TERMINAL, STATE_VARIABLE, find_access
+from dag.store.client_access import ADDRESS_VARIABLE, CLIENT_FILE, IN_TERMINAL, STATE_VARIABLE, find_access
 from dag.store.http_calls import Params
 from dag.store.remote import Client, Run
+from mesh.core.clock import date_of, ms_of
 from mesh.core.counting import counted
 from mesh.core.near_names import nearest
 from mesh.errors import MeshError, RuntimeAdapterError
@@ -24,6 +26,7 @@ from serve_apps.schemas.runs import RunsView
 NEAR_RUNS = 1000
 
 V = TypeVar("V", bound=BaseModel)
+T = TypeVar("T")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
 AddressOption = Annotated[
@@ -37,6 +40,37 @@ StateDirOption = Annotated[
     Path | None,
     typer.Option("--state-dir", help=f"State folder whose stack is asked. Default: {STATE_VARIABLE}, or the stack of this folder."),
 ]
+
+
+def checked_time(text: str | None) -> str | None:
+    """Return the text of an option if it is a time. Raises typer.BadParameter."""
+    return _checked(text, ms_of)
+
+
+def checked_day(text: str | None) -> str | None:
+    """Return the text of an option if it is a day. Raises typer.BadParameter."""
+    return _checked(text, date_of)
+
+
+def _checked(text: str | None, read: Callable[[str], object]) -> str | None:
+    try:
+        if text is not None:
+            read(text)
+    except ValueError as wrong:
+        raise typer.BadParameter(str(wrong)) from None
+    return text
+
+
+def followed(look: Callable[[], T], pause: Callable[[], object] | None = None) -> Iterator[T]:
+    """Yield what each look returns, without end.
+
+    Args:
+        pause: Called between two looks; None: a look itself waits for something new.
+    """
+    while True:
+        yield look()
+        if pause is not None:
+            pause()
 
 
 class CliSession:
@@ -69,7 +103,7 @@ class CliSession:
             raise UnknownRun(f"{unknown}{self.near_run(run_id)}") from None
 
     def near_run(self, run_id: str) -> str:
-        """Return `; did you mean 'night'?` for a recent run that the text begins or resembles; else an empty text."""
+        """Return `; did you mean night?` for a recent run that the text begins or resembles; else an empty text."""
         try:
             recent = self.client.ask("/v1/runs", {"limit": NEAR_RUNS})
             ids = [one.id for one in read_view(RunsView, recent).runs]
@@ -77,6 +111,11 @@ class CliSession:
             return ""
         begun = next((one for one in ids if run_id and one.startswith(run_id)), None)
         return nearest(begun, (begun,)) if begun is not None else nearest(run_id, ids)
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether the user reads the state folder of the root's stack, and has named no key."""
+        return self.state_folder is not None and self.client.access.key_from == CLIENT_FILE
 
     def print_json_view(self, view: BaseModel) -> None:
         """Print the view as JSON."""

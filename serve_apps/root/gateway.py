@@ -22,8 +22,9 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
 
 from dag.errors import BacklogFull
-from dag.spec.checks import similar_to
+from dag.spec.options import words_of
 from federation.link import LINK_PATH
+from mesh.core.near_names import nearest
 from mesh.errors import MeshError
 from serve_apps.browser.page_files import page_routes
 from serve_apps.codes.routes import code_routes
@@ -99,7 +100,7 @@ async def _known_parameters(request: Request) -> None:
     strange = [name for name in dict.fromkeys(request.query_params) if name not in known]
     if strange:
         raise RequestValidationError(
-            [{"loc": ("query", name), "msg": f"there is no such parameter{similar_to(name, known) or there_are}"} for name in strange]
+            [{"loc": ("query", name), "msg": f"there is no such parameter{nearest(name, known) or there_are}"} for name in strange]
         )
 
 
@@ -203,7 +204,7 @@ async def _error_response(request: Request, error: Exception) -> Response:
 
 async def _parameters_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101  what it is registered for; the type of a handler is wider
-    problems = tuple(("/".join(str(part) for part in wrong["loc"]), str(wrong["msg"])) for wrong in error.errors())
+    problems = tuple(("/".join(str(part) for part in wrong["loc"]), words_of(wrong)) for wrong in error.errors())
     words = "parameters of the request are wrong"
     return problem_response(problem_body(WRONG_PARAMETERS, words, request_id_of(request.scope), problems))
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
-from pydantic import AwareDatetime
 from starlette.concurrency import run_in_threadpool
 
 from dag.run.runs import RunPlace
@@ -17,7 +15,6 @@ from dag.run.states import RunState
 from dag.spec.run_labels import labels_of_texts
 from dag.store.rows import reach_of
 from federation.api_keys import EVERYBODY
-from federation.tenants import TenantTree
 from mesh.core.ids import TenantPath
 from serve_apps.requests.access import Asking, reaches, tops
 from serve_apps.requests.auth import Principal
@@ -27,10 +24,11 @@ from serve_apps.requests.roles import permissions_of
 from serve_apps.routes.runs import Limit
 from serve_apps.schemas.callers import CallerView
 from serve_apps.schemas.events import RunChangesView
+from serve_apps.schemas.moments import QueriedTime
 from serve_apps.schemas.runs import RunsView
 from serve_apps.services.change_stream import change_stream, changes_now
 from serve_apps.services.run_listing import RunFilter, run_page
-from serve_apps.services.stopping import check_reach
+from serve_apps.services.stopping import check_covered, check_reach, paths_in
 from serve_apps.views.runs import run_line
 
 #: Most characters of a text that runs are searched for.
@@ -59,9 +57,9 @@ def list_runs(
     ] = None,
     mesh: Annotated[str | None, Query(max_length=TEXT_MAX, description="Only runs that have had a stage on this mesh.")] = None,
     since: Annotated[
-        AwareDatetime | None, Query(description="Only runs submitted at this time or later, like `2026-01-31T09:00:00Z`.")
+        QueriedTime | None, Query(description="Only runs submitted at this time or later, like `2026-01-31T09:00:00Z`.")
     ] = None,
-    until: Annotated[AwareDatetime | None, Query(description="Only runs submitted before this time.")] = None,
+    until: Annotated[QueriedTime | None, Query(description="Only runs submitted before this time.")] = None,
     cursor: Annotated[str | None, Query(max_length=300, description="`next` of the previous page.")] = None,
     limit: Limit = 50,
 ) -> RunsView:
@@ -73,14 +71,14 @@ def list_runs(
         mesh=mesh,
         text=text,
         labels=_labels(label or []),
-        since_ms=_ms_of(since) if since is not None else 0,
+        since_ms=since or 0,
     )
-    if tenant is not None and not reaches(principal, asked[0]):
-        check_reach(principal, asked[0], ())
-    below = [place for place in (_place_of(cursor), RunPlace(_ms_of(until), "") if until is not None else None) if place is not None]
+    if tenant is not None:
+        check_covered(principal, asked[0])
+    below = [place for place in (_place_of(cursor), RunPlace(until, "") if until is not None else None) if place is not None]
     page = run_page(ports, asked, wanted, min(below, default=None), limit)
     if tenant is not None and not page.runs:
-        check_reach(principal, asked[0], _listing(ports.shown().tree))
+        check_reach(principal, asked[0], paths_in(ports.shown().tree))
     return RunsView(runs=[run_line(run) for run in page.runs], next=_cursor_of(page.last) if page.last is not None else None)
 
 
@@ -102,7 +100,7 @@ async def follow_runs(
     """Return the runs that have changed since `after`; with `Accept: text/event-stream` stream changes of all runs as they come."""
     if tenant is not None:
         snapshot = await run_in_threadpool(ports.shown)
-        check_reach(principal, TenantPath(tenant), _listing(snapshot.tree))
+        check_reach(principal, TenantPath(tenant), paths_in(snapshot.tree))
     is_within, start = partial(_is_within, principal, tenant), last_event_id or after
     if "text/event-stream" in request.headers.get("accept", ""):
         unbuffered = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -137,11 +135,6 @@ def _labels(asked: list[str]) -> dict[str, str]:
         raise RequestValidationError([{"loc": ("query", "label"), "msg": str(wrong)}]) from None
 
 
-def _listing(tree: TenantTree) -> set[TenantPath]:
-    """Return the tenants, and the path prefixes, that runs may be listed by."""
-    return {TenantPath(path) for tenant in tree.tenants for path in reach_of(tenant)}
-
-
 def _cursor_of(place: RunPlace) -> str:
     return f"{place.created_ms}.{place.run}"
 
@@ -154,7 +147,3 @@ def _place_of(cursor: str | None) -> RunPlace | None:
     if not dot or not created_ms.isdecimal() or not created_ms.isascii() or len(created_ms) > len(str(1 << 53)):
         raise RequestValidationError([{"loc": ("query", "cursor"), "msg": "the cursor is not `next` of an earlier page"}])
     return RunPlace(int(created_ms), run)
-
-
-def _ms_of(time: datetime) -> int:
-    return round(time.timestamp() * 1000)

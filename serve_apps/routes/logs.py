@@ -9,12 +9,14 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from mesh.core.ids import RunId
-from serve_apps.requests.access import Asking, summary_within
-from serve_apps.requests.dependencies import Ports
+from serve_apps.requests.access import Asking, record_within, summary_within
+from serve_apps.requests.auth import Principal
+from serve_apps.requests.dependencies import Dependencies, Ports
 from serve_apps.requests.openapi import refused
 from serve_apps.routes.runs import PAGE_MAX, RunPath
 from serve_apps.schemas.logs import LogsView
 from serve_apps.services.log_stream import LogFilter, log_page, log_stream
+from serve_apps.views.runs import check_node
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
@@ -29,7 +31,7 @@ async def show_logs(
     request: Request,
     ports: Ports,
     principal: Asking,
-    node: Annotated[str | None, Query(max_length=200, description="Only output of this node.")] = None,
+    node: Annotated[str | None, Query(max_length=200, description="Only output of this node, or of all parts of this array.")] = None,
     attempt: Annotated[int | None, Query(ge=1, description="Only output of this attempt.")] = None,
     after: Annotated[int, Query(ge=0, description="Only entries with a greater number.")] = 0,
     limit: Annotated[int, Query(ge=1, le=PAGE_MAX, description="At most this many entries.")] = 200,
@@ -40,7 +42,16 @@ async def show_logs(
     await run_in_threadpool(summary_within, ports, principal, run_id)
     run, start, asked = RunId(run_id), max(after, last_event_id or 0), LogFilter(node=node, attempt=attempt)
     if follow or "text/event-stream" in request.headers.get("accept", ""):
+        await run_in_threadpool(_check_named, ports, principal, run, node)
         unbuffered = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
         return StreamingResponse(log_stream(ports, run, start, asked), media_type="text/event-stream", headers=unbuffered)
     page = await run_in_threadpool(log_page, ports, run, start, limit, asked)
+    if not page.entries:
+        await run_in_threadpool(_check_named, ports, principal, run, node)
     return Response(page.model_dump_json(), media_type="application/json")
+
+
+def _check_named(ports: Dependencies, principal: Principal, run: RunId, node: str | None) -> None:
+    """Check that the run has the node, if one is named. Raises UnknownNode."""
+    if node is not None:
+        check_node(record_within(ports, principal, run), node)

@@ -17,11 +17,11 @@ from dag.errors import SignalConflict, SpecError, UnknownSignal
 from dag.run.events import SignalSent
 from dag.run.runs import RunRecord, SignalAnswer, graph_of
 from dag.run.states import NODE_ENDS
-from dag.spec.checks import similar_to
 from dag.spec.control import WaitSignal
 from dag.spec.plans import controls_of, plans_of
 from dag.spec.strict_json import read_with_doubles
 from mesh.core.ids import NodeId
+from mesh.core.near_names import nearest
 from mesh.core.values import StoredValue, json_value
 from serve_apps.requests.access import Asking, record_within
 from serve_apps.requests.dependencies import Dependencies, Ports
@@ -109,5 +109,5 @@ def _waiting_for(record: RunRecord, name: str) -> tuple[NodeId, ...]:
     if not found:
         known = sorted(set(signals.values()))
         words = f"it waits for {', '.join(known[:10])}" if known else "it waits for none"
-        raise UnknownSignal(f"no node of run {record.run} waits for signal {name}{similar_to(name, known)}; {words}")
+        raise UnknownSignal(f"no node of run {record.run} waits for signal {name}{nearest(name, known)}; {words}")
     return found

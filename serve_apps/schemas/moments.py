@@ -6,11 +6,12 @@ Lengths of time stay milliseconds in both, and keep their names (`waiting_ms`).
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Any
 
 from pydantic import AliasChoices, AliasGenerator, BeforeValidator, PlainSerializer, WithJsonSchema
 
-from mesh.core.clock import ms_of, rfc3339
+from mesh.core.clock import date_of, ms_of, rfc3339
 
 _PAST = (
     *("created", "started", "ended", "finished", "sent", "saved", "granted", "drained", "stopped", "last_heard", "next", "queued"),
@@ -46,6 +47,12 @@ LaterMoment = Annotated[
     PlainSerializer(_written, return_type=str | None),
     WithJsonSchema({"anyOf": [_TEXT, {"type": "null"}]}),
 ]
+
+
+#: Time in a query; milliseconds since the epoch.
+QueriedTime = Annotated[int, BeforeValidator(ms_of), WithJsonSchema(_TEXT)]
+#: Day in a query.
+QueriedDay = Annotated[date, BeforeValidator(date_of)]
 
 
 def wire_names() -> AliasGenerator:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from federation.configured_meshes import NO_CONFIGURED_MESHES, ConfiguredMeshes
 from federation.errors import UnknownMesh
 from federation.leases import LeaseLedger
@@ -11,6 +9,7 @@ from federation.mesh_conditions import Drain
 from federation.registry import MeshRegistry
 from federation.snapshot import FederationSnapshot
 from mesh.core.ids import MeshId
+from mesh.core.near_names import nearest
 from serve_apps.snapshot_cache.snapshots import snapshot_now
 
 
@@ -57,6 +56,5 @@ def check_known(snapshot: FederationSnapshot, mesh: MeshId) -> None:
     """
     known = {view.record.mesh for view in snapshot.meshes} | {away.record.mesh for away in snapshot.absent}
     if mesh not in known:
-        near = get_close_matches(mesh, known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else f"; known meshes: {', '.join(sorted(known)) or 'none yet'}"
+        hint = nearest(mesh, known) or f"; known meshes: {', '.join(sorted(known)) or 'none yet'}"
         raise UnknownMesh(f"no mesh {mesh} has ever joined{hint}")

@@ -14,6 +14,7 @@ from dag.run.states import RUN_ENDS
 from federation.errors import StoreUnavailable
 from federation.run_log import LogEntry
 from mesh.core.ids import RunId
+from mesh.stages.arrays import array_of
 from serve_apps.requests.dependencies import Dependencies
 from serve_apps.schemas.logs import LogsView, OutputView
 from serve_apps.services.event_stream import KEEP_ALIVE_S, RETRY_MS
@@ -30,7 +31,7 @@ READ_MAX = 200
 class LogFilter:
     """Entries that a reader wants. None: all."""
 
-    node: str | None = None
+    node: str | None = None  #: A node, an array with all its parts, or one part.
     attempt: int | None = None
 
     def wanted(self, entries: Iterable[LogEntry]) -> list[OutputView]:
@@ -38,7 +39,7 @@ class LogFilter:
         return [
             output_view(entry)
             for entry in entries
-            if self.node in (None, entry.output.node) and self.attempt in (None, entry.output.attempt)
+            if self.node in (None, entry.output.node, array_of(entry.output.node)) and self.attempt in (None, entry.output.attempt)
         ]
 
 

@@ -20,16 +20,20 @@ from dag.spec.run_labels import LABELS_MAX
 from dag.spec.spec import DagSpec, digest, kept_form, parse
 from federation.api_keys import EVERYBODY
 from mesh.core.ids import NodeId, RunId, TenantPath
+from mesh.core.near_names import nearest
 from serve_apps.requests.access import reaches
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies
-from serve_apps.requests.errors import OutOfReach, ScheduleBusy
+from serve_apps.requests.errors import ScheduleBusy
 from serve_apps.schemas.runs import SubmittedView
 from serve_apps.schemas.schedules import ScheduleRequest
+from serve_apps.services.stopping import check_covered, check_reach, paths_in
 from serve_apps.services.submission import check_against, check_runnable, tenant_of, user_of
 
 #: Attempts to change a schedule that others change at the same time.
 TRIES_MAX = 5
+#: Schedules among which a similar name is looked for.
+LISTED_MAX = 1_000
 
 
 def put_schedule(ports: Dependencies, principal: Principal, name: str, tenant: str | None, asked: ScheduleRequest) -> tuple[Schedule, bool]:
@@ -116,12 +120,14 @@ def list_schedules(
     """Return schedules that the key covers, of a tenant and the tenants below it or of all; and the place after which the list goes on.
 
     Raises:
-        OutOfReach: The key does not cover the tenant.
+        OutOfReach: The key does not cover the tenant, or there is none.
     """
     within = TenantPath(tenant) if tenant is not None else None if principal.tenant == EVERYBODY else principal.tenant
-    if within is not None and not reaches(principal, within):
-        raise OutOfReach(f"there is no tenant {within!r} that this API key covers")
+    if within is not None:
+        check_covered(principal, within)
     listed = list(ports.schedules.list(within, after, limit + 1))
+    if tenant is not None and not listed:
+        check_reach(principal, TenantPath(tenant), paths_in(ports.shown().tree))
     is_more = len(listed) > limit
     return listed[:limit], place_of(listed[limit - 1].tenant, listed[limit - 1].name) if is_more else None
 
@@ -136,8 +142,15 @@ def schedule_within(ports: Dependencies, principal: Principal, name: str, tenant
     found = ports.schedules.load(owner, name) if reaches(principal, owner) else None
     if found is None:
         words = "; this API key covers every tenant, so name the schedule's (`tenant`)" if owner == EVERYBODY else f" of {owner}"
-        raise UnknownSchedule(f"there is no schedule {name}{words}; `schedulemesh schedule ls` lists those that the key covers")
+        near = _near_schedule(ports, name, owner) if reaches(principal, owner) else ""
+        raise UnknownSchedule(f"there is no schedule {name}{words}{near}; `schedulemesh schedule ls` lists those that the key covers")
     return found
+
+
+def _near_schedule(ports: Dependencies, name: str, owner: TenantPath) -> str:
+    """Return the suggestion of a schedule of the tenant, or of any tenant for a key of all; else an empty text."""
+    within = None if owner == EVERYBODY else owner
+    return nearest(name, {known.name for known in ports.schedules.list(within, limit=LISTED_MAX) if within in (None, known.tenant)})
 
 
 def runs_of(ports: Dependencies, schedule: Schedule) -> tuple[RunSummary, ...]:

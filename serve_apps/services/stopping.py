@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dag.spec.checks import similar_to
+from dag.store.rows import reach_of
 from federation.api_keys import EVERYBODY
 from federation.change_log import TERMINAL
 from federation.leases import LeaseLedger
 from federation.quota.policies import Stop
 from federation.quota.tenant_policies import PoliciesInForce, TenantPolicyStore, TenantStop
+from federation.tenants import TenantTree, no_such_tenant
 from mesh.core.ids import TenantPath
 from serve_apps.requests.access import reaches
 from serve_apps.requests.auth import Principal
@@ -63,7 +64,18 @@ def check_reach(principal: Principal, tenant: TenantPath, known: Iterable[Tenant
     within = {path for path in known if reaches(principal, path)}
     if tenant not in within:
         covered = "" if principal.tenant == EVERYBODY else " that this API key covers"
-        raise OutOfReach(f"there is no tenant {tenant!r}{covered}{similar_to(tenant, sorted(within))}")
+        raise OutOfReach(no_such_tenant(tenant, within, covered))
+
+
+def check_covered(principal: Principal, tenant: TenantPath) -> None:
+    """Check that the key covers the tenant, whether it exists or not. Raises OutOfReach with the words of `check_reach`."""
+    if not reaches(principal, tenant):
+        check_reach(principal, tenant, (principal.tenant,))
+
+
+def paths_in(tree: TenantTree) -> set[TenantPath]:
+    """Return the tenants, and the path prefixes, that lists may be limited to."""
+    return {TenantPath(path) for tenant in tree.tenants for path in reach_of(tenant)}
 
 
 def _check_authority(tenant_policies: PoliciesInForce, tenant: TenantPath, principal: Principal) -> None:

@@ -23,11 +23,11 @@ from federation.snapshot import FederationSnapshot, resources_of
 from mesh.core.counting import counted
 from mesh.core.ids import NodeId, RunId, TenantPath
 from mesh.errors import MeshError
-from serve_apps.requests.access import reaches
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies
-from serve_apps.requests.errors import MalformedBody, NoMeshFits, OutOfReach
+from serve_apps.requests.errors import MalformedBody, NoMeshFits
 from serve_apps.schemas.runs import SubmittedView
+from serve_apps.services.stopping import check_covered
 from serve_apps.snapshot_cache.snapshots import snapshot_now
 
 #: Kinds of nodes that one refusal explains.
@@ -167,8 +167,7 @@ def tenant_of(spec: DagSpec, principal: Principal) -> TenantPath:
             raise SpecError((("/tenant", "is missing; this API key covers every tenant, so the graph must name its tenant"),))
         return principal.tenant
     tenant = TenantPath(spec.tenant)
-    if not reaches(principal, tenant):
-        raise OutOfReach(f"the API key does not cover the tenant {tenant}; it covers {principal.tenant} and the tenants below it")
+    check_covered(principal, tenant)
     return tenant
 
 

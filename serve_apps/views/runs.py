@@ -17,10 +17,10 @@ from dag.run.run_events import RunEvent
 from dag.run.run_status import shown_state
 from dag.run.runs import RunRecord, RunSummary, StageRecord
 from dag.run.states import NodeState, RunState, StageState
-from dag.spec.checks import similar_to
 from dag.spec.control import as_json, is_control
 from dag.spec.spec import DagSpec
 from mesh.core.ids import MeshId, NodeId
+from mesh.core.near_names import nearest
 from mesh.core.reasons import Reason
 from mesh.stages.arrays import is_part
 from mesh.stages.messages import Failure
@@ -187,10 +187,21 @@ def node_view(record: RunRecord, node: str) -> NodeView:
     Raises:
         UnknownNode: The run has no such node.
     """
-    name = NodeId(node)
-    if name not in record.nodes or is_part(node):
-        raise UnknownNode(f"run {record.run} has no node {node}{similar_to(node, list(record.nodes.names)[:LISTED_MAX])}")
-    return _node_views(record, [name])[0]
+    if is_part(node):
+        raise _unknown_node(record, node)
+    check_node(record, node)
+    return _node_views(record, [NodeId(node)])[0]
+
+
+def check_node(record: RunRecord, node: str) -> None:
+    """Check that the run has the node, or the part of an array. Raises UnknownNode, which suggests a similar name."""
+    if NodeId(node) not in record.nodes:
+        raise _unknown_node(record, node)
+
+
+def _unknown_node(record: RunRecord, node: str) -> UnknownNode:
+    shown = (name for name in record.nodes.names if not is_part(name))
+    return UnknownNode(f"run {record.run} has no node {node}{nearest(node, list(islice(shown, LISTED_MAX)))}")
 
 
 def _node_views(record: RunRecord, names: list[NodeId]) -> list[NodeView]:

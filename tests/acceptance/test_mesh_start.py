@@ -137,7 +137,7 @@ def test_s8_equal_priority_waits_in_a_full_pool_until_a_finish(running):
         pytest.param(
             {"method": "trian"},
             SubmissionError,
-            "has no such method; it has .*train; did you mean 'train'",
+            "has no such method; it has .*train; did you mean train",
             id="an unknown method",
         ),
     ],

@@ -138,7 +138,7 @@ def test_an_unknown_pool_is_an_error_that_names_the_nearest_one(running, pool, c
     [
         pytest.param(lambda running: running.execute_preemption("none"), SubmissionError, "task_ids is 'none'", id="a name for a list"),
         pytest.param(lambda running: running.execute_preemption(["none"]), TaskUnknown, "there is no task none", id="no such task"),
-        pytest.param(lambda running: running.list_tasks(state="RUNING"), SubmissionError, "did you mean 'RUNNING'", id="no such state"),
+        pytest.param(lambda running: running.list_tasks(state="RUNING"), SubmissionError, "did you mean RUNNING", id="no such state"),
         pytest.param(lambda running: running.group(tasks=["none"]), TaskUnknown, "there is no task none", id="a group of no such task"),
         pytest.param(lambda running: running.all("tier:none").add(1), NoMembers, "has the label 'tier:none'", id="all of no such label"),
         pytest.param(lambda running: running.choose("tier:none").add(1), NoMembers, "has the label 'tier:none'", id="one of no such label"),
@@ -429,7 +429,7 @@ def test_a_call_to_a_dead_agent_says_whether_to_call_again(running, pool, max_re
 
 
 def test_a_misspelt_resource_of_a_pool_is_refused(running):
-    with pytest.raises(SubmissionError, match="capacity of pool slip: no node has a resource 'cpus'; did you mean 'cpu'"):
+    with pytest.raises(SubmissionError, match="capacity of pool slip: no node has a resource 'cpus'; did you mean cpu"):
         running.create_pool("slip", capacity={"cpus": 2})
     assert "slip" not in [pool.pool for pool in running.list_pools()]
 
@@ -456,7 +456,7 @@ LIT = {"name": "lit", "pool": "main", "leader": {"resources": {"cpu": 0.1}}, "mi
 )
 def test_a_resource_that_nobody_has_is_refused_by_name(running, pool, ask):
     before = running.list_tasks(pool=pool)
-    with pytest.raises(SubmissionError, match=r"no node or pool has a resource 'cpus'; did you mean 'cpu'\?; known: cpu, gpu"):
+    with pytest.raises(SubmissionError, match=r"no node or pool has a resource 'cpus'; did you mean cpu\?; known: cpu, gpu"):
         ask(running, {"cpus": 1})
     assert running.list_tasks(pool=pool) == before
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
+from mesh.core.near_names import near_name
 from mesh.errors import JobFailed as AnyJobFailed
 from mesh.errors import MeshError
 
@@ -146,5 +145,5 @@ def no_such_mesh(mesh: str, kind: type[SupervisorLost] = SupervisorLost) -> Supe
 
 
 def _nearest(word: str, known: tuple[str, ...]) -> str:
-    close = get_close_matches(str(word), known, n=1)
-    return f"did you mean {close[0]}? " if close else ""
+    near = near_name(str(word), known)
+    return f"did you mean {near}? " if near is not None else ""

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dag.spec.checks import similar_to
+from mesh.core.near_names import nearest
 from serve_apps.cli.output import Text, console_for, print_json
 from serve_apps.cli.session import JsonOption
 from serve_apps.codes.catalogue import codes, find
@@ -41,7 +41,7 @@ def show_code(
         return
     found = find(name)
     if found is None:
-        near = similar_to(name.upper(), codes()) or similar_to(name.lower(), codes())
+        near = nearest(name.upper(), codes()) or nearest(name.lower(), codes())
         raise typer.BadParameter(f"there is no code {name!r}{near or '; `schedulemesh code` lists all'}", param_hint="CODE")
     if as_json:
         print_json(_json(asdict(found)))

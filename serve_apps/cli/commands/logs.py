@@ -24,7 +24,9 @@ def register(app: typer.Typer) -> None:
 
 def logs(
     run_id: RunArgument,
-    node: Annotated[str | None, typer.Argument(help="Only lines of this node.", metavar="[NODE]", show_default=False)] = None,
+    node: Annotated[
+        str | None, typer.Argument(help="Only lines of this node, or of this array.", metavar="[NODE]", show_default=False)
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
     attempt: Annotated[int | None, typer.Option(min=1, help="Only lines of this attempt.")] = None,
     tail: Annotated[

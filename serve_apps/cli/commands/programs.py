@@ -14,10 +14,12 @@ import typer
 from dag.client.tasks import Node
 from dag.errors import RunCancelled, RunFailed, SpecError
 from dag.run.states import RUN_ENDS
+from dag.spec.options import GANG_SIZE_MAX, RETRIES_MAX
 from dag.store.programs import program
 from dag.store.remote import Run
 from mesh.core.counting import counted
 from mesh.errors import ProgramFailed
+from mesh.stages.spec import PRIORITY_MAX
 from serve_apps.cli.commands.runs import LabelOption, labels_in
 from serve_apps.cli.completion import TenantOption, complete_meshes
 from serve_apps.cli.output import Text, console_for, print_json
@@ -34,11 +36,11 @@ def register(app: typer.Typer) -> None:
 def run(
     command: Annotated[list[str], typer.Argument(help="The program and its arguments, after `--`: -- python train.py --lr 0.1.")],
     tenant: TenantOption = None,
-    cpus: Annotated[float, typer.Option(help="CPUs of each bundle.")] = 1,
-    gpus: Annotated[float, typer.Option(help="GPUs of each bundle.")] = 0,
+    cpus: Annotated[float, typer.Option(min=0, help="CPUs of each bundle.")] = 1,
+    gpus: Annotated[float, typer.Option(min=0, help="GPUs of each bundle.")] = 0,
     memory: Annotated[str | None, typer.Option(help="Memory of each bundle, like 4GiB.")] = None,
     resource: Annotated[list[str] | None, typer.Option(help="Custom resource NAME=AMOUNT of each bundle. Repeatable.")] = None,
-    size: Annotated[int, typer.Option(help="Bundles of its placement group.")] = 1,
+    size: Annotated[int, typer.Option(min=1, max=GANG_SIZE_MAX, help="Bundles of its placement group.")] = 1,
     strategy: Annotated[str, typer.Option(help="Where several bundles go: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD.")] = "PACK",
     working_dir: Annotated[
         str | None, typer.Option(help="Folder that is sent along and in which the program runs. Default: the current folder.")
@@ -53,8 +55,8 @@ def run(
     label: LabelOption = None,
     mesh_label: Annotated[list[str] | None, typer.Option(help="Label KEY=VALUE that the mesh must have. Repeatable.")] = None,
     mesh: Annotated[str | None, typer.Option(help="The only mesh that may run the program.", autocompletion=complete_meshes)] = None,
-    priority: Annotated[int, typer.Option(help="Higher goes first.")] = 0,
-    retries: Annotated[int, typer.Option(help="Further attempts after another exit code than 0.")] = 0,
+    priority: Annotated[int, typer.Option(min=-PRIORITY_MAX, max=PRIORITY_MAX, help="Higher goes first.")] = 0,
+    retries: Annotated[int, typer.Option(min=0, max=RETRIES_MAX, help="Further attempts after another exit code than 0.")] = 0,
     name: Annotated[str | None, typer.Option(help="Name of the program in views. Default: that of the script.")] = None,
     run_id: Annotated[str | None, typer.Option("--id", help="Id of the run.")] = None,
     user: Annotated[str | None, typer.Option(help="User of the run. Default: the user of the key, or the key itself.")] = None,
@@ -103,6 +105,7 @@ def run(
 
 def _with_this_folder(session: CliSession, make: Callable[..., Node]) -> Node:
     """Return the node of a program in the current folder, and say that the folder is sent. Raises SpecError."""
+    make()  # Its options are checked before the folder: an error about them has nothing to do with it.
     here = Path.cwd()
     if here in (Path.home(), Path(here.anchor)):
         remedy = "name its folder by --working-dir, or send none by --no-working-dir"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from itertools import count
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -16,18 +16,18 @@ from rich.live import Live
 
 from dag.errors import UnknownRun
 from dag.run.states import RUN_ENDS, RunState
-from dag.spec.checks import similar_to
 from dag.spec.forms import used_params
 from dag.spec.run_labels import labels_of_texts
 from dag.store.remote import Run
 from dag.workflows.trace_graph import TraceScale
 from mesh.core.clock import SystemClock
+from mesh.core.near_names import nearest
 from serve_apps.cli.completion import RunArgument, TenantOption, complete_meshes, complete_tenants
 from serve_apps.cli.graph_file import load_graph
 from serve_apps.cli.output import Text, console_for, print_json
 from serve_apps.cli.progress_render import ProgressLines
 from serve_apps.cli.render import failure_summary, result_summary, run_panel, runs_table
-from serve_apps.cli.session import AddressOption, CliSession, JsonOption, StateDirOption, open_session, read_view
+from serve_apps.cli.session import AddressOption, CliSession, JsonOption, StateDirOption, checked_time, followed, open_session, read_view
 from serve_apps.cli.spec_file import load_spec, named, names_spec
 from serve_apps.cli.waiting_render import plan_picture
 from serve_apps.cli.workflow_file import graph_of, load_workflow, names_workflow
@@ -142,9 +142,10 @@ def runs(
     label: LabelOption = None,
     mesh: Annotated[str | None, typer.Option(help="Only runs that have had a stage on this mesh.", autocompletion=complete_meshes)] = None,
     since: Annotated[
-        str | None, typer.Option(help="Only runs submitted at this time or later, like 2026-01-31T09:00:00Z.", metavar="TIME")
+        str | None,
+        typer.Option(callback=checked_time, help="Only runs submitted at this time or later, like 2026-01-31T09:00:00Z.", metavar="TIME"),
     ] = None,
-    until: Annotated[str | None, typer.Option(help="Only runs submitted before this time.", metavar="TIME")] = None,
+    until: Annotated[str | None, typer.Option(callback=checked_time, help="Only runs submitted before this time.", metavar="TIME")] = None,
     cursor: Annotated[str | None, typer.Option(help="Goes on after an earlier list, which ends with its cursor.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many.")] = 20,
     moving: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
@@ -169,9 +170,8 @@ def runs(
         session.console.print(runs_table(look(), _now_ms()))
         return
     with Live(console=session.console, auto_refresh=False) as live:
-        while True:
-            live.update(runs_table(look(), _now_ms()), refresh=True)
-            time.sleep(RUNS_LOOK_S)
+        for view in followed(look, lambda: time.sleep(RUNS_LOOK_S)):
+            live.update(runs_table(view, _now_ms()), refresh=True)
 
 
 def watch(
@@ -299,25 +299,24 @@ def draw_until_end(session: CliSession, run: Run) -> None:
     if not session.console.is_terminal:  # A log or a pipe gets one line per change, and the whole run once at the end.
         described = ""
         shown = ProgressLines(session.console)
-        for look in count(1):
-            line = session.view(RunLine, f"{run.path}/summary", {"wait_s": LOG_LOOK_S})
+        polls = followed(partial(session.view, RunLine, f"{run.path}/summary", {"wait_s": LOG_LOOK_S}))
+        for number, line in enumerate(polls, start=1):
             if RunState(line.state) in RUN_ENDS:
                 break
             words = ": ".join(part for part in (line.state, line.reason, line.detail) if part)
             if words != described:
                 described = words
                 session.console.print(words, soft_wrap=True)
-            if look % LOOKS_PER_BARS == 0:
+            if number % LOOKS_PER_BARS == 0:
                 shown.show(session.view(RunView, run.path).groups)
         session.console.print(run_panel(session.view(RunView, run.path), _now_ms(), result_follows=True))
         return
     with Live(console=session.console, auto_refresh=False, transient=False) as live:
-        while True:
-            view = session.view(RunView, run.path)
+        pause = partial(session.view, RunLine, f"{run.path}/summary", {"wait_s": LOOK_S})  # Long poll: returns early when the run ends.
+        for view in followed(partial(session.view, RunView, run.path), pause):
             live.update(run_panel(view, _now_ms(), result_follows=True), refresh=True)
             if RunState(view.state) in RUN_ENDS:
                 return
-            session.view(RunLine, f"{run.path}/summary", {"wait_s": LOOK_S})  # Long poll: returns early when the run ends.
 
 
 def _print_result(session: CliSession, run: Run) -> None:
@@ -376,7 +375,7 @@ def spec_in(
     known = sorted({*declared, *used_params(spec.get("nodes"))})
     for name in params:
         if name not in known:
-            hint = similar_to(name, known) or f"; its parameters: {', '.join(known) or 'none'}"
+            hint = nearest(name, known) or f"; its parameters: {', '.join(known) or 'none'}"
             raise typer.BadParameter(f"{path} has no parameter {name}{hint}", param_hint="--param")
     if params:
         spec["params"] = {**declared, **params}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from rich.live import Live
 
 from dag.errors import ApiError
 from dag.store.http_calls import UNREACHABLE
-from serve_apps.cli.session import AddressOption, CliSession, JsonOption, StateDirOption, open_session
+from serve_apps.cli.session import AddressOption, CliSession, JsonOption, StateDirOption, followed, open_session
 from serve_apps.cli.top_render import TopView, top_frame
 from serve_apps.schemas.leases import LeasesView
 from serve_apps.schemas.meshes import MeshesView
@@ -46,28 +47,28 @@ def top(
         session.console.print(top_frame(_look(session)))
         return
     with Live(console=session.console, auto_refresh=False) as live:
-        for view, is_away in looks(partial(_look, session, patience_s=0.0)):
+        for view, is_away in followed(lasting(partial(_look, session, patience_s=0.0)), lambda: time.sleep(FRAME_S)):
             rows = max(_ROWS_MIN, (session.console.height - _LINES_BESIDE) // 4)
             live.update(top_frame(view, rows, is_away=is_away), refresh=True)
-            time.sleep(FRAME_S)
 
 
-def looks(look: Callable[[], TopView]) -> Iterator[tuple[TopView, bool]]:
-    """Yield what each look returns, without end; while the root does not answer, the last view, and True.
+def lasting(look: Callable[[], TopView]) -> Callable[[], tuple[TopView, bool]]:
+    """Return a look that outlasts restarts of the root: while the root does not answer, it returns the last view, and True.
 
-    Raises:
-        ApiError: The root refused, or did not answer the first look.
+    The look raises ApiError if the root refused, or did not answer the first time.
     """
-    view = look()
-    yield view, False
-    while True:
+    views: deque[TopView] = deque(maxlen=1)
+
+    def again() -> tuple[TopView, bool]:
         try:
-            view, is_away = look(), False
+            views.append(look())
         except ApiError as gone:
-            if gone.code != UNREACHABLE:
+            if gone.code != UNREACHABLE or not views:
                 raise
-            is_away = True
-        yield view, is_away
+            return views[-1], True
+        return views[-1], False
+
+    return again
 
 
 def _look(session: CliSession, patience_s: float | None = None) -> TopView:

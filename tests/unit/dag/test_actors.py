@@ -154,7 +154,7 @@ def test_a_call_may_have_several_outputs_and_a_name():
             id="after",
         ),
         pytest.param(lambda: compile_graph(dag.actor(Counter).bind()), "is not a node", id="as an output"),
-        pytest.param(lambda: dag.actor(Counter, num_cpu=1), "did you mean 'num_cpus'", id="an unknown option"),
+        pytest.param(lambda: dag.actor(Counter, num_cpu=1), "did you mean num_cpus", id="an unknown option"),
     ],
 )
 def test_what_an_actor_cannot_be_is_refused(write, words):

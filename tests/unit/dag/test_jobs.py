@@ -192,7 +192,7 @@ def test_an_option_that_a_job_cannot_have_is_refused(name: str):
         pytest.param({"leader": 3}, "is no class and no function", id="no class"),
         pytest.param({"environment": {"A": 1}}, "environment takes text", id="a variable that is no text"),
         pytest.param({"strategy": "ANY"}, "strategy must be one of", id="an unknown strategy"),
-        pytest.param({"prioritty": 2}, "unknown option 'prioritty'; did you mean 'priority'", id="an unknown option"),
+        pytest.param({"prioritty": 2}, "unknown option 'prioritty'; did you mean priority", id="an unknown option"),
     ],
 )
 def test_a_job_that_cannot_be_is_refused(given: dict[str, Any], words: str):

@@ -276,7 +276,7 @@ WRONG = {
     ),
     "a policy that names no plugin": (
         changed("meshes", "east", to=planned("0.5*mini+binpack", mine="my.module:Mine")),
-        "meshes.east.pools.general.policy: '0.5*mini+binpack': policy 'mini' cannot be combined; did you mean 'mine'?",
+        "meshes.east.pools.general.policy: '0.5*mini+binpack': policy 'mini' cannot be combined; did you mean mine?",
     ),
     "a plugin with a taken name": (
         changed("meshes", "east", "plugins", to={"binpack": "my.module:Mine"}),

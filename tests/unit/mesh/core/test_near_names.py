@@ -2,7 +2,7 @@
 
 import pytest
 
-from mesh.core.near_names import near_resource, unheld
+from mesh.core.near_names import near_resource, nearest, unheld
 
 KNOWN = frozenset({"cpu", "gpu", "memory", "tpu", "fpga_card", "tpu_v4"})
 
@@ -23,6 +23,23 @@ KNOWN = frozenset({"cpu", "gpu", "memory", "tpu", "fpga_card", "tpu_v4"})
 )
 def test_a_resource_is_near_one_that_it_differs_from_by(name, meant):
     assert near_resource(name, KNOWN) == meant
+
+
+@pytest.mark.parametrize(
+    ("word", "words"),
+    [
+        pytest.param("nightyl", "; did you mean nightly?", id="two letters swapped"),
+        pytest.param("faild", "; did you mean FAILED?", id="another case"),
+        pytest.param("zzz", "", id="another word"),
+        pytest.param("nightly" * 99, "", id="a long text"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_a_similar_one(word, words):
+    assert nearest(word, ["nightly", "FAILED"]) == words
+
+
+def test_no_similar_name_is_looked_for_among_thousands():
+    assert nearest("node-0", [f"node-{number}" for number in range(1, 2_000)]) == ""
 
 
 def test_an_unknown_resource_is_reported_with_near_names():

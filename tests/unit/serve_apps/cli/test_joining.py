@@ -218,5 +218,5 @@ def test_s13_plugins_come_from_import_paths_of_the_file(key_file, tmp_path, ran,
 
 def test_a_policy_for_an_unknown_pool_is_refused(key_file, ran, capsys):
     assert join(key_file, "--pool", "general=standard:cpu=1", "--policy", "genral=binpack") == 1
-    assert "--policy genral=binpack: no --pool is 'genral'; did you mean 'general'?" in " ".join(capsys.readouterr().err.split())
+    assert "--policy genral=binpack: no --pool is 'genral'; did you mean general?" in " ".join(capsys.readouterr().err.split())
     assert ran == []

@@ -131,3 +131,14 @@ def test_terminal_and_python_send_the_same_request(world, monkeypatch, capsys, t
     terminal, python = sent
     assert terminal == python
     assert python[1]["graph"]["labels"] == {"by": "x", "team": "ads"}
+
+
+def test_a_misspelt_schedule_is_answered_with_a_near_one(world, capsys, file):
+    said(capsys, "create", "nightly", file, "--cron", "0 3 * * *")
+    for command in ("show", "pause", "resume", "trigger", "delete"):
+        assert "there is no schedule nihgtly of acme/research; did you mean nightly?" in said(capsys, command, "nihgtly", code=1)
+
+
+def test_a_misspelt_overlap_is_answered_with_a_near_one(world, capsys, file):
+    words = said(capsys, "create", "nightly", file, "--cron", "0 3 * * *", "--overlap", "replce", code=2)
+    assert "did you mean replace?" in words

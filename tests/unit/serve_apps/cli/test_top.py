@@ -113,7 +113,7 @@ def test_a_live_top_outlives_an_absence_of_the_root(world, capsys):
             raise answer
         return answer
 
-    shown = list(islice(top.looks(look), 4))
+    shown = list(islice(session.followed(top.lasting(look)), 4))
     assert shown == [(view, False), (view, True), (view, True), (view, False)]
     console = SafeConsole(file=io.StringIO(), width=80)
     for each, is_away in shown:
@@ -135,7 +135,7 @@ def test_a_refusal_ends_a_live_top(world, capsys, before):
         return answer
 
     with pytest.raises(ApiError):
-        list(islice(top.looks(look), 3))
+        list(islice(session.followed(top.lasting(look)), 3))
 
 
 def test_a_live_top_shows_that_it_reconnects(world, monkeypatch, capsys):

@@ -83,7 +83,7 @@ def test_work_larger_than_any_node_is_refused(path):
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        pytest.param(asking(1, mesh="wset"), "wset: no mesh of this name has joined; did you mean 'west'?", id="an unknown mesh"),
+        pytest.param(asking(1, mesh="wset"), "wset: no mesh of this name has joined; did you mean west?", id="an unknown mesh"),
         pytest.param(asking(1, labels={"zone": "moon"}), "east: ", id="labels of no mesh"),
         pytest.param(asking(1, resources={"lamp": 1}), "no mesh has lamp; there is cpu", id="a resource of no mesh"),
         pytest.param(asking(7), "east: needs {cpu: 7}, more than any pool", id="more than any pool"),

@@ -17,6 +17,8 @@ from serve_apps.cli.app import run_command
 from serve_apps.gateway_fixtures import EAST, RESEARCH, RIVAL, GatewayWorld, spec_of
 
 RUN = RunId("night")
+#: Run with an array of two parts.
+FAN = RunId("fan")
 
 
 class Printing(GatewayWorld):
@@ -25,15 +27,23 @@ class Printing(GatewayWorld):
     def __post_init__(self):
         super().__post_init__()
         self.http().post("/v1/runs", json=spec_of("a", "b", id=RUN)).raise_for_status()
-        mesh = ManualMesh(self.store, MeshRecord(mesh=EAST, labels={}, pools=(), cluster="c"))
-        self.store.submit(EAST, StageSpec(stage=StageId("s"), run=RUN, tenant=TenantPath(RESEARCH), tasks=(), slot=NOTHING, width=1))
-        self.claim = self.store.claim(mesh.session, StageId("s"), None).claim
+        fan = spec_of("score", id=FAN)
+        fan["nodes"]["score"]["args"] = [{"$each": [1, 2]}]
+        self.http().post("/v1/runs", json=fan).raise_for_status()
+        self.mesh = ManualMesh(self.store, MeshRecord(mesh=EAST, labels={}, pools=(), cluster="c"))
+        self.claim = self.claim_of(RUN)
         self.batch = 0
 
-    def print(self, node, *lines, number=1, attempt=1, stream="stdout"):
+    def claim_of(self, run):
+        stage = StageId(f"{run}.s")
+        self.store.submit(EAST, StageSpec(stage=stage, run=run, tenant=TenantPath(RESEARCH), tasks=(), slot=NOTHING, width=1))
+        return self.store.claim(self.mesh.session, stage, None).claim
+
+    def print(self, node, *lines, number=1, attempt=1, stream="stdout", claim=None):
         self.batch += 1
-        output = NodeOutput(stage=StageId("s"), node=NodeId(node), attempt=attempt, number=number, at_ms=7, stream=stream, lines=lines)
-        self.run_log.append(self.claim, self.batch, (output,))
+        claim = claim or self.claim
+        output = NodeOutput(stage=claim.stage, node=NodeId(node), attempt=attempt, number=number, at_ms=7, stream=stream, lines=lines)
+        self.run_log.append(claim, self.batch, (output,))
 
 
 @pytest.fixture
@@ -102,6 +112,30 @@ def test_python_follows_up_to_the_end_of_the_run(world):
 def test_logs_of_an_unknown_run_are_an_error(world):
     with pytest.raises(UnknownRun):
         list(world.client().log_of(RunId("nobody's")).lines())
+
+
+@pytest.mark.parametrize("asked", [{}, {"follow": True}], ids=["as a page", "as a stream"])
+def test_logs_of_a_misspelt_node_are_404(world, asked):
+    answer = world.http().get(f"/v1/runs/{FAN}/logs", params={"node": "scor", **asked})
+    assert answer.status_code == 404
+    assert (answer.json()["code"], answer.json()["detail"]) == ("unknown_node", f"run {FAN} has no node scor; did you mean score?")
+
+
+def test_logs_of_an_array_are_those_of_its_parts(world):
+    claim = world.claim_of(FAN)
+    world.print("score@1", "of a part", claim=claim)
+    assert [entry["node"] for entry in world.http().get(f"/v1/runs/{FAN}/logs", params={"node": "score"}).json()["entries"]] == ["score@1"]
+    assert world.http().get(f"/v1/runs/{FAN}/logs", params={"node": "score@1"}).json()["entries"]
+
+
+def test_the_terminal_reports_a_misspelt_node(world, capsys):
+    assert run_command(["logs", FAN, "scor"]) == 1
+    assert capsys.readouterr().err == f"error: run {FAN} has no node scor; did you mean score?\n"
+
+
+def test_a_node_that_has_printed_nothing_is_no_error(world, capsys):
+    assert run_command(["logs", FAN, "score"]) == 0
+    assert capsys.readouterr().out == ""
 
 
 def test_the_terminal_prints_logs_with_the_names_of_nodes(world, capsys):

@@ -131,7 +131,7 @@ def test_every_invalid_argument_is_refused_by_its_name(face, name, parameter):
         pytest.param(Sequence[str | TaskHandle], ["a", 7], "it[1] is 7; give text or a TaskHandle", id="neither of two"),
         pytest.param(Sequence[str], {"a": 1}, "it is {'a': 1}; give a list", id="a mapping for a list"),
         pytest.param(Values, "abc", "it: 'abc' is one value; give a list or a tuple of values", id="text for values"),
-        pytest.param(State | None, "RUNING", r"it is 'RUNING'; give one of .*; did you mean 'RUNNING'\?", id="a state that is close"),
+        pytest.param(State | None, "RUNING", r"it is 'RUNING'; give one of .*; did you mean RUNNING\?", id="a state that is close"),
         pytest.param(Targets | None, {}, "it is {}; give a Targets", id="a mapping for a value"),
         pytest.param(Amounts, {"CPU": 1}, "it: there is no resource 'CPU'; write 'cpu'", id="Ray's word for a resource"),
         pytest.param(Amounts, {"cpu": "two"}, "it: cpu: 'two' is not a number", id="an amount in words"),
@@ -190,7 +190,7 @@ def test_class_methods_are_read_too():
     ("call", "words"),
     [
         pytest.param(
-            lambda calls: calls.numbers(cuont=1), "numbers() has no parameter 'cuont'; did you mean 'count'?", id="a slip of the pen"
+            lambda calls: calls.numbers(cuont=1), "numbers() has no parameter 'cuont'; did you mean count?", id="a slip of the pen"
         ),
         pytest.param(lambda calls: calls.numbers(zzz=1), "numbers() has no parameter 'zzz'; there are count, share", id="an unknown name"),
         pytest.param(lambda calls: calls.options(), "options(): missing a required argument: 'name'", id="one that is missing"),

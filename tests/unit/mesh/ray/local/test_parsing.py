@@ -107,7 +107,7 @@ def test_a_class_that_cannot_travel_is_refused():
 
 
 def test_an_unknown_method_is_refused_with_the_nearest_one():
-    with pytest.raises(SubmissionError, match=r"^method is 'rnu', and Work has no such method; it has run; did you mean 'run'\?"):
+    with pytest.raises(SubmissionError, match=r"^method is 'rnu', and Work has no such method; it has run; did you mean run\?"):
         read_method(Work, "rnu")
 
 
