@@ -17,9 +17,9 @@ from federation.errors import StoreUnavailable
 from federation.snapshot import FederationSnapshot
 from mesh.core.ids import RunId, TenantPath
 from serve_apps.requests.auth import Denial, Denied, MeshPrincipal, Principal, authenticate, authenticate_mesh, key_in
-from serve_apps.requests.dependencies import Dependencies, Ports
+from serve_apps.requests.dependencies import Dependencies, Ports, dependencies_of
 from serve_apps.requests.errors import NotAuthenticated, OutOfReach
-from serve_apps.requests.recorded_changes import is_recorded, note_change
+from serve_apps.requests.recorded_changes import call_of, is_noted, is_recorded, note_change
 from serve_apps.requests.roles import check_role
 
 _LISTED = "`schedulemesh runs` and GET /v1/runs list the runs that the key covers"
@@ -48,7 +48,7 @@ async def asking(request: Request, ports: Ports, _shown: Annotated[object, Secur
     """
     key = key_in(request.headers.get("authorization"))
     record = ports.known_keys.kept(key) if key is not None else None
-    if record is not None and ports.limiter.is_use_noted(record.key, ports.clock.monotonic_ms()) and not is_recorded(request):
+    if record is not None and ports.limiter.is_use_noted(record.key, ports.clock.monotonic_ms()) and not is_recorded(call_of(request)):
         return _asking(request, ports, lambda _: record)  # The store is not asked, so the way to a thread would be most of the cost.
     return await run_in_threadpool(_asking, request, ports, ports.known_keys.find)
 
@@ -66,6 +66,17 @@ def _asking(request: Request, ports: Dependencies, lookup: Callable[[str], ApiKe
     note_change(request, ports, answer, address_of(request))
     check_role(answer, request.method, request.scope["route"].path_format)
     return answer
+
+
+async def note_unread(request: Request) -> None:
+    """Note a call that is refused before its route asks who calls, such as one whose body is no JSON, for the log of changes.
+
+    Raises:
+        NotAuthenticated, RoleTooLow, TooManyCalls, StoreUnavailable: As `asking`.
+    """
+    route = request.scope.get("route")
+    if route is not None and not hasattr(request.state, "rate") and is_noted((request.method, route.path_format)):
+        await asking(request, dependencies_of(request))
 
 
 def _note_use(key: str, ports: Dependencies) -> None:

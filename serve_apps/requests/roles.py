@@ -1,10 +1,12 @@
-"""Roles that calls need: one table for all routes of tenants and operators.
+"""Roles that calls need, and subjects of calls that change something: one table each for all routes of tenants and operators.
 
 `asking` looks every call up here, so a route without a row answers nobody. The subtree of the key is checked apart, by `reaches` and
-`operating`. See ADR 0070.
+`operating`. See ADR 0070, and ADR 0073 for the subjects.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from federation.api_keys import EVERYBODY, Role
 from serve_apps.requests.auth import Principal
@@ -65,6 +67,42 @@ ROLES: dict[tuple[str, str], Role] = {
     ("GET", "/v1/changes"): Role.OPERATOR,
     ("GET", "/v1/keys"): Role.ADMIN,
     ("POST", "/v1/keys/{key}/revoke"): Role.ADMIN,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """Source of the tenant that a call is about. The first place that names one counts; without any it is the tenant of the key."""
+
+    path: str = ""  #: Part of the path: `tenant`, or the `run_id`, `letter` or `key` that belongs to a tenant.
+    query: str = ""  #: Parameter of the query with the path of a tenant.
+    body: tuple[str, ...] = ()  #: Fields of the JSON body, from outside in, that lead to the path of a tenant.
+
+
+_RUN, _LETTER, _TENANT, _KEY = (Subject(path=part) for part in ("run_id", "letter", "tenant", "key"))
+_SCHEDULE = Subject(query="tenant")
+#: Subject by method and path of each route that is no GET. A call that needs a key of all tenants is about all of them.
+SUBJECTS: dict[tuple[str, str], Subject] = {
+    ("POST", "/v1/plan"): Subject(body=("tenant",)),
+    ("POST", "/v1/runs"): Subject(body=("tenant",)),
+    ("POST", "/v1/runs/{run_id}/cancel"): _RUN,
+    ("POST", "/v1/runs/{run_id}/resume"): _RUN,
+    ("POST", "/v1/runs/{run_id}/signals/{name}"): _RUN,
+    ("DELETE", "/v1/runs/{run_id}"): _RUN,
+    ("PUT", "/v1/schedules/{name}"): Subject(query="tenant", body=("graph", "tenant")),
+    ("DELETE", "/v1/schedules/{name}"): _SCHEDULE,
+    ("POST", "/v1/schedules/{name}/pause"): _SCHEDULE,
+    ("POST", "/v1/schedules/{name}/resume"): _SCHEDULE,
+    ("POST", "/v1/schedules/{name}/trigger"): _SCHEDULE,
+    ("POST", "/v1/cache/drop"): Subject(body=("tenant",)),
+    ("POST", "/v1/dead/{letter}/drop"): _LETTER,
+    ("POST", "/v1/dead/{letter}/requeue"): _LETTER,
+    ("POST", "/v1/meshes/{mesh}/drain"): Subject(),
+    ("POST", "/v1/meshes/{mesh}/undrain"): Subject(),
+    ("POST", "/v1/tenants/{tenant}/drain"): _TENANT,
+    ("POST", "/v1/tenants/{tenant}/resume"): _TENANT,
+    ("POST", "/v1/tenants/{tenant}/suspend"): _TENANT,
+    ("POST", "/v1/keys/{key}/revoke"): _KEY,
 }
 #: Permissions in the order of `/v1/whoami`: the call that each stands for, and whether the key must cover all tenants.
 _PERMISSIONS: tuple[tuple[Permission, tuple[str, str], bool], ...] = (

@@ -30,7 +30,7 @@ from serve_apps.browser.page_files import page_routes
 from serve_apps.codes.routes import code_routes
 from serve_apps.link import routes as link_routes
 from serve_apps.requests.accepted_runs import look_after
-from serve_apps.requests.access import Operating
+from serve_apps.requests.access import Operating, note_unread
 from serve_apps.requests.dependencies import Dependencies
 from serve_apps.requests.errors import (
     INTERNAL,
@@ -202,8 +202,20 @@ async def _error_response(request: Request, error: Exception) -> Response:
     return problem_response(body_of(error, request_id), headers)
 
 
+async def _denied(request: Request) -> Response | None:
+    """Return the refusal of a caller without a valid key, and note any other caller for the log of changes."""
+    try:
+        await note_unread(request)
+    except MeshError as denied:
+        return await _error_response(request, denied)
+    return None
+
+
 async def _parameters_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101  what it is registered for; the type of a handler is wider
+    denied = await _denied(request)
+    if denied is not None:
+        return denied
     problems = tuple(("/".join(str(part) for part in wrong["loc"]), words_of(wrong)) for wrong in error.errors())
     words = "parameters of the request are wrong"
     return problem_response(problem_body(WRONG_PARAMETERS, words, request_id_of(request.scope), problems))
@@ -213,6 +225,9 @@ async def _http_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101  the same
     if isinstance(error.__cause__, MeshError):  # FastAPI wraps errors that occur while it reads a body.
         return await _error_response(request, error.__cause__)
+    denied = await _denied(request)
+    if denied is not None:
+        return denied
     headers = error.headers
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = allowed_methods(ROUTERS, request.url.path)

@@ -13,6 +13,7 @@ from federation.store.memory.change_log import MemoryChangeLog
 from mesh.core.wire import encode
 from serve_apps.gateway_fixtures import ACME, EAST, RESEARCH, RIVAL, GatewayWorld, spec_of, with_mesh
 from serve_apps.requests.recorded_changes import NOT_RECORDED, RECORDED
+from serve_apps.requests.roles import ROLES, SUBJECTS
 from serve_apps.services.change_listing import ChangeFilter, changes_after, newest_changes
 
 MUTATING = sorted(
@@ -64,6 +65,39 @@ def test_a_role_that_is_too_low_leaves_an_entry(world, method, path):
     assert (entry["outcome"], entry["code"], entry["key"], entry["tenant"]) == ("refused", "role_too_low", id_in(http), RESEARCH)
 
 
+@pytest.mark.parametrize(("method", "path"), sorted(RECORDED), ids=" ".join)
+def test_a_body_that_cannot_be_read_leaves_an_entry(world, method, path):
+    http, address = world.http("*", role=Role.ADMIN), re.sub(r"\{\w+\}", "x", path)
+    asked = {"content": b"{", "headers": {"Content-Type": "application/json"}}
+    answer = http.request(method, address, **asked)
+    (entry,) = entries(world)
+    assert (entry["operation"], entry["key"], entry["code"]) == (f"{method} {path}", id_in(http), answer.json().get("code", ""))
+    stranger = world.http(None).request(method, address, **asked)
+    assert (stranger.status_code, stranger.json()["code"], len(entries(world))) == (401, "unauthorized", 1)
+
+
+def test_an_unknown_parameter_leaves_an_entry(world):
+    assert world.http("*").post(f"/v1/tenants/{ACME}/suspend", params={"resaon": "x"}).status_code == 422
+    assert [(entry["tenant"], entry["outcome"]) for entry in entries(world)] == [(ACME, "refused")]
+
+
+def test_every_call_that_is_no_read_declares_its_subject():
+    assert set(SUBJECTS) == {call for call in ROLES if call[0] != "GET"}
+
+
+def test_a_submission_that_the_key_may_not_make_leaves_an_entry(world):
+    viewer, other = world.http(RESEARCH, "ann", Role.VIEWER), world.http(RESEARCH, "bob")
+    assert viewer.post("/v1/runs", json=spec_of("a", id="night")).status_code == 403
+    assert other.post("/v1/runs", json=spec_of("a", id="night", tenant=RIVAL)).status_code == 403
+    assert other.post("/v1/runs", json=spec_of("a", id="night")).status_code == 202
+    assert other.post("/v1/runs", json={"spec": "dag/1"}).status_code == 422
+    found = [(entry["user"], entry["tenant"], entry["code"], entry["details"]) for entry in entries(world)]
+    assert found == [
+        ("ann", RESEARCH, "role_too_low", {}),
+        ("bob", RESEARCH, "forbidden", {"id": "night", "tenant": RIVAL}),
+    ]
+
+
 def test_a_call_without_a_key_leaves_no_entry(world):
     assert world.http(None).post(f"/v1/tenants/{ACME}/suspend").status_code == 401
     assert entries(world) == []
@@ -103,6 +137,23 @@ def test_a_drain_of_a_mesh_is_about_all_tenants(world):
     (entry,) = entries(world)
     assert (entry["tenant"], entry["target"], entry["details"]) == ("*", EAST, {"reason": "disks"})
     assert entries(world, ACME) == []
+
+
+def test_a_drop_of_values_is_about_the_tenant_of_its_body(world):
+    for tenant in (RESEARCH, "nobody"):
+        world.http("*").post("/v1/cache/drop", json={"tenant": tenant, "all": True})
+    world.http(RIVAL).post("/v1/cache/drop", json={"tenant": RESEARCH, "all": True})
+    assert [(entry["tenant"], entry["outcome"]) for entry in entries(world)] == [
+        (RESEARCH, "allowed"),
+        ("*", "refused"),
+        (RIVAL, "refused"),
+    ]
+
+
+def test_a_schedule_is_about_the_tenant_of_its_graph(world):
+    graph = {name: value for name, value in spec_of("a", tenant=RESEARCH).items() if name != "id"}
+    assert world.http("*").put("/v1/schedules/nightly", json={"cron": "0 3 * * *", "graph": graph}).status_code == 201
+    assert [entry["target"] for entry in entries(world, RESEARCH)] == ["nightly"]
 
 
 def test_no_value_of_a_signal_is_recorded(world):
