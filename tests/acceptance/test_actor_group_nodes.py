@@ -47,6 +47,11 @@ class Scorer:
             Path(marker).touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
+    def say(self, word: str) -> None:
+        print(f"{self.name} says {word}")  # noqa: T201  its output is looked for
+        if word == "no":
+            raise ValueError(word)
+
     def hang(self) -> None:
         time.sleep(600)
 
@@ -94,6 +99,14 @@ def test_a_group_with_retries_is_made_anew(client: Client, tmp_path: Path) -> No
     scorers.all().die.bind(str(tmp_path / "marker"))
     assert submitted(client, scorers.all().load.bind("m")).result(LIMIT_S) == ["a", "b"]
     assert sorted(path.name.partition(" ")[0] for path in members.iterdir()) == ["a", "a", "b", "b"]
+
+
+def test_a_failed_group_leaves_the_lines_of_all_members(client: Client, tmp_path: Path) -> None:
+    made = group(tmp_path)
+    run = submitted(client, [made.all().say.bind(word) for word in ("yes", "no")])
+    with pytest.raises(RunFailed):
+        run.result(timeout=LIMIT_S)
+    assert sorted(map(str, run.logs())) == ["rank-0: a says no", "rank-0: a says yes", "rank-1: b says no", "rank-1: b says yes"]
 
 
 def test_a_cancel_ends_all_members(client: Client, tmp_path: Path) -> None:

@@ -32,6 +32,9 @@ from mesh.ray.user_code.gang_room import note_group
 from mesh.ray.worker.job_member import MemberOutput, OutputTarget
 from mesh.ray.worker.plain_calls import as_plain
 
+#: Longest wait for the last lines of the members of a group that has failed; longer than the pause between two looks at their output.
+LAST_LINES_S_MAX = 1.0
+
 
 class GroupMemberProcess:
     """Ray actor that holds an object of the group's class, and runs its calls one after the other."""
@@ -180,12 +183,23 @@ def run_group(
         for call in sent:
             values.append(call.value(dimensions))
             check(call.method, values[-1])
-        with contextlib.suppress(RayError):  # A member that died after its last call misses its last lines only.
-            ray.get([member.end.remote() for member in members])
+    except Exception:
+        _end(members, LAST_LINES_S_MAX)
+        raise
+    else:
+        _end(members, None)
         return values
     finally:
         for member in members:
             ray.kill(member)
+
+
+def _end(members: Sequence[Any], wait_s: float | None) -> None:
+    """Let the members hand on the rest of their output; return after `wait_s` seconds at the latest: a member may be busy with a call."""
+    ends = [member.end.remote() for member in members]
+    if ends:
+        with contextlib.suppress(RayError):  # A member that died misses its last lines only.
+            ray.wait(ends, num_returns=len(ends), timeout=wait_s, fetch_local=False)
 
 
 def has_lost_members(error: BaseException) -> bool:
