@@ -24,6 +24,7 @@ SHARED = {
     "tests/acceptance/test_job_nodes.py": "federation",
     "tests/acceptance/test_actor_group_nodes.py": "federation",
     "tests/acceptance/test_schedules.py": "federation",
+    "tests/acceptance/test_prometheus.py": "federation",
     "tests/acceptance/test_faults.py": "federation",  # Last: after its restart of Redis nothing is granted for a while.
     "tests/integration/test_http_mesh.py": "http_federation",
     "tests/integration/test_waiting_for_capacity.py": "http_federation",
