@@ -56,7 +56,8 @@ def place_together(plans: Plans, asked: Answers, links: Links, *, by_flavor: boo
     """
     calls = plans.calls
     beside = _beside(plans) if by_flavor else np.ones(len(calls), np.int64)
-    firsts, of_node = _groups(calls.kind.astype(np.int64), np.diff(calls.input_ptr), beside)
+    inputs = np.diff(calls.input_ptr)
+    firsts, of_node = _groups(calls.kind.astype(np.int64), inputs, beside)
     if len(firsts) > GROUPS_MAX:
         return None
     mesh: MeshId | None = None
@@ -65,8 +66,8 @@ def place_together(plans: Plans, asked: Answers, links: Links, *, by_flavor: boo
     kinds: dict[int, NodePlan] = {}
     alike_placed: dict[str, Placement] = {}
     for place in np.sort(firsts).tolist():  # The first node of a graph has no inputs.
-        plan = plans[calls.ids[place]]
-        near = Counter({mesh: SIZE_UNKNOWN_BYTES * len(plan.task.inputs)} if mesh is not None and plan.task.inputs else {})
+        plan, count = plans.sample(place), int(inputs[place])
+        near = Counter({mesh: SIZE_UNKNOWN_BYTES * count} if mesh is not None and count else {})
         answer, words = asked.answer(plan, near, None, int(beside[place]))
         if isinstance(answer, RouteRefused) or mesh not in (None, answer.mesh):
             return None

@@ -26,7 +26,7 @@ from mesh.core.resources import NOTHING, ResourceSet, to_units
 from mesh.core.shapes import Gang
 from mesh.core.values import StoredValue
 from mesh.stages.call_shapes import Shape, blobs_of
-from mesh.stages.calls import Numbers
+from mesh.stages.calls import Call, Numbers
 from mesh.stages.spec import StageTasks, TaskKind, TaskSpec
 
 #: Characters of a function's name that a problem shows.
@@ -235,9 +235,16 @@ class Plans(Mapping[NodeId, NodePlan]):
         place_of, kind_of = self.calls.place_of, self.calls.kind_of
         return [self._kinds[number] for number in sorted({kind_of(place_of[node]) for node in nodes})]
 
+    def sample(self, place: int) -> NodePlan:
+        """Return the plan of the node at the place without its arguments and the nodes that it needs."""
+        calls = self.calls
+        return self._plan_of(place, Call(calls.function_of(calls.ids[place]), (), {}, (), (), calls.kind_of(place)))
+
     def _plan(self, place: int) -> NodePlan:
-        call, node = self.calls.call(place), self.calls.ids[place]
-        kind = self._kinds[call.kind]
+        return self._plan_of(place, self.calls.call(place))
+
+    def _plan_of(self, place: int, call: Call) -> NodePlan:
+        node, kind = self.calls.ids[place], self._kinds[call.kind]
         task = TaskSpec(
             node=node,
             attempt=1,
