@@ -5,17 +5,20 @@ and reports once. A chunk holds so many ready tasks that all slots get some, and
 the graph: a task joins whose needs are all in the chunk, so a chain needs no call for each step. A chunk that widens while it grows would
 keep tasks from other slots, so it stops early; unless all of the stage takes no longer than the calls that sharing it would need.
 
-Run times are guesses. So the worker looks after itself: once a task has run for `STALL_MS`, the worker reports what is done before it and
-gives the rest back. The task that was running when a worker died fails: its next run is another attempt. The rest of the chunk is run
-again. If nobody knows which task was running, each runs alone, so that none costs another one its attempt.
+Run times are guesses. So the worker looks after itself: once a task has run for longer than expected, the worker reports what is done
+before it and gives the rest back. Tasks that take about `STALL_MS` get more time, or each would give back those behind it. While many
+tasks of some milliseconds are ready, a chunk is a part of what a slot gets of them (guided self-scheduling). So few calls are needed, and
+the last chunks are small. The task that was running when a worker died fails: its next run is another attempt. The rest of the chunk is
+run again. If nobody knows which task was running, each runs alone, so that none costs another one its attempt.
 
-Source: task fusing and batching as dask's `fuse` and Nomad's batch evaluation do it, by measured run times in place of fixed sizes.
+Source: Polychronopoulos and Kuck 1987 (guided self-scheduling); task fusing and batching as dask's `fuse` and Nomad's batch evaluation do
+it, by measured run times in place of fixed sizes.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -29,10 +32,16 @@ FULL_MS, LEAST_MS, WIDENED_MS = 50.0, 2.0, 5.0
 WHOLE_MS = 10.0
 #: Guess for a function that has not run yet; milliseconds.
 GUESS_MS = 1.0
-#: Run time of a task after which its worker reports the tasks before it and gives back those behind it; milliseconds.
+#: Expected time of a chunk of many ready tasks, at most; milliseconds.
+SHARE_MS = 200.0
+#: Chunks that a slot gets of the ready tasks, at least, before one may take longer than `FULL_MS`.
+ROUNDS_MIN = 4
+#: Run time of a task after which its worker reports the tasks before it and gives back those behind it, at least; milliseconds.
 STALL_MS = 20.0
-#: Run time of a chunk after which its worker does so too: its tasks take longer than expected; milliseconds.
+#: Run time of a chunk after which its worker does so too, at least: its tasks take longer than expected; milliseconds.
 LATE_MS = 2 * FULL_MS
+#: A task, or a chunk, takes longer than expected from so many times the expected time on.
+OVERRUN = 2
 #: Expected work for one worker that is worth the start of another; milliseconds.
 START_MS = 50.0
 #: Weight of the newest median in the expected run time.
@@ -74,6 +83,8 @@ class Chunk:
     number: int
     nodes: tuple[NodeId, ...]  #: In the order in which the worker runs them.
     left: dict[NodeId, None]  #: Those that it has neither reported nor given back.
+    stall_ms: float = STALL_MS  #: Run time of a task after which the worker gives back those behind it.
+    late_ms: float = LATE_MS  #: Run time of the chunk after which the worker does so too.
     running: NodeId | None = None  #: The task that has run for long, by the worker's report.
 
 
@@ -106,11 +117,12 @@ class ChunkScheduler:
         """
         machine, nodes, sum_ms = self.machine, list[NodeId](), 0.0
         wide = -(-machine.ready // (1 if self._is_short() else max(1, slots)))
+        full_ms = self._full_ms(wide)
         while (node := machine.next_ready_node()) is not None:
             function = machine.function(node)
             is_single = node in self._alone or self.habits.ends_chunk(function)
             sum_ms += self._expected_ms(function)
-            if nodes and (is_single or sum_ms > (LEAST_MS if len(nodes) >= wide else FULL_MS) or not joins(node)):
+            if nodes and (is_single or sum_ms > (LEAST_MS if len(nodes) >= wide else full_ms) or not joins(node)):
                 break
             machine.submit(node)
             nodes.append(node)
@@ -144,7 +156,7 @@ class ChunkScheduler:
         return chunk is not None and self._leaves(chunk, node) and self._is_submitted(node)
 
     def stall(self, number: int, running: NodeId) -> bool:
-        """Note that the task has run for `STALL_MS`, and take back those behind it; return whether it is new that it runs."""
+        """Note that the task has run for too long, and take back those behind it; return whether it is new that it runs."""
         chunk = self.chunks.get(number)
         if chunk is None or running not in chunk.left:
             return False
@@ -195,8 +207,27 @@ class ChunkScheduler:
         return fails if fails is not None and self._is_submitted(fails) else None
 
     def _begin(self, number: int, nodes: list[NodeId]) -> Chunk:
-        chunk = self.chunks[number] = Chunk(number=number, nodes=tuple(nodes), left=dict.fromkeys(nodes))
+        stall_ms, late_ms = self._patience_ms(nodes)
+        chunk = Chunk(number=number, nodes=tuple(nodes), left=dict.fromkeys(nodes), stall_ms=stall_ms, late_ms=late_ms)
+        self.chunks[number] = chunk
         return chunk
+
+    def _full_ms(self, wide: int) -> float:
+        """Return the expected time of a chunk, at most, if all ready tasks are like the first. `wide`: how many of them a slot gets."""
+        node = self.machine.next_ready_node()
+        expected_ms = self.habits.of(self.machine.function(node)) if node is not None else None
+        return FULL_MS if expected_ms is None else min(SHARE_MS, max(FULL_MS, wide * expected_ms / ROUNDS_MIN))
+
+    def _patience_ms(self, nodes: Sequence[NodeId]) -> tuple[float, float]:
+        """Return the run times after which a task of a chunk, and the chunk, take longer than expected.
+
+        A task that is expected to take long is alone in its chunk, and its start is reported as early as that of an unknown one.
+        """
+        counts = Counter(map(self.machine.function, nodes))
+        expected = {function: self._expected_ms(function) for function in counts}
+        longest_ms = max(each_ms for each_ms in expected.values())
+        stall_ms = max(STALL_MS, OVERRUN * longest_ms) if longest_ms <= FULL_MS else STALL_MS
+        return stall_ms, max(LATE_MS, OVERRUN * sum(count * expected[function] for function, count in counts.items()))
 
     def _grow(self, nodes: list[NodeId], joins: Callable[[NodeId], bool]) -> None:
         """Add tasks whose needs are all in the chunk, nearest first."""

@@ -28,7 +28,7 @@ from mesh.ray.worker.chunk_calls import ChunkCall, ChunkReport, WorkerSite
 from mesh.ray.worker.execution import EncodedValue, TaskFault, class_name
 from mesh.ray.worker.page import NO_TASK
 from mesh.stages.call_shapes import Shape
-from mesh.stages.chunks import Habits
+from mesh.stages.chunks import STALL_MS, Chunk, Habits
 from mesh.stages.slot_window import SHARES, share_of
 from mesh.stages.spec import TaskSpec
 from mesh.stages.stage_machine import StageTaskState
@@ -157,7 +157,7 @@ class _Draft:
         """Return the references beside the call, in the order in which the call names them."""
         return [*self._references.values(), *self._large_blobs.values()]
 
-    def call(self, number: int, storage_url: str, inline_limit_bytes: int) -> ChunkCall:
+    def call(self, chunk: Chunk, storage_url: str, inline_limit_bytes: int) -> ChunkCall:
         """Return the call."""
         columns, position = self._stage.columns, self._stage.machine.position
         calls, kinds = columns.calls, columns.kinds
@@ -165,7 +165,7 @@ class _Draft:
         at = [position(node) for node in self.places] if has_more else []  #: Places in the stage's columns.
         outputs = [kinds[calls.kind_of(place)].num_returns for place in at]
         return ChunkCall(
-            number=number,
+            number=chunk.number,
             run=self._stage.spec.run,
             stage=self._stage.spec.stage,
             storage_url=storage_url,
@@ -186,6 +186,10 @@ class _Draft:
             values=self._values,
             references=[*self._references, *self._large_blobs],
             large_blobs=len(self._large_blobs),
+            stall_ms=chunk.stall_ms
+            if all(kind.start_to_close_ms is None for kind in kinds)
+            else STALL_MS,  # A limit counts from the report.
+            late_ms=chunk.late_ms,
         )
 
 
@@ -252,7 +256,7 @@ class ChunkFeed:
         stage.window.place_chunk(number, worker.group, share)
         sent = self._sent[number] = _Sent(number, stage, worker, [])
         try:
-            self._send(sent, chunk.nodes)
+            self._send(sent, chunk)
         except Exception as refused:  # noqa: BLE001  Ray refuses calls with many errors: a full object store, a value that cannot be pickled
             self._refuse(sent, refused)
             return True
@@ -323,11 +327,11 @@ class ChunkFeed:
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def _send(self, sent: _Sent, nodes: Sequence[NodeId]) -> None:
+    def _send(self, sent: _Sent, chunk: Chunk) -> None:
         """Call the worker with those of the tasks that can be sent."""
         stage, worker = sent.stage, sent.worker
         draft = _Draft(stage, worker, self._values(stage.spec.run))
-        for node in nodes:
+        for node in chunk.nodes:
             if stage.machine.state(node) is not StageTaskState.SUBMITTED:  # It was behind another that could not be sent.
                 continue
             try:
@@ -338,7 +342,7 @@ class ChunkFeed:
         if not draft.places:
             return
         sent.nodes = list(draft.places)
-        call = pickle.dumps(draft.call(sent.number, self._storage_url, self._inline_limit_bytes), protocol=5)
+        call = pickle.dumps(draft.call(chunk, self._storage_url, self._inline_limit_bytes), protocol=5)
         references = draft.all_references()
         sent.answers = worker.actor.run.remote(call, references) if references else worker.actor.run.remote(call)
         worker.state = WorkerState.BUSY

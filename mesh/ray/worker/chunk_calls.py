@@ -43,6 +43,8 @@ class ChunkCall(NamedTuple):
     values: dict[NodeId, tuple[bytes, str]]  #: Small values from outside the chunk: bytes and encoding.
     references: list[str]  #: Meaning of the references beside the call: first nodes, then pickled arguments by SHA-256.
     large_blobs: int  #: How many of them are pickled arguments.
+    stall_ms: float  #: Run time of a task after which the worker gives back those behind it.
+    late_ms: float  #: Run time of the chunk after which the worker does so too.
 
 
 class ChunkReport(NamedTuple):

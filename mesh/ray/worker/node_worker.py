@@ -44,7 +44,6 @@ from mesh.ray.worker.execution import (
 from mesh.ray.worker.page import NO_TASK, WorkerPage
 from mesh.ray.worker.present_task import PresentTask, Pulse
 from mesh.ray.worker.watch_folder import pages_of, register, watch_folder
-from mesh.stages.chunks import LATE_MS, STALL_MS
 from mesh.stages.messages import NodeOutput
 
 #: Pause between two looks of the second thread: at first, and once it has reported a long task; seconds.
@@ -289,7 +288,8 @@ class NodeWorker:
                 if task != NO_TASK:
                     _thread.interrupt_main()
             now_s = time.perf_counter()
-            is_late = (now_s - running.began_s) * 1000 >= STALL_MS or (now_s - running.since_s) * 1000 >= LATE_MS
+            call = running.call
+            is_late = (now_s - running.began_s) * 1000 >= call.stall_ms or (now_s - running.since_s) * 1000 >= call.late_ms
             is_long = task not in (NO_TASK, running.announced) and is_late
             if not is_long:
                 return

@@ -41,6 +41,8 @@ def chunk(shapes: list[Shape], rows: list[tuple[int, list[int], list[Any]]], **g
             "values": {},
             "references": [],
             "large_blobs": 0,
+            "stall_ms": 20.0,
+            "late_ms": 100.0,
             **given,
         },
     )

@@ -6,7 +6,18 @@ import pytest
 
 from mesh.core.ids import NodeId, RunId, StageId, TenantPath
 from mesh.core.resources import ResourceSet
-from mesh.stages.chunks import FULL_MS, IDLE_DEATHS_MAX, WIDENED_MS, ChunkScheduler, Habits
+from mesh.stages.chunks import (
+    FULL_MS,
+    IDLE_DEATHS_MAX,
+    LATE_MS,
+    OVERRUN,
+    ROUNDS_MIN,
+    SHARE_MS,
+    STALL_MS,
+    WIDENED_MS,
+    ChunkScheduler,
+    Habits,
+)
 from mesh.stages.spec import StageSpec, TaskSpec
 from mesh.stages.stage_machine import StageMachine, StageTaskState
 
@@ -52,6 +63,9 @@ def taken(kept: ChunkScheduler, number: int = 1, slots: int = 4) -> tuple[str, .
         pytest.param(independent(8), 1_000.0, 1, id="a long task is alone"),
         pytest.param(independent(80), 1.0, 20, id="as many as each slot gets"),
         pytest.param(independent(400), 1.0, FULL_MS, id="no more than take a while"),
+        pytest.param(independent(400), 8.0, SHARE_MS / 8, id="more while many take long"),
+        pytest.param(independent(80), 20.0, 80 / 4 / ROUNDS_MIN, id="a part of what each slot gets of them"),
+        pytest.param(independent(16), 20.0, FULL_MS // 20, id="few at the end"),
         pytest.param(independent(80), 0.01, 80, id="at least what a call is worth"),
         pytest.param(chain(100), None, FULL_MS, id="a chain grows as long as a chunk may take"),
         pytest.param(chain(300), 0.01, 300, id="a whole chain of short tasks"),
@@ -64,6 +78,22 @@ def taken(kept: ChunkScheduler, number: int = 1, slots: int = 4) -> tuple[str, .
 )
 def test_chunk_is_as_large_as_its_tasks_are_short(graph, took_ms, count):
     assert len(taken(scheduler(graph, took_ms))) == count
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "stall_ms"),
+    [
+        pytest.param(None, STALL_MS, id="unknown tasks"),
+        pytest.param(0.01, STALL_MS, id="short tasks"),
+        pytest.param(20.0, OVERRUN * 20.0, id="tasks that take as long as a stall"),
+        pytest.param(2 * FULL_MS, STALL_MS, id="long tasks are alone and known to run early"),
+    ],
+)
+def test_task_stalls_when_it_takes_longer_than_expected(took_ms, stall_ms):
+    kept = scheduler(independent(400), took_ms)
+    chunk = kept.take(1, 2, lambda _node: True)
+    assert chunk is not None
+    assert (chunk.stall_ms, chunk.late_ms) == (stall_ms, max(LATE_MS, OVERRUN * len(chunk.nodes) * (took_ms or 1.0)))
 
 
 def test_a_stage_in_which_a_task_was_long_is_shared():
