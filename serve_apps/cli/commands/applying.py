@@ -84,7 +84,8 @@ def apply(
         return
     console = console_for()
     console.print(f"{'would be applied' if dry_run else 'applied'}: {counted(len(tree.tenants), 'tenant')}")
-    for words in _lines(found, of_meshes, left):
+    restart = "`prepare`, `serve-config` and `serve deploy`" if folder.is_prepared else "`down` and `up`"
+    for words in _lines(found, of_meshes, left, restart):
         console.print(words, soft_wrap=True)
     if orphans.keys:
         console.print(f"{'would revoke' if dry_run else 'revoked'} API keys of removed tenants: {', '.join(orphans.keys)}", soft_wrap=True)
@@ -111,7 +112,7 @@ def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 
-def _lines(found: Changes, of_meshes: tuple[Difference, ...], left: tuple[str, ...]) -> Iterator[str]:
+def _lines(found: Changes, of_meshes: tuple[Difference, ...], left: tuple[str, ...], restart: str = "") -> Iterator[str]:
     moved = ", ".join(f"{path} (now {f'below {parent}' if parent is not None else 'at the top'})" for path, parent in found.moved)
     for what, words in (
         ("new tenants", ", ".join(found.new)),
@@ -127,7 +128,7 @@ def _lines(found: Changes, of_meshes: tuple[Difference, ...], left: tuple[str, .
         yield "over their limits, and granted nothing more until they are within them:"
         yield from (_over(row, is_stopped=row in found.stopped) for row in found.over)
     if left:
-        yield f"not applied, because these need `down` and `up`: {', '.join(left)}"
+        yield f"not applied, because these need {restart}: {', '.join(left)}"
 
 
 def _over(row: str, *, is_stopped: bool) -> str:

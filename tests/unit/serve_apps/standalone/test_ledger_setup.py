@@ -52,9 +52,10 @@ def test_prepared_folder_serves_operators_commands(run, tmp_path):
     code, said = run("keys", "create", "acme", "--role", "admin", "--json")
     assert (code, set(json.loads(said))) == (0, {"id", "key"})
     assert run("keys", "create", "--mesh", "lab")[0] == 0
-    file = written(tmp_path, changes=(("cpu: {nominal: 2}", "cpu: {nominal: 1}"),))
+    file = written(tmp_path, changes=(("cpu: {nominal: 2}", "cpu: {nominal: 1}"), ("gateways: 2", "gateways: 3")))
     code, said = run("apply", str(file))
     assert (code, "2 → 1" in said) == (0, True)
+    assert "these need `prepare`, `serve-config` and `serve deploy`: root.gateways" in said
 
 
 def test_preparing_again_keeps_ledger_and_receipt_keys(run, tmp_path):
