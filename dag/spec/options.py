@@ -107,8 +107,7 @@ def _wishes(labels: dict[str, str] | None) -> dict[str, str] | None:
 def _strategy(name: Any) -> Any:
     strategies = get_args(Strategy)
     if name not in strategies:
-        hint = nearest(str(name), strategies) or f"; known are {', '.join(strategies)}"
-        raise ValueError(f"there is no strategy {name!r}{hint}")
+        raise ValueError(f"must be one of {', '.join(strategies)}, not {name!r}{nearest(str(name), strategies)}")
     return name
 
 

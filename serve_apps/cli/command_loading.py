@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 from mesh.core.near_names import nearest
 
 #: Message of typer about a value of an option that takes one of several words.
-_NO_CHOICE = re.compile(r"(?:Value error, )?(?P<words>'(?P<given>.*)' is not one of (?P<known>'.*'))\.?")
+_NO_CHOICE = re.compile(r"(?P<words>'(?P<given>.*)' is not one of (?P<known>'.*'))\.?")
 #: Panels of `--help` with their commands, in order.
 PANELS = {
     "Start and stop": ("init", "up", "down", "demo"),
@@ -122,12 +122,13 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as wrong:
-            wrong.message = with_near_choice(wrong.message)
+            wrong.message = in_words(wrong.message)
             raise
 
 
-def with_near_choice(message: str) -> str:
-    """Return a message like `'a' is not one of 'b', 'c'.` with the similar word; any other message as it is."""
+def in_words(message: str) -> str:
+    """Return typer's message about a value in plain words; one like `'a' is not one of 'b', 'c'.` with the similar word."""
+    message = message.removeprefix("Value error, ").replace("Input should", "must", 1)
     found = _NO_CHOICE.fullmatch(message)
     if found is None:
         return message

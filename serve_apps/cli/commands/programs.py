@@ -20,7 +20,7 @@ from dag.store.remote import Run
 from mesh.core.counting import counted
 from mesh.errors import ProgramFailed
 from mesh.stages.spec import PRIORITY_MAX
-from serve_apps.cli.commands.runs import LabelOption, labels_in
+from serve_apps.cli.commands.runs import LabelOption, labels_in, wait_for_start
 from serve_apps.cli.completion import TenantOption, complete_meshes
 from serve_apps.cli.output import Text, console_for, print_json
 from serve_apps.cli.session import AddressOption, CliSession, JsonOption, StateDirOption, open_session
@@ -134,6 +134,7 @@ def _follow(session: CliSession, run: Run) -> None:
     try:
         if not session.as_json:
             notes.print(Text.assemble("run ", (run.id, "bold")), soft_wrap=True)
+        wait_for_start(session, run)
         for line in session.client.log_of(run.id).follow():
             if session.as_json:
                 print_json(json.dumps({"stream": line.stream, "text": line.text}, ensure_ascii=False))

@@ -284,6 +284,7 @@ def _follow(session: CliSession, run: Run) -> None:
     """
     try:
         if session.as_json:
+            wait_for_start(session, run)
             run.wait()
         else:
             draw_until_end(session, run)
@@ -294,13 +295,27 @@ def _follow(session: CliSession, run: Run) -> None:
     _print_result(session, run)
 
 
+def wait_for_start(session: CliSession, run: Run) -> None:
+    """Return when the run is running, or has ended; say each reason for which it waits, on stderr, once."""
+    said: set[str] = set()
+    for line in followed(partial(session.view, RunLine, f"{run.path}/summary", {"wait_s": LOOK_S})):
+        if RunState(line.state) in (*RUN_ENDS, RunState.RUNNING, RunState.CANCELLING):
+            return
+        if line.reason and line.reason not in said:
+            said.add(line.reason)
+            console_for(stderr=True).print(f"{run.id} waits: {line.reason}: {line.detail}", soft_wrap=True)
+
+
 def draw_until_end(session: CliSession, run: Run) -> None:
     """Show the run until it ends: redrawn on a terminal, one line for each change elsewhere."""
     if not session.console.is_terminal:  # A log or a pipe gets one line per change, and the whole run once at the end.
         described = ""
         shown = ProgressLines(session.console)
-        polls = followed(partial(session.view, RunLine, f"{run.path}/summary", {"wait_s": LOG_LOOK_S}))
-        for number, line in enumerate(polls, start=1):
+
+        def look() -> RunLine:
+            return session.view(RunLine, f"{run.path}/summary", {"wait_s": LOG_LOOK_S if described else LOOK_S})
+
+        for number, line in enumerate(followed(look), start=1):
             if RunState(line.state) in RUN_ENDS:
                 break
             words = ": ".join(part for part in (line.state, line.reason, line.detail) if part)

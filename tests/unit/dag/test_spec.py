@@ -145,7 +145,10 @@ def test_text_that_is_not_one_clear_value_is_refused(text, place, words):
         ),
         pytest.param(
             with_node(call="a:b", options={"gang": {"size": 2, "strategy": "STRICTPACK"}}),
-            ("/nodes/more/options/gang/strategy", "there is no strategy 'STRICTPACK'; did you mean STRICT_PACK?"),
+            (
+                "/nodes/more/options/gang/strategy",
+                "must be one of PACK, SPREAD, STRICT_PACK, STRICT_SPREAD, not 'STRICTPACK'; did you mean STRICT_PACK?",
+            ),
             id="a misspelt strategy of a gang",
         ),
         pytest.param(

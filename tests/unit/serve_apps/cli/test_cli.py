@@ -14,7 +14,7 @@ import pytest
 
 from dag.run.states import NodeState, RunState
 from dag.spec.spec import load
-from dag.store.remote import Client, Run
+from dag.store.remote import Client
 from federation.config.loading import stage_settings_of, tenants_of
 from federation.config.quota_rules import tenant_policies_of
 from federation.configured_meshes import ConfiguredMeshes
@@ -34,6 +34,7 @@ from serve_apps.cli.commands import applying, draining, lifecycle, runs, stoppin
 from serve_apps.configuration.config_file import read_config
 from serve_apps.gateway_fixtures import RESEARCH, SALES, STANDARD, GatewayWorld, spec_of
 from serve_apps.requests.known_keys import KEPT_MS
+from serve_apps.schemas.runs import RunLine
 from serve_apps.standalone.child_pids import note
 from serve_apps.standalone.stack_folder import StackFolder
 from serve_apps.standalone.startup_config import keep
@@ -112,12 +113,12 @@ def test_submit_waits_and_prints_the_result(world, tmp_path, capsys, monkeypatch
 
 
 def test_ctrl_c_while_waiting_exits_130_and_the_run_continues(world, tmp_path, capsys, monkeypatch):
-    def interrupted(self, timeout=None):
+    def interrupted(_session, _run):
         raise KeyboardInterrupt
 
     file = tmp_path / "spec.json"
     file.write_text(json.dumps(spec_of("a", id="night")))
-    monkeypatch.setattr(Run, "wait", interrupted)
+    monkeypatch.setattr(runs, "wait_for_start", interrupted)
     assert run_command(["submit", str(file), "--json"]) == 130
     output = capsys.readouterr()
     assert output.out == ""
@@ -471,6 +472,18 @@ def test_a_meshs_key_is_no_users(capsys):
     assert "--user" in capsys.readouterr().err
 
 
+def test_each_reason_to_wait_is_said_once(world, capsys):
+    run = world.client().submit_spec(spec_of("a", id="night"))
+    shown = RunLine.model_validate(world.http().get(f"{run.path}/summary").json())
+    waits = {"state": "WAITING", "reason": "LEDGER_RECOVERING", "detail": "the ledger recovers"}
+    states = [{}, waits, waits, {"state": "RUNNING"}]
+    lines = [shown.model_copy(update=fields) for fields in states]
+    runs.wait_for_start(SimpleNamespace(view=lambda *_: lines.pop(0)), run)
+    output = capsys.readouterr()
+    assert (output.out, output.err) == ("", "night waits: LEDGER_RECOVERING: the ledger recovers\n")
+    assert lines == []
+
+
 # -- explanations --------------------------------------------------------------------------------------------------------
 
 
@@ -511,8 +524,9 @@ def test_piped_tables_have_a_width_and_cut_nothing(world, monkeypatch, capsys, c
         (("keys", "create", "acme", "--role", "admn"), "'admin'; did you mean admin?"),
         (("usage", "--by", "tennant"), "did you mean tenant?"),
         (("runs", "--state", "zzz"), "'zzz' is not one of 'pending'"),
+        (("run", "--cpus", "-1", "--", "true"), "'--cpus': must be greater than or equal to 0"),
     ],
-    ids=["a state", "a role", "a column", "another word"],
+    ids=["a state", "a role", "a column", "another word", "a number"],
 )
 def test_a_wrong_word_of_an_option_is_answered_with_a_near_one(world, capsys, command, words):
     assert run_command(list(command)) == 2

@@ -72,7 +72,7 @@ SUMMARY = "/v1/runs/night/summary"
         ("watch night --json", "/v1/runs/night/events", 0),
         ("logs night --follow", "/v1/runs/night/logs", 1),
         ("runs --watch", "/v1/runs", 2),
-        ("run --no-working-dir --id job -- true", "/v1/runs/job/logs", 0),
+        ("run --no-working-dir --id job -- true", "/v1/runs/job/summary", 0),
         ("queue", "/v1/queues", 0),
         ("result night", "/v1/runs/night/result", 0),
     ],
