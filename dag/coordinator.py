@@ -554,6 +554,8 @@ class Coordinator:
             change = self._with_expected(machine, change)
         if not self._runs.commit(machine.record, change):
             return False
+        if change.expected_ms is not None:
+            machine.record.expected_ms = change.expected_ms
         self._note_run_times(machine.record, change)
         self._stage_timing.note(machine.record, machine.plans, change)
         self._note_node_times(machine, events)
@@ -563,14 +565,11 @@ class Coordinator:
         return True
 
     def _with_expected(self, machine: RunMachine, change: RunChange) -> RunChange:
-        """Keep what is known of the run times of the run's functions with its record, for readers who have no such history."""
+        """Return the change with what is known of the run times of the run's functions, for readers who have no such history."""
         functions = functions_of(machine.plans)[:EXPECTED_MAX]
         known = {function: self._times.known_ms(machine.record.tenant, function) for function in functions}
         expected = {function: round(run_ms) for function, run_ms in known.items() if run_ms is not None}
-        if expected == machine.record.expected_ms:
-            return change
-        machine.record.expected_ms = expected
-        return replace(change, has_expected=True)
+        return change if expected == machine.record.expected_ms else replace(change, expected_ms=expected)
 
     def _note_node_times(self, machine: RunMachine, events: Iterable[RunInput]) -> None:
         """Learn from the nodes that succeeded. A message that came too late is as good a measure as any."""

@@ -190,7 +190,7 @@ class RunChange:
     dead: tuple[DeadLetter, ...] = ()  #: Dead letters of nodes that failed for good in this step.
     growths: tuple[Growth, ...] = ()  #: The last ones of the record, which are new.
     lost: tuple[LostWork, ...] = ()  #: For bills.
-    has_expected: bool = False  #: The record has other `expected_ms`.
+    expected_ms: Mapping[str, int] | None = None  #: Those that the record has from now on; None: as before.
 
 
 NOTHING_CHANGED = RunChange()

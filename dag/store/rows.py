@@ -137,8 +137,8 @@ def moving_fields(record: RunRecord, *, version: int, change: RunChange = NOTHIN
         fields["meshes"] = "|".join(sorted({stage.mesh for stage in record.stages.values()})).encode()
     if change.nodes.has_grown:
         fields["names"] = names_row(record.nodes.names)
-    if change.has_expected:
-        fields["expected_ms"] = encode(dict(record.expected_ms), dict[str, int])
+    if change.expected_ms is not None:
+        fields["expected_ms"] = encode(dict(change.expected_ms), dict[str, int])
     first = len(record.growths) - len(change.growths)
     fields.update({f"{_GROWTH}{number}": growth.packed() for number, growth in enumerate(change.growths, first)})
     return fields

@@ -217,7 +217,6 @@ def test_commit_writes_all_changed_fields(runs):
         stage=StageId("digits-1.1"), mesh=EAST, level=0, nodes=(node.node,), state=StageState.RUNNING, delivered=(node.node,)
     )
     record.stages[stage.stage] = stage
-    record.expected_ms = {"call:m:f": 250}
     record.state, record.reason, record.detail, record.last_entry = RunState.RUNNING, Reason.CANCELLED_BY_USER, "why", "17-3"
     record.outbox = (
         SendAgain(stage=stage.stage, preemption=NEVER_PREEMPTS),
@@ -229,10 +228,10 @@ def test_commit_writes_all_changed_fields(runs):
         ForgetRun(meshes=(EAST,), uris=("file:///x",), keep=(X,)),
     )
     events = (event(record, "RUNNING", kind="run"),)
-    change = RunChange(nodes=record.nodes.take_changes(), stages=(stage,), events=events, has_expected=True)
+    change = RunChange(nodes=record.nodes.take_changes(), stages=(stage,), events=events, expected_ms={"call:m:f": 250})
     assert runs.commit(record, change)
     assert record.version == 1
-    assert runs.load(RUN) == record
+    assert runs.load(RUN) == replace(record, expected_ms={"call:m:f": 250})
 
 
 def test_one_of_two_concurrent_commits_wins_alone(runs):
