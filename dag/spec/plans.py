@@ -120,6 +120,7 @@ class Plans(Mapping[NodeId, NodePlan]):
         if has_arrays(self.calls.shapes):
             self.calls, last_kinds = expanded(self.calls, len(self._kinds), self.outputs)
             self._kinds += [_last_of_array(self._kinds[number]) for number in last_kinds]
+        self._pass_priorities_on()
         self._made: dict[NodeId, NodePlan] = {}
 
     def __getitem__(self, node: NodeId) -> NodePlan:
@@ -163,6 +164,31 @@ class Plans(Mapping[NodeId, NodePlan]):
                 if may_be_cached(call.function, (*call.args, *call.kwargs.values()), is_tolerant=self._kinds[call.kind].when != ON_SUCCESS):
                     found[calls.ids[place]] = rule
         return found
+
+    def _pass_priorities_on(self) -> None:
+        """Let each node be as urgent as the most urgent node that waits for it, or less urgent work would keep that one waiting.
+
+        Source: priority inheritance, Sha, Rajkumar and Lehoczky 1990.
+        """
+        own = [kind.priority for kind in self._kinds]
+        if len(set(own)) < 2:  # noqa: PLR2004  all nodes are equally urgent
+            return
+        calls, of_kind = self.calls, self.calls.kind.tolist()
+        urgency = [own[kind] for kind in of_kind]
+        input_ptr, after_ptr = calls.input_ptr.tolist(), calls.after_ptr.tolist()
+        inputs, after = calls.inputs.tolist(), calls.after.tolist()
+        for place in range(len(calls) - 1, -1, -1):
+            for need in (*inputs[input_ptr[place] : input_ptr[place + 1]], *after[after_ptr[place] : after_ptr[place + 1]]):
+                urgency[need] = max(urgency[need], urgency[place])
+        made: dict[tuple[int, int], int] = {}
+        for place, (kind, priority) in enumerate(zip(of_kind, urgency, strict=True)):
+            if priority > own[kind]:
+                if (kind, priority) not in made:
+                    made[kind, priority] = len(self._kinds)
+                    self._kinds.append(replace(self._kinds[kind], priority=priority))
+                of_kind[place] = made[kind, priority]
+        if made:
+            self.calls = replace(calls, kind=np.array(of_kind, np.uint32))
 
     def set_memory(self, node: NodeId, memory_bytes: int) -> None:
         """Let a node ask for this much memory, as a kind of its own."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dag.errors import CycleError, SpecError
-from dag.spec.plans import empty_gangs
+from dag.spec.plans import empty_gangs, plans_of
 from dag.spec.spec import PROBLEMS_MAX, DagSpec, digest, kept_form, load, parse
 
 CODE = b"pickled code"
@@ -378,3 +378,30 @@ def test_a_gang_of_empty_bundles_is_found():
     assert ("/nodes/more/options/gang", "each bundle takes nothing; give num_cpus, num_gpus, memory or resources, above 0") in empty_gangs(
         spec
     )
+
+
+def test_a_node_is_as_urgent_as_what_waits_for_it():
+    def node(priority: int | None, *needs: str, after: tuple[str, ...] = ()) -> dict[str, Any]:
+        options = {} if priority is None else {"priority": priority}
+        return {"call": "m:f", "args": [{"$ref": need} for need in needs], "after": list(after), "options": options}
+
+    nodes = {
+        "shared": node(None),
+        "ordered": node(1),
+        "middle": node(2, "shared"),
+        "urgent": node(9, "middle", after=("ordered",)),
+        "patient": node(-3, "urgent"),
+        "other": node(5, "shared"),
+    }
+    nodes["mapped"] = {"call": "m:f", "args": [{"$each": {"$ref": "other"}, "parts": 2}], "options": {"priority": 7}}
+    plans = plans_of(parse(body_of({"spec": "dag/1", "nodes": nodes, "outputs": {"a": {"$ref": "patient"}, "b": {"$ref": "mapped"}}})))
+    assert {name: plans[name].priority for name in nodes} == {
+        "shared": 9,
+        "ordered": 9,
+        "middle": 9,
+        "urgent": 9,
+        "patient": -3,
+        "other": 7,
+        "mapped": 7,
+    }
+    assert plans.priority_of(["patient", "other"]) == 7
