@@ -66,6 +66,7 @@ SHARED = {
     "tests/integration/test_slots_on_ray.py": "ray_cluster",
     "tests/integration/test_watchdog.py": "ray_cluster",
     "tests/integration/test_workers.py": "ray_cluster",
+    "tests/browser/test_changes_and_usage.py": "chromium",
     "tests/browser/test_http_docs.py": "chromium",
     "tests/browser/test_operator_pages.py": "chromium",
     "tests/browser/test_reading_the_page.py": "chromium",

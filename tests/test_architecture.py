@@ -72,7 +72,10 @@ FILES_MAX = 25
 
 #: Files of the package's own folder: started by name, or asked by tests and benchmarks. All else has a room.
 OUTSIDE_OF_ROOMS = frozenset(
-    {"__init__", "child_process", "root_process", "configuration_docs", "states_docs", "gateway_fixtures", "link_fixtures"}
+    {
+        *("__init__", "child_process", "root_process", "configuration_docs", "states_docs"),
+        *("gateway_fixtures", "link_fixtures", "page_fixtures"),
+    }
 )
 
 #: Network, other processes, files, time, chance, threads. A core gets what it needs of them as arguments.
@@ -109,6 +112,7 @@ LATE_IMPORTS: dict[tuple[str, str], str] = {
         "serve_apps/cli/commands/joining.py",
         "serve_apps",
     ): "its child_process imports Ray: once its mode is set, and for this command alone",
+    ("serve_apps/page_fixtures.py", "playwright.sync_api"): "half a second, which machines without Chromium save",
     ("dag/spec/graph.py", "networkx"): "every process of a federation reads records of graphs, few search one for circles",
     ("mesh/ray/local/client/charts.py", "matplotlib"): "each client would wait half a second, and it may be missing",
     ("mesh/ray/local/supervisor/autoscaling.py", "ray.autoscaler.sdk"): "few meshes ask an autoscaler",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,19 +9,17 @@ from typing import Any
 
 import httpx
 import pytest
-from browser_scene import Scene, chromium, scene
 from sharing import SHARING
 
 from federation.api_keys import Role
 from mesh.core.ids import TenantPath
 from serve_apps.browser.page_files import page_files
 from serve_apps.gateway_fixtures import RESEARCH
+from serve_apps.page_fixtures import Scene, chromium, entering, running_chromium, scene
 from serve_apps.requests.auth import issue
 
 #: Longest wait for anything on the page: a busy machine may need it.
 PATIENCE_MS = 20_000
-#: In place of a key: the tab has none.
-SIGNED_OUT = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +42,11 @@ class Screen:
 @contextmanager
 def running() -> Iterator[Screen]:
     """Serve the scene and run Chromium within the block."""
-    from playwright.sync_api import expect, sync_playwright  # Half a second, which machines without Chromium save.
+    from playwright.sync_api import expect  # Half a second, which machines without Chromium save.
 
     expect.set_options(timeout=PATIENCE_MS)
-    with scene() as served, sync_playwright() as playwright:
-        arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-        browser = playwright.chromium.launch(executable_path=chromium(), args=arguments)
-        try:
-            yield Screen(served, browser)
-        finally:
-            browser.close()
+    with scene() as served, running_chromium() as browser:
+        yield Screen(served, browser)
 
 
 @pytest.fixture
@@ -82,9 +74,7 @@ def open_page(screen: Screen, problems: list[str]) -> Iterator[Callable[..., Any
         context = screen.browser.new_context(viewport={"width": width, "height": height}, reduced_motion="reduce")
         opened.append(context)
         context.set_default_timeout(PATIENCE_MS)
-        kept = json.dumps(screen.scene.key if key is None else key)
-        enter = f"if ({kept} && !sessionStorage.getItem('schedulemesh.key')) sessionStorage.setItem('schedulemesh.key', {kept});"
-        context.add_init_script(f"localStorage.setItem('schedulemesh.theme', '{theme}'); {enter if kept != json.dumps(SIGNED_OUT) else ''}")
+        context.add_init_script(entering(screen.scene.key if key is None else key, theme))
         page = context.new_page()
         page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: problems.append(error.stack or str(error)))

@@ -15,8 +15,10 @@ PAGES = {
     "queue": ("#/queue?tab=what-if", "tbody tr"),
     "events": ("#/events", ".live"),
     "leases": ("#/events/leases", "tbody tr"),
+    "usage": ("#/usage?by=day,tenant,user,flavor", "tfoot tr"),
+    "changes": ("#/changes", "tbody tr"),
 }
-WIDTHS = (1_280, 390)
+WIDTHS = (1_280, 768, 390)
 #: axe names these of an impact; lesser ones are advice.
 SERIOUS = ("serious", "critical")
 

@@ -3,11 +3,11 @@
 import re
 
 import pytest
-from browser_scene import LEVELS, PER_LEVEL, PRINTED, end_run
 from patience import eventually
 from playwright.sync_api import expect
 
 from mesh.core.ids import RunId
+from serve_apps.page_fixtures import LEVELS, PER_LEVEL, PRINTED, end_run
 
 ETL = "#/runs/etl-nightly-7"
 

@@ -3,7 +3,7 @@ import { computed, signal } from "@preact/signals";
 
 export interface Route { page: string; id: string; tab: string; query: Record<string, string> }
 
-export const PAGES = ["runs", "tenants", "meshes", "queue", "events"] as const;
+export const PAGES = ["runs", "tenants", "meshes", "queue", "events", "usage", "changes"] as const;
 
 export function parse(hash: string): Route {
   const [path = "", text = ""] = hash.replace(/^#\/?/, "").split("?");

@@ -1,4 +1,4 @@
-// Shapes of `/v1` as far as the page reads them. `tests/unit/ui/test_page_types.py` compares each field with the OpenAPI description.
+// Shapes of `/v1` as far as the page reads them. `tests/unit/ui/test_page_sources.py` compares each field with the OpenAPI description.
 
 export interface Quantity { units: number; amount: number; text: string }
 export type Amounts = Record<string, Quantity>;
@@ -103,3 +103,14 @@ export interface LeaseEventView {
   held: Amounts; target: Amounts;
 }
 export interface HistoryView { lease_events: LeaseEventView[] }
+
+export interface RecordedChangeView {
+  number: number; at_ms: number; operation: string; tenant: string; target: string; details: Record<string, string>; key: string; user: string;
+  source: string; request_id: string; outcome: string; code: string;
+}
+export interface RecordedChangesView { changes: RecordedChangeView[]; next: number }
+
+export interface UsageRowView {
+  day: string | null; tenant: string | null; user: string | null; flavor: string | null; resource: string; unit: string; used: number; borrowed: number; lost: number;
+}
+export interface UsageView { at_ms: number; first: string; last: string; rows: UsageRowView[]; total: UsageRowView[] }

@@ -17,3 +17,11 @@ export async function askCaller(): Promise<void> {
 export function may(permission: string): boolean {
   return caller.value === null || caller.value.permissions.includes(permission);
 }
+
+/** From the least to the most. */
+const ROLES = ["viewer", "submitter", "operator", "admin"];
+
+/** Whether the key has this role or a higher one; false until the root has answered. */
+export function hasRole(least: string): boolean {
+  return caller.value !== null && ROLES.indexOf(caller.value.role) >= ROLES.indexOf(least);
+}

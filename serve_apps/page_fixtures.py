@@ -1,7 +1,8 @@
-"""A gateway behind a real server for tests of the browser page, with runs in every state, and Chromium if this machine has one."""
+"""For tests, benchmarks and pictures of the browser page: a gateway behind a real server, with runs in every state, and Chromium."""
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import time
@@ -15,17 +16,22 @@ from dag.coordinator import Coordinator
 from dag.run.node_facts import PastAttempt
 from dag.run.runs import StageRecord
 from dag.run.states import NodeState, RunState, StageState
+from federation.api_keys import EVERYBODY
+from federation.change_log import TERMINAL, Change, Outcome
 from federation.leases import QuotaDemand
 from federation.manual_mesh import ManualMesh
 from federation.quota.policies import QueueSettings, Rules, TenantPolicies
-from federation.snapshot import MeshRecord, NodeSize, PoolRecord
+from federation.snapshot import MeshRecord, PoolRecord
+from federation.usage.accounting import day_of
+from federation.usage.records import RowKey, Sums, UsageChange
 from mesh.core.clock import ManualClock
 from mesh.core.ids import MeshId, NodeId, PoolName, RunId, StageId, TenantPath
+from mesh.core.node_sizes import NodeSize
 from mesh.core.reasons import Reason
 from mesh.core.resources import NOTHING, ResourceSet
 from mesh.stages.messages import Failure, NodeOutput
 from mesh.stages.spec import StageSpec
-from serve_apps.gateway_fixtures import EAST, RESEARCH, SALES, STANDARD, GatewayWorld, spec_of
+from serve_apps.gateway_fixtures import EAST, RESEARCH, RIVAL, SALES, STANDARD, GatewayWorld, spec_of
 from serve_apps.link_fixtures import serving
 from serve_apps.requests.auth import issue
 
@@ -37,6 +43,9 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 LEVELS, PER_LEVEL = 100, 100
 #: Lines that `clean-03` has printed: more than a page of the log has entries.
 PRINTED = 250
+#: Changes that a program has made before those of people: more than the page loads at once.
+REPEATED = 230
+_HOUR_MS = 3_600_000
 
 
 @dataclass(slots=True)
@@ -55,6 +64,31 @@ def chromium() -> str | None:
 
 
 @contextmanager
+def running_chromium() -> Iterator[Any]:
+    """Yield playwright's browser, a Chromium without a window, which ends with the block.
+
+    Raises:
+        FileNotFoundError: This machine has no Chromium.
+    """
+    from playwright.sync_api import sync_playwright  # Half a second, which machines without Chromium save.
+
+    if (path := chromium()) is None:
+        raise FileNotFoundError("this machine has no Chromium: `apt-get install chromium`")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def entering(key: str, theme: str = "light") -> str:
+    """Return the script that signs a tab in, and sets the theme, before the page's own script runs."""
+    enter = f"if (!sessionStorage.getItem('schedulemesh.key')) sessionStorage.setItem('schedulemesh.key', {json.dumps(key)});"
+    return f"localStorage.setItem('schedulemesh.theme', '{theme}'); {enter if key else ''}"
+
+
+@contextmanager
 def scene() -> Iterator[Scene]:
     """Serve a world with runs in every state within the block."""
     world = GatewayWorld(clock=ManualClock(int(time.time() * 1000) - 58_000), body_limit_bytes=64 << 20)
@@ -67,6 +101,8 @@ def scene() -> Iterator[Scene]:
     _runs(world)
     coordinator.step(0)
     _print(world, east)
+    _changes(world)
+    _usage(world)
     key = issue(world.keys, TenantPath("*"), world.clock.wall_ms())
     with serving(world.app) as address:
         yield Scene(world, coordinator, address, key)
@@ -206,6 +242,71 @@ def _print(world: GatewayWorld, mesh: ManualMesh) -> None:
         for number in range(1, PRINTED + 1)
     ]
     world.run_log.append(claimed.claim, 1, tuple(printed))
+
+
+def _changes(world: GatewayWorld) -> None:
+    """Fill the log of changes: made, refused and failed ones, by people, programs, and commands at the terminal."""
+    now_ms = world.clock.wall_ms()
+    for number in range(REPEATED):
+        at_ms = now_ms - 30 * _HOUR_MS + number * 60_000
+        operation = "POST /v1/schedules/{name}/" + ("pause" if number % 2 else "resume")
+        world.changes.append(
+            Change(
+                at_ms=at_ms,
+                operation=operation,
+                tenant=RIVAL,
+                target=f"s-{number}",
+                key="k-night",
+                user="nightly-bot",
+                outcome=Outcome.ALLOWED,
+            )
+        )
+    run, tenant = "POST /v1/runs/{run_id}/", "POST /v1/tenants/{tenant}/"
+    rows: tuple[tuple[int, str, str, TenantPath, str, dict[str, str], str], ...] = (
+        (190, "root", "schedulemesh apply", EVERYBODY, "federation.yaml", {"tenant acme/sales": "borrowing_limit cpu 2 -> 5"}, ""),
+        (170, "ines", "schedulemesh keys create", RESEARCH, "k-4f2a", {"user": "tomas", "role": "submitter", "expires": "30d"}, ""),
+        (96, "ines", tenant + "suspend", SALES, SALES, {"reason": "Over budget until the invoice is paid"}, ""),
+        (72, "tomas", tenant + "resume", RESEARCH, SALES, {}, "forbidden"),
+        (64, "ines", tenant + "resume", SALES, SALES, {}, ""),
+        (41, "tomas", run + "cancel", RESEARCH, "train-0411", {"reason": "wrong learning rate"}, ""),
+        (40, "tomas", run + "signals/{name}", RESEARCH, "review-7/approve", {}, ""),
+        (23, "marek", "POST /v1/meshes/{mesh}/drain", EVERYBODY, "west", {"reason": "new kernel"}, ""),
+        (12, "marek", "POST /v1/meshes/{mesh}/undrain", EVERYBODY, "west", {}, "store_unavailable"),
+        (9, "marek", "POST /v1/keys/{key}/revoke", RESEARCH, "k-0c11", {}, ""),
+        (3, "", "PUT /v1/schedules/{name}", RESEARCH, "etl-nightly", {"cron": "15 2 * * *", "sha256": "9f3c2a77d01be4c8"}, ""),
+    )
+    for minutes, user, operation, about, target, details, code in rows:
+        outcome = Outcome.FAILED if code == "store_unavailable" else Outcome.REFUSED if code else Outcome.ALLOWED
+        is_command = operation.startswith("schedulemesh")
+        change = Change(
+            at_ms=now_ms - minutes * 60_000,
+            operation=operation,
+            tenant=about,
+            target=target,
+            details=details,
+            key=TERMINAL if is_command else f"k-{user or 'ci'}",
+            user=user,
+            source="root-1" if is_command else "10.1.4.7",
+            request_id="" if is_command else f"req-{minutes}",
+            outcome=outcome,
+            code=code,
+        )
+        world.changes.append(change)
+
+
+def _usage(world: GatewayWorld) -> None:
+    """Fill in the use of a week, as the elected coordinator writes it."""
+    today = day_of(world.clock.wall_ms())
+    people = ((RESEARCH, "ines", 9, 2), (RESEARCH, "tomas", 5, 0), (SALES, "vera", 4, 4), (RIVAL, "", 2, 0))
+    rows = {}
+    for ago in range(7):
+        for tenant, user, cpus, borrowed in people:
+            hours = (24 - 3 * ago % 7) * _HOUR_MS
+            sums = Sums(used=cpus * 10_000 * hours, borrowed=borrowed * 10_000 * hours, lost=(ago % 3) * cpus * 137 * _HOUR_MS)
+            rows[RowKey(today - ago, tenant, user, STANDARD, "cpu")] = sums
+            rows[RowKey(today - ago, tenant, user, STANDARD, "memory")] = Sums(used=cpus * hours << 32)
+    if not world.usage.write(UsageChange(version=world.usage.read(today, today).state.version, cursor="", rows=rows)):
+        raise AssertionError("nobody else writes the use")
 
 
 def double(number: int) -> int:
