@@ -31,4 +31,5 @@ For tests and benchmarks:
     gateway_fixtures    a gateway on stores in memory, without a server
     link_fixtures       a gateway behind a real server, and ports whose verbs pass through it
     page_fixtures       runs in every state behind a real server, for the browser page, and Chromium
+    replica_fixtures    gateways and coordinators on a real Redis, in processes of their own
 """

@@ -74,7 +74,7 @@ FILES_MAX = 25
 OUTSIDE_OF_ROOMS = frozenset(
     {
         *("__init__", "child_process", "root_process", "configuration_docs", "states_docs"),
-        *("gateway_fixtures", "link_fixtures", "page_fixtures"),
+        *("gateway_fixtures", "link_fixtures", "page_fixtures", "replica_fixtures"),
     }
 )
 

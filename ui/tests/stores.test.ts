@@ -116,7 +116,7 @@ Object.assign(globalThis, {
   sessionStorage: { getItem: () => null }, localStorage: { getItem: () => null },
   matchMedia: () => ({ matches: false, addEventListener: () => undefined }), document: { documentElement: { dataset: {} } },
 });
-const { isWanted, merged } = await import("../src/store/runs.ts");
+const { isWanted, merged, staying } = await import("../src/store/runs.ts");
 
 function line(id: string, created_ms: number, more: Partial<RunLine> = {}): RunLine {
   return { id, tenant: "a", state: "RUNNING", created_ms, ended_ms: 0, reason: null, detail: "", counts: {}, labels: {}, user: "", nodes_total: 1, nodes_succeeded: 0, nodes_failed: 0, nodes_skipped: 0, ...more };
@@ -155,4 +155,16 @@ test("a block of the map shows its worst state", () => {
   const scene = { states: ["SUCCEEDED", "FAILED", "RUNNING"], state: Uint8Array.from([0, 0, 1, 0, 2, 0]) };
   const layout = { cell: Int32Array.from([0, 0, 0, 1, 1, 2]), cells: [1, 2, 3] as unknown as Layout["cells"] };
   assert.deepEqual(kindsOfCells(scene, layout), ["failed", "running", "succeeded"]);
+});
+
+test("a reload keeps all older runs that the page knows", () => {
+  const known = [line("c", 3), line("b", 2), line("a", 1)];
+  assert.deepEqual(staying(known, [line("e", 5), line("d", 4), line("c", 3)], false).map((run) => run.id), ["b", "a"]);
+  assert.deepEqual(staying(known, [line("d", 3), line("c", 3)], false).map((run) => run.id), ["b", "a"]);
+});
+
+test("a reload keeps nothing below runs that the page does not know, or below the last one", () => {
+  const known = [line("b", 2), line("a", 1)];
+  assert.deepEqual(staying(known, [line("e", 5), line("d", 4)], false), []);
+  assert.deepEqual(staying(known, [line("c", 3), line("b", 2)], true), []);
 });

@@ -9,6 +9,8 @@ export interface RunFilter { text: string; state: string; tenant: string; mesh: 
 
 const PAGE = 50;
 const POLL_MS = 3_000;
+/** Pages that one reload looks at before it leaves the rest to the button. */
+const PAGES_MAX = 10;
 
 /** Whether a run belongs to a filtered list; the root decides the same way. */
 export function isWanted(run: RunLine, filter: RunFilter, nowMs: number): boolean {
@@ -28,7 +30,20 @@ export function merged(runs: readonly RunLine[], changed: readonly RunLine[], re
     else byId.delete(run.id);
   }
   for (const id of removed) byId.delete(id);
-  return [...byId.values()].sort((a, b) => b.created_ms - a.created_ms || (a.id < b.id ? 1 : -1));
+  return [...byId.values()].sort(inOrder);
+}
+
+/** Known runs that stay below the newest ones, which were listed again: none if these are all there are, or if runs between are unknown. */
+export function staying(known: readonly RunLine[], newest: readonly RunLine[], isAll: boolean): RunLine[] {
+  const oldest = newest[newest.length - 1];
+  const ids = new Set(newest.map((run) => run.id));
+  if (isAll || !oldest || !known.some((run) => ids.has(run.id))) return [];
+  return known.filter((run) => inOrder(oldest, run) < 0);
+}
+
+/** Newest first, as the root lists them. */
+function inOrder(a: RunLine, b: RunLine): number {
+  return b.created_ms - a.created_ms || (a.id === b.id ? 0 : a.id < b.id ? 1 : -1);
 }
 
 export class RunsStore {
@@ -39,6 +54,9 @@ export class RunsStore {
   private readonly filter: RunFilter;
   private readonly stop = new AbortController();
   private timer = 0;
+  private isLoading = false;
+  /** The list was asked for again while it was fetched. */
+  private isStale = false;
   private pending: RunLine[] = [];
   private removed = new Set<string>();
   private frame = 0;
@@ -74,26 +92,38 @@ export class RunsStore {
     return call<RunsView>("/v1/runs", { query: { text, state, tenant, mesh, since: from, cursor, limit: PAGE }, signal: this.stop.signal });
   }
 
+  /** List the newest runs again, down to one that the page knows. Changes that the stream brings meanwhile are newer, and wait. */
   private async load(): Promise<void> {
     window.clearTimeout(this.timer);
+    if (this.isLoading) {
+      this.isStale = true;
+      return;
+    }
+    this.isLoading = true;
+    this.isStale = false;
     try {
+      const known = this.runs.value ?? [];
+      const ids = new Set(known.map((run) => run.id));
       let page = await this.page(null);
-      // A page may be short, even empty, while the next one has what is looked for.
       const runs = [...page.runs];
-      for (let pages = 1; runs.length < PAGE / 2 && page.next && pages < 10; pages++) {
+      // A page may be short, even empty, while the next one has what is looked for.
+      for (let pages = 1; page.next && pages < PAGES_MAX && (known.length ? !runs.some((run) => ids.has(run.id)) : runs.length < PAGE / 2); pages++) {
         page = await this.page(page.next);
         runs.push(...page.runs);
       }
-      const more = (this.runs.value ?? []).slice(runs.length);
-      this.runs.value = this.runs.value ? merged([...runs, ...more], [], new Set(), () => true) : runs;
-      if (!more.length) this.next.value = page.next ?? null;
+      const below = staying(this.runs.value ?? [], runs, !page.next);
+      this.runs.value = merged([...runs, ...below], [], new Set(), () => true);
+      if (!below.length) this.next.value = page.next ?? null;
       this.error.value = "";
     } catch (broken) {
       if (!this.stop.signal.aborted) this.error.value = wordsOf(broken);
+    } finally {
+      this.isLoading = false;
     }
-    if (!this.isLive.value && !this.stop.signal.aborted) {
-      this.timer = window.setTimeout(() => (document.hidden ? undefined : void this.load()), POLL_MS);
-    }
+    if (this.stop.signal.aborted) return;
+    this.take();
+    if (this.isStale) void this.load();
+    else if (!this.isLive.value) this.timer = window.setTimeout(() => (document.hidden ? undefined : void this.load()), POLL_MS);
   }
 
   private async follow(): Promise<void> {
@@ -128,7 +158,7 @@ export class RunsStore {
 
   private take(): void {
     this.frame = 0;
-    if (!this.runs.value) return;
+    if (!this.runs.value || this.isLoading) return;
     const nowMs = Date.now();
     this.runs.value = merged(this.runs.value, this.pending, this.removed, (run) => isWanted(run, this.filter, nowMs));
     this.pending = [];
