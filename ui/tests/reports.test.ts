@@ -13,14 +13,14 @@ test("an operation is named by what it does", () => {
   const named: [string, string][] = [
     ["POST /v1/runs/{run_id}/cancel", "cancel run"],
     ["POST /v1/runs/{run_id}/signals/{name}", "signal run"],
-    ["DELETE /v1/runs/{run_id}", "remove run"],
-    ["PUT /v1/schedules/{name}", "save schedule"],
+    ["DELETE /v1/runs/{run_id}", "delete run"],
+    ["PUT /v1/schedules/{name}", "write schedule"],
     ["POST /v1/cache/drop", "drop cached values"],
     ["POST /v1/dead/{letter}/requeue", "requeue dead letter"],
     ["schedulemesh keys create", "create key"],
     ["schedulemesh drain mesh", "drain mesh"],
     ["schedulemesh suspend", "suspend tenant"],
-    ["schedulemesh apply", "apply"],
+    ["schedulemesh apply", "apply file"],
     ["POST /v2/quotas/{quota}/raise", "raise quotas"],
     ["schedulemesh something quite new", "something quite new"],
   ];

@@ -13,10 +13,10 @@ const SPAN = 1_000;
 const SPANS_MAX = 10;
 
 const THINGS: Record<string, string> = { runs: "run", tenants: "tenant", meshes: "mesh", schedules: "schedule", keys: "key", dead: "dead letter", cache: "cached values" };
-const METHODS: Record<string, string> = { POST: "create", PUT: "save", PATCH: "change", DELETE: "remove" };
+const METHODS: Record<string, string> = { POST: "submit", PUT: "write", PATCH: "change", DELETE: "delete" };
 const OF_TENANTS = ["suspend", "resume", "drain"];
 
-/** What an operation does, in words: `POST /v1/runs/{run_id}/cancel` is `cancel run`, `schedulemesh keys create` is `create key`. */
+/** What an operation does, in the words of `schedulemesh changes`: `POST /v1/runs/{run_id}/cancel` is `cancel run`. Unknown ones keep their own. */
 export function verbOf(operation: string): string {
   const route = /^([A-Z]+) \/v\d+\/(.+)$/.exec(operation);
   if (route) {
@@ -30,13 +30,14 @@ export function verbOf(operation: string): string {
   if (words.length === 2 && THINGS[first]) return `${second} ${THINGS[first]}`;
   if (words.length === 1 && OF_TENANTS.includes(first)) return `${first} tenant`;
   if (words.length === 1 && first === "undrain") return "undrain mesh";
+  if (words.length === 1 && first === "apply") return "apply file";
   return words.join(" ");
 }
 
 /** Part of the page about what a change was about: page and id; null: it has none. */
 export function subjectOf(change: RecordedChangeView): { page: "runs" | "tenants" | "meshes"; id: string } | null {
   const verb = verbOf(change.operation);
-  if (!change.target || verb === "remove run") return null;
+  if (!change.target || verb === "delete run") return null;
   if (verb.endsWith(" run")) return { page: "runs", id: change.target.split("/")[0]! };
   if (verb.endsWith(" tenant")) return { page: "tenants", id: change.target };
   return verb.endsWith(" mesh") ? { page: "meshes", id: change.target } : null;
