@@ -120,6 +120,7 @@ class CoordinatorLoop:
                         self._stop.wait(LOOK_MS / 1000)
                         continue
                 if coordinator is None:
+                    webhooks.begin()  # Before any run can end by this coordinator.
                     coordinator = Coordinator(
                         runs=stores.runs,
                         queue=stores.queue,

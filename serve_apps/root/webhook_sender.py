@@ -59,6 +59,13 @@ class WebhookSender:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), name="webhooks", daemon=True)
         self._thread.start()
 
+    def begin(self) -> None:
+        """Mark the place from which the ends of runs count for webhooks that are new. Raises StoreUnavailable."""
+        for webhook in self._webhooks:
+            ended = self._store.ended(webhook.name, 1)
+            if ended.after is None:
+                self._store.accept(webhook.name, ended.mark, ())
+
     def lead(self, is_leader: bool) -> None:
         """Send from now on; or stop, since another coordinator leads."""
         if is_leader:

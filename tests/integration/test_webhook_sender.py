@@ -62,10 +62,15 @@ class Bed:
 
     def sender(self, *webhooks: Webhook) -> WebhookSender:
         """Start a sender that leads, and wait until each webhook has its mark: later ends count."""
-        sender = WebhookSender(webhooks, store=self.store, runs=self.runs, clock=self.clock, look_ms=10)
-        self._opened.callback(sender.close)
+        sender = self.idle_sender(*webhooks)
         sender.lead(True)
         eventually(lambda: set(self.store.counts()) == {webhook.name for webhook in webhooks})
+        return sender
+
+    def idle_sender(self, *webhooks: Webhook) -> WebhookSender:
+        """Start a sender that does not lead."""
+        sender = WebhookSender(webhooks, store=self.store, runs=self.runs, clock=self.clock, look_ms=10)
+        self._opened.callback(sender.close)
         return sender
 
     def end(self, name: str, **fields) -> None:
@@ -100,6 +105,18 @@ def test_receiver_gets_a_signed_message_for_each_end(bed):
         expected = base64.b64encode(hmac.new(b"k" * 32, content, hashlib.sha256).digest()).decode()
         assert headers["webhook-signature"] == f"v1,{expected}"
         assert (headers["webhook-timestamp"], headers["content-type"]) == (str(START_MS // 1000), "application/json")
+
+
+def test_run_that_ends_before_the_first_look_is_sent(bed):
+    receiver = bed.receiver()
+    bed.end("earlier")
+    for run in ("first", "second"):  # The second leader goes on from the mark of the first.
+        sender = bed.idle_sender(bed.webhook("ops", receiver.url))
+        sender.begin()
+        bed.end(run)
+    sender.lead(True)
+    bed.wait_for("ops", delivered=2, pending=0)
+    assert sorted(body["data"]["id"] for body in receiver.bodies()) == ["first", "second"]
 
 
 def test_receiver_that_fails_first_gets_the_same_message_again(bed):
