@@ -2,8 +2,9 @@
 
 Three things improve a schedule. Scheduled backward from its end and then forward again, nodes start as late, then as early as they
 can, and gaps close (justification). PEFT looks at what follows a node. Slightly changed ranks lead to other schedules, of which some are
-shorter. The shortest of all is taken, so a plan is never longer than HEFT's. The number of tries falls with the number of nodes. Each
-try is fixed, so the same problem has the same plan. A problem of more than `NODES_MAX` nodes gets HEFT's schedule without gaps: the planner
+shorter. The shortest of all is taken, so a plan is never longer than HEFT's. A schedule close to the lower bound is taken as it is: nothing
+could end much earlier, as with most fans. The number of tries falls with the number of nodes. Each try is fixed, so the same problem has
+the same plan. A problem of more than `NODES_MAX` nodes gets HEFT's schedule without gaps: the planner
 runs inside the coordinator's loop, and a search among many gaps takes the square of their number.
 
 Rejected: a search on the exact model, which needs seconds for a hundred nodes.
@@ -15,12 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dag.placement.bounds import lower_bound
 from dag.placement.heuristics import by_rank, heft, in_order, peft, ready_first
 from dag.placement.problem import Problem, Schedule
 from dag.placement.ranks import upward
 
 #: Changed ranks that are tried at most, and nodes that all tries together may schedule; more nodes get no gaps and no tries.
 TRIES_MAX, NODES_MAX = 8, 4_000
+#: A schedule that is so many times as long as the lower bound, or less, is not improved.
+CLOSE = 1.01
 #: Largest change of a rank, as a part of it.
 _CHANGE = 0.2
 #: Multiplier and modulus of the sequence of changes (Park and Miller 1988).
@@ -32,11 +36,16 @@ def plan(problem: Problem) -> Schedule:
     if len(problem.needs) > NODES_MAX:
         return heft(problem, with_gaps=False)
     best = heft(problem)
+    enough = CLOSE * lower_bound(problem)
+    if best.makespan <= enough:
+        return best
     backward = Problem(pools=problem.pools, run_times=problem.run_times, needs=problem.consumers, rank_share=problem.rank_share)
     for tried in _tries(problem, best):
         for schedule in (tried, _justified(problem, backward, tried, stay=False), _justified(problem, backward, tried, stay=True)):
             if schedule.makespan < best.makespan:
                 best = schedule
+        if best.makespan <= enough:
+            break
     return best
 
 
