@@ -116,7 +116,7 @@ def place(
             )
         else:
             blockages[node] = Blockage(reason=answer.reason, detail=words)
-    shared = share_out(candidates, asked.grantable, links)
+    shared = share_out(candidates, asked, links)
     alike_placed: dict[tuple[MeshId, str], Placement] = {}  #: Most nodes of a graph are placed alike.
     placements = {
         node: alike_placed.setdefault((answer.mesh, words), Placement(mesh=answer.mesh, why=words))
@@ -321,6 +321,10 @@ class _Asked:
         """Return what the tenant would be granted now, and the most it could ever hold."""
         found = self._headroom.grantable(self._tenant, flavor, resource)
         return found.available, found.potential
+
+    def idle_at(self, mesh: MeshId, flavor: FlavorName, resource: str) -> int:
+        """Return what the mesh holds for the tenant and no stage uses."""
+        return self._headroom.idle_at(mesh, self._tenant, flavor, resource)
 
     def fits(self, slot: ResourceSet, mesh: MeshId, priority: int) -> bool:
         """Return whether the mesh accepts work with this slot and priority, now or later."""

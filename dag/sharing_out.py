@@ -4,7 +4,8 @@ Routing has given each node a mesh near its inputs. If the planner finds meshes 
 Otherwise all stays together, since each further mesh costs a stage, a claim and transfers.
 
     slot     one for each time that the needs of a node fit into the room; further ones come free as running stages end
-    quota    slots of one flavor are counted over all meshes, so that two meshes do not promise the same quota
+    quota    slots of one flavor are counted over all meshes, so that two meshes do not promise the same quota; beside them, what a mesh
+             holds for the tenant and no stage uses, which other meshes cannot be granted now
     time     run times and sizes by function (`dag.function_times`); from one mesh to another `HOP_MS`, and the bytes at the bandwidth
 
 Nodes with other needs use other slots of the same mesh, as if they had room of their own. Pure.
@@ -15,10 +16,10 @@ Source: ADR 0054.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from dag.function_times import FunctionTimes
 from dag.placement.heuristics import by_rank, in_order
@@ -81,19 +82,30 @@ class _Row(NamedTuple):
     kind: SlotKind
 
 
-def share_out(candidates: Sequence[Candidate], grantable: Callable[[FlavorName, str], tuple[int, int]], links: Links) -> SharedOut | None:
+class Quota(Protocol):
+    """Quota of the tenant of a run."""
+
+    def grantable(self, flavor: FlavorName, resource: str) -> tuple[int, int]:
+        """Return the units that the tenant could be granted now, and the most it could ever hold."""
+        ...
+
+    def idle_at(self, mesh: MeshId, flavor: FlavorName, resource: str) -> int:
+        """Return the units that the mesh holds for the tenant and no stage uses."""
+        ...
+
+
+def share_out(candidates: Sequence[Candidate], quota: Quota, links: Links) -> SharedOut | None:
     """Return meshes on which the run would end much earlier; None: it stays where routing put it.
 
     Args:
         candidates: In topological order.
-        grantable: Returns the units of a flavor and resource that the tenant could be granted now, and the most it could ever hold.
     """
     offered = {accepted.view.record.mesh for one in candidates for accepted in one.accepting}
     work_ms = sum(links.times.run_ms(links.tenant, one.plan.task.function) for one in candidates)
     kinds = {_slot_kind(one.plan) for one in candidates}
     if not may_share_out(len(offered), work_ms) or len(kinds) > KINDS_MAX:
         return None
-    pools = _pools(candidates, grantable)
+    pools = _pools(candidates, quota)
     if len(candidates) * len(pools) > CHOICES_MAX:
         return None
     problem = _problem(candidates, pools, links)
@@ -121,7 +133,7 @@ def _slot_kind(plan: NodePlan) -> SlotKind:
     return plan.task.resources, plan.task.gang
 
 
-def _pools(candidates: Sequence[Candidate], grantable: Callable[[FlavorName, str], tuple[int, int]]) -> dict[_Row, Pool]:
+def _pools(candidates: Sequence[Candidate], quota: Quota) -> dict[_Row, Pool]:
     """Return the pools of slots. Meshes that routing chose for most nodes get their share of the quota first."""
     chosen = Counter((one.mesh, _slot_kind(one.plan)) for one in candidates)
     counts = Counter(_slot_kind(one.plan) for one in candidates)
@@ -136,11 +148,12 @@ def _pools(candidates: Sequence[Candidate], grantable: Callable[[FlavorName, str
         key=lambda item: (-chosen[item[0].mesh, item[0].kind], -item[1].verdict.grantable_slots, item[0].mesh, repr(item[0].kind)),
     ):
         slot, flavor = slot_of(row.kind), accepted.pool.flavor
-        quota = left.setdefault((flavor, row.kind), _quota_slots(slot, flavor, grantable))
-        most = min(counts[row.kind], SLOTS_MAX, quota[1], _slots_in(accepted.pool.capacity, slot))
+        free = left.setdefault((flavor, row.kind), _quota_slots(slot, flavor, quota))
+        most = min(counts[row.kind], SLOTS_MAX, free[1], _slots_in(accepted.pool.capacity, slot))
         most = max(most, 1 if chosen[row.mesh, row.kind] else 0)
-        now = min(accepted.verdict.grantable_slots if slot else most, quota[0], most)
-        quota[0], quota[1] = quota[0] - now, quota[1] - most
+        idle = min([quota.idle_at(row.mesh, flavor, name) // units for name, units in slot.items()], default=0)
+        now = min(_room(accepted, slot, most), idle + max(0, free[0]), most)
+        free[0], free[1] = free[0] - max(0, now - idle), free[1] - most
         if most > 0:
             pools[row] = Pool(slots=most, busy=_waits(accepted, now, most))
     return pools
@@ -151,9 +164,15 @@ def slot_of(kind: SlotKind) -> ResourceSet:
     return kind[0]
 
 
-def _quota_slots(slot: ResourceSet, flavor: FlavorName, grantable: Callable[[FlavorName, str], tuple[int, int]]) -> list[int]:
+def _room(accepted: Acceptance, slot: ResourceSet, most: int) -> int:
+    """Return the slots of a pool that are free now. Without a stage all are: the mesh's report is older than the end of its last stage."""
+    has_work = accepted.view.claimed or accepted.view.waiting
+    return accepted.verdict.free_slots if slot and has_work else most
+
+
+def _quota_slots(slot: ResourceSet, flavor: FlavorName, quota: Quota) -> list[int]:
     """Return the slots that the tenant's quota allows now, and at most."""
-    rows = [(*grantable(flavor, name), units) for name, units in slot.items()]
+    rows = [(*quota.grantable(flavor, name), units) for name, units in slot.items()]
     now, most = ([row[part] // row[2] for row in rows] for part in (0, 1))
     return [min(now, default=SLOTS_MAX), min(most, default=SLOTS_MAX)]
 

@@ -5,7 +5,7 @@ Each result is cached, since one tenant's work comes in many shapes, and meshes 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -41,6 +41,7 @@ class Headroom:
         self._crowded: Mapping[MeshId, tuple[TenantPath, ...]] | None = None
         self._held: set[tuple[MeshId, TenantPath, FlavorName]] | None = None
         self._borrowed: dict[tuple[MeshId, FlavorName, str], dict[TenantPath, int]] | None = None
+        self._idle: Mapping[tuple[MeshId, TenantPath, FlavorName, str], int] | None = None
 
     @property
     def crowded(self) -> Mapping[MeshId, tuple[TenantPath, ...]]:
@@ -80,6 +81,24 @@ class Headroom:
         if self._held is None:
             self._held = {(lease.mesh, lease.tenant, lease.flavor) for lease in self._snapshot.leases if lease.incarnation is None}
         return (mesh, tenant, flavor) in self._held
+
+    def idle_at(self, mesh: MeshId, tenant: TenantPath, flavor: FlavorName, resource: str) -> int:
+        """Return the units that the mesh holds for the tenant and no stage uses: work there needs no other grant for them."""
+        if self._idle is None:
+            self._idle = self._idle_by_mesh()
+        return max(0, self._idle.get((mesh, tenant, flavor, resource), 0))
+
+    def _idle_by_mesh(self) -> Mapping[tuple[MeshId, TenantPath, FlavorName, str], int]:
+        """Return what leases hold and keep by their targets, without the use of stages; below zero where a lease shrinks."""
+        idle: Counter[tuple[MeshId, TenantPath, FlavorName, str]] = Counter()
+        for lease in self._snapshot.leases:
+            if lease.incarnation is None:
+                for name, held in lease.amounts.items():
+                    idle[lease.mesh, lease.tenant, lease.flavor, name] += min(held, lease.target[name])
+        for running in self._snapshot.running:
+            for name, units in running.amounts.items():
+                idle[running.mesh, running.tenant, running.flavor, name] -= units
+        return idle
 
     def borrowed_at(self, mesh: MeshId, flavor: FlavorName, resource: str, tenant: TenantPath) -> int:
         """Return the units that other tenants hold on the mesh beyond their own quota."""

@@ -21,12 +21,12 @@ STEPS_MAX = 8_000
 NODES = 160
 
 
-def world(seed: int, faults: Faults | None = None) -> World:
+def world(seed: int, faults: Faults | None = None, *, quota: int = 10) -> World:
     def mesh(name: str, cpus: int) -> MeshRecord:
         pool = PoolRecord(pool=PoolName("general"), flavor=STANDARD, capacity=ResourceSet.of({"cpu": cpus}))
         return MeshRecord(mesh=MeshId(name), labels={"zone": name}, pools=(pool,), cluster=f"cluster-{name}")
 
-    quotas = {(STANDARD, "cpu"): Quota(nominal=100_000)}
+    quotas = {(STANDARD, "cpu"): Quota(nominal=quota * 10_000)}
     tree = TenantTree((Tenant(path=ACME, parent=None, quotas=quotas, functions=("*",)),))
     return World(seed, tree, (mesh("east", 4), mesh("west", 2)), faults or Faults())
 
@@ -71,3 +71,12 @@ def test_a_fan_is_shared_out_once_its_run_times_are_known(seed: int) -> None:
     through = world(seed)
     records = [run_fan(through, name=name, count=36) for name in ("first", "second")]
     assert [len({kept.mesh for kept in record.nodes.values()}) for record in records] == [1, 2]
+
+
+@pytest.mark.seeds(4)
+def test_fans_in_a_row_are_shared_out_alike(seed: int) -> None:
+    """The second begins before the meshes have reported the end of the first, and while they still hold all of the quota."""
+    through = world(seed, quota=6)
+    for name in ("first", "second", "third"):
+        counts = Counter(kept.mesh for kept in run_fan(through, name=name).nodes.values())
+        assert counts[MeshId("east")] > counts[MeshId("west")] > NODES // 5, name

@@ -12,7 +12,7 @@ from dag.planning import place
 from dag.spec.plans import NodePlan
 from federation.quota.policies import QueueSettings, ResourceGroup
 from federation.routing.survey import survey
-from federation.snapshot import FederationSnapshot, MeshRecord, MeshView, PoolRecord
+from federation.snapshot import FederationSnapshot, LeaseView, MeshRecord, MeshView, PoolRecord, RunningView
 from federation.tenants import Quota, Tenant, TenantTree
 from mesh.core.reasons import Reason
 from mesh.core.resources import ResourceSet
@@ -55,10 +55,10 @@ class Run:
         return self._sizes.get(node)
 
 
-def mesh(name, *, cpus=8, used=0, alive=True, flavor="standard", **labels):
+def mesh(name, *, cpus=8, used=0, claimed=0, alive=True, flavor="standard", **labels):
     pool = PoolRecord(pool="general", flavor=flavor, capacity=ResourceSet.of({"cpu": cpus}), used=ResourceSet.of({"cpu": used}))
     record = MeshRecord(mesh=name, labels={"zone": name, **labels}, pools=(pool,), cluster=f"c-{name}")
-    return MeshView(record=record, incarnation=1, alive=alive, heartbeat_age_ms=0)
+    return MeshView(record=record, incarnation=1, alive=alive, heartbeat_age_ms=0, claimed=claimed)
 
 
 def placed(run, *meshes):
@@ -206,9 +206,11 @@ def test_a_fan_takes_a_flavor_with_room_and_a_chain_the_first():
     assert [chain[node].split()[1].partition("/")[0] for node in "abcd"] == ["spots"] * 4
 
 
-def shared(run, *meshes, times=None, tree=TREE):
+def shared(run, *meshes, times=None, tree=TREE, leases=(), running=()):
     """Return the number of nodes on each mesh, and the stages' parts there."""
-    answer = place(run, "acme", FederationSnapshot(at_ms=0, tree=tree, meshes=meshes), times=times, now_ms=0)
+    usage = tree.recompute(leases)
+    snapshot = FederationSnapshot(at_ms=0, tree=tree, usage=usage, meshes=meshes, leases=leases, running=running)
+    answer = place(run, "acme", snapshot, times=times, now_ms=0)
     placed_on = [(placement.mesh, placement.part) for placement in answer.placements.values()]
     return Counter(name for name, _ in placed_on), Counter(placed_on)
 
@@ -239,8 +241,13 @@ def test_a_graph_with_too_many_choices_is_not_shared_out(monkeypatch):
 
 
 def test_room_that_is_in_use_counts_less():
-    counts, _ = shared(fan(1_000), mesh("east", cpus=8), mesh("west", cpus=8, used=6))
+    counts, _ = shared(fan(1_000), mesh("east", cpus=8), mesh("west", cpus=8, used=6, claimed=1))
     assert counts["west"] < counts["east"]
+
+
+def test_mesh_without_a_stage_has_room_whatever_it_said():
+    counts, _ = shared(fan(1_000), mesh("east", cpus=8), mesh("west", cpus=8, used=8))
+    assert abs(counts["east"] - counts["west"]) <= 8  # One round.
 
 
 def test_a_slow_mesh_gets_a_smaller_part():
@@ -253,6 +260,32 @@ def test_meshes_share_one_quota():
     """Eight CPUs of quota fill one mesh; a second one would add nothing."""
     small = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"): Quota(nominal=80_000)})])
     assert shared(fan(1_000), mesh("east", cpus=8), mesh("west", cpus=8), tree=small)[0] == {"east": 1_000}
+
+
+def lease(mesh_name, cpus, *, target=None):
+    held, aim = (ResourceSet.of({"cpu": units}) for units in (cpus, cpus if target is None else target))
+    return LeaseView(lease=f"l-{mesh_name}", tenant="acme", mesh=mesh_name, flavor="standard", amounts=held, token=1, target=aim)
+
+
+def claim(mesh_name, cpus):
+    amounts = ResourceSet.of({"cpu": cpus})
+    fields = {"priority": 0, "token": 2, "since_ms": 0, "created_ms": 0}
+    return RunningView(stage="r.1", mesh=mesh_name, tenant="acme", flavor="standard", amounts=amounts, **fields)
+
+
+@pytest.mark.parametrize(
+    ("leases", "running", "is_even"),
+    [
+        pytest.param((lease("east", 8), lease("west", 8)), (), True, id="both hold what no stage uses"),
+        pytest.param((lease("east", 8),), (), True, id="one holds it, the other is granted the rest"),
+        pytest.param((lease("east", 8), lease("west", 8)), (claim("west", 8),), False, id="a stage uses what one holds"),
+        pytest.param((lease("east", 8), lease("west", 8, target=0)), (), False, id="a plan takes what one holds"),
+    ],
+)
+def test_idle_quota_that_a_mesh_holds_is_room_there(leases, running, is_even):
+    tree = TenantTree([Tenant(path="acme", parent=None, quotas={("standard", "cpu"): Quota(nominal=160_000)})])
+    counts, _ = shared(fan(1_000), mesh("east", cpus=8), mesh("west", cpus=8), tree=tree, leases=leases, running=running)
+    assert (abs(counts["east"] - counts["west"]) <= 8) == is_even  # One round.
 
 
 @pytest.mark.parametrize(
