@@ -1,7 +1,8 @@
 """Values of the accounting of use, and the port of its store.
 
 Scripts that begin, resize or end a claim also append a `UsageEntry`, in the same atomic step. So does the commit of a run, for work that a
-preemption has lost. One writer carries the entries into rows by day, and removes them. See ADR 0072.
+preemption has lost. One writer carries the entries into rows by day, and removes them. While none does, the entries are bounded, and
+those that are left out are counted. See ADR 0072.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import NamedTuple, Protocol
 
 from mesh.core.ids import FlavorName, StageId, TenantPath
 
+#: Entries, about 30 MB, from which on the ledger leaves out beginnings and new sizes of claims, and lost work. Ends of counted claims come.
+LOG_MAX = 200_000
 #: User of the rows of a day that has no room for another user.
 OTHER_USERS = "(others)"
 #: Units of a resource, or their products with milliseconds, by resource.
@@ -111,6 +114,7 @@ class UsageReading:
 
     rows: Mapping[RowKey, Sums]
     state: UsageState
+    left_out: int = 0  #: Entries that were left out, since the store began; their use is counted nowhere.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

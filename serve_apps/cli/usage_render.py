@@ -7,6 +7,7 @@ import io
 
 from rich.console import Group, RenderableType
 
+from mesh.core.counting import counted
 from mesh.core.printable import escaped
 from serve_apps.cli.output import RoomyTable, Text
 from serve_apps.schemas.tenants import UsageRowView, UsageView
@@ -37,7 +38,10 @@ def usage_table(view: UsageView) -> RenderableType:
         table.add_row(*(Text(_shown(getattr(row, name))) for name in shown), *_cells(row))
     for place, row in enumerate(view.total if len(view.rows) > len(view.total) else ()):
         table.add_row(Text("total" if place == 0 else ""), *(Text() for _ in shown[1:]), *_cells(row), style="bold")
-    return Group(table, Text(f"{view.first} to {view.last}, UTC; {_NOTE}", style="dim"))
+    notes = [Text(f"{view.first} to {view.last}, UTC; {_NOTE}", style="dim")]
+    if view.left_out:
+        notes.append(Text(f"{counted(view.left_out, 'report')} found no room while no coordinator ran, and count nowhere", style="yellow"))
+    return Group(table, *notes)
 
 
 def _shown(value: object) -> str:

@@ -55,6 +55,9 @@ class UsageView(View):
     last: date = Field(description="Last day.")
     rows: list[UsageRowView]
     total: list[UsageRowView] = Field(description="The sum of all rows, for each resource.")
+    left_out: int = Field(
+        default=0, description="Reports of all tenants that found no room while no coordinator ran, ever; their use is in no row."
+    )
 
 
 class TenantView(View):

@@ -23,7 +23,7 @@ def usage_view(
     days = range(day_number(first), day_number(last) + 1)
     counted = as_of(reading.state, reading.rows, now_ms)
     rows = {key: sums for key, sums in counted.items() if key.day in days and within(key.tenant)}
-    return UsageView(at_ms=now_ms, first=first, last=last, rows=_views(rows, by), total=_views(rows, ()))
+    return UsageView(at_ms=now_ms, first=first, last=last, rows=_views(rows, by), total=_views(rows, ()), left_out=reading.left_out)
 
 
 def _views(rows: Mapping[RowKey, Sums], by: Iterable[UsageBy]) -> list[UsageRowView]:

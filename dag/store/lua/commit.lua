@@ -60,6 +60,7 @@ if is_resumed then
   redis.call('XADD', INBOX, '*', 'run', run, 'kind', 'resumed', 'body', '')
 end
 
+local USAGE_LOG_MAX = 200000 -- As in `lib_usage.lua` of the ledger.
 local at = 10
 for _, hash in ipairs({RUN, NODES, STAGES}) do
   at = write_rows(hash .. run, at)
@@ -75,7 +76,9 @@ end
 first, last = section(at)
 for place = first, last, 3 do -- As `lib_usage.lua` of the ledger reports what claims hold.
   local lease = redis.call('HGET', STAGE .. ARGV[place], 'lease')
-  if lease and lease ~= '|' then
+  if lease and lease ~= '|' and redis.call('XLEN', USAGE_LOG) >= USAGE_LOG_MAX then
+    redis.call('HINCRBY', META, 'usage_left_out', 1)
+  elseif lease and lease ~= '|' then
     redis.call('XADD', USAGE_LOG, '*', 'at', ARGV[place + 1], 'stage', ARGV[place], 'lease', lease,
       'user', redis.call('HGET', RUN .. run, 'user') or '', 'lost', ARGV[place + 2])
   end

@@ -41,7 +41,7 @@ local function make_claim(stage, token, lease, amounts, slots, lease_field, leas
     redis.call('HSET', STAGE .. stage, 'takes', held)
     redis.call('HSET', RUNNING .. MESH, stage, table.concat(row, '|'))
     count_taken(MESH, lease_field, amounts, 1)
-    note_use(stage, lease_field, held)
+    note_use(stage, lease_field, held, true)
   end
   if deadline and deadline ~= '' then
     redis.call('ZADD', OVERDUE, text(LT + tonumber(deadline)), stage)

@@ -48,7 +48,7 @@ from federation.store.lease_rows import marked_leaving
 from federation.store.memory.demands import StageKind
 from federation.store.memory.ledger import MemoryLedger
 from federation.store.memory.rows import SessionRow
-from federation.usage.records import Amounts, UsageEntry
+from federation.usage.records import LOG_MAX, Amounts, UsageEntry
 from mesh.core.clock import Clock
 from mesh.core.ids import MeshId, NodeId, RunId, StageId
 from mesh.core.reasons import Reason
@@ -82,6 +82,7 @@ class _Stage:
     deadline_ms: int | None = None  #: Limit from the claim to the take-back.
     overdue: int | None = None  #: Time of the take-back on the lease clock; None if the stage is not claimed or has no deadline.
     inputs: dict[NodeId, bytes] = field(default_factory=dict)
+    is_uncounted: bool = False  #: The report of its beginning was left out; see `lua/lib_usage.lua`.
 
     @property
     def takes(self) -> ResourceSet:
@@ -111,6 +112,7 @@ class MemoryStore(MemoryLedger):
         self._on_release: list[Callable[[RunId], None]] = []
         self._versions: list[Callable[[RunId], int | None]] = []
         self._use: list[UsageEntry] = []  #: Reports on use, oldest first.
+        self.use_left_out = 0  #: Reports on use that found no room.
         self._user_of: Callable[[RunId], str] = _nobody
 
     # ---- snapshot, and hooks of the ledger
@@ -274,7 +276,7 @@ class MemoryStore(MemoryLedger):
         record.overdue = None if record.deadline_ms is None else self._lt + record.deadline_ms
         self._claims[claim.mesh][claim.stage] = claim
         self._leave_queue(record)
-        self._note_use(record, held=record.takes)
+        self._note_use(record, held=record.takes, begins=True)
 
     def _check_claims(self, mesh: MeshId, record: _Stage, lease: Lease | None, slots: int) -> None:
         """Raises TooManyClaims."""
@@ -548,16 +550,24 @@ class MemoryStore(MemoryLedger):
 
     # ---- use
 
-    def _note_use(self, record: _Stage, *, held: ResourceSet) -> None:
+    def _note_use(self, record: _Stage, *, held: ResourceSet, begins: bool = False) -> None:
         """Report what the claim holds from now on; see `lua/lib_usage.lua`."""
-        if record.paid_by is not None:
+        if record.paid_by is None:
+            return
+        was_uncounted, is_full = record.is_uncounted, bool(held) and len(self._use) >= LOG_MAX
+        record.is_uncounted = is_full and (begins or was_uncounted)
+        if is_full:
+            self.use_left_out += 1
+        elif held or not was_uncounted:
             self._add_use(record, self._clock.wall_ms(), held=dict(held))
 
     def note_lost(self, stage: StageId, at_ms: int, lost: Amounts) -> None:
         """Report work of the stage that a preemption has lost."""
         with self._changed:
             record = self._stages.get(stage)
-            if record is not None and record.paid_by is not None:
+            if record is not None and record.paid_by is not None and len(self._use) >= LOG_MAX:
+                self.use_left_out += 1
+            elif record is not None and record.paid_by is not None:
                 self._add_use(record, at_ms, lost=lost)
 
     def _add_use(self, record: _Stage, at_ms: int, held: Amounts | None = None, lost: Amounts | None = None) -> None:

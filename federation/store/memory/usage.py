@@ -26,7 +26,7 @@ class MemoryUsage:
     def read(self, first: int, last: int) -> UsageReading:
         with self._lock:
             rows = {key: sums for key, sums in self._rows.items() if first <= key.day <= last}
-            return UsageReading(rows=rows, state=self._state)
+            return UsageReading(rows=rows, state=self._state, left_out=self._store.use_left_out)
 
     def rows(self, keys: Collection[RowKey]) -> StoredRows:
         with self._lock:

@@ -35,17 +35,18 @@ class RedisUsage:
         days: list[int] = []
         while True:
             with redis_responses("read use"), self._client.pipeline(transaction=True) as reads:
+                reads.hget(self._keys.meta, "usage_left_out")
                 reads.hgetall(self._keys.usage)
                 reads.zrangebyscore(self._keys.usage_days, first, last)
                 for day in days:
                     reads.hgetall(self._keys.usage_of(day))
-                state, found, *stored = reads.execute()
+                left_out, state, found, *stored = reads.execute()
             if days == (there := list(map(int, found))):
                 break
             days = there  # The days of the first round; later, a day that has begun meanwhile.
         of_days = zip(days, cast("list[dict[bytes, bytes]]", stored), strict=True)
         rows = {row_key(day, name): sums_of(row) for day, of_day in of_days for name, row in of_day.items()}
-        return UsageReading(rows=rows, state=state_of(state))
+        return UsageReading(rows=rows, state=state_of(state), left_out=int(left_out or 0))
 
     def rows(self, keys: Collection[RowKey]) -> StoredRows:
         wanted, days = tuple(keys), sorted({key.day for key in keys})
