@@ -1,4 +1,4 @@
-"""Where the time of one run goes: timestamps of client, root, mesh and workers, as parts that add up to the wall time.
+"""Time of one run by parts: timestamps of client, root, mesh and workers, as parts that add up to the wall time.
 
 All timestamps come from clocks of one machine. Those of the record are whole milliseconds, so a part can be off by one.
 """

@@ -12,7 +12,7 @@ from federation.errors import DurabilityUnreachable
 
 
 class Durability(str, Enum):
-    """Where a submission is stored when the response is sent; each level includes the levels before."""
+    """Place in which a submission is stored when the response is sent; each level includes the levels before."""
 
     D0 = "D0"
     """In the store's memory, and on its disk within about a second: lost if the store's machine fails within that second."""

@@ -285,7 +285,7 @@ class TargetUpdate:
     target: ResourceSet
     before: ResourceSet | None = None  #: Target when planned; later changes are merged, see `merged_target`. None: overwrite.
     wait_ms: Annotated[int, Field(ge=0)] | None = None
-    """How long running work above the target may go on before it is preempted. 0: preempt at once, even if an earlier plan granted a
+    """Time for which running work above the target may go on before it is preempted. 0: preempt at once, even if an earlier plan granted a
     delay. None: preempt at once, but an earlier plan's delay stays.
     """
     victims: tuple[int, ...] = ()

@@ -153,7 +153,7 @@ class World:
 
     @property
     def starts(self) -> Counter[tuple[RunId, NodeId]]:
-        """How often each node has started."""
+        """Return the number of starts of each node."""
         return Counter((run, node) for run, node, _ in self._started)
 
     def kill_coordinator(self) -> None:

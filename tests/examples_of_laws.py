@@ -1,4 +1,4 @@
-"""How many examples a costly law gets: all of them by `make fresh`, a third by `make test`, which repeats the same ones each time."""
+"""Number of examples of a costly law: all of them by `make fresh`, a third by `make test`, which repeats the same ones each time."""
 
 from hypothesis import settings
 

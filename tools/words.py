@@ -83,6 +83,8 @@ PROSE = {
     r"\breferences/": "name the paper, the system or the ADR",
     rf"(?:(?<=[.!?:] )|^)(?:{_PRONOUNS})\b[^?]*?[.:\n]": "begin with the noun",
 }
+#: First words of docstrings that name no thing. In other places they also begin a time or a condition.
+_DOCSTRING = re.compile(r'[a-zA-Z]*"""((?:How|Where|Which)\b[^?\n]*)(?:\n|$)')
 _COMMENT = re.compile(r"^ *(?:--|#) ?", re.MULTILINE)
 _PROSE = [(re.compile(pattern, re.MULTILINE), instead) for pattern, instead in PROSE.items()]
 
@@ -138,6 +140,9 @@ def in_python(file: str, source: str) -> Iterator[Finding]:
         elif token.type == tokenize.COMMENT:
             yield from in_prose(file, token.string.lstrip("#: "), line)
         elif token.type == tokenize.STRING:
+            opening = _DOCSTRING.match(token.string)
+            if opening is not None:
+                yield Finding(file, line, opening[1].strip().rstrip('"')[:60], "begin with the noun, or with a verb")
             yield from in_prose(file, token.string.lstrip("rbfuRBFU").strip("\"'"), line)
 
 

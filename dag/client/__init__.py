@@ -1,4 +1,4 @@
-"""How users write graphs: functions, nodes, options. Needs no Ray.
+"""Writing of graphs: functions, nodes, options. Needs no Ray.
 
 tasks      `task` wraps a function, `.bind` makes a node        compiling  nodes to a spec
 writing    functions and arguments to forms and blobs           pickling   bytes that only the tenant's own workers read

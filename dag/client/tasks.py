@@ -1,4 +1,4 @@
-"""How users write graphs: `task` wraps a function, `.bind` makes a node of it.
+"""Writing of graphs: `task` wraps a function, `.bind` makes a node of it.
 
     @dag.task(num_cpus=2, labels={"zone": "eu"}, retries=3)
     def clean(path): ...

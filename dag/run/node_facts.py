@@ -112,7 +112,7 @@ class CacheState(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheUse:
-    """How a node uses the cache."""
+    """Use of the cache by a node."""
 
     state: CacheState
     key: str = ""  #: As `dag.spec.cache_keys` makes it.

@@ -214,7 +214,7 @@ class RunSummary:
 
     @property
     def place(self) -> RunPlace:
-        """Where the run is in lists of runs."""
+        """Place of the run in lists of runs."""
         return RunPlace(self.created_ms, self.run)
 
 

@@ -46,7 +46,7 @@ NOT_CACHED_WHEN = "a node that runs after failures is there for its effects, whi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheRule:
-    """How the values of a node are cached."""
+    """Rule by which the values of a node are cached."""
 
     ttl_ms: int = TTL_MS  #: How long a value is kept.
     version: str = ""  #: Version of the function, by its author.

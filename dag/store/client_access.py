@@ -36,7 +36,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """How the caller can give address and key, for messages."""
+    """Ways in which the caller can give address and key, for messages."""
 
     address: str
     key: str  #: Text before the name of the environment variable; empty: the variable is the only way.

@@ -64,7 +64,7 @@ _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a run is: its nodes per state, the same by name, and when it ends."""
+    """Progress of a run: its nodes per state, the same by name, and when it ends."""
 
     state: RunState
     counts: dict[NodeState, int]

@@ -52,7 +52,7 @@ class Policies:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fungibility:
-    """How far to search for a flavor."""
+    """Extent of the search for a flavor."""
 
     on_borrow: TryOn = TryOn.STOP
     on_preempt: TryOn = TryOn.NEXT

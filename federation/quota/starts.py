@@ -1,4 +1,4 @@
-"""How many more workloads each tenant and user may start now: stops, time windows, limits on running work.
+"""Number of further workloads that each tenant and user may start now: stops, time windows, limits on running work.
 
 The federation's workload is the stage. A sender of stages asks here first, and counts the stages it sent and those that ended. The counts
 are local, so two senders at once may each start as many as the limit leaves.
@@ -27,7 +27,7 @@ FULL = frozenset({Reason.RUNNING_LIMIT, Reason.USER_LIMIT})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """How many workloads may start."""
+    """Number of workloads that may start."""
 
     starts: int | None = None  #: None: any number. Negative: so many run too many.
     gate: Gate | None = None  #: The limit behind `starts`.

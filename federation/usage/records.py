@@ -79,7 +79,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reckoning:
-    """How far the use of an account is counted."""
+    """Time until which the use of an account is counted."""
 
     until_ms: int
     quota: Amounts  #: The tenant's own quota from then on.

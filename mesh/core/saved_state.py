@@ -29,7 +29,7 @@ class StateHandlerError(MeshError, TypeError):
 
 
 class SnapshotLevel(str, Enum):
-    """How much of a task a snapshot holds."""
+    """Part of a task that a snapshot holds."""
 
     METADATA = "METADATA"
     """Only progress and the checkpoint's number: the rest was too large, or could not be pickled."""

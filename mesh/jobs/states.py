@@ -28,7 +28,7 @@ class Stage(str, Enum):
 
 
 class ScheduleState(str, Enum):
-    """How much of a job has a place."""
+    """Part of a job that has a place."""
 
     UNSCHEDULED = "Unscheduled"
     """No member has a place: the job's minimum does not fit now."""

@@ -30,7 +30,7 @@ class CacheView(View):
 
 
 class CacheDropRequest(BaseModel):
-    """Which cached values of a tenant to remove."""
+    """Cached values of a tenant to remove."""
 
     model_config = ConfigDict(extra="forbid")
 

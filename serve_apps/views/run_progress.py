@@ -1,4 +1,4 @@
-"""How far a run is, from its record. Pure."""
+"""Progress of a run, from its record. Pure."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class PoolSection(Section):
 
 
 class MeshLink(str, Enum):
-    """How a mesh reaches the root, and whether `up` starts it."""
+    """Way in which a mesh reaches the root, and whether `up` starts it."""
 
     DIRECT = "direct"
     """Started by `up`; has the URL of Redis, like the root."""

@@ -81,7 +81,7 @@ class StopCommand:
 
 
 class RestoreHow(str, Enum):
-    """How the state of an earlier attempt was restored."""
+    """Way in which the state of an earlier attempt was restored."""
 
     NOTHING = "NOTHING"
     """There was no saved state."""
@@ -144,7 +144,7 @@ class Ended:
 
 
 class StopHow(str, Enum):
-    """How a task was stopped."""
+    """Way in which a task was stopped."""
 
     IDLE = "IDLE"
     """Nothing of the task was running."""

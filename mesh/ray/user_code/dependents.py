@@ -1,4 +1,4 @@
-"""Which Ray resources belong to ended stages. Pure.
+"""Ray resources that belong to ended stages. Pure.
 
 A resource with an owner reference is removed with its stage. An actor is removed with the resources that it created; a placement group
 with all its actors; a task with the task that started it. A resource without a record (a task below a node created it, or the process

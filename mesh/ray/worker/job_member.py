@@ -31,7 +31,7 @@ class MemberCode(NamedTuple):
 
 
 class OutputTarget(NamedTuple):
-    """Where the lines go that a member prints: to the log of the job's node."""
+    """Receiver of the lines that a member prints: the log of the job's node."""
 
     runner: Any
     stage: StageId

@@ -371,7 +371,7 @@ def test_a_placed_run_keeps_the_run_times_that_are_known(root):
     assert list(root.record("second").expected_ms) == [plans_of(graph_of(root.record("second"))).calls.functions[0]]
 
 
-def test_a_step_that_is_not_committed_leaves_the_record_as_it_was(root, monkeypatch):
+def test_a_refused_step_leaves_the_record_as_it_was(root, monkeypatch):
     root.submit("first", a="")
     root.coordinator.step(0)
     root.finish("east")

@@ -1,4 +1,4 @@
-"""Which idle process serves which task, without Ray."""
+"""Choice of the idle process that serves a task, without Ray."""
 
 from __future__ import annotations
 
