@@ -29,6 +29,7 @@ from benchmarks import (
     lease_ledger,
     local_tasks,
     one_node,
+    page,
     planner_round,
     planner_tick,
     preempting_start,
@@ -111,6 +112,7 @@ ON_THEIR_OWN: dict[str, OnItsOwn] = {
     "planner_tick": OnItsOwn(
         measure=planner_tick.measure, turns=planner_tick.TURNS, table=planner_tick.table, as_json=planner_tick.as_json
     ),
+    "page": OnItsOwn(measure=page.measure, turns=page.TURNS, table=page.table, as_json=page.as_json),
 }
 NAMES = (STARTUP, *ON_THE_BED, *ON_THE_MESH_BED, DEMO, RECLAIMING, TWO_MESHES, *ON_THEIR_OWN)
 

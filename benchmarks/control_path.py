@@ -96,7 +96,7 @@ PARTS = (SUBMIT, *CONTROL, SERVER, LOAD, SUMMARY, EVENTS)
 def measure(turns: int = TURNS) -> list[Found]:
     """Measure all sides, one after the other, on a server of its own."""
     with running_redis() as client:
-        bed = _Bed(client)
+        bed = ControlBed(client, Keys("bench"))
         return [_measure(bed, nodes, way, turns) for nodes, way in SIDES]
 
 
@@ -129,27 +129,29 @@ def as_json(found: list[Found]) -> dict[str, Any]:
     return {"name": "control_path", "about": "processor time and bytes of a node in the control plane", "sides": sides}
 
 
-def _measure(bed: _Bed, nodes: int, way: str, turns: int) -> Found:
-    spec = _fan(nodes)
+def _measure(bed: ControlBed, nodes: int, way: str, turns: int) -> Found:
+    spec = fan(nodes)
     samples = [bed.run(spec, way) for _ in range(WARM_UPS + turns)][WARM_UPS:]
     parts_us = {part: statistics.median(sample[0][part] for sample in samples) * 1e6 / nodes for part in PARTS}
     sizes = {name: statistics.median(sample[1][name] for sample in samples) / nodes for name in samples[0][1]}
     return Found(nodes=nodes, way=way, parts_us=parts_us, sizes=sizes)
 
 
-def _fan(nodes: int) -> DagSpec:
-    fan = [f"work-{number}" for number in range(nodes - 2)]
+def fan(nodes: int) -> DagSpec:
+    """Return a source, nodes that read it, and one that reads these."""
+    middle = [f"work-{number}" for number in range(nodes - 2)]
     described = {
         "source": {"call": "work:source"},
-        **{node: {"call": "work:one", "args": [{"$ref": "source"}]} for node in fan},
-        "reduce": {"call": "work:total", "args": [{"$ref": node} for node in fan]},
+        **{node: {"call": "work:one", "args": [{"$ref": "source"}]} for node in middle},
+        "reduce": {"call": "work:total", "args": [{"$ref": node} for node in middle]},
     }
-    spec = {"spec": "dag/1", "tenant": _TENANT, "nodes": described, "outputs": {"total": {"$ref": "reduce"}}}
+    spec = {"spec": "dag/1", "tenant": TENANT, "nodes": described, "outputs": {"total": {"$ref": "reduce"}}}
     return parse(json.dumps(spec).encode())
 
 
-_TENANT, _MESH, _FLAVOR = TenantPath("acme"), MeshId("east"), FlavorName("standard")
+TENANT, _MESH, _FLAVOR = TenantPath("acme"), MeshId("east"), FlavorName("standard")
 _CPU = ResourceSet.of({"cpu": 1})
+_OF_TENANT = Tenant(path=TENANT, parent=None, quotas={(_FLAVOR, "cpu"): Quota(nominal=40_000)}, functions=("work:*",))
 
 
 class _Host(SimulatedHost):
@@ -177,19 +179,23 @@ class _Meter:
         return answer
 
 
-class _Bed:
-    """A root and a child mesh on one Redis."""
+class ControlBed:
+    """A root and a child mesh on one Redis; its tenant is `TENANT`.
 
-    def __init__(self, client: redis.Redis) -> None:
+    Attributes:
+        host: Has the stages that were sent to the mesh and not taken from it yet, in `given`.
+    """
+
+    def __init__(self, client: redis.Redis, keys: Keys) -> None:
         self._client = client
-        self._keys = keys = Keys("bench")
+        self._keys = keys
         clock = SystemClock()
-        self._runs, self._queue = RedisRunStore(client, keys), RedisStageQueue(client, keys)
+        self.runs, self._queue = RedisRunStore(client, keys), RedisStageQueue(client, keys)
         ledger = RedisLedger(client, keys, terms=LeaseTerms(ttl_ms=600_000, grace_ms=10_000), founding=True)
-        ledger.configure(TenantTree([Tenant(path=_TENANT, parent=None, quotas={(_FLAVOR, "cpu"): Quota(nominal=40_000)})]))
+        ledger.configure(TenantTree([_OF_TENANT]))
         blobs = RedisBlobs(client, keys)
-        self._coordinator = Coordinator(
-            runs=self._runs,
+        self.coordinator = Coordinator(
+            runs=self.runs,
             queue=self._queue,
             ledger=ledger,
             registry=RedisRegistry(client, keys),
@@ -202,56 +208,56 @@ class _Bed:
             fetch=lambda _run, _stored: b"",
             retention_ms=0,
         )
-        self._host = _Host()
+        self.host = _Host()
         pool = PoolRecord(pool=PoolName("general"), flavor=_FLAVOR, capacity=ResourceSet.of({"cpu": 4}))
-        self._child = ChildMesh(
+        self.child = ChildMesh(
             record=MeshRecord(mesh=_MESH, labels={}, pools=(pool,), cluster="c"),
             ledger=ledger,
             queue=ChildStageQueue(client, keys),
             blobs=blobs,
-            host=self._host,
+            host=self.host,
             clock=clock,
             heartbeat_ms=200_000,
         )
         self._cursor, _ = self._queue.notifications(_MESH, "", 0)
-        self._child.heartbeat()
+        self.child.heartbeat()
         self._number = 0
 
     def run(self, spec: DagSpec, way: str) -> tuple[dict[str, float], dict[str, float]]:
         """Bring one run to its end and read it; return seconds by part, and the bytes that it keeps by kind of key."""
         self._number += 1
-        self._child.heartbeat()
+        self.child.heartbeat()
         run, meter, served_s = RunId(f"r{self._number}"), _Meter(), self._served_s()
         meter.of(SUBMIT, lambda: self._submit(run, spec))
-        meter.of(PLAN, lambda: self._coordinator.step(0))
-        meter.of(CLAIM, self._notified)
-        while self._host.given:
-            stage = self._host.given.pop(0)
-            for report in _reports_of(stage, way):
-                meter.of(CHILD_REPORTS, partial(self._child.take_report, report))
+        meter.of(PLAN, lambda: self.coordinator.step(0))
+        meter.of(CLAIM, self.notified)
+        while self.host.given:
+            stage = self.host.given.pop(0)
+            for report in reports_of(stage, way):
+                meter.of(CHILD_REPORTS, partial(self.child.take_report, report))
                 meter.of(LINK, partial(self._link, stage.stage, report))
-                meter.of(ROOT_REPORTS, lambda: self._coordinator.step(0))
+                meter.of(ROOT_REPORTS, lambda: self.coordinator.step(0))
         meter.spent[SERVER] = self._served_s() - served_s
-        summary = meter.of(SUMMARY, lambda: self._runs.summary(run))
+        summary = meter.of(SUMMARY, lambda: self.runs.summary(run))
         assert summary is not None
         assert summary.state is RunState.SUCCEEDED, summary
-        meter.of(LOAD, lambda: self._runs.load(run))
+        meter.of(LOAD, lambda: self.runs.load(run))
         meter.of(EVENTS, lambda: self._read_events(run))
         sizes = self._sizes(run)
-        self._notified()
-        self._runs.retire(SystemClock().wall_ms() + 1_000)
+        self.notified()
+        self.runs.retire(SystemClock().wall_ms() + 1_000)
         return meter.spent, sizes
 
     def _submit(self, run: RunId, spec: DagSpec) -> None:
         record = RunRecord(
             run=run,
-            tenant=_TENANT,
+            tenant=TENANT,
             digest=digest(spec),
             spec=kept_form(spec),
             created_ms=SystemClock().wall_ms(),
             nodes=NodeTable(map(NodeId, spec.nodes)),
         )
-        self._runs.create(record, {})
+        self.runs.create(record, {})
 
     def _link(self, stage: StageId, report: HostReport) -> None:
         """Do what a report over HTTP costs beyond one with a key to Redis: its encoding by the child, its checks at the root."""
@@ -259,13 +265,14 @@ class _Bed:
         for number, part in parts_of(report.number, report.messages):
             read_call(REPORT, encode(Report(claim=claim, batch=number, messages=part)), _MESH)
 
-    def _notified(self) -> None:
+    def notified(self) -> None:
+        """Let the mesh read its notifications, and claim what was sent."""
         self._cursor, notifications = self._queue.notifications(_MESH, self._cursor, 0)
-        self._child.take_notifications(notifications)
+        self.child.take_notifications(notifications)
 
     def _read_events(self, run: RunId) -> None:
         after = 0
-        while events := self._runs.events(run, after):
+        while events := self.runs.events(run, after):
             after = events[-1].seq
 
     def _sizes(self, run: RunId) -> dict[str, float]:
@@ -281,13 +288,13 @@ class _Bed:
         return float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"])
 
 
-def _reports_of(spec: StageSpec, way: str) -> Iterator[HostReport]:
+def reports_of(spec: StageSpec, way: str, per_report: int = PER_REPORT) -> Iterator[HostReport]:
     """Yield the reports of a runner that ends all tasks in order."""
     now_ms = SystemClock().wall_ms()
     number = 0
-    for first in range(0, len(spec.tasks), PER_REPORT):
+    for first in range(0, len(spec.tasks), per_report):
         number += 1
-        tasks = range(first, min(first + PER_REPORT, len(spec.tasks)))
+        tasks = range(first, min(first + per_report, len(spec.tasks)))
         ends = _ends(spec, tasks, now_ms) if way == COLUMNS else _single_ends(spec, tasks, now_ms)
         yield HostReport(stage=spec.stage, number=number, messages=ends)
     yield HostReport(stage=spec.stage, number=number + 1, messages=(StageEnded(stage=spec.stage),))
