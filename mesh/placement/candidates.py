@@ -288,8 +288,24 @@ class Candidates:
         if not np.count_nonzero(fits):
             self._scores[rows] = -np.inf
             return
-        scores = self._policy.score(self._demand, self._view(rows, free))
-        self._scores[rows] = np.where(fits, scores, -np.inf)
+        if isinstance(rows, slice):
+            self._scores = self._scores_of_all(free, fits)
+        else:
+            self._scores[rows] = np.where(fits, self._policy.score(self._demand, self._view(rows, free)), -np.inf)
+
+    def _scores_of_all(self, free: IntArray, fits: BoolArray) -> FloatArray:
+        """Return the scores of all rows. Of alike rows in sequence, as idle nodes mostly are, only the first is scored."""
+        is_first, table, count = fits.copy(), self._table, len(fits)
+        # With data, a job or a named node, rows differ in more than amounts; a plugin scores each row.
+        if not (self._local_bytes or self._job or self._named or self._policy.version):
+            columns = (*free.T, *table.total[:count].T, *table.load[:count].T, table.busy[:count])
+            is_new = ~fits[:-1]
+            for amounts in columns:
+                is_new |= amounts[1:] != amounts[:-1]
+            is_first[1:] &= is_new
+        rows = np.flatnonzero(is_first)
+        scores = self._policy.score(self._demand, self._view(rows, free[rows]))
+        return np.where(fits, scores[np.cumsum(is_first) - 1], -np.inf)
 
     def _note_in_parts(self, rows: NDArray[np.intp] | slice, are_in_parts: BoolArray) -> None:
         """Keep the rows with enough in sum only. A slice is all rows."""

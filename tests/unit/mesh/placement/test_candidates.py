@@ -99,6 +99,17 @@ def test_only_policies_that_use_common_shapes_score_again(sees_common: bool, sco
     assert len(calls) == scored
 
 
+def test_alike_nodes_in_sequence_are_scored_once():
+    seen: list[int] = []
+    policy = Policy("counting", lambda _, view: seen.append(len(view.total)) or view.free[:, 0] + view.busy)
+    table, cpu = NodeTable(), ResourceSet.of({"cpu": 1})
+    for place, cpus in enumerate((8, 8, 8, 0.5, 4, 4)):
+        table.join(NodeName(f"node-{place}"), ResourceSet.of({"cpu": cpus}), {})
+    table.promise(1, table.vector(cpu))
+    assert candidates(table, cpu, policy).scores().tolist() == [80_000, 70_001, 80_000, -np.inf, 40_000, 40_000]
+    assert seen == [4]
+
+
 def test_scores_of_a_fenced_plugin_are_computed_again():
     fences = [0]
     policy = Policy("mine", lambda _, view: np.arange(len(view.total)) - 10.0 * fences[0], version=lambda: fences[0])
