@@ -64,6 +64,7 @@ SHARED = {
     "tests/integration/test_runner_checkpoints.py": "ray_cluster",
     "tests/integration/test_serve_config.py": "ray_cluster",
     "tests/integration/test_slots_on_ray.py": "ray_cluster",
+    "tests/integration/test_streams.py": "ray_cluster",
     "tests/integration/test_watchdog.py": "ray_cluster",
     "tests/integration/test_workers.py": "ray_cluster",
     "tests/browser/test_changes_and_usage.py": "chromium",

@@ -20,17 +20,25 @@ class ArraySource:
         arity: Values that a step of a reduction takes; None: no reduction, the function gets one element.
         is_star: Whether the function gets the parts of an element as its arguments.
         parts: The most parts; None: as many as are usual.
+        is_stream: Whether parts may begin before the list is complete.
     """
 
-    __slots__ = ("arity", "is_star", "items", "parts")
+    __slots__ = ("arity", "is_star", "is_stream", "items", "parts")
 
     def __init__(
-        self, items: Placeholder | Sequence[Any], *, arity: int | None = None, is_star: bool = False, parts: int | None = None
+        self,
+        items: Placeholder | Sequence[Any],
+        *,
+        arity: int | None = None,
+        is_star: bool = False,
+        parts: int | None = None,
+        is_stream: bool = False,
     ) -> None:
         self.items = items
         self.arity = arity
         self.is_star = is_star
         self.parts = parts
+        self.is_stream = is_stream
 
     @property
     def needs(self) -> tuple[Node, ...]:

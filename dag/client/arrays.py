@@ -11,6 +11,7 @@ from dag.client.placeholders import Param, Part
 from dag.client.tasks import Node, Task, name_of, task
 from dag.client.writing import placeholders_in
 from dag.errors import GraphTypeError
+from mesh.core.functions import is_generator
 from mesh.stages.arrays import ARITY_USUAL, ELEMENTS_MAX, PARTS_MAX, as_list, gathered
 from mesh.stages.call_shapes import PLAIN
 
@@ -37,12 +38,12 @@ def map(  # noqa: A001  Python's own word, used as `dag.map`
     Raises:
         GraphTypeError: The function cannot be a task, or the items are not a list.
     """
-    return _array(function, ArraySource(_items(items), parts=_whole("parts", parts, PARTS_MAX)), args, kwargs)
+    return _array(function, _source(items, parts=_whole("parts", parts, PARTS_MAX)), args, kwargs)
 
 
 def starmap(function: Any, items: Placeholder | Iterable[Any], /, *, parts: int | None = None, **kwargs: Any) -> Node:
     """Return a node as `map` does, of `function(*item, **kwargs)`: each item is a list or tuple of arguments. Raises as `map`."""
-    source = ArraySource(_items(items), is_star=True, parts=_whole("parts", parts, PARTS_MAX))
+    source = _source(items, is_star=True, parts=_whole("parts", parts, PARTS_MAX))
     return _array(function, source, (), kwargs)
 
 
@@ -63,7 +64,7 @@ def reduce(function: Any, items: Placeholder | Iterable[Any], /, *, arity: int =
     """
     if type(arity) is not int or arity < 2:  # noqa: PLR2004  a step of one value would have no end
         raise GraphTypeError(f"reduce takes an arity of 2 or more, not {arity!r}")
-    return _array(function, ArraySource(_items(items), arity=arity), (), {})
+    return _array(function, _source(items, arity=arity), (), {})
 
 
 def gather(*nodes: Any) -> Node:
@@ -80,6 +81,13 @@ def _array(function: Any, source: ArraySource, args: tuple[Any, ...], kwargs: di
     if wrapped.settings.num_returns is not None:
         raise GraphTypeError(f"{name_of(wrapped.function)}: an array has one value, its list, and no num_returns")
     return Node(wrapped.function, (source, *args), kwargs, wrapped.settings)
+
+
+def _source(items: Any, *, arity: int | None = None, is_star: bool = False, parts: int | None = None) -> ArraySource:
+    """Return the source of an array; its parts begin while a generator among the nodes still yields. Raises GraphTypeError."""
+    found = _items(items)
+    is_stream = isinstance(found, Node) and found.settings.num_returns is None and is_generator(found.function)
+    return ArraySource(found, arity=arity, is_star=is_star, parts=parts, is_stream=is_stream)
 
 
 def _items(items: Any) -> Placeholder | Sequence[Any]:

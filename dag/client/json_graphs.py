@@ -13,7 +13,7 @@ from dag.client.compiling import Outputs, compile_columns, compile_graph
 from dag.client.placeholders import NO_DEFAULT, CallList, GroupCall, GroupCalls, JobWorkers, Part, param
 from dag.client.tasks import Node, Options, plain_of
 from dag.errors import SpecError
-from dag.spec.array_forms import array_key
+from dag.spec.array_forms import array_key, is_stream
 from dag.spec.column_checks import graph_of
 from dag.spec.document import NodeSpec
 from dag.spec.graph import as_networkx
@@ -146,6 +146,7 @@ class _Reader:
             arity=form.get("arity", ARITY_USUAL) if key == REDUCE else None,
             is_star=form.get("star", False),
             parts=form.get("parts"),
+            is_stream=is_stream(form),
         )
 
     def _group(self, group: Mapping[str, Any]) -> GroupCalls:

@@ -26,7 +26,7 @@ from dag.spec.checks import LITERAL_BYTES_MAX
 from dag.spec.forms import CONTAINER_BYTES, escaped, key_bytes, scalar_bytes, sha256_of
 from dag.spec.strict_json import is_writable
 from mesh.core.functions import CALLS, GROUP, JOB
-from mesh.stages.arrays import EACH, REDUCE, SLICES, slices
+from mesh.stages.arrays import EACH, REDUCE, SLICES, STREAM, slices
 from mesh.stages.call_shapes import PLAIN
 from mesh.stages.spec import ArgumentForm
 
@@ -121,7 +121,7 @@ class FormWriter:
             rest |= {"arity": source.arity}
         items = source.items
         if isinstance(items, (Node, Part, Param)):
-            return {key: self._form(items, place, words, 0), **rest}
+            return {key: self._form(items, place, words, 0), **rest, **({STREAM: True} if source.is_stream else {})}
         if type(items) is list and len(items) <= WRITTEN_MAX and exact_bytes(items, LITERAL_BYTES_MAX) is not None:
             return {key: escaped(items), **rest}
         count = len(items)

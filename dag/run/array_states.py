@@ -16,10 +16,10 @@ import numpy as np
 from dag.run.node_facts import STATES, Rows
 from dag.run.node_table import NodeRecord, NodeTable
 from dag.run.states import NODE_ENDS, NodeState
-from dag.spec.array_forms import array_key, elements_of
+from dag.spec.array_forms import array_key, elements_of, is_stream, items_of
 from dag.spec.spec import DagSpec
 from mesh.core.ids import NodeId
-from mesh.stages.arrays import EACH, array_of, is_part, ranges_of, share
+from mesh.stages.arrays import EACH, array_of, is_part, ranges_of, share, stream_share, stream_starts
 from mesh.stages.messages import FailedElement
 
 #: Order in which the state of one part stands for an array that has not ended.
@@ -88,7 +88,7 @@ class ArrayCounts:
     state: NodeState
     parts: int
     elements: int | None  #: None: not known yet.
-    counts: Mapping[NodeState, int]  #: Empty until their number is known.
+    counts: Mapping[NodeState, int]  #: Until their number is known: those that have succeeded while their list grew.
     failed: str  #: Indices of failed elements, like `3, 7-9`; cut to `INDICES_CHARS_MAX`.
 
 
@@ -106,12 +106,15 @@ class ArrayElements:
         self._row = nodes.row(array)
         self._parts: Rows = nodes.arrays().get(self._row, np.zeros(0, np.intp))
         self.of = _elements_in(nodes, spec, self._row, self._parts)
+        self._is_stream = _is_stream(spec, array)
 
     def counts(self) -> ArrayCounts:
         """Return the elements by state."""
         found: Counter[NodeState] = Counter()
         failed: list[int] = []
-        if self.of is not None:
+        if self.of is None and self._is_stream:
+            found.update(self._ended_so_far())
+        elif self.of is not None:
             for span, part in self._each_part():
                 done = self._failed_of(part)
                 if part.state is NodeState.FAILED:
@@ -151,8 +154,15 @@ class ArrayElements:
         return found
 
     def _each_part(self) -> Iterator[tuple[range, NodeRecord]]:
+        span_of = stream_share if self._is_stream else share
         for number, row in enumerate(self._parts.tolist()):
-            yield share(self.of or 0, number, len(self._parts)), self._nodes.at(row)
+            yield span_of(self.of or 0, number, len(self._parts)), self._nodes.at(row)
+
+    def _ended_so_far(self) -> Counter[NodeState]:
+        """Return the elements of parts that ran before the length of their list was known: all of these parts are full."""
+        starts = stream_starts(len(self._parts))
+        ended = self._nodes.are(self._nodes.columns.state[self._parts[:-1]], (NodeState.SUCCEEDED,))
+        return Counter({NodeState.SUCCEEDED: sum(starts[number + 1] - starts[number] for number in np.flatnonzero(ended).tolist())})
 
     @staticmethod
     def _failed_of(part: NodeRecord) -> tuple[FailedElement, ...]:
@@ -184,6 +194,16 @@ def _each_form(spec: DagSpec, node: NodeId) -> dict[str, object] | None:
         return None
     shape = spec.calls.shapes[int(spec.calls.shape[place])]
     return next((form for form in (*shape.args, *shape.kwargs.values()) if array_key(form) == EACH), None)
+
+
+def _is_stream(spec: DagSpec, node: NodeId) -> bool:
+    """Return whether the parts of an array, or of the one whose parts it follows, may begin before their list is complete."""
+    while (form := _each_form(spec, node)) is not None and not is_stream(form):
+        items = items_of(form)
+        if "parts" in form or not isinstance(items, dict) or items.keys() != {"$ref"}:
+            return False
+        node = spec.calls.inputs_of(spec.calls.place_of[node])[items["$ref"]]
+    return form is not None
 
 
 def _elements_in(nodes: NodeTable, spec: DagSpec, row: int, parts: Rows) -> int | None:

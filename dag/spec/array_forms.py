@@ -5,13 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from mesh.core.counting import counted
-from mesh.stages.arrays import ARITY_USUAL, EACH, ELEMENTS_MAX, LEAVES_USUAL, PARTS_MAX, PARTS_USUAL, REDUCE, SLICES, parts_for
+from mesh.stages.arrays import (
+    ARITY_USUAL,
+    EACH,
+    ELEMENTS_MAX,
+    LEAVES_USUAL,
+    PARTS_MAX,
+    PARTS_USUAL,
+    REDUCE,
+    SLICES,
+    STREAM,
+    parts_for,
+)
 from mesh.stages.spec import ArgumentForm
 
 _ARITY_MIN = 2
 #: Largest number of values that a step of a `$reduce` takes.
 _ARITY_MAX = 100_000
-_KEYS = {EACH: frozenset({EACH, "star", "parts"}), REDUCE: frozenset({REDUCE, "arity", "parts"})}
+_KEYS = {EACH: frozenset({EACH, "star", "parts", STREAM}), REDUCE: frozenset({REDUCE, "arity", "parts", STREAM})}
 
 
 def array_key(form: ArgumentForm) -> str | None:
@@ -26,8 +37,11 @@ def problem_of_array(key: str, form: dict[str, Any]) -> str | None:
     unknown = sorted(form.keys() - _KEYS[key])
     if unknown:
         return f"unknown key {unknown[0]!r} beside `{key}`; known are {', '.join(sorted(_KEYS[key] - {key}))}"
-    if not isinstance(form.get("star", False), bool):
-        return "`star` must be true or false"
+    for name in ("star", STREAM):
+        if not isinstance(form.get(name, False), bool):
+            return f"`{name}` must be true or false"
+    if form.get(STREAM) and not (isinstance(form[key], dict) and form[key].keys() == {"$ref"}):
+        return f'`{STREAM}` is for the elements that a node yields while it runs: {{"{key}": {{"$ref": node}}, "{STREAM}": true}}'
     for name, least, most in (("parts", 1, PARTS_MAX), ("arity", _ARITY_MIN, _ARITY_MAX)):
         number = form.get(name, least)
         if type(number) is not int or not least <= number <= most:
@@ -97,6 +111,11 @@ def usual_parts(form: dict[str, Any], count: int | None) -> int:
     if count is None:
         return PARTS_USUAL if asked is None else int(asked)
     return parts_for(count, asked)
+
+
+def is_stream(form: dict[str, Any]) -> bool:
+    """Return whether parts may begin before the list is complete."""
+    return form.get(STREAM) is True
 
 
 def arity_of(form: dict[str, Any]) -> int:

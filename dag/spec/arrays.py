@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dag.spec.array_forms import arity_of, array_key, items_of, parts_of
+from dag.spec.array_forms import arity_of, array_key, is_stream, items_of, parts_of
 from dag.spec.forms import literal_bytes, scalar_bytes
 from mesh.core.ids import NodeId
-from mesh.stages.arrays import EACH, REDUCE, SLICES, joined, nothing, part_name, share
+from mesh.stages.arrays import EACH, REDUCE, SLICES, STREAM, joined, nothing, part_name, share
 from mesh.stages.call_shapes import Form, Shape
 from mesh.stages.calls import Calls, numbers
 
@@ -249,7 +249,8 @@ class _Expansion:
                 first = share(items["of"], number, count).start
                 yield {key: items[SLICES][number], "span": [first, items["of"]], **kept}, inputs
             else:
-                yield {key: items, "share": [number, count], **kept}, inputs
+                streams = {STREAM: True} if is_stream(array.form) and hole is not None else {}
+                yield {key: items, "share": [number, count], **streams, **kept}, inputs
 
     def _source(self, place: int, array: _Array) -> int | None:
         """Return the array whose parts are read one by one, by its place in the graph; None: the list is read as a whole."""

@@ -10,6 +10,8 @@ time only. The root makes tasks of it (`dag.spec.arrays`). In their arguments, t
 
     "share": [k, parts]   share k of the whole list       "span": [first, of]   a piece of a list of `of` elements
     neither               the `Piece` that a part of another array has returned
+    "stream": true        beside "share": the share is that of `stream_share`, and the part may read a `Piece` of these elements, handed
+                          out while the node that makes the list goes on
     "step": "leaf", "inner", "last" or "only"             place of a task in the tree of a `$reduce`; inner ones read `Partial`s
 
 Source: ADR 0055; Slurm's job arrays and Airflow's mapped tasks for the idea.
@@ -17,11 +19,16 @@ Source: ADR 0055; Slurm's job arrays and Airflow's mapped tasks for the idea.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-EACH, REDUCE, SLICES = "$each", "$reduce", "$slices"
+from mesh.core.ids import NodeId
+from mesh.stages.calls import Calls
+
+EACH, REDUCE, SLICES, STREAM = "$each", "$reduce", "$slices", "stream"
 #: Parts of an array by default, of one with more than `LONG` elements, and at most.
 PARTS_USUAL, PARTS_LONG, PARTS_MAX = 256, 1_024, 10_000
 LONG = 65_536
@@ -33,11 +40,15 @@ ELEMENTS_MAX = 10_000_000
 PART_MARK = "@"
 
 
+#: Number of elements of a list that grows.
+UNKNOWN = -1
+
+
 class Piece(NamedTuple):
     """Value of a part of an array: the values of consecutive elements."""
 
     first: int  #: Index of the first one in the array.
-    of: int  #: Number of elements of the array.
+    of: int  #: Number of elements of the array; `UNKNOWN`: they are elements of a list that grows.
     values: list[Any]
 
 
@@ -78,7 +89,7 @@ class ArrayArgument:
             return Piece(first, of, source)
         whole = as_list(source)
         number, parts = self.form.get("share", (0, 1))
-        span = share(len(whole), number, parts)
+        span = (stream_share if self.form.get(STREAM) else share)(len(whole), number, parts)
         return Piece(span.start, len(whole), whole[span.start : span.stop])
 
 
@@ -103,6 +114,70 @@ def parts_for(count: int, asked: int | None = None) -> int:
 def share(count: int, number: int, parts: int) -> range:
     """Return the indices of a part, by its number from 0; the parts differ by one element at most."""
     return range(count * number // parts, count * (number + 1) // parts)
+
+
+@lru_cache(maxsize=256)
+def stream_starts(parts: int) -> tuple[int, ...]:
+    """Return the index of the first element of each part of a list whose length is not known.
+
+    No part depends on the length, so each but the last is complete before the list is. The first parts have one element each. A later one
+    has a fixed share of the elements before it, the least with which all parts before the last one have `LONG` elements together. The last
+    one has all others.
+    """
+    paces = range(parts, 0, -1)
+    pace = paces[min(bisect_left(paces, True, key=lambda pace: _starts(parts, pace)[-1] >= LONG), parts - 1)]
+    return _starts(parts, pace)
+
+
+def _starts(parts: int, pace: int) -> tuple[int, ...]:
+    starts = [0]
+    for _ in range(parts - 1):
+        starts.append(min(ELEMENTS_MAX, starts[-1] + max(1, starts[-1] // pace)))
+    return tuple(starts)
+
+
+def stream_share(count: int, number: int, parts: int) -> range:
+    """Return the indices of a part of a list that grew to `count` elements, by its number from 0."""
+    starts = stream_starts(parts)
+    stop = count if number == parts - 1 else min(starts[number + 1], count)
+    return range(min(starts[number], stop), stop)
+
+
+class Span(NamedTuple):
+    """Elements of a list that grows, which one part reads."""
+
+    part: NodeId
+    first: int
+    stop: int
+
+
+def spans_in(calls: Calls) -> dict[NodeId, tuple[Span, ...]]:
+    """Return the elements that parts read, by the node of the same calls that makes their list, as they become complete.
+
+    The last part of a stream is not among them: it is complete with the list.
+    """
+    streams = {number: _stream_in((*shape.args, *shape.kwargs.values())) for number, shape in enumerate(calls.shapes)}
+    shares = {number: stream for number, stream in streams.items() if stream is not None}
+    found: dict[NodeId, list[Span]] = {}
+    for place, shape in enumerate(calls.shape.tolist() if shares else ()):
+        if shape not in shares:
+            continue
+        hole, number, parts = shares[shape]
+        source, starts = calls.inputs_of(place)[hole], stream_starts(parts)
+        if source in calls.place_of and source not in calls.after_of(place):
+            spans = found.setdefault(source, [])
+            if number < parts - 1:
+                spans.append(Span(calls.ids[place], starts[number], starts[number + 1]))
+    return {source: tuple(sorted(spans, key=lambda span: span.stop)) for source, spans in found.items()}
+
+
+def _stream_in(forms: Iterable[Any]) -> tuple[int, int, int] | None:
+    """Return the input that a part reads while it grows, the number of the part, and that of all parts."""
+    for form in forms:
+        if type(form) is dict and form.get(STREAM) and "share" in form:
+            number, parts = form["share"]
+            return (form[EACH] if EACH in form else form[REDUCE])["$ref"], number, parts
+    return None
 
 
 def slices(items: Sequence[Any], parts: int) -> Iterator[Any]:

@@ -4,6 +4,9 @@ A task is *ready* when each task that it needs has succeeded, and each value tha
 submits ready tasks, in the order of the spec, as the slots of the stage have places: see `mesh.stages.slot_window`.
 A failure drops the tasks behind it, none of which is ready.
 
+A part of an array may get its elements while the task that makes their list goes on: they are *handed out* to it. Such a part is ready
+before that task has succeeded. When that task fails, the parts that were submitted go on, since they have what they read.
+
 A worker that runs several tasks one after the other may also get a task whose needs the same worker runs before it: see
 `mesh.stages.chunks`.
 """
@@ -34,13 +37,14 @@ class StageTaskState(str, Enum):
     """This stage will not run it: an input failed or will not arrive, or the stage was stopped."""
 
 
-_OPEN = frozenset({StageTaskState.WAITING, StageTaskState.READY, StageTaskState.SUBMITTED})
+#: States of tasks that have not ended.
+OPEN = frozenset({StageTaskState.WAITING, StageTaskState.READY, StageTaskState.SUBMITTED})
 
 
 class StageMachine:
     """One stage on its runner.
 
-    Invariants: the needs of a ready task have succeeded or arrived, and those of a submitted one have, or were submitted before it;
+    Invariants: the needs of a ready task have succeeded, arrived or handed out; those of a submitted one have, or were submitted before it;
     `is_ended` holds exactly when no task is waiting, ready or submitted; a state never goes back, except by `take_back`.
     """
 
@@ -63,6 +67,7 @@ class StageMachine:
         self._ready: list[int] = []  #: Heap of the places of ready tasks in the spec; tasks that left the state are dropped on the way.
         self.ready = 0  #: Number of ready tasks.
         self._arrived: set[NodeId] = set()
+        self._handed_out: dict[NodeId, NodeId] = {}  #: Tasks with elements of a list that grows, and the task that makes it.
 
     @property
     def is_ended(self) -> bool:
@@ -91,7 +96,7 @@ class StageMachine:
 
     def left(self) -> tuple[NodeId, ...]:
         """Return the tasks that have not ended; other threads may call it."""
-        return tuple(node for node, state in self._states.items() if state in _OPEN)
+        return tuple(node for node, state in self._states.items() if state in OPEN)
 
     def running(self) -> tuple[NodeId, ...]:
         """Return the tasks that were submitted to Ray and have not come back."""
@@ -107,7 +112,7 @@ class StageMachine:
 
     def readers(self, node: NodeId) -> tuple[NodeId, ...]:
         """Return the tasks of this stage that read the node's value and are not over."""
-        return tuple(reader for reader in self._readers.get(node, ()) if self._states[reader] in _OPEN and node in self.task(reader).inputs)
+        return tuple(reader for reader in self._readers.get(node, ()) if self._states[reader] in OPEN and node in self.task(reader).inputs)
 
     def begin(self, arrived: Iterable[NodeId]) -> None:
         """Note the start of the stage. `arrived`: values from outside that are there."""
@@ -165,6 +170,15 @@ class StageMachine:
         """Return the position of the task in the spec."""
         return self._index[node]
 
+    def hand_out(self, reader: NodeId, node: NodeId) -> bool:
+        """Note that a submitted task has handed out what the reader needs of its value; False when the reader has it, or is over."""
+        is_wanted = self._states[node] is StageTaskState.SUBMITTED and self._states[reader] is StageTaskState.WAITING
+        if not is_wanted or reader in self._handed_out:
+            return False
+        self._handed_out[reader] = node
+        self._count_down_one(reader)
+        return True
+
     def miss(self, node: NodeId) -> tuple[NodeId, ...]:
         """Note that a value from outside will not arrive; return the dropped tasks. None are dropped if it arrived before."""
         return () if node in self._arrived else self._drop_behind(node)
@@ -192,10 +206,10 @@ class StageMachine:
         return self.running()
 
     def _has_open_reader(self, node: NodeId) -> bool:
-        return any(self._states[reader] in _OPEN for reader in self._readers.get(node, ()))
+        return any(self._states[reader] in OPEN for reader in self._readers.get(node, ()))
 
     def _close(self, node: NodeId, state: StageTaskState) -> bool:
-        if self._states[node] not in _OPEN:
+        if self._states[node] not in OPEN:
             return False
         self.ready -= self._states[node] is StageTaskState.READY
         self._states[node] = state
@@ -205,9 +219,13 @@ class StageMachine:
     def _count_down(self, node: NodeId) -> None:
         """Make those readers of the node ready that miss nothing more."""
         for reader in self._readers.get(node, ()):
-            self._missing[reader] -= 1
-            if self._missing[reader] == 0 and self._states[reader] is StageTaskState.WAITING:
-                self._make_ready(reader)
+            if not self._handed_out or self._handed_out.get(reader) != node:
+                self._count_down_one(reader)
+
+    def _count_down_one(self, reader: NodeId) -> None:
+        self._missing[reader] -= 1
+        if self._missing[reader] == 0 and self._states[reader] is StageTaskState.WAITING:
+            self._make_ready(reader)
 
     def _make_ready(self, node: NodeId) -> None:
         # The spec's order is topological, and its author's wish: the heap keeps to it.
@@ -219,7 +237,10 @@ class StageMachine:
         dropped = []
         pending = [node]
         while pending:
-            for reader in self._readers.get(pending.pop(), ()):
+            source = pending.pop()
+            for reader in self._readers.get(source, ()):
+                if self._handed_out.get(reader) == source and self._states[reader] is StageTaskState.SUBMITTED:
+                    continue
                 if self._close(reader, StageTaskState.DROPPED):
                     dropped.append(reader)
                     pending.append(reader)

@@ -16,7 +16,7 @@ from federation_bed import LIMIT_S, REPOSITORY, coordinator_of, eventually, proc
 import dag
 from dag.errors import RunFailed, UnknownArray
 from dag.run.states import RunState
-from dag.store.remote import Client
+from dag.store.remote import Client, Run
 from examples.etl.etl import PAGES
 from serve_apps.schemas.nodes import NodesView
 from serve_apps.schemas.runs import RunView
@@ -49,6 +49,34 @@ async def yields_later(count: int) -> AsyncIterator[int]:
 def breaks_after(count: int) -> Iterator[int]:
     yield from range(count)
     raise ConnectionError(f"after {count} elements")
+
+
+def yields_behind_the_gate(count: int, folder: str) -> Iterator[int]:
+    """Yield numbers; leave a line, and wait for the file `go` in the second half."""
+    with Path(folder, "generator.began").open("a") as began:
+        began.write(f"{os.getpid()}\n")
+    for number in range(count):
+        while number >= HALF and not Path(folder, "go").exists():
+            time.sleep(0.01)
+        yield number
+
+
+def breaks_behind_readers(count: int, folder: str) -> Iterator[int]:
+    """Yield numbers; fail in the first attempt, when readers have read the first half."""
+    yield from range(HALF)
+    while not Path(folder, "failed").exists():
+        if len(calls_in(Path(folder))) == HALF:
+            Path(folder, "failed").touch()
+            raise ConnectionError("once")
+        time.sleep(0.01)
+    yield from range(HALF, count)
+
+
+def noted(number: int, folder: str) -> int:
+    """Leave a line."""
+    with Path(folder, f"{number}.calls").open("a") as calls:
+        calls.write(f"{os.getpid()}\n")
+    return number
 
 
 def total(values: list[int]) -> int:
@@ -120,6 +148,37 @@ def test_a_generator_that_fails_midway_has_no_elements(client):
         submit(client, dag.map(square, dag.bind(breaks_after, 3))).result(LIMIT_S)
 
 
+def assert_mapped_early(client: Client, run: Run) -> None:
+    """Check that the first half has been mapped, while nobody knows the length."""
+    arrays = RunView.model_validate(client.ask(run.path)).arrays
+    assert arrays
+    assert (arrays[0].elements, arrays[0].counts) == (None, {"SUCCEEDED": HALF})
+
+
+def test_elements_are_mapped_while_the_generator_goes_on(client: Client, tmp_path: Path):
+    made = dag.task(yields_behind_the_gate, mesh="east").bind(COUNT, str(tmp_path))
+    read = dag.map(dag.task(noted, mesh="east"), made, str(tmp_path))
+    run = submit(client, {"read": read, "squares": dag.map(dag.task(square, mesh="east"), read), "sum": dag.bind(total, made)})
+    eventually(lambda: assert_mapped_early(client, run))
+    (tmp_path / "go").touch()
+    assert run.result(LIMIT_S) == {"read": numbers(COUNT), "squares": [n * n for n in range(COUNT)], "sum": sum(range(COUNT))}
+    arrays = RunView.model_validate(client.ask(run.path)).arrays
+    assert [(array.node, array.elements, array.counts) for array in arrays or ()] == [
+        ("noted", COUNT, {"SUCCEEDED": COUNT}),
+        ("square", COUNT, {"SUCCEEDED": COUNT}),
+    ]
+    assert calls_in(tmp_path) == dict.fromkeys(range(COUNT), 1)
+
+
+def test_mapped_elements_outlive_the_failure_of_their_generator(client: Client, tmp_path: Path):
+    made = dag.task(breaks_behind_readers, mesh="east", retries=1).bind(COUNT, str(tmp_path))
+    run = submit(client, dag.map(dag.task(noted, mesh="east"), made, str(tmp_path)))
+    assert run.result(LIMIT_S) == numbers(COUNT)
+    assert all(calls <= 2 for calls in calls_in(tmp_path).values())
+    failures = [event.attempt for event in run.events() if event.node == "breaks_behind_readers" and event.after == "SUCCEEDED"]
+    assert failures == [2]
+
+
 def test_a_failed_element_is_named(client: Client):
     run = submit(client, dag.map(odd_only, [1, 3, 4, 5, 6, 7], parts=2), on_error="continue")
     with pytest.raises(RunFailed, match=r"odd_only .*element 4 of 6: 6 is even") as failed:
@@ -148,6 +207,10 @@ LONG = [pytest.mark.faults, pytest.mark.slow]
 def kill_worker(_stack: Stack, folder: Path) -> None:
     (pid,) = {int(pid) for pid in (folder / "0.calls").read_text().split()}
     os.kill(pid, signal.SIGKILL)
+
+
+def kill_generator(_stack: Stack, folder: Path) -> None:
+    os.kill(int((folder / "generator.began").read_text().split()[0]), signal.SIGKILL)
 
 
 def kill_runner(stack: Stack, _folder: Path) -> None:
@@ -189,6 +252,35 @@ def test_saved_elements_do_not_run_again_after_a_kill(
     calls = calls_in(tmp_path)
     assert all(calls[number] == 1 for number in range(HALF - 1))
     assert max(calls.values()) <= starts_max
+
+
+@pytest.mark.parametrize(
+    ("kill", "calls_max"),
+    [
+        pytest.param(kill_generator, 1, id="worker of the generator"),
+        pytest.param(kill_runner, 2, id="runner"),
+        pytest.param(kill_child, 2, id="child", marks=LONG),
+        pytest.param(kill_coordinator, 1, id="coordinator", marks=LONG),
+    ],
+)
+def test_mapped_elements_outlive_a_kill(client: Client, stack: Stack, tmp_path: Path, kill: Callable[[Stack, Path], None], calls_max: int):
+    made = dag.task(yields_behind_the_gate, mesh="east").bind(COUNT, str(tmp_path))
+    run = submit(client, dag.map(dag.task(noted, mesh="east"), made, str(tmp_path)))
+    eventually(lambda: assert_mapped_early(client, run))
+    kill(stack, tmp_path)
+    (tmp_path / "go").touch()
+    assert run.result(LIMIT_S) == numbers(COUNT)
+    calls = calls_in(tmp_path)
+    assert all(calls[number] <= calls_max for number in range(HALF))
+    assert all(calls[number] == 1 for number in range(HALF, COUNT))
+
+
+def test_a_cancelled_generator_stops_with_its_readers(client: Client, tmp_path: Path):
+    made = dag.task(yields_behind_the_gate, mesh="east").bind(COUNT, str(tmp_path))
+    run = submit(client, dag.map(dag.task(noted, mesh="east"), made, str(tmp_path)))
+    eventually(lambda: assert_mapped_early(client, run))
+    run.cancel("enough")
+    assert run.wait(LIMIT_S) is RunState.CANCELLED
 
 
 def test_a_cancelled_array_stops(client, tmp_path):

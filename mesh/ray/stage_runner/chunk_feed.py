@@ -35,6 +35,8 @@ from mesh.stages.stage_machine import StageTaskState
 
 log = structlog.get_logger(__name__)
 
+#: Behind the name of a part, in the name of the elements that it was handed out. No node has such a name.
+BLOCK_MARK = "@elements"
 #: Added to the words of a function that no worker could load.
 TRIED = "more than one worker tried"
 
@@ -104,6 +106,8 @@ class _Draft:
         inputs: list[int] = []
         for need in needs:
             number = places.get(need)
+            if number is None and (block := self._stage.block_of(node, need)) is not None:
+                number = self._carry(NodeId(f"{node}{BLOCK_MARK}"), block)
             if number is None and (number := outside.get(need)) is None:
                 number = self._read(node, need)
             inputs.append(number)
@@ -127,6 +131,10 @@ class _Draft:
         value = self._held.get(need)
         if value is None:
             raise self._stage.lost_input(reader, need)
+        return self._carry(need, value)
+
+    def _carry(self, need: NodeId, value: Any) -> int:
+        """Let the call have a value from outside; return its number among the inputs."""
         if isinstance(value, EncodedValue):
             self._values[need] = value.data, value.encoding.value
         else:
@@ -241,6 +249,8 @@ class ChunkFeed:
         place = stage.place_of(worker.group)
 
         def may_join(node: NodeId) -> bool:
+            if node in stage.streams:
+                return False
             key = alike(position(node))  # The answer depends on nothing else, and a stage has few keys.
             found = known.get(key)
             if found is None:

@@ -186,6 +186,15 @@ class StageEngine:
         """Take a worker's report on a chunk that goes on."""
         self._events.put(partial(self._chunks.stalled, report))
 
+    def hand_out(self, stage: StageId, source: NodeId, attempt: int, part: NodeId, digest: bytes | None, elements: bytes) -> None:
+        """Take elements of a list that grows, for the part that reads them; called by the worker that makes them."""
+        self._events.put(partial(self._hand_out, stage, source, attempt, part, digest, _held_form(EncodedValue(elements, Encoding.PICKLE))))
+
+    def wants_elements(self, stage: StageId) -> bool:
+        """Return whether more elements may be handed out: not while many wait for a slot."""
+        open_stage = self._stages.get(stage)
+        return open_stage is not None and not open_stage.has_enough()
+
     def save(self, stage: StageId, node: NodeId, saving: Saving) -> None:
         """Record what is new of a running task whose code uses `mesh.current_task()`; called by its worker."""
         self._events.put(partial(self._save, stage, node, saving))
@@ -506,6 +515,11 @@ class StageEngine:
             self._outbox.put(NodeStarted(stage=stage_id, node=node, attempt=attempt, started_ms=started_ms))
             self._take_back_stuck(stage)
 
+    def _hand_out(self, stage_id: StageId, source: NodeId, attempt: int, part: NodeId, digest: bytes | None, elements: Any) -> None:
+        stage = self._stages.get(stage_id)
+        if stage is not None and stage.hand_out(source, attempt, part, digest, elements):
+            self._feed(stage)
+
     def _save(self, stage_id: StageId, node: NodeId, saving: Saving) -> None:
         stage = self._stages.get(stage_id)
         if stage is not None and stage.machine.state(node) is StageTaskState.SUBMITTED:
@@ -526,7 +540,7 @@ class StageEngine:
             except ValueUnreadable as broken:
                 self._lose_input(stage, node, broken.reason, str(broken))
                 return
-            self._hold(run, node, encoded if len(encoded.data) <= KEPT_BYTES_MAX else ray.put(encoded))
+            self._hold(run, node, _held_form(encoded))
         elif (run, node) not in self._imports:
             value, report = self._bring_in.remote(stored)
             self._imports[run, node] = value, report
@@ -574,6 +588,8 @@ class StageEngine:
 
     def _feed(self, stage: OpenStage) -> None:
         """Submit ready tasks while slots have places for them, and the outbox room: to workers in chunks, or as Ray tasks of their own."""
+        if stage.blocks:
+            self._values.note_read(stage.spec.run, stage.drop_read())
         while (task := stage.machine.next_ready()) is not None and self._outbox.has_room(self._feed_later):
             if (shown_by := stage.unloadable_by(task.function)) is not None:
                 self._refuse_unloadable(stage, task, shown_by)
@@ -632,6 +648,8 @@ class StageEngine:
             storage_url=self._storage_url,
             inline_limit_bytes=self._inline_limit_bytes,
             num_returns=task.num_returns,
+            spans=stage.spans_of(task),
+            read=self._values.read_of(stage.spec.run, task.node),
         )
         submitted = self._shelf.remote(task, code, group.group).remote(pickle.dumps(call, protocol=5), *inputs, *references)
         stage.tasks[task.node] = (submitted[0], submitted[1])
@@ -639,7 +657,9 @@ class StageEngine:
 
     def _reference_to(self, stage: OpenStage, reader: TaskSpec, node: NodeId) -> Any:
         """Return the reference to an input. Raises Missing when Ray has lost the value, which was reported before."""
-        reference = self._values.of(stage.spec.run).get(node)
+        reference = stage.block_of(reader.node, node)
+        if reference is None:
+            reference = self._values.of(stage.spec.run).get(node)
         if reference is None:
             raise stage.lost_input(reader.node, node)
         return reference
@@ -791,6 +811,8 @@ class StageEngine:
     def _fail(self, stage: OpenStage, node: NodeId, own_failure: OwnFailure) -> None:
         if stage.machine.fail(node) is None:
             return
+        if stage.blocks:
+            self._values.note_read(stage.spec.run, stage.drop_read(failed=node))
         now_ms = time.time_ns() // 1_000_000
         fault = own_failure.fault
         if fault is not None and fault.reason is Reason.CODE_UNAVAILABLE and fault.is_function:
@@ -828,7 +850,12 @@ class StageEngine:
         self._outbox.put(message, {graph.sha256: data} if data is not None else None)
 
     def _lose_values(self, stage: OpenStage, node: NodeId, lost_id: str) -> None:
-        """Find the inputs of the task that Ray has lost, and report them, so that they are computed again."""
+        """Find the inputs of the task that Ray has lost, and report them, so that they are computed again.
+
+        What a task was handed out is computed with the whole list, which its next attempt reads.
+        """
+        if stage.lose_block(node, lost_id):
+            return
         held = self._values.of(stage.spec.run)
         inputs = [need for need in stage.machine.task(node).inputs if need in held and not isinstance(held[need], EncodedValue)]
         for need in [need for need in inputs if held[need].hex() == lost_id] or inputs:
@@ -847,6 +874,11 @@ class StageEngine:
             self._checkpoints.end(stage.spec.stage)
             self._output.end(stage.spec.stage)
             self._outbox.put(StageEnded(stage=stage.spec.stage))
+
+
+def _held_form(encoded: EncodedValue) -> Any:
+    """Return a value as it is held: itself when it is small, else a reference to it."""
+    return encoded if len(encoded.data) <= KEPT_BYTES_MAX else ray.put(encoded)
 
 
 def _within_limit(kept: object) -> bytes | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 
@@ -14,19 +14,32 @@ from mesh.ray.placement import SlotGroup
 from mesh.ray.stage_runner.load_failures import LoadFailures
 from mesh.ray.stage_runner.outcomes import OwnFailure
 from mesh.ray.stage_runner.worker_pool import has_devices
+from mesh.stages.arrays import Span, spans_in
 from mesh.stages.call_shapes import blobs_of
 from mesh.stages.chunks import ChunkScheduler, Habits
 from mesh.stages.slot_window import SlotWindow, share_of
 from mesh.stages.spec import ArgumentForm, StageSpec, StageTasks, TaskSpec
-from mesh.stages.stage_machine import StageMachine
+from mesh.stages.stage_machine import OPEN, StageMachine, StageTaskState
 
 #: Pickled arguments up to this size travel with each call; larger ones are put into the object store once per stage.
 BLOB_INLINE_BYTES_MAX = 64 * 1024
+
+#: Blocks that were handed out and that no task reads yet, for each slot: so many keep a slot busy, and hold little memory.
+UNREAD_PER_SLOT = 4
 
 #: Options of Ray with which a task runs as it does in a worker.
 _USUAL = {"max_retries": 0}
 
 SubmittedTask = tuple[Any, Any]  #: References to the value and to the report.
+
+
+class Block(NamedTuple):
+    """Elements of a list that grows, handed out to a part that reads them."""
+
+    source: NodeId  #: The task that makes the list.
+    span: Span
+    value: Any  #: As values are held: bytes when they are small, else a reference.
+    digest: bytes | None  #: See `mesh.ray.worker.streaming.digest_of`.
 
 
 @dataclass(slots=True)
@@ -53,6 +66,8 @@ class OpenStage:
     evicted: dict[NodeId, OwnFailure] = field(default_factory=dict)  #: Submitted tasks that are killed alone, and how they fail.
     loads: LoadFailures = field(default_factory=LoadFailures)  #: Functions that workers could not load.
     listening: set[NodeId] = field(default_factory=set)  #: Running tasks whose code hears a request to stop.
+    streams: dict[NodeId, tuple[Span, ...]] = field(init=False)  #: Elements that parts may read early, by the task that makes their list.
+    blocks: dict[NodeId, Block] = field(default_factory=dict)  #: Elements that were handed out to tasks which have not ended.
     cancelled: bool = False
     is_group_lost: bool = False  #: Ray has removed the placement group: a task submitted there would wait for ever.
     has_workers: bool = True  #: Workers run its tasks; False: they do not start, and each task is a Ray task.
@@ -61,6 +76,7 @@ class OpenStage:
         tasks = self.spec.tasks
         self.columns = tasks if isinstance(tasks, StageTasks) else StageTasks.of(tasks)
         self.chunks = ChunkScheduler(self.machine, self.habits)
+        self.streams = spans_in(self.columns.calls)
 
     @property
     def is_stopped(self) -> bool:
@@ -70,9 +86,10 @@ class OpenStage:
     def shares_worker(self, task: TaskSpec) -> bool:
         """Return whether a worker that runs other tasks too may run this one.
 
-        Ray's own options, devices and gangs are for a Ray task: Ray gives a process what a call of an actor cannot have.
+        Ray's own options, devices and gangs are for a Ray task: Ray gives a process what a call of an actor cannot have. A task that
+        hands out elements while it runs would keep those behind it waiting.
         """
-        needs_own = task.is_isolated or task.gang is not None or has_devices(task.resources)
+        needs_own = task.is_isolated or task.gang is not None or has_devices(task.resources) or task.node in self.streams
         return self.has_workers and not needs_own and task.ray_options.items() <= _USUAL.items()
 
     def place_of(self, group: str) -> str:
@@ -134,6 +151,53 @@ class OpenStage:
         if idle > 0:
             stuck += [node for node in self.window.waiting(self.started_ms, retired=False) if node not in self.taken_back][:idle]
         return stuck
+
+    def spans_of(self, task: TaskSpec) -> tuple[Span, ...]:
+        """Return the elements that the task may hand out while it runs. Ray's own retries would make them anew, unseen."""
+        if task.node not in self.streams or task.ray_options.get("max_retries"):
+            return ()
+        return tuple(span for span in self.streams[task.node] if self.machine.state(span.part) is StageTaskState.WAITING)
+
+    def hand_out(self, source: NodeId, attempt: int, part: NodeId, digest: bytes | None, elements: Any) -> bool:
+        """Take elements for a part; return whether it is ready now. Those of another attempt, or for a part that has them, are dropped."""
+        span = next((span for span in self.streams.get(source, ()) if span.part == part), None)
+        if self.is_stopped or span is None or self.machine.attempt(source) != attempt or not self.machine.hand_out(part, source):
+            return False
+        self.blocks[part] = Block(source, span, elements, digest)
+        return self.machine.state(part) is StageTaskState.READY
+
+    def has_enough(self) -> bool:
+        """Return whether so many parts with elements wait that no more need be handed out now; any thread may ask."""
+        waiting = (StageTaskState.WAITING, StageTaskState.READY)
+        unread = sum(self.machine.state(part) in waiting for part in tuple(self.blocks))
+        return unread >= max(1, self.window.open_slots) * UNREAD_PER_SLOT
+
+    def block_of(self, reader: NodeId, node: NodeId) -> Any:
+        """Return the elements of the node that the reader was handed out; None: it reads the whole list."""
+        block = self.blocks.get(reader) if self.blocks else None
+        return block.value if block is not None and block.source == node else None
+
+    def lose_block(self, reader: NodeId, lost_id: str) -> bool:
+        """Note that Ray has lost what the reader was handed out; False if it has lost something else."""
+        block = self.blocks.get(reader)
+        if block is None or not isinstance(block.value, ray.ObjectRef) or block.value.hex() != lost_id:
+            return False
+        del self.blocks[reader]
+        return True
+
+    def drop_read(self, failed: NodeId | None = None) -> Iterator[tuple[NodeId, Span, bytes]]:
+        """Drop the elements of tasks that have ended. Yield what the next attempt of the task that made it has to make again.
+
+        Args:
+            failed: A task that has failed; tasks that run with its elements go on.
+        """
+        for part, block in tuple(self.blocks.items()):
+            state = self.machine.state(part)
+            if state not in OPEN:
+                del self.blocks[part]
+            is_kept = state is StageTaskState.SUCCEEDED or (block.source == failed and state is StageTaskState.SUBMITTED)
+            if is_kept and block.digest is not None:
+                yield block.source, block.span, block.digest
 
     def lost_input(self, reader: NodeId, node: NodeId) -> Missing:
         """Return the refusal of a task of which Ray has lost an input; the loss was reported before."""

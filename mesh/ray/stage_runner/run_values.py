@@ -1,12 +1,16 @@
-"""Values of runs that a runner holds (results and imports), those that it inherits, and those that Ray has lost."""
+"""Values of runs that a runner holds (results and imports), those that it inherits, and those that Ray has lost.
+
+Also what tasks have read of lists that were not complete.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from mesh.core.ids import NodeId, RunId
+from mesh.stages.arrays import Span
 from mesh.stages.hosting import Delivered
 
 _NONE: Mapping[NodeId, Any] = MappingProxyType({})
@@ -19,6 +23,7 @@ class RunValues:
         self._held: dict[RunId, dict[NodeId, Any]] = {}
         self._lost: dict[RunId, set[NodeId]] = {}
         self._inherited: dict[RunId, dict[NodeId, Delivered]] = {}
+        self._read: dict[RunId, dict[NodeId, dict[Span, bytes]]] = {}  #: By the node that makes the list.
 
     def of(self, run: RunId) -> Mapping[NodeId, Any]:
         """Return references to the held values of the run."""
@@ -52,8 +57,18 @@ class RunValues:
         del self._held[run][node]
         self._lost.setdefault(run, set()).add(node)
 
+    def note_read(self, run: RunId, read: Iterable[tuple[NodeId, Span, bytes]]) -> None:
+        """Keep the digests of elements that tasks have read before their list was complete. A later attempt has to make the same ones."""
+        for source, span, digest in read:
+            self._read.setdefault(run, {}).setdefault(source, {})[span] = digest
+
+    def read_of(self, run: RunId, source: NodeId) -> tuple[tuple[Span, bytes], ...]:
+        """Return the elements of a list that were read before it was complete, with their digests."""
+        return tuple(self._read.get(run, {}).get(source, {}).items())
+
     def forget(self, run: RunId) -> None:
         """Drop the values of a run that will not be read any more."""
         self._held.pop(run, None)
         self._lost.pop(run, None)
         self._inherited.pop(run, None)
+        self._read.pop(run, None)

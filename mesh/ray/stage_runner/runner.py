@@ -196,6 +196,21 @@ class Runner:
         self._engine.save(stage, node, saving)
         return stage in self._cancelled
 
+    def hand_out(self, stage: StageId, source: NodeId, attempt: int, part: NodeId, digest: bytes | None, elements: bytes) -> bool:
+        """Take elements of a list that grows, for the part that reads them; called by the worker that makes them.
+
+        Args:
+            source: The task that makes the list.
+            digest: See `mesh.ray.worker.streaming.digest_of`.
+            elements: A `Piece` as a pickle. Empty: the worker only asks.
+
+        Returns:
+            Whether more may be handed out now.
+        """
+        if elements:
+            self._engine.hand_out(stage, source, attempt, part, digest, elements)
+        return self._engine.wants_elements(stage)
+
     def output(self, lines: list[NodeOutput]) -> None:
         """Take lines that nodes have printed; called by their worker."""
         self._engine.take_output(lines)

@@ -10,6 +10,7 @@ group_host    an actor group as a node: makes its members, sends their calls
 job_host      a job as a node: starts, restarts and ends its members
 job_member    a member of a job, in a process of its own
 elements      elements of a part of an array
+streaming     elements of a generator that are handed out while it goes on
 present_task  the task that a process runs: its start, checkpoints and progress
 exporting     values out of a mesh, and into another
 watch_folder  file per process, through which the watchdog of its node finds it

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from mesh.core.counting import counted
 from mesh.ray.user_code.bounded_pickle import pickled_if_small, pickled_within
 from mesh.ray.user_code.task_context import TaskContext, elements_of, part_task
-from mesh.stages.arrays import ArrayArgument, Piece, ranges_of
+from mesh.stages.arrays import UNKNOWN, ArrayArgument, Piece, ranges_of
 from mesh.stages.messages import FailedElement
 
 #: Pause between two checkpoints of a part, and time after which the first is made; seconds.
@@ -33,7 +33,7 @@ _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 class ElementsFailed(Exception):
     """Elements of a part failed; `__cause__` is the error of the first."""
 
-    def __init__(self, message: str, first: BaseException, elements: tuple[FailedElement, ...], of: int) -> None:
+    def __init__(self, message: str, first: BaseException, elements: tuple[FailedElement, ...], of: int | None) -> None:
         super().__init__(message)
         self.first = first
         self.elements = elements
@@ -183,11 +183,11 @@ class _Part:
             for number, place in enumerate(places)
         )
         error = self._failed[places[0]]
-        words = f"element {elements[0].index} of {of}: {error}"
+        words = f"element {elements[0].index}{'' if of == UNKNOWN else f' of {of}'}: {error}"
         if len(places) > 1:
             indices = ranges_of([first + place for place in places])
             shown = indices if len(indices) <= _INDICES_CHARS_MAX else f"{indices[:_INDICES_CHARS_MAX].rpartition(',')[0]}, …"
             words += f" ({counted(len(places), 'element')} of this part failed: {shown})"
-        failed = ElementsFailed(words, error, elements, of)
+        failed = ElementsFailed(words, error, elements, None if of == UNKNOWN else of)
         failed.__cause__ = error
         return failed

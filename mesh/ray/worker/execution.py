@@ -19,7 +19,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from types import CodeType
 from typing import Any, NamedTuple, TypeVar
 
@@ -48,9 +48,10 @@ from mesh.ray.worker.job_host import is_lost, run_job
 from mesh.ray.worker.job_member import OutputTarget
 from mesh.ray.worker.plain_calls import as_plain, make_calls
 from mesh.ray.worker.present_task import AttemptLost, PresentTask, Pulse
+from mesh.ray.worker.streaming import check_repeated, handed_out
 from mesh.ray.worker.watch_folder import register, watch_folder
 from mesh.stages.arguments import resolve
-from mesh.stages.arrays import ArrayArgument, Partial, Piece, reduced
+from mesh.stages.arrays import UNKNOWN, ArrayArgument, Partial, Piece, Span, reduced
 from mesh.stages.messages import FailedElement
 from mesh.stages.spec import ArgumentForm
 
@@ -93,6 +94,8 @@ class TaskCall(NamedTuple):
     storage_url: str
     inline_limit_bytes: int
     num_returns: int = 1  #: Number of outputs that the value must have; 1: it is one.
+    spans: tuple[Span, ...] = ()  #: Elements of its value that are handed out while it runs.
+    read: tuple[tuple[Span, bytes], ...] = ()  #: Elements of earlier attempts that were read, with their digests.
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +292,11 @@ def _run(
 
 
 def _finish(function: Callable[..., Any], call: TaskCall, named: Mapping[str, Any], present: PresentTask, *, is_program: bool) -> Finish:
-    value = _called(function, call, named, is_program=is_program, runner=present.runner)
+    may_leave = partial(_check, node=call.node)
+    with handed_out(present.runner, call.stage, call.node, call.attempt, call.spans, call.read, may_leave):
+        value = _called(function, call, named, is_program=is_program, runner=present.runner)
+    if call.read:
+        check_repeated(value, call.read)
     present.check_goes_on()
     return result_of(value, call)
 
@@ -312,8 +319,9 @@ def result_of(value: Any, call: TaskCall) -> Finish:
 
 
 def elements_of(value: Any) -> int | None:
-    """Return the number of elements of an array, if this is the value of its first part."""
-    return value.of if isinstance(value, Piece) and value.first == 0 else None
+    """Return the number of elements of an array, if this is the value of its first part, or of its last one, which always knows it."""
+    is_known = isinstance(value, Piece) and value.of != UNKNOWN
+    return value.of if is_known and (value.first == 0 or value.first + len(value.values) == value.of) else None
 
 
 def guarded(node: NodeId, started_ms: int, body: Callable[[], Done]) -> Done | TaskFault:

@@ -80,7 +80,7 @@ def export(value: Any, *, run: RunId, node: NodeId, storage_url: str, inline_lim
     """
     sink = _Sink(run, node, storage_url, inline_limit_bytes)
     try:
-        text = _as_json(value)
+        text = as_json(value)
         if text is not None:
             sink.write(text)
         else:
@@ -243,7 +243,7 @@ def remove(uri: str) -> None:
         filesystem.rm_file(path)
 
 
-def _as_json(value: Any) -> bytes | None:
+def as_json(value: Any) -> bytes | None:
     """Return UTF-8 JSON when it restores exactly this value, with exactly these types; else None."""
     level, depth, parts = [value], 0, 0
     while level:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import cloudpickle
 
 from mesh.core.functions import ActorCalls, called_code
 from mesh.stages.call_shapes import PLAIN
+
+#: Called with the elements of a generator so far, after each one; None: nobody reads them before the last one is there.
+_taker: ContextVar[Callable[[list[Any]], None] | None] = ContextVar("taker", default=None)
 
 
 def as_plain(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -21,7 +26,7 @@ def as_plain(function: Callable[..., Any]) -> Callable[..., Any]:
     if any(map(inspect.isasyncgenfunction, called)):
         return lambda *args, **kwargs: asyncio.run(_elements(function(*args, **kwargs)))
     if any(map(inspect.isgeneratorfunction, called)):
-        return lambda *args, **kwargs: list(function(*args, **kwargs))
+        return lambda *args, **kwargs: _listed(function(*args, **kwargs))
     return function
 
 
@@ -73,5 +78,31 @@ def _copied(value: Any) -> Any:
         return value
 
 
+@contextlib.contextmanager
+def elements_taken_by(take: Callable[[list[Any]], None]) -> Iterator[None]:
+    """Pass the elements so far of a generator that the body calls to `take`, after each one."""
+    token = _taker.set(take)
+    try:
+        yield
+    finally:
+        _taker.reset(token)
+
+
+def _listed(elements: Iterable[Any]) -> list[Any]:
+    take = _taker.get()
+    if take is None:
+        return list(elements)
+    listed: list[Any] = []
+    for element in elements:
+        listed.append(element)
+        take(listed)
+    return listed
+
+
 async def _elements(elements: AsyncIterator[Any]) -> list[Any]:
-    return [element async for element in elements]
+    take, listed = _taker.get(), list[Any]()
+    async for element in elements:
+        listed.append(element)
+        if take is not None:
+            take(listed)
+    return listed

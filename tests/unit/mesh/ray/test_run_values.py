@@ -7,6 +7,7 @@ import pytest
 from mesh.core.ids import NodeId, RunId
 from mesh.core.values import Encoding, StoredValue
 from mesh.ray.stage_runner.run_values import RunValues
+from mesh.stages.arrays import Span
 
 RUN, OTHER, NODE = RunId("r"), RunId("s"), NodeId("a")
 
@@ -46,3 +47,11 @@ def test_of_a_run_that_is_over_nothing_is_kept(values: RunValues):
     values.forget(RUN)
     assert values.inherited(RUN, NodeId("c")) is None
     assert (dict(values.of(RUN)), values.has_lost(RUN, NODE)) == ({}, False)
+
+
+def test_what_was_read_of_a_list_is_known_while_its_run_lives(values: RunValues):
+    span = Span(NodeId("p@0"), 0, 1)
+    values.note_read(RUN, [(NODE, span, b"digest")])
+    assert (values.read_of(RUN, NODE), values.read_of(OTHER, NODE)) == (((span, b"digest"),), ())
+    values.forget(RUN)
+    assert values.read_of(RUN, NODE) == ()

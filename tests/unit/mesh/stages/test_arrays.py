@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.stages.arrays import ArrayArgument, Partial, Piece, joined, parts_for, ranges_of, reduced, share, slices
+from mesh.stages.arrays import (
+    LONG,
+    UNKNOWN,
+    ArrayArgument,
+    Partial,
+    Piece,
+    Span,
+    joined,
+    parts_for,
+    ranges_of,
+    reduced,
+    share,
+    slices,
+    spans_in,
+    stream_share,
+    stream_starts,
+)
+from mesh.stages.spec import StageTasks, TaskSpec
 
 COUNTS = st.integers(0, 300)
 PARTS = st.integers(1, 40)
@@ -28,6 +45,43 @@ def test_pieces_of_a_list_are_its_parts(count, parts):
     by_parts = [ArrayArgument({"$each": None, "share": [number, parts]}, items).piece() for number in range(parts)]
     assert joined(by_parts) == items
     assert {piece.of for piece in by_parts} == {count}
+
+
+@given(count=COUNTS, more=COUNTS, parts=PARTS)
+def test_parts_of_a_growing_list_stay_as_they_are(count, more, parts):
+    spans = [stream_share(count, number, parts) for number in range(parts)]
+    assert list(chain(*spans)) == list(range(count))
+    for number in range(parts - 1):
+        if stream_starts(parts)[number + 1] <= count:
+            assert stream_share(count + more, number, parts) == spans[number]
+
+
+@pytest.mark.parametrize("parts", [18, 64, 256, 1_024])
+def test_few_lists_reach_the_last_part_of_a_growing_one(parts):
+    starts = stream_starts(parts)
+    assert starts[:4] == (0, 1, 2, 3) if parts > 18 else starts[:3] == (0, 1, 2)
+    assert starts[-1] >= LONG
+    assert all(later > earlier for earlier, later in pairwise(starts))
+
+
+def test_a_part_reads_its_share_or_what_it_was_handed():
+    form = {"$each": None, "share": [2, 4], "stream": True}
+    assert ArrayArgument(form, list("abcdefgh")).piece() == Piece(2, 8, ["c", "d"])
+    assert ArrayArgument(form, Piece(2, UNKNOWN, ["c", "d"])).piece() == Piece(2, UNKNOWN, ["c", "d"])
+
+
+def part_of(array, source, number, parts, **form):
+    argument = {"$each": {"$ref": source}, "share": [number, parts], **form}
+    return TaskSpec(node=f"{array}@{number}", attempt=1, function="call:m:f", args=(argument,), inputs=(source,))
+
+
+def test_parts_read_spans_of_lists_that_grow_in_the_same_stage():
+    makes = [TaskSpec(node=name, attempt=1, function="call:m:g") for name in "xy"]
+    stream = [part_of("a", "x", number, 4, stream=True) for number in range(4)]
+    other = [part_of("b", "y", number, 4) for number in range(4)]
+    outside = [part_of("c", "z", number, 4, stream=True) for number in range(4)]
+    found = spans_in(StageTasks.of([*makes, *stream, *other, *outside]).calls)
+    assert found == {"x": (Span("a@0", 0, 1), Span("a@1", 1, 2), Span("a@2", 2, 4))}
 
 
 @given(values=st.lists(st.text(max_size=3), max_size=60), parts=PARTS, arity=st.integers(2, 7))

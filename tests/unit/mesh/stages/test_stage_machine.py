@@ -176,3 +176,37 @@ def test_a_long_chain_goes_out_task_by_task():
     for index in range(9_999):
         kept.succeed(f"n{index}")
         assert submitted(kept) == [f"n{index + 1}"]
+
+
+def test_a_part_is_ready_when_its_elements_are_handed_out():
+    kept, _ = machine("list:", "other:", "a: list other", "b: list")
+    assert kept.hand_out("b", "list")
+    assert submitted(kept) == ["b"]
+    assert kept.hand_out("a", "list")
+    assert submitted(kept) == []
+    kept.succeed("other")
+    assert submitted(kept) == ["a"]
+    assert kept.succeed("b")
+    kept.succeed("list")
+    kept.succeed("a")
+    assert kept.is_ended
+
+
+def test_elements_that_come_too_late_are_dropped():
+    kept, _ = machine("list:", "a: list", "b: list")
+    assert kept.hand_out("a", "list")
+    assert not kept.hand_out("a", "list")
+    kept.succeed("list")
+    assert not kept.hand_out("b", "list")
+    assert submitted(kept) == ["a", "b"]
+
+
+def test_parts_that_run_outlive_the_failure_of_their_list():
+    kept, _ = machine("list:", "a: list", "b: list", "c: list", "all: a b c")
+    kept.hand_out("a", "list")
+    assert submitted(kept) == ["a"]
+    kept.hand_out("b", "list")
+    assert kept.fail("list") == ("b", "c", "all")
+    assert kept.running() == ("a",)
+    kept.succeed("a")
+    assert kept.is_ended
