@@ -376,12 +376,19 @@ def test_a_refused_step_leaves_the_record_as_it_was(root, monkeypatch):
     root.coordinator.step(0)
     root.finish("east")
     root.coordinator.step(0)
-    refused = []
-    with monkeypatch.context() as patch:
-        patch.setattr(root.runs, "commit", lambda record, change: refused.append((dict(record.expected_ms), change)) and False)
-        root.submit("second", a="")
-        root.coordinator.step(0)
-    assert [known for known, change in refused if change.expected_ms] == [{}]
+    commit, steps = root.runs.commit, []
+
+    def refuse_first(record, change):
+        steps.append((dict(record.expected_ms), change.expected_ms))
+        return len(steps) > 1 and commit(record, change)
+
+    monkeypatch.setattr(root.runs, "commit", refuse_first)
+    root.submit("second", a="")
+    root.coordinator.step(0)
+    root.coordinator.step(0)
+    (before, asked), *_ = steps
+    assert (before, bool(asked)) == ({}, True)
+    assert root.record("second").expected_ms == asked
 
 
 # -- the slow work ---------------------------------------------------------------------------------------------------------
