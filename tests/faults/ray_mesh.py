@@ -1,4 +1,4 @@
-"""Production child process on its own real Ray cluster, for rows about the cluster under a mesh."""
+"""Production child processes on a real Ray cluster of their own, for rows about the cluster under a mesh."""
 
 from __future__ import annotations
 
@@ -38,39 +38,48 @@ TICK_S = 0.2
 
 
 class RayMesh:
-    """Production child process on its own cluster, and a thread that sweeps."""
+    """Production child processes of meshes that share a cluster of their own, and a thread that sweeps.
 
-    def __init__(self, server: Server, folder: Path) -> None:
+    Args:
+        names: The meshes; `west` is the one of `submit`.
+        sweeps: Whether sessions are swept here, as a root would do.
+    """
+
+    def __init__(self, server: Server, folder: Path, *, names: tuple[str, ...] = ("west",), sweeps: bool = True) -> None:
+        self.storage_url = (folder / "values").as_uri()
         self.stores: Stores = open_stores(server.url, lease_ttl_ms=RAY_TERMS.ttl_ms, lease_grace_ms=RAY_TERMS.grace_ms, founding=True)
-        self.stores.ledger.configure(tree_of(lab=2))
-        self.cluster = OwnCluster.start(
-            ClusterSpec(nodes=(ClusterNodeSpec(cpu=2),), object_store_bytes=100 * 2**20), python_path=(str(ROOT),)
-        )
+        self.stores.ledger.configure(tree_of(lab=2 * len(names)))
+        nodes = (ClusterNodeSpec(cpu=2 * len(names)),)
+        self.cluster = OwnCluster.start(ClusterSpec(nodes=nodes, object_store_bytes=100 * 2**20), python_path=(str(ROOT),))
+        self.children = {name: self._child(server, folder, name) for name in names}
+        self.child = self.children[names[-1]]
+        self._over = threading.Event()
+        self._sweeper = threading.Thread(target=self._sweep if sweeps else self._over.wait)
+        self._sweeper.start()
+        eventually(lambda: {view.record.mesh for view in self.stores.ledger.snapshot().meshes if view.alive} == set(names), RAY_PATIENCE_S)
+
+    def _child(self, server: Server, folder: Path, name: str) -> subprocess.Popen[bytes]:
         settings = ChildSettings(
             store=StoreSettings(redis_url=server.url, lease_ttl_ms=RAY_TERMS.ttl_ms, lease_grace_ms=RAY_TERMS.grace_ms),
             link=None,
             ray_address=self.cluster.address,
             heartbeat_ms=1_000,
-            storage_url=(folder / "values").as_uri(),
-            record=record_of("west", 2),
+            storage_url=self.storage_url,
+            record=record_of(name, 2),
             node_labels={},
             inline_limit_bytes=1_000,
             warm_runners=1,
         )
-        settings.write(folder / "west.json")
+        settings.write(folder / f"{name}.json")
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", **token_environment(self.cluster.token_file)}
-        with (folder / "west.log").open("wb") as log:
-            self.child = subprocess.Popen(
-                [sys.executable, "-m", "serve_apps.child_process", str(folder / "west.json")],
+        with (folder / f"{name}.log").open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "serve_apps.child_process", str(folder / f"{name}.json")],
                 env=environment,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
-        self._over = threading.Event()
-        self._sweeper = threading.Thread(target=self._sweep)
-        self._sweeper.start()
-        eventually(lambda: any(view.alive for view in self.stores.ledger.snapshot().meshes), RAY_PATIENCE_S)
 
     def _sweep(self) -> None:
         while not self._over.wait(TICK_S):
@@ -118,8 +127,9 @@ class RayMesh:
         """End all processes."""
         self._over.set()
         self._sweeper.join()
-        if self.child.poll() is None:
-            os.killpg(self.child.pid, signal.SIGKILL)
-        self.child.wait()
+        for child in self.children.values():
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
         self.cluster.stop()
         self.stores.client.close()
