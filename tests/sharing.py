@@ -16,6 +16,8 @@ SHARED = {
     "tests/acceptance/test_two_clusters.py": "federation",
     "tests/acceptance/test_reparenting.py": "federation",
     "tests/acceptance/test_reclaim.py": "federation",
+    "tests/acceptance/test_fairness.py": "federation",
+    "tests/acceptance/test_transfers.py": "federation",
     "tests/acceptance/test_array_nodes.py": "federation",
     "tests/acceptance/test_control_flow.py": "federation",
     "tests/acceptance/test_graphs_as_written.py": "federation",
