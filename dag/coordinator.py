@@ -79,6 +79,7 @@ from mesh.core.ids import MeshId, NodeId, RunId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
 from mesh.core.wire import decode
+from mesh.observability.trace_context import TRACES
 from mesh.stages.messages import NodeGrew, NodesSucceeded, NodeSucceeded
 
 log = structlog.get_logger(__name__)
@@ -132,6 +133,7 @@ class Coordinator:
         retrying: Limits and waits for retries.
         configured_meshes: The meshes in the root's file, so that routing can name one that is not there.
         cache: Values of cached nodes; None: all nodes run.
+        is_traced: Whether tasks get a trace context though the client sent none.
     """
 
     def __init__(
@@ -154,6 +156,7 @@ class Coordinator:
         retrying: RetryRules = RETRY_RULES,
         configured_meshes: ConfiguredMeshes = NO_CONFIGURED_MESHES,
         cache: ResultCache | None = None,
+        is_traced: bool = False,
     ) -> None:
         self._runs = runs
         self._queue = queue
@@ -172,6 +175,7 @@ class Coordinator:
         self._retrying = retrying
         self._configured_meshes = configured_meshes
         self._cache = cache
+        self._is_traced = is_traced
         self._run_times_ms: defaultdict[MeshId, list[int]] = defaultdict(list)  #: Run times of stages that ended since the last snapshot.
         self._stage_timing = StageTiming(clock.wall_ms())
         self._times = FunctionTimes()  #: Of nodes that ended since this coordinator began.
@@ -473,7 +477,9 @@ class Coordinator:
             record = self._runs.load(run)
             if record is None:
                 return None
-            machine = machine_of(record, self._retrying)
+            machine = machine_of(record, self._retrying, is_traced=self._is_traced)
+            if self._is_traced or record.traceparent:
+                TRACES.note(run, record.trace.trace_id)
             self._carry_out(record, machine.outbox(), machine)
             self._kept[run] = machine
             self._starting.count(record, self._allowed(record))
@@ -561,7 +567,7 @@ class Coordinator:
         self._note_node_times(machine, events)
         self._starting.count(machine.record, allowed)
         self._carry_out(machine.record, change.decisions, machine)
-        self._kept[run] = machine_of(machine.record, self._retrying) if change.growths else machine
+        self._kept[run] = machine_of(machine.record, self._retrying, is_traced=self._is_traced) if change.growths else machine
         return True
 
     def _with_expected(self, machine: RunMachine, change: RunChange) -> RunChange:
@@ -686,8 +692,8 @@ def _report_returns(note: RegistryNote | None, now_ms: int) -> None:
             log.warning("a lost mesh is back, on probation", mesh=mesh, losses=len(kept.losses_ms), probation_ms=kept.remaining_ms(now_ms))
 
 
-def machine_of(record: RunRecord, retrying: RetryRules = RETRY_RULES) -> RunMachine:
-    """Return a run machine for a stored run."""
+def machine_of(record: RunRecord, retrying: RetryRules = RETRY_RULES, *, is_traced: bool = False) -> RunMachine:
+    """Return a run machine for a stored run; see `RunMachine`."""
     spec = graph_of(record)
     return RunMachine(
         record,
@@ -697,6 +703,7 @@ def machine_of(record: RunRecord, retrying: RetryRules = RETRY_RULES) -> RunMach
         retrying=retrying,
         stage_deadline_ms=None if spec.stage_deadline_s is None else int(spec.stage_deadline_s * 1000),
         deadline_ms=None if spec.deadline_s is None else int(spec.deadline_s * 1000),
+        is_traced=is_traced,
     )
 
 

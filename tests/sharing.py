@@ -28,6 +28,7 @@ SHARED = {
     "tests/acceptance/test_schedules.py": "federation",
     "tests/acceptance/test_prometheus.py": "federation",
     "tests/acceptance/test_faults.py": "federation",  # Last: after its restart of Redis nothing is granted for a while.
+    "tests/acceptance/test_traces_of_two_meshes.py": "federation",  # It starts another federation.
     "tests/integration/test_http_mesh.py": "http_federation",
     "tests/integration/test_waiting_for_capacity.py": "http_federation",
     "tests/acceptance/test_joined_mesh.py": "http_federation",

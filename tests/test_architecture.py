@@ -119,6 +119,7 @@ LATE_IMPORTS: dict[tuple[str, str], str] = {
     ("mesh/ray/plugins/wasm.py", "wasmtime"): "few meshes have such a plugin, and it may be missing",
     ("mesh/ray/tracing.py", "opentelemetry.exporter.otlp.proto.http.trace_exporter"): "most have no collector of traces",
     ("mesh/ray/user_code/ray_tables.py", "ray.autoscaler.v2.sdk"): "most workers never ask",
+    ("mesh/ray/user_code/trace_scope.py", "opentelemetry"): "most runs are not traced",
     ("mesh/ray/worker/watch_folder.py", "ray"): "the watchdog reads the folder without it",
 }
 

@@ -89,6 +89,7 @@ class RunMachine:
         retrying: Limits and waits for retries.
         stage_deadline_ms: Time limit for a mesh to run a stage; None: no limit.
         deadline_ms: Time limit of the run; None: no limit.
+        is_traced: Whether tasks get a trace context though the client sent none.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class RunMachine:
         retrying: RetryRules = RETRY_RULES,
         stage_deadline_ms: int | None = None,
         deadline_ms: int | None = None,
+        is_traced: bool = False,
     ) -> None:
         self.record = record
         self.plans = plans
@@ -118,7 +120,9 @@ class RunMachine:
         self._control = ControlFlow(run_status, writer, completion, deliveries, timers)
         self._caching = Caching(run_status, writer, deliveries, timers, self._control, runtime_env)
         self._placing = Placing(run_status, writer, self._control, self._caching)
-        self._dispatch = StageDispatch(run_status, writer, deliveries, losses, runtime_env=runtime_env, deadline_ms=stage_deadline_ms)
+        self._dispatch = StageDispatch(
+            run_status, writer, deliveries, losses, runtime_env=runtime_env, deadline_ms=stage_deadline_ms, is_traced=is_traced
+        )
         self._reports = Reports(run_status, writer, deliveries, recalls, completion, attempts, losses)
         self._allowed = _ANY_NUMBER  #: Limit of the present step.
 

@@ -129,6 +129,7 @@ class PastAttempt:
     reason: Reason
     type_name: str = ""  #: Class of the error, if the attempt failed by one.
     detail: str = ""
+    stage: StageId | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -57,6 +57,7 @@ class Recalls:
             reason=reason,
             type_name=node.failure.type_name if failed and node.failure is not None else "",
             detail=detail[:DETAIL_CHARS_MAX],
+            stage=node.stage,
         )
         node.past = (*node.past, past)[-PAST_MAX:]
 

@@ -23,6 +23,7 @@ from dag.spec.spec import DagSpec, load
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.core.values import StoredValue
+from mesh.observability.trace_context import TraceContext, context_of_run
 from mesh.preemption.stage_preemption import PreemptionPolicy
 from mesh.stages.spec import StageSpec
 
@@ -156,6 +157,7 @@ class RunRecord:
     stages: dict[StageId, StageRecord] = field(default_factory=dict)
     outbox: tuple[Decision | SendAgain, ...] = ()  #: Decisions of the last commit, which may not be carried out yet.
     key: str = ""  #: Idempotency key of the submission; empty: none.
+    traceparent: str = ""  #: Trace context of the client, as it was sent; empty: none.
     expected_ms: Mapping[str, int] = field(default_factory=dict)
     """Run times of its functions as the planner knew them at the last placement, for the estimate of its end."""
 
@@ -163,6 +165,11 @@ class RunRecord:
     def began_ms(self) -> int:
         """When the run was submitted, or resumed last."""
         return self.resumed_ms or self.created_ms
+
+    @property
+    def trace(self) -> TraceContext:
+        """Context of its span, whether or not anybody traces the run."""
+        return context_of_run(self.run, created_ms=self.created_ms, began_ms=self.began_ms, traceparent=self.traceparent)
 
 
 def graph_of(record: RunRecord) -> DagSpec:

@@ -36,6 +36,7 @@ class StageDispatch:
     Args:
         runtime_env: Ray's runtime environment of the whole run.
         deadline_ms: Time limit for a mesh to run a stage; None: no limit.
+        is_traced: Whether tasks get a trace context though the client sent none.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class StageDispatch:
         *,
         runtime_env: dict[str, Any],
         deadline_ms: int | None,
+        is_traced: bool = False,
     ) -> None:
         self._run_status = run_status
         self._record = run_status.record
@@ -55,6 +57,7 @@ class StageDispatch:
         self._losses = losses
         self._runtime_env = runtime_env
         self._deadline_ms = deadline_ms
+        self._is_traced = is_traced
 
     def send_what_can_start(self, allowed: StartsAllowed) -> None:
         """Send the stages that can start, up to the limits of the tenant."""
@@ -124,6 +127,8 @@ class StageDispatch:
     def decision(self, stage: StageRecord, preemption: PreemptionPolicy) -> SendStage:
         """Return the decision to send the stage."""
         spec = spec_of(self._record, stage, self._run_status.plans, self._runtime_env, self._deadline_ms, preemption)
+        if self._is_traced or self._record.traceparent:
+            spec = replace(spec, traceparent=self._record.trace.header)
         return SendStage(mesh=stage.mesh, spec=spec)
 
     def _begin_to_wait(self, stage: StageRecord) -> None:

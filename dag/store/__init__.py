@@ -11,6 +11,7 @@ The Python client:
     remote           submit a graph, follow its run, get its result  client_access  finds the root's address and the API key
     http_calls       HTTP calls with one pool and with retries       event_feed     a run's events as they come
     result_decoding  decodes results to values and exceptions        run_logs       what a run's nodes have printed, line by line
+    client_trace     trace context of the program that submits
     script_modules   modules beside the user's script                progress_display  bars while a script waits
     schedules        `dag.schedule`: a graph by cron                 redis_schedules  schedules on Redis
     memory_schedules  the same in one process                        redis_webhooks  webhooks on Redis

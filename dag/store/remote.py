@@ -40,6 +40,7 @@ from dag.run.states import NODE_ENDS, RUN_ENDS, NodeState, RunState
 from dag.spec.checks import RUN_ID, RUN_ID_RULE
 from dag.spec.columns import MEDIA_TYPE
 from dag.store.client_access import CLIENT_FILE, Access, find_access
+from dag.store.client_trace import client_traceparent
 from dag.store.http_calls import JSON_KIND, PATIENCE_S, HttpCalls, Params
 from dag.store.progress_display import ProgressDisplay
 from dag.store.result_decoding import decode_output, failure_of
@@ -186,7 +187,8 @@ class Client:
         return named
 
     def _submit(self, named: Mapping[str, Any], body: bytes, kind: str, idempotency_key: str | None, durability: str | None) -> Run:
-        headers = {"Idempotency-Key": idempotency_key} if idempotency_key is not None else None
+        given = {"Idempotency-Key": idempotency_key, "traceparent": client_traceparent()}
+        headers = {name: value for name, value in given.items() if value is not None}
         try:
             answer = self._calls.post("/v1/runs", body, kind=kind, params={"durability": durability}, headers=headers).json()
         except ApiError as refused:

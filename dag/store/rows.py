@@ -92,6 +92,7 @@ def fixed_fields(record: RunRecord) -> dict[str, bytes]:
         "names": names_row(record.nodes.names),
         "created_ms": str(record.created_ms).encode(),
         **({"key": record.key.encode()} if record.key else {}),
+        **({"traceparent": record.traceparent.encode()} if record.traceparent else {}),
     }
 
 
@@ -245,6 +246,7 @@ def record_of(run: RunId, fields: Mapping[str, bytes], nodes: Mapping[str, bytes
             stages={StageId(stage.stage): stage for stage in sorted(stage_records, key=lambda stage: (len(stage.stage), stage.stage))},
             outbox=_decisions(fields["outbox"]),
             key=fields.get("key", b"").decode(),
+            traceparent=fields.get("traceparent", b"").decode(),
             expected_ms=decode(dict[str, int], fields["expected_ms"]) if "expected_ms" in fields else {},
         )
     except (KeyError, IndexError, ValueError) as broken:

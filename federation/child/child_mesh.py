@@ -59,6 +59,7 @@ from mesh.core.clock import Clock
 from mesh.core.ids import RunId, StageId
 from mesh.core.reasons import Reason
 from mesh.errors import MeshError
+from mesh.observability.trace_context import TRACES
 from mesh.stages import admission_events as events
 from mesh.stages.hosting import FoundStages, HostReport, StageHost
 from mesh.stages.messages import StageEnded, StageLost, StageResized
@@ -348,6 +349,7 @@ class ChildMesh:
         """Continue the recovered stages: restore the state of each, then let the host report."""
         for running, claimed in recovery.stages:
             self._child_state.running[running.claim.stage] = running
+            TRACES.note_header(running.run, claimed.spec.traceparent)
             self._decision_queue.take(workload_of(claimed, running.note))
             self._pay_for(running)
             self._reporter.add_start(running)

@@ -26,6 +26,7 @@ from mesh.core.reasons import Reason
 from mesh.core.shapes import bundles_in
 from mesh.core.values import StoredValue
 from mesh.errors import MeshError
+from mesh.observability.trace_context import TRACES
 from mesh.stages import admission_events as events
 from mesh.stages.admission_decisions import AdmissionDecision, GrowWorkload, StartWorkload
 from mesh.stages.hosting import Delivered, Places, StageHost
@@ -77,6 +78,7 @@ class Claims:
         self.child_session.doubt_demands()
         if claimed is None:
             return admission.handle(events.WorkloadWithdrawn(workload=name))
+        TRACES.note_header(claimed.spec.run, claimed.spec.traceparent)
         flavor = admission.ledger.pools[decision.pool].spec.flavor
         note = StageNote(
             claim=claimed.claim.token,

@@ -69,14 +69,28 @@ def tracer_provider(ids: IdGenerator, *, otlp_endpoint: str | None, traces_file:
         otlp_endpoint: `http://collector:4318`; None: to no collector.
         traces_file: JSON lines, one span each, appended; None: to no file.
     """
-    provider = TracerProvider(resource=Resource.create({SERVICE_NAME: "schedulemesh"}), id_generator=ids, shutdown_on_exit=False)
+    provider = TracerProvider(resource=resource_of_spans(), id_generator=ids, shutdown_on_exit=False)
+    for exporter in exporters_to(otlp_endpoint=otlp_endpoint, traces_file=traces_file):
+        is_file = isinstance(exporter, JsonLines)
+        provider.add_span_processor(SimpleSpanProcessor(exporter) if is_file else BatchSpanProcessor(exporter))
+    return provider
+
+
+def exporters_to(*, otlp_endpoint: str | None, traces_file: str | None) -> tuple[SpanExporter, ...]:
+    """Return exporters to a collector, a file, both or neither; see `tracer_provider`."""
+    exporters: list[SpanExporter] = []
     if otlp_endpoint is not None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415  long, and most have no collector
 
-        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=_traces_address(otlp_endpoint))))
+        exporters.append(OTLPSpanExporter(endpoint=_traces_address(otlp_endpoint)))
     if traces_file is not None:
-        provider.add_span_processor(SimpleSpanProcessor(JsonLines(Path(traces_file))))
-    return provider
+        exporters.append(JsonLines(Path(traces_file)))
+    return tuple(exporters)
+
+
+def resource_of_spans() -> Resource:
+    """Return the resource that all spans name."""
+    return Resource.create({SERVICE_NAME: "schedulemesh"})
 
 
 def end_ns(begin_ms: int, end_ms: int) -> int:

@@ -288,6 +288,7 @@ class StageSpec:
     created_ms: int = 0  #: When its run was submitted, since the epoch. A stage that runs again after a preemption keeps it.
     preemption: PreemptionPolicy = NEVER_PREEMPTS  #: Whether it preempts less urgent stages of its tenant.
     deadline_ms: int | None = None  #: Time from its claim until it is withdrawn from the mesh; None: no limit.
+    traceparent: str = ""  #: Context of the span of its run, which its tasks get; empty: nobody traces the run.
 
     @property
     def nodes(self) -> tuple[NodeId, ...]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 from federation.config.loading import FederationConfig, configured_meshes_of, cost_rules_of, flap_rules_of
 from federation.durability import Durability
 from federation.usage.accounting import DAY_MS
 from serve_apps.configuration.dispatch_rules import backlog_limits_of, retry_rules_of, schedule_limits_of, webhooks_of
-from serve_apps.processes.settings import RootSettings
+from serve_apps.processes.settings import RootSettings, otlp_endpoint_in
 
 
 def root_settings_of(
@@ -50,7 +52,7 @@ def root_settings_of(
         retention_ms=federation.retention_ms,
         configured_meshes=configured_meshes_of(config),
         receipt_keys=receipt_keys,
-        otlp_endpoint=config.telemetry.otlp_endpoint,
+        otlp_endpoint=config.telemetry.otlp_endpoint or otlp_endpoint_in(os.environ),
         traces_file=traces_file,
         costs=cost_rules_of(config),
         flap_rules=flap_rules_of(config),

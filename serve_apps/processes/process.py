@@ -14,6 +14,8 @@ from typing import TextIO
 
 import structlog
 
+from mesh.observability.trace_context import TRACES
+
 #: First line of output when a process is ready; a JSON object follows.
 READY = "READY "
 _GARBAGE_LOOK = 100_000
@@ -24,6 +26,7 @@ def configure_logging(stream: TextIO | None = None) -> None:
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
+            TRACES.add_trace_id,
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.processors.format_exc_info,
             structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),

@@ -6,6 +6,7 @@ Secrets (the URL of Redis holds its password; keys of meshes) travel in these fi
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -20,6 +21,11 @@ from federation.estimates import CostRules
 from federation.flap_detection import FlapRules
 from federation.snapshot import MeshRecord
 from federation.usage.keeper import USAGE_DAYS
+
+
+def otlp_endpoint_in(environment: Mapping[str, str]) -> str | None:
+    """Return the OTLP/HTTP address that OpenTelemetry's own variables name; None: none."""
+    return environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None
 
 
 class LinkSettings(BaseModel):

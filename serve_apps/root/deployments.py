@@ -138,6 +138,7 @@ class CoordinatorLoop:
                         flap_rules=self._settings.flap_rules,
                         retrying=self._settings.retrying,
                         configured_meshes=self._settings.configured_meshes,
+                        is_traced=self._settings.otlp_endpoint is not None,
                         cache=ResultCache(stores.cache, stores.blobs, CachedFiles(self._settings.storage_url), clock),
                     )
                 timer_ms = coordinator.next_timer_ms()

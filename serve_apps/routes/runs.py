@@ -99,10 +99,22 @@ async def submit_run(
         Durability | None,
         Query(description="Required durability level; refused if the store cannot provide it. Default: the root's level."),
     ] = None,
+    traceparent: Annotated[
+        str | None,
+        Header(
+            description="Span of the caller, as W3C Trace Context writes it: the run becomes part of its trace. A wrong value is ignored."
+        ),
+    ] = None,
 ) -> SubmittedView:
     """Submit a graph. The same graph with the same id or key is the same run, so a request may be repeated."""
     is_columns = expects_columns(request)
-    submission = Submission(body=await request.body(), is_columns=is_columns, idempotency_key=idempotency_key, durability=durability)
+    submission = Submission(
+        body=await request.body(),
+        is_columns=is_columns,
+        idempotency_key=idempotency_key,
+        durability=durability,
+        traceparent=traceparent,
+    )
     view = await run_in_threadpool(accept, ports, principal, submission)
     if not view.created:
         response.status_code = HTTPStatus.OK

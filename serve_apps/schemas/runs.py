@@ -209,3 +209,4 @@ class RunView(RunLine):
     progress: list[ProgressView] = Field(description="Running nodes with progress or a checkpoint; at most 20.")
     failures: list[FailureView]
     skipped: list[SkippedView] = Field(description="At most 1 000 of the skipped nodes; `counts` has their number.")
+    trace_id: str = Field(default="", description="Id of its trace, in hexadecimal digits: that of the client if it sent a `traceparent`.")

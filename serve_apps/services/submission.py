@@ -23,6 +23,7 @@ from federation.snapshot import FederationSnapshot, resources_of
 from mesh.core.counting import counted
 from mesh.core.ids import NodeId, RunId, TenantPath
 from mesh.errors import MeshError
+from mesh.observability.trace_context import parse_traceparent
 from serve_apps.requests.auth import Principal
 from serve_apps.requests.dependencies import Dependencies
 from serve_apps.requests.errors import MalformedBody, NoMeshFits
@@ -47,6 +48,7 @@ class Submission:
     is_columns: bool = False  #: The graph comes as columns; otherwise as JSON.
     idempotency_key: str | None = None  #: Identifies repeats of this submission; becomes the run's id if the spec has none.
     durability: Durability | None = None  #: Requested level; None: the root's level.
+    traceparent: str | None = None  #: Trace context of the client; a wrong one is ignored.
 
 
 def accept(ports: Dependencies, principal: Principal, submission: Submission) -> SubmittedView:
@@ -66,6 +68,7 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
     """
     spec = read_spec(submission.body, is_columns=submission.is_columns)
     tenant = tenant_of(spec, principal)
+    caller = parse_traceparent(submission.traceparent)
     record = RunRecord(
         run=RunId(spec.id or _id_for(tenant, submission.idempotency_key)),
         tenant=tenant,
@@ -76,6 +79,7 @@ def accept(ports: Dependencies, principal: Principal, submission: Submission) ->
         created_ms=ports.clock.wall_ms(),
         nodes=NodeTable(map(NodeId, spec.nodes)),
         key=submission.idempotency_key or "",
+        traceparent=caller.header if caller is not None else "",
     )
     snapshot = ports.accepting()
     try:

@@ -97,6 +97,7 @@ def run_view(record: RunRecord, outputs: Iterable[str], look: Callable[[], Waits
         progress=progress_of(record),
         failures=failures_of(record),
         skipped=skipped_of(record),
+        trace_id=record.trace.trace_id,
     )
 
 

@@ -148,7 +148,8 @@ def loaded(runs: RunStore, run: RunId = RUN) -> RunRecord:
 
 @pytest.mark.every_form
 def test_a_run_comes_back_as_it_was_created(runs):
-    record = a_record(detail="Größe, 数", outbox=(CancelStage(stage=StageId("digits-1.1")),))
+    context = f"00-{'a' * 32}-{'b' * 16}-01"
+    record = a_record(detail="Größe, 数", outbox=(CancelStage(stage=StageId("digits-1.1")),), traceparent=context)
     assert runs.create(record, {})
     assert runs.load(RUN) == record
 

@@ -166,7 +166,10 @@ class DispatchSection(Section):
 class TelemetrySection(Section):
     """Export of traces."""
 
-    otlp_endpoint: str | None = Field(default=None, description="OTLP/HTTP address for traces, like `http://collector:4318`; null: none.")
+    otlp_endpoint: str | None = Field(
+        default=None,
+        description="OTLP/HTTP address for traces, like `http://collector:4318`; null: that of `OTEL_EXPORTER_OTLP_ENDPOINT`, or none.",
+    )
     traces_file: StrictBool = Field(default=True, description="Also write traces, as lines of JSON, into the state folder.")
 
 

@@ -198,6 +198,7 @@ class _Draft:
             if all(kind.start_to_close_ms is None for kind in kinds)
             else STALL_MS,  # A limit counts from the report.
             late_ms=chunk.late_ms,
+            traceparent=self._stage.spec.traceparent,
         )
 
 

@@ -650,6 +650,7 @@ class StageEngine:
             num_returns=task.num_returns,
             spans=stage.spans_of(task),
             read=self._values.read_of(stage.spec.run, task.node),
+            traceparent=stage.spec.traceparent,
         )
         submitted = self._shelf.remote(task, code, group.group).remote(pickle.dumps(call, protocol=5), *inputs, *references)
         stage.tasks[task.node] = (submitted[0], submitted[1])

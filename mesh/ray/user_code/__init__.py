@@ -1,6 +1,7 @@
 """Support for tenants' code on a worker, and cleanup of the Ray resources that the code creates.
 
     task_context    API for a task's own code: checkpoints, progress, the request to stop
+    trace_scope     trace context of the running task, for spans of its code
     bounded_pickle  pickles that outlive their process, up to a size
     interrupts      interrupts a cancelled call that is inside `time.sleep`
     output_lines    lines of a node's output: cut, counted and limited

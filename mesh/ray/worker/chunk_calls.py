@@ -45,6 +45,7 @@ class ChunkCall(NamedTuple):
     large_blobs: int  #: How many of them are pickled arguments.
     stall_ms: float  #: Run time of a task after which the worker gives back those behind it.
     late_ms: float  #: Run time of the chunk after which the worker does so too.
+    traceparent: str = ""  #: Context of the span of the run; empty: nobody traces it.
 
 
 class ChunkReport(NamedTuple):

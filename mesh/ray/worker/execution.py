@@ -41,6 +41,7 @@ from mesh.ray.user_code.interrupts import listen_for_cancel
 from mesh.ray.user_code.node_output import OutputCapture
 from mesh.ray.user_code.ownership import attribute_to
 from mesh.ray.user_code.task_context import TaskPreempted, make_current
+from mesh.ray.user_code.trace_scope import trace_scope
 from mesh.ray.worker.elements import ElementsFailed, Rules, Unpicklable, run_elements, with_argument
 from mesh.ray.worker.exporting import ValueUnreadable, ValueUnwritable, export, export_encoded, import_value, unpack
 from mesh.ray.worker.group_host import has_lost_members, run_group
@@ -96,6 +97,7 @@ class TaskCall(NamedTuple):
     num_returns: int = 1  #: Number of outputs that the value must have; 1: it is one.
     spans: tuple[Span, ...] = ()  #: Elements of its value that are handed out while it runs.
     read: tuple[tuple[Span, bytes], ...] = ()  #: Elements of earlier attempts that were read, with their digests.
+    traceparent: str = ""  #: Context of the span of the run; empty: nobody traces it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,6 +405,9 @@ def call_function(function: Callable[..., Any], call: TaskCall, args: Sequence[A
         BaseException: The function did.
         _Grew: It returned nodes.
     """
+    if call.traceparent:
+        with trace_scope(call.traceparent, call.node, call.attempt):
+            return call_function(function, call._replace(traceparent=""), args, kwargs, runner)
     for argument in (*args, *kwargs.values()):
         if type(argument) is ArrayArgument:
             return _call_array(function, args, kwargs, argument, call)

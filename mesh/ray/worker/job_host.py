@@ -39,6 +39,7 @@ from mesh.jobs.spec import LEADER, JobSpec
 from mesh.jobs.states import MemberState, ScheduleState, Stage
 from mesh.ray.cluster.node_resources import actor_options, own_resources
 from mesh.ray.user_code.gang_room import note_group
+from mesh.ray.user_code.trace_scope import inherited_trace
 from mesh.ray.worker.job_member import JobMember, MemberCode, OutputTarget
 
 #: Variable with the name of the job, which is the id of its node.
@@ -259,7 +260,7 @@ def run_job(
     for part in worker_sets_of(job):
         function = load(f"call:{part['call']}") if "call" in part else part["function"]
         code[part["name"]] = MemberCode(function, tuple(part.get("args", ())), part.get("kwargs", {}), method)
-    members = RayMembers(spec, code, group, job.get("environment", {}), target)
+    members = RayMembers(spec, code, group, {**inherited_trace(), **job.get("environment", {})}, target)
     return JobHost(spec, bundles_of(spec, own_resources(bundles[0]), len(bundles)), members, _now_ms).run()
 
 

@@ -217,6 +217,7 @@ class NodeWorker:
             call.storage_url,
             call.inline_limit_bytes,
             call.num_returns.get(index, 1),
+            traceparent=call.traceparent,
         )
         attribute_to(self._mesh, call.stage, node, chunk_task)
         present: list[PresentTask] = []

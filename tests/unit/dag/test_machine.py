@@ -12,7 +12,7 @@ from dag.run.events import CancelRequested, MeshClosed, MeshGone, NodesPlaced, P
 from dag.run.machine import RunMachine
 from dag.run.retrying import RETRY_RULES
 from dag.run.run_status import shown_state
-from dag.run.runs import ForgetRun, RunChange
+from dag.run.runs import ForgetRun, RunChange, SendStage
 from dag.run.state_writer import StateWriter
 from dag.run.states import NODE_ENDS, NODE_TRANSITIONS, RUN_TRANSITIONS, STAGE_TRANSITIONS, NodeState, RunState, StageState
 from dag.spec.control import SIGNAL
@@ -45,6 +45,20 @@ def test_a_fresh_run_waits_for_its_places():
     run = Driven("a:", "b: a")
     assert run.machine.unplaced(MUCH_LATER_MS) == ("a", "b")
     assert (run.record.state, run.states()) == (RunState.PENDING, ["WAITING", "WAITING"])
+
+
+@pytest.mark.parametrize(
+    ("sent", "is_traced", "has_context"),
+    [("", False, False), ("", True, True), (f"00-{'a' * 32}-{'b' * 16}-01", False, True)],
+    ids=["nobody traces", "the root traces", "the caller traces"],
+)
+def test_stage_has_the_trace_context_of_a_traced_run(sent, is_traced, has_context):
+    run = Driven("a:")
+    run.record.traceparent = sent
+    run.machine = RunMachine(run.record, run.machine.plans, runtime_env={}, on_error="fail_fast", is_traced=is_traced)
+    run.place(a="east")
+    (send,) = [decision for decision in run.decisions if isinstance(decision, SendStage)]
+    assert send.spec.traceparent == (run.record.trace.header if has_context else "")
 
 
 def test_what_was_placed_together_on_one_mesh_goes_as_one_stage():

@@ -7,6 +7,7 @@ import pickle
 import cloudpickle
 import httpx
 import pytest
+from opentelemetry import trace
 
 import dag
 from dag.errors import ApiError, ResultTimeout, RunCancelled, RunConflict, RunFailed, UnknownRun
@@ -21,6 +22,8 @@ from mesh.core.values import Encoding
 from mesh.errors import RuntimeAdapterError
 from serve_apps.gateway_fixtures import ACME, ADDRESS, NOW_MS, RESEARCH, RIVAL, GatewayWorld
 from serve_apps.root import proxy_responses
+
+TRACEPARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 
 
 class BadRate(ValueError):
@@ -76,6 +79,22 @@ def test_a_trigger_is_repeated_under_one_key():
 
 
 # -- submitting --------------------------------------------------------------------------------------------------------
+
+
+def test_submission_has_the_trace_of_the_environment(monkeypatch):
+    client, asked = answering(httpx.Response(202, json={"id": "night"}))
+    for header in (TRACEPARENT, "wrong"):
+        monkeypatch.setenv("TRACEPARENT", header)
+        client.submit(add.bind(1))
+    assert [request.headers.get("traceparent") for request in asked] == [TRACEPARENT, None]
+
+
+def test_submission_has_the_current_span_of_opentelemetry_first(monkeypatch):
+    monkeypatch.setenv("TRACEPARENT", TRACEPARENT)
+    client, asked = answering(httpx.Response(202, json={"id": "night"}))
+    with trace.use_span(trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=False))):
+        client.submit(add.bind(1))
+    assert asked[0].headers["traceparent"] == f"00-{1:032x}-{2:016x}-00"
 
 
 def test_a_graph_is_submitted_with_its_functions_and_a_new_id(world, client):

@@ -74,6 +74,19 @@ def test_an_idempotency_key_names_the_run_so_a_retry_finds_it(world):
     assert first.json()["id"] == again.json()["id"]
 
 
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [(f"00-{'a' * 32}-{'b' * 16}-01", f"00-{'a' * 32}-{'b' * 16}-01"), ("00-wrong", "")],
+    ids=["a right one", "a wrong one"],
+)
+def test_trace_context_of_the_caller_is_kept_with_the_run(world, sent, kept):
+    run = world.http().post("/v1/runs", json=spec_of("a"), headers={"traceparent": sent}).json()["id"]
+    assert world.record(run).traceparent == kept
+    trace_id = world.http().get(f"/v1/runs/{run}").json()["trace_id"]
+    assert trace_id == world.record(run).trace.trace_id
+    assert (trace_id == "a" * 32) is bool(kept)
+
+
 def test_the_same_idempotency_key_of_two_tenants_names_two_runs(world):
     headers = {"Idempotency-Key": "order-7"}
     ids = {world.http(tenant).post("/v1/runs", json=spec_of("a"), headers=headers).json()["id"] for tenant in (RESEARCH, SALES)}

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from dag.run.node_facts import PastAttempt
 from dag.run.node_table import NodeTable
 from dag.run.runs import RunRecord, StageRecord
 from dag.run.states import NodeState, RunState, StageState
 from mesh.core.ids import MeshId, NodeId, RunId, StageId, TenantPath
 from mesh.core.reasons import Reason
 from mesh.stages.messages import Failure
-from serve_apps.telemetry.traces import Telemetry
+from serve_apps.telemetry.traces import NODES_MAX, SHORT_MS, SHORT_NODES_MAX, Telemetry
 
 START_MS = 1_700_000_000_000
 
@@ -62,14 +63,17 @@ def traced(folder: Path, *records: RunRecord) -> list[dict]:
 
 
 def test_spans_nest_as_run_stage_node_with_recorded_times(tmp_path):
-    spans = {span["name"]: span for span in traced(tmp_path, a_record())}
+    exported = traced(tmp_path, a_record())
+    spans = {span["name"]: span for span in exported if span["name"] != "ray task"}
     assert set(spans) == {"run", "stage", "load", "train"}
     assert spans["run"]["parent_id"] is None
     assert spans["stage"]["parent_id"] == spans["run"]["context"]["span_id"]
     assert spans["load"]["parent_id"] == spans["train"]["parent_id"] == spans["stage"]["context"]["span_id"]
-    assert len({span["context"]["trace_id"] for span in spans.values()}) == 1
+    assert len({span["context"]["trace_id"] for span in exported}) == 1
     assert (spans["run"]["start_time"], spans["run"]["end_time"]) == ("2023-11-14T22:13:20.000000Z", "2023-11-14T22:13:21.000000Z")
-    assert (spans["load"]["start_time"], spans["load"]["end_time"]) == ("2023-11-14T22:13:20.030000Z", "2023-11-14T22:13:20.100000Z")
+    assert (spans["load"]["start_time"], spans["load"]["end_time"]) == ("2023-11-14T22:13:20.010000Z", "2023-11-14T22:13:20.100000Z")
+    task = next(span for span in exported if span["name"] == "ray task" and span["parent_id"] == spans["load"]["context"]["span_id"])
+    assert (task["start_time"], task["end_time"]) == ("2023-11-14T22:13:20.030000Z", "2023-11-14T22:13:20.100000Z")
 
 
 def test_a_failure_marks_its_node_and_its_run(tmp_path):
@@ -85,6 +89,85 @@ def test_attributes_hold_tenant_mesh_cluster_attempt_and_state(tmp_path):
     assert (
         attributes.items() >= {"tenant": "acme", "mesh": "east", "cluster": "c1", "attempt": 2, "state": "FAILED", "run": "night"}.items()
     )
+
+
+def test_run_of_a_caller_is_a_span_below_that_of_the_caller(tmp_path):
+    record = a_record()
+    record.traceparent = f"00-{'a' * 32}-{'b' * 16}-01"
+    spans = traced(tmp_path, record)
+    assert {span["context"]["trace_id"] for span in spans} == {"0x" + "a" * 32}
+    assert [span["parent_id"] for span in spans if span["name"] == "run"] == ["0x" + "b" * 16]
+
+
+def test_caller_that_records_nothing_gets_no_span(tmp_path):
+    unrecorded = a_record()
+    unrecorded.traceparent = f"00-{'a' * 32}-{'b' * 16}-00"
+    spans = traced(tmp_path, unrecorded, a_record())
+    assert {span["context"]["trace_id"] for span in spans} == {f"0x{a_record().trace.trace_id}"}
+
+
+def test_past_attempt_is_a_span_of_its_own(tmp_path):
+    record = a_record()
+    past = PastAttempt(
+        attempt=1,
+        mesh=MeshId("west"),
+        started_ms=START_MS + 40,
+        ended_ms=START_MS + 60,
+        reason=Reason.USER_ERROR,
+        type_name="E",
+        detail="d",
+    )
+    record.nodes[NodeId("train")].past = (past,)
+    attempts = {span["attributes"]["schedulemesh.attempt"]: span for span in traced(tmp_path, record) if span["name"] == "train"}
+    assert attempts[1]["status"] == {"status_code": "ERROR", "description": "E: d"}
+    assert attempts[1]["attributes"]["schedulemesh.mesh"] == "west"
+    assert attempts[1]["context"]["span_id"] != attempts[2]["context"]["span_id"]
+
+
+def test_resumed_run_has_another_span_without_what_ended_before(tmp_path):
+    record = a_record()
+    record.resumed_ms = START_MS + 2_000
+    record.ended_ms = START_MS + 3_000
+    first, second = traced(tmp_path, a_record()), traced(tmp_path, record)[-1:]
+    assert [span["name"] for span in second] == ["run"]
+    assert second[0]["context"]["trace_id"] == first[0]["context"]["trace_id"]
+    assert second[0]["context"]["span_id"] != first[0]["context"]["span_id"]
+
+
+def test_of_many_nodes_the_failed_and_the_longest_have_spans(tmp_path):
+    names = tuple(NodeId(f"n{number}") for number in range(NODES_MAX + 10))
+    record = a_record()
+    record.nodes = NodeTable(names)
+    for number, node in enumerate(record.nodes.values()):
+        node.stage, node.mesh, node.state = StageId("night.1"), MeshId("east"), NodeState.SUCCEEDED
+        node.started_ms, node.finished_ms = START_MS, START_MS + SHORT_MS + number
+    record.nodes[NodeId("n3")].state = NodeState.FAILED
+    spans = traced(tmp_path, record)
+    shown = {span["name"] for span in spans if span["name"].startswith("n")}
+    assert set(names) - shown == {f"n{number}" for number in range(11) if number != 3}
+    assert next(span for span in spans if span["name"] == "run")["attributes"]["schedulemesh.nodes_without_span"] == 10
+
+
+def test_few_of_many_short_nodes_have_spans(tmp_path):
+    names = tuple(NodeId(f"n{number}") for number in range(SHORT_NODES_MAX + 10))
+    record = a_record()
+    record.nodes = NodeTable(names)
+    for node in record.nodes.values():
+        node.state, node.started_ms, node.finished_ms = NodeState.SUCCEEDED, START_MS, START_MS + SHORT_MS - 1
+    record.nodes[NodeId("n0")].finished_ms = START_MS + SHORT_MS
+    spans = traced(tmp_path, record)
+    shown = {span["name"] for span in spans if span["name"].startswith("n")}
+    assert (len(shown), "n0" in shown) == (SHORT_NODES_MAX + 1, True)
+    assert next(span for span in spans if span["name"] == "run")["attributes"]["schedulemesh.nodes_without_span"] == 9
+
+
+def test_part_of_an_array_names_the_array(tmp_path):
+    record = a_record()
+    record.nodes = NodeTable(map(NodeId, ("squares@0", "squares")))
+    part = record.nodes[NodeId("squares@0")]
+    part.started_ms, part.finished_ms, part.state = START_MS + 30, START_MS + 40, NodeState.SUCCEEDED
+    (span,) = [span for span in traced(tmp_path, record) if span["name"] == "squares@0"]
+    assert span["attributes"]["schedulemesh.array"] == "squares"
 
 
 def test_repeated_run_is_the_same_trace(tmp_path):
@@ -115,5 +198,5 @@ def test_no_span_ends_before_it_begins(tmp_path, state, ended_ms):
     record.stages[StageId("night.1")].ended_ms = 0
     record.nodes[NodeId("train")].finished_ms = 0
     spans = traced(tmp_path, record)
-    assert len(spans) == 4
+    assert len(spans) == 6
     assert all(span["start_time"] <= span["end_time"] for span in spans)
