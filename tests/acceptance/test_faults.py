@@ -12,8 +12,11 @@ import pytest
 from federation_bed import LIMIT_S, coordinator_of, eventually, submit, wait_for
 
 import dag
+from dag.errors import RunFailed
+from dag.run.retrying import RETRY_RULES
 from dag.run.states import RunState
 from dag.store.remote import Client, Run
+from mesh.core.reasons import Reason
 from serve_apps.processes.stores import Stores
 from serve_apps.standalone.stack import Stack
 
@@ -42,6 +45,13 @@ def wait_for_gate(folder: str) -> int:
     while not Path(folder, "gate").exists():
         time.sleep(0.01)
     return attempt
+
+
+def dies(folder: str) -> None:
+    """End the process; log each attempt."""
+    with Path(folder, "attempts").open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    os._exit(1)
 
 
 def begin(number: int) -> int:
@@ -125,6 +135,24 @@ def test_worker_death_costs_exactly_one_attempt(client: Client, tmp_path: Path) 
     os.kill(int((tmp_path / "attempts").read_text().split()[0]), signal.SIGKILL)
     assert run.result(LIMIT_S) == 2
     assert [event.attempt for event in run.events() if event.node == "slow" and event.after == "SUCCEEDED"] == [2]
+
+
+@pytest.mark.parametrize("isolation", [None, "task"], ids=["in a slot's worker", "as a Ray task of its own"])
+def test_a_task_that_kills_its_workers_is_blamed(client: Client, tmp_path: Path, isolation: str | None) -> None:
+    options = {} if isolation is None else {"isolation": isolation}
+    run = submit(
+        client,
+        {"dies": dag.task(dies, name="dies", **options).bind(str(tmp_path)), "lives": dag.task(begin, name="lives").bind(1)},
+        on_error="continue",
+    )
+    with pytest.raises(RunFailed, match=f"{RETRY_RULES.kills_max} workers died under it"):
+        run.result(LIMIT_S)
+    assert attempts(tmp_path) == RETRY_RULES.kills_max
+    events = [event for event in run.events() if event.node == "dies"]
+    lost = [event for event in events if event.after == "WAITING" and event.reason is Reason.WORKER_LOST]
+    assert len(lost) == RETRY_RULES.kills_max - 1
+    assert [event.reason for event in events if event.after == "FAILED"] == [Reason.POISON_TASK]
+    assert [event.attempt for event in run.events() if event.node == "lives" and event.after == "SUCCEEDED"] == [1]
 
 
 def test_next_coordinator_continues_after_a_kill(stack: Stack, client: Client, tmp_path: Path) -> None:
