@@ -79,6 +79,15 @@ def test_kept_groups_make_room_for_plain_ray(pool):
     assert ray.get(plain) == "lit"
 
 
+def test_work_that_waits_for_other_nodes_is_no_rival(pool):
+    here, there = {"zone": "here"}, {"zone": "there"}
+    waiting = ray.remote(num_cpus=0.5, label_selector=there)(pause).remote()
+    eventually(lambda: resources_waited_for() == frozenset({"CPU"}))
+    assert resources_waited_for(here) == frozenset()
+    assert resources_waited_for(there) == frozenset({"CPU"})
+    ray.cancel(waiting, force=True)
+
+
 def test_work_that_waits_in_its_own_group_is_no_rival(pool):
     group = pool.take(ResourceSet.of({"lamp": 1}), 1)
     tasks = [

@@ -49,7 +49,7 @@ class Keeper:
 
     def __init__(self, mesh: MeshId, node_labels: Mapping[str, str], incarnation: int, since: int) -> None:
         register(mesh)
-        self._pool = PlacementPool(node_labels)
+        self._pool, self._node_labels = PlacementPool(node_labels), node_labels
         self._session = incarnation, since
         self._is_idle = threading.Event()  #: The pool may keep groups for later.
         threading.Thread(target=self._release, name="idle-groups", daemon=True).start()
@@ -99,7 +99,7 @@ class Keeper:
         while self._is_idle.wait():
             time.sleep(LOOK_S)
             try:
-                self._pool.release(ray_tables.resources_waited_for())
+                self._pool.release(ray_tables.resources_waited_for(self._node_labels))
                 if idle := self._pool.reserved_ids():
                     known = {row.id for row in ray_tables.groups()}
                     if not idle <= known:

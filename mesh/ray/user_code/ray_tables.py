@@ -7,9 +7,10 @@ but a second late and dropped under load. The process that owns a task knows the
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import ray
@@ -29,6 +30,8 @@ _WORKER: Any = common_pb2.WorkerType.WORKER  # type: ignore[attr-defined]  # gen
 WORKER_ANSWER_S = 2.0
 #: Beginning of the resource that names a node.
 _OF_NODE = "node:"
+#: Conditions of a label selector: label, whether it must be among the values or must not, values.
+Selector = Sequence[tuple[str, bool, Collection[str]]]
 #: A task's id ends with the id of its job.
 _JOB_CHARS = 8
 
@@ -212,22 +215,43 @@ def in_words(amounts: Mapping[str, float]) -> str:
     return " and ".join(f"{amount:g} {name}" for name, amount in sorted(amounts.items()))
 
 
-def resources_waited_for() -> frozenset[str]:
+def resources_waited_for(labels: Mapping[str, str] = MappingProxyType({})) -> frozenset[str]:
     """Return the resources, by Ray's names, for which tasks, actors or placement groups of anyone wait.
 
     Work that waits within its placement group does not count: it waits for its own group.
+
+    Args:
+        labels: Labels that all nodes of interest have; work that asks for others does not count.
     """
-    return frozenset(name for names in demands() if not any(map(is_of_group, names)) for name in names)
+    return frozenset(name for names in demands(labels) if not any(map(is_of_group, names)) for name in names)
 
 
-def demands() -> list[frozenset[str]]:
-    """Return the resources that each waiting task, actor or bundle of the cluster asks for, by Ray's names. Takes half a millisecond."""
+def demands(labels: Mapping[str, str] = MappingProxyType({})) -> list[frozenset[str]]:
+    """Return the resources that each waiting task, actor or bundle of the cluster asks for, by Ray's names. Takes half a millisecond.
+
+    Args:
+        labels: As for `resources_waited_for`.
+    """
     from ray.autoscaler.v2.sdk import get_cluster_resource_state  # noqa: PLC0415  long, and few processes ask
 
     worker: Any = ray._private.worker.global_worker  # noqa: SLF001  Ray has no public name for it
     state = get_cluster_resource_state(worker.gcs_client)
-    wanted = [frozenset(demand.request.resources_bundle) for demand in state.pending_resource_requests if demand.count]
-    return wanted + [frozenset(request.resources_bundle) for gang in state.pending_gang_resource_requests for request in gang.requests]
+    asked = [demand.request for demand in state.pending_resource_requests if demand.count]
+    asked += [request for gang in state.pending_gang_resource_requests for request in gang.requests]
+    return [frozenset(request.resources_bundle) for request in asked if may_use(_selectors_of(request), labels)]
+
+
+def may_use(selectors: Sequence[Selector], labels: Mapping[str, str]) -> bool:
+    """Return whether work with these selectors, of which one has to fit, may run on a node with these labels and any others."""
+    return not selectors or any(all((labels[key] in values) is isin for key, isin, values in one if key in labels) for one in selectors)
+
+
+def _selectors_of(request: Any) -> list[Selector]:
+    in_ = 1  # `LABEL_OPERATOR_IN`; the other one is NOT_IN.
+    return [
+        [(each.label_key, each.operator == in_, tuple(each.label_values)) for each in selector.label_constraints]
+        for selector in getattr(request, "label_selectors", ())  # Older versions of Ray have none.
+    ]
 
 
 def cancel_children(parents: Iterable[tuple[str, str]]) -> None:
